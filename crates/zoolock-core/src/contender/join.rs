@@ -1,0 +1,229 @@
+//! Creating our znode, finding it again after a lost reply, and leaving a directory whose numbers run out.
+
+use super::*;
+
+/// What to do after a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum After {
+    Join,
+    Search,
+    Look(Node),
+}
+
+/// How often a retired directory is looked at before we try our luck in it again.
+const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
+/// How long between two looks at a retired directory, in milliseconds.
+const RETIRE_POLL: u32 = 50;
+
+impl Contender {
+    pub(super) fn start(&mut self, turn: &mut Turn) {
+        if self.phase == Phase::New {
+            self.join(turn);
+        }
+    }
+
+    /// Create and read in one flight: the requests of a session are answered in order, so the second sees the first.
+    pub(super) fn join(&mut self, turn: &mut Turn) {
+        self.phase = Phase::Joining;
+        self.send(Purpose::Join, Request::Join, turn);
+        if !self.doubt {
+            self.send(Purpose::FirstDirectory, Request::ReadDirectory, turn);
+        }
+    }
+
+    pub(super) fn joined(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        match outcome {
+            Ok(Reply::Joined(node)) if self.doubt => {
+                // The create that was just confirmed is the barrier: nothing of ours that was sent before it can
+                // still arrive. Now whatever the lost replies stood for can be found.
+                self.found.push(node);
+                self.search(turn);
+            }
+            Ok(Reply::Joined(me)) => self.arrive(me, turn),
+            Ok(_) | Err(Failure::Unknown) => {
+                self.void_pending();
+                self.doubt = true;
+                self.pause(After::Join, turn);
+            }
+            Err(Failure::NoNode) => {
+                // The leader's own word, after everything we ever sent: no directory, so nothing of ours in it.
+                self.void_pending();
+                self.doubt = false;
+                self.make_directory_or_leave(turn);
+            }
+            Err(Failure::Throttled) => {
+                self.void_pending();
+                self.pause(After::Join, turn);
+            }
+            Err(failure) if self.doubt => {
+                self.refusal = Some(failure);
+                self.search(turn);
+            }
+            Err(Failure::NodeExists) if self.on(Rule::RetireNearTheEnd) => self.retire(turn),
+            Err(failure) => {
+                self.phase = Phase::Leaving;
+                self.void_pending();
+                self.fail(Reason::Refused(failure), turn);
+            }
+        }
+    }
+
+    fn arrive(&mut self, me: Node, turn: &mut Turn) {
+        if !self.wanted {
+            self.void_pending();
+            self.phase = Phase::Leaving;
+            self.depart(me, None, false, turn);
+        } else if self.near_the_end(me) {
+            self.depart(me, None, false, turn);
+            self.retire(turn);
+        } else {
+            self.phase = Phase::FirstLook { me };
+        }
+    }
+
+    fn near_the_end(&self, me: Node) -> bool {
+        self.on(Rule::RetireNearTheEnd) && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
+    }
+
+    fn make_directory_or_leave(&mut self, turn: &mut Turn) {
+        if self.wanted {
+            self.phase = Phase::MakingDirectory;
+            self.send(Purpose::MakeDirectory, Request::MakeDirectory, turn);
+        } else {
+            self.phase = Phase::Leaving;
+        }
+    }
+
+    pub(super) fn made_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        match outcome {
+            Ok(_) | Err(Failure::NodeExists) => self.join(turn),
+            Err(Failure::Unknown | Failure::Throttled | Failure::NoNode) => self.pause(After::Join, turn),
+            Err(failure) => self.fail(Reason::Refused(failure), turn),
+        }
+    }
+
+    pub(super) fn pause(&mut self, after: After, turn: &mut Turn) {
+        let wait = self.backoff();
+        self.phase = Phase::Pausing(after);
+        self.send(Purpose::Pause, Request::Sleep(wait), turn);
+    }
+
+    pub(super) fn paused(&mut self, turn: &mut Turn) {
+        match self.phase {
+            Phase::Pausing(After::Join) if self.wanted || self.doubt => self.join(turn),
+            Phase::Pausing(After::Join) => self.phase = Phase::Leaving,
+            Phase::Pausing(After::Search) => self.search(turn),
+            Phase::Pausing(After::Look(me)) => self.look(me, turn),
+            _ => {}
+        }
+    }
+
+    fn search(&mut self, turn: &mut Turn) {
+        self.phase = Phase::Searching;
+        self.send(Purpose::Search, Request::FindMine, turn);
+    }
+
+    pub(super) fn searched(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let mut mine = match outcome {
+            Ok(Reply::Mine(nodes)) => nodes,
+            Err(Failure::NoNode) => Vec::new(),
+            // The server will not let us look. What we know of is all we can act on; what we do not know of goes
+            // with the session (docs/DESIGN.md, "What stays open").
+            Err(Failure::Refused(_)) => self.found.clone(),
+            _ => return self.pause(After::Search, turn),
+        };
+        let refusal = self.refusal.take();
+        self.doubt = false;
+        self.found.clear();
+        mine.sort_by_key(|node| node.czxid);
+        mine.dedup();
+        let keep = if self.wanted && refusal.is_none() && !mine.is_empty() { Some(mine.remove(0)) } else { None };
+        for node in mine {
+            self.depart(node, None, false, turn);
+        }
+        match (keep, refusal) {
+            (Some(me), _) if self.near_the_end(me) => {
+                self.depart(me, None, false, turn);
+                self.retire(turn);
+            }
+            (Some(me), _) => self.look(me, turn),
+            (None, _) if !self.wanted => self.phase = Phase::Leaving,
+            (None, Some(Failure::NodeExists)) if self.on(Rule::RetireNearTheEnd) => self.retire(turn),
+            (None, Some(failure)) => {
+                self.phase = Phase::Leaving;
+                self.fail(Reason::Refused(failure), turn);
+            }
+            (None, None) => self.join(turn),
+        }
+    }
+
+    // ---- the end of the numbers ----
+
+    /// Past the end the counter sticks, repeats and turns negative (tried on 3.8.0), so the directory has to go: wait
+    /// until it is empty, delete it, join the next one.
+    fn retire(&mut self, turn: &mut Turn) {
+        if !self.wanted {
+            self.void_pending();
+            self.phase = Phase::Leaving;
+            return;
+        }
+        self.phase = Phase::Retiring { directory: None, polls: 0 };
+        // The reading that went out with the create tells which directory it is that we leave.
+        if self.pending.iter().all(|(_, purpose)| *purpose != Purpose::FirstDirectory) {
+            self.retire_read(turn);
+        }
+    }
+
+    pub(super) fn retire_read(&mut self, turn: &mut Turn) {
+        self.send(Purpose::RetireRead, Request::ReadDirectory, turn);
+    }
+
+    /// The reading that went out with a create which turned out to be near the end.
+    pub(super) fn retire_first(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        if let (Phase::Retiring { directory, .. }, Ok(Reply::Directory(seen))) = (&mut self.phase, outcome) {
+            *directory = Some(seen.czxid);
+        }
+        self.retire_read(turn);
+    }
+
+    pub(super) fn retire_look(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Retiring { directory, polls } = self.phase else { return };
+        match outcome {
+            Ok(Reply::Directory(seen)) => {
+                let retired = directory.unwrap_or(seen.czxid);
+                if retired != seen.czxid {
+                    return self.join(turn);
+                }
+                if seen.children == 0 {
+                    self.phase = Phase::Retiring { directory: Some(retired), polls };
+                    return self.send(Purpose::RetireDelete, Request::DeleteDirectory, turn);
+                }
+                if self.config.mode == Mode::Try {
+                    return self.fail(Reason::Busy, turn);
+                }
+                if polls >= POLLS_BEFORE_JOINING_AGAIN {
+                    // It cannot be told for sure that this is the directory we left, if our first reading was lost.
+                    return self.join(turn);
+                }
+                self.phase = Phase::Retiring { directory: Some(retired), polls: polls + 1 };
+                self.send(Purpose::RetirePause, Request::Sleep(RETIRE_POLL), turn);
+            }
+            Err(Failure::NoNode) => self.join(turn),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
+            _ => self.retire_again(turn),
+        }
+    }
+
+    pub(super) fn retire_deleted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        match outcome {
+            Ok(_) | Err(Failure::NoNode) => self.join(turn),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
+            Err(_) => self.retire_again(turn),
+        }
+    }
+
+    fn retire_again(&mut self, turn: &mut Turn) {
+        let wait = self.backoff();
+        self.send(Purpose::RetirePause, Request::Sleep(wait), turn);
+    }
+}

@@ -1,0 +1,107 @@
+//! Deleting what was ours: until it is gone, and never somebody else's.
+
+use super::*;
+
+/// A node of ours that is to go.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Departure {
+    node: Node,
+    /// The marker to leave, and the version of the record it replaces.
+    marker: Option<(Marker, Option<i32>)>,
+    /// Whether the holder waits to hear of it.
+    pub(super) report: bool,
+    /// Whether an earlier delete may have been carried out.
+    repeated: bool,
+}
+
+impl Contender {
+    pub(super) fn depart(
+        &mut self,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        report: bool,
+        turn: &mut Turn,
+    ) {
+        self.departures.push(Departure { node, marker, report, repeated: false });
+        self.send_departure(node.czxid, turn);
+    }
+
+    /// Like `depart`, for a node that was not heard of for so long that its name may be somebody else's by now.
+    pub(super) fn depart_if_there(&mut self, node: Node, turn: &mut Turn) {
+        self.departures.push(Departure { node, marker: None, report: false, repeated: false });
+        self.check_departure(node.czxid, turn);
+    }
+
+    fn send_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+        let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
+        let sequence = departure.node.sequence;
+        let request = match departure.marker {
+            Some((marker, version)) => Request::Release { sequence, marker, version },
+            None => Request::Delete(sequence),
+        };
+        self.send(Purpose::Leave(czxid), request, turn);
+    }
+
+    pub(super) fn left(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let blind = !self.on(Rule::NoBlindDelete);
+        let stubborn = !self.on(Rule::ReleaseWithoutRecord);
+        let Some(departure) = self.departures.iter_mut().find(|d| d.node.czxid == czxid) else { return };
+        match outcome {
+            Ok(_) => self.departed(czxid, Departed::Clean, turn),
+            Err(Failure::NoNode) => {
+                // If it was sent once only, then somebody else deleted our node before us.
+                let how =
+                    if departure.repeated { Departed::Clean } else { Departed::Lost(Loss::Broken) };
+                self.departed(czxid, how, turn);
+            }
+            Err(Failure::Unknown) => {
+                departure.repeated = true;
+                if blind { self.send_departure(czxid, turn) } else { self.check_departure(czxid, turn) }
+            }
+            Err(Failure::Throttled) => self.pause_departure(czxid, turn),
+            Err(failure) if departure.marker.is_some() => {
+                if stubborn {
+                    return self.departed(czxid, Departed::Refused(failure), turn);
+                }
+                // The record is not ours to write, or was written by somebody else. Those behind us will list.
+                departure.marker = None;
+                self.send_departure(czxid, turn);
+            }
+            Err(failure) => {
+                if std::mem::take(&mut departure.report) {
+                    turn.actions.push(Action::Released(Departed::Refused(failure)));
+                }
+                self.pause_departure(czxid, turn);
+            }
+        }
+    }
+
+    fn pause_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+        let wait = self.backoff();
+        self.send(Purpose::LeavePause(czxid), Request::Sleep(wait), turn);
+    }
+
+    /// Before a delete is sent again: is the node of that name still the one that was ours?
+    pub(super) fn check_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+        let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
+        let sequence = departure.node.sequence;
+        self.send(Purpose::Void, Request::Sync, turn);
+        self.send(Purpose::LeaveCheck(czxid), Request::Exists(sequence), turn);
+    }
+
+    pub(super) fn left_checked(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
+        match self.still_mine(departure.node, outcome) {
+            Some(true) => self.send_departure(czxid, turn),
+            Some(false) => self.departed(czxid, Departed::Clean, turn),
+            None => self.pause_departure(czxid, turn),
+        }
+    }
+
+    fn departed(&mut self, czxid: Zxid, how: Departed, turn: &mut Turn) {
+        let Some(at) = self.departures.iter().position(|d| d.node.czxid == czxid) else { return };
+        if self.departures.remove(at).report {
+            turn.actions.push(Action::Released(how));
+        }
+    }
+}

@@ -1,0 +1,641 @@
+//! One acquisition as a state machine: from the create of its znode to the last clean-up.
+//!
+//! The machine is told what happened ([`Event`]) and says what to do ([`Action`]); whoever drives it sends the
+//! requests *in the order given, on one session*, and reports every answer exactly once, as
+//! [`Failure::Unknown`] where the connection was lost before the answer came. A caller that no longer waits says
+//! [`Event::Cancel`] and may forget the machine; the driver goes on until [`Action::Over`], after which nothing of
+//! this acquisition is left on the server, or its session is.
+//!
+//! The protocol and its proof are in `docs/DESIGN.md`; the holes that its rules close are in [`crate::rules`].
+//!
+//! * `join.rs`: create the znode, find it again after a lost reply, leave a directory whose numbers run out.
+//! * `wait.rs`: look, wait, be granted.
+//! * `hold.rs`: hold, notice loss, release.
+//! * `leave.rs`: delete what was ours, once, and make sure of it.
+
+mod hold;
+mod join;
+mod leave;
+mod wait;
+
+use crate::ids::{Sequence, SessionId, Zxid};
+use crate::record::{Left, Marker, Record};
+use crate::rules::{Rule, Rules};
+
+use join::After;
+use leave::Departure;
+
+/// What one acquisition needs to know from the start.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The session on which everything is sent.
+    pub session: SessionId,
+    /// Whether to wait.
+    pub mode: Mode,
+    /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
+    pub retire_from: Sequence,
+    /// The rules in force; [`Rules::all`] but in tests.
+    pub rules: Rules,
+}
+
+/// Whether to wait for the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Stand in the queue.
+    Wait,
+    /// Take it if it is free, or leave.
+    Try,
+}
+
+/// Names a request, so that its answer can be told from others. Used again once answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u16);
+
+/// Names a watch of one machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchId(pub u16);
+
+/// A znode of ours: its number, and the transaction that created it, which tells it from a later one of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node {
+    /// Its number in its directory.
+    pub sequence: Sequence,
+    /// The transaction that created it.
+    pub czxid: Zxid,
+}
+
+/// One reading of the lock directory: its record and its Stat, of one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Directory {
+    /// The transaction that created the directory.
+    pub czxid: Zxid,
+    /// The last transaction that created or deleted a child.
+    pub pzxid: Zxid,
+    /// The version of its data.
+    pub version: i32,
+    /// How many children it has.
+    pub children: u32,
+    /// What its data says.
+    pub record: Record,
+}
+
+/// A request. Paths are relative to the lock directory, which the machine does not know.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// Create an ephemeral sequential contender. Answer: [`Reply::Joined`].
+    Join,
+    /// Create the directory and its parents; `Done` also where it was there already.
+    MakeDirectory,
+    /// Read the directory's data and Stat. Answer: [`Reply::Directory`].
+    ReadDirectory,
+    /// List the children. Answer: [`Reply::Children`].
+    List,
+    /// Find every contender of *this acquisition* in the directory. Answer: [`Reply::Mine`].
+    FindMine,
+    /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set where there is no node.
+    Watch {
+        /// Which child.
+        name: String,
+        /// The name of the watch in a later [`Event::Fired`].
+        watch: WatchId,
+    },
+    /// Look at the Stat of our own node, without a watch. Answer: [`Reply::Node`], or `NoNode`.
+    Exists(Sequence),
+    /// Bring the server up to date with the leader. Answer: [`Reply::Done`].
+    Sync,
+    /// Delete our own node.
+    Delete(Sequence),
+    /// Delete our own node and leave the marker in the directory, in one transaction.
+    Release {
+        /// Our node.
+        sequence: Sequence,
+        /// What to write.
+        marker: Marker,
+        /// The version of the directory's data that we saw; `None` writes over any.
+        version: Option<i32>,
+    },
+    /// Delete the directory if it is empty.
+    DeleteDirectory,
+    /// Answer [`Reply::Done`] after this many milliseconds. Goes nowhere near the server.
+    Sleep(u32),
+}
+
+/// The answer to a request that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// Our new contender.
+    Joined(Node),
+    /// The directory.
+    Directory(Directory),
+    /// The names of its children.
+    Children(Vec<String>),
+    /// Our contenders in it.
+    Mine(Vec<Node>),
+    /// A child: who created it, and when.
+    Node {
+        /// The transaction that created it.
+        czxid: Zxid,
+        /// The session it belongs to.
+        owner: SessionId,
+    },
+    /// It is done, and there is nothing to say about it.
+    Done,
+}
+
+/// Why a request failed. All but [`Failure::Unknown`] are the server's own word that nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The connection was lost, or something happened that we do not understand: the request may have been
+    /// carried out, may yet be, or never will.
+    Unknown,
+    /// There is no such node.
+    NoNode,
+    /// There is such a node.
+    NodeExists,
+    /// The directory has children.
+    NotEmpty,
+    /// The data has another version.
+    BadVersion,
+    /// The server is too busy. Not for ever.
+    Throttled,
+    /// The server will not do it, now or later.
+    Refused(Refusal),
+}
+
+/// Why the server will not do it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The ACL forbids it.
+    Denied,
+    /// A quota is exceeded.
+    Quota,
+    /// Something else; the driver knows the words.
+    Other,
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SessionEnd {
+    /// The server, or our own clock, said so.
+    Expired,
+    /// We closed it.
+    Closed,
+    /// The server did not accept our credentials.
+    AuthFailed,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Begin.
+    Start,
+    /// A request was answered.
+    Answer(RequestId, Result<Reply, Failure>),
+    /// A watch fired, and is gone.
+    Fired {
+        /// Which.
+        watch: WatchId,
+        /// Whether the node was deleted; otherwise something else about it changed.
+        deleted: bool,
+    },
+    /// The session has a connection again.
+    Reconnected,
+    /// The session's lease was renewed.
+    LeaseRenewed,
+    /// The session's lease ran out.
+    LeaseLost,
+    /// The session is over.
+    SessionOver(SessionEnd),
+    /// The caller's deadline passed.
+    TimedOut,
+    /// The caller does not want the lock any more.
+    Cancel,
+    /// The holder lets go.
+    Release(Left),
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Send this.
+    Send(RequestId, Request),
+    /// Take this watch back.
+    Unwatch(WatchId),
+    /// The caller holds the lock.
+    Granted(Grant),
+    /// The caller will not get the lock.
+    Failed(Reason),
+    /// The holder does not hold it any more. Said once.
+    Lost(Loss),
+    /// The answer to [`Event::Release`].
+    Released(Departed),
+    /// Nothing of this acquisition is left. Drop the machine.
+    Over,
+}
+
+/// What the holder is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// The node that holds the lock.
+    pub node: Node,
+    /// How the holder before us left.
+    pub previous: Previous,
+}
+
+/// How the last holder left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Previous {
+    /// It released the lock.
+    Clean,
+    /// It is not known: it crashed, or gave up, or was a foreign client, or there was none.
+    Unknown,
+}
+
+/// Why an acquisition failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The deadline passed.
+    TimedOut,
+    /// It is not free ([`Mode::Try`]).
+    Busy,
+    /// Somebody deleted our place in the queue.
+    Broken,
+    /// A semaphore lives in this directory.
+    OtherKind,
+    /// The server will not have it.
+    Refused(Failure),
+    /// The session ended.
+    SessionOver(SessionEnd),
+}
+
+/// Why a lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// Somebody else deleted our node.
+    Broken,
+    /// The lease ran out.
+    Unreachable,
+    /// The session ended.
+    SessionOver(SessionEnd),
+}
+
+/// How a release ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Departed {
+    /// The node is gone by our own hand.
+    Clean,
+    /// The lock had been lost before.
+    Lost(Loss),
+    /// The server refuses the delete. It is tried again until the session ends.
+    Refused(Failure),
+}
+
+/// One acquisition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Contender {
+    config: Config,
+    phase: Phase,
+    /// Somebody waits for the lock or holds it.
+    wanted: bool,
+    /// A create of ours may have been carried out without our knowing.
+    doubt: bool,
+    /// What our create was last refused with, for when the search is done.
+    refusal: Option<Failure>,
+    /// Nodes known to be ours while others are searched for.
+    found: Vec<Node>,
+    /// Nodes that are to go.
+    departures: Vec<Departure>,
+    /// Requests under way.
+    pending: Vec<(RequestId, Purpose)>,
+    /// Failures in a row.
+    tries: u8,
+    /// The directory as last read; kept only to let the model break a rule.
+    seen: Option<Directory>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Phase {
+    New,
+    /// The create is under way.
+    Joining,
+    MakingDirectory,
+    Pausing(After),
+    /// Looking for nodes of ours after an unknown outcome.
+    Searching,
+    /// Waiting for the reading that went out with the create.
+    FirstLook { me: Node },
+    /// Reading the directory, then our own node.
+    Looking { me: Node, directory: Option<Directory> },
+    /// Giving others a moment, lest everybody lists at once.
+    Spreading { me: Node, directory: Option<Directory> },
+    /// Listing the directory, then reading our own node.
+    Listing { me: Node, directory: Option<Directory>, children: Option<Vec<String>> },
+    /// Setting a watch on the one before us.
+    Watching { me: Node, before: String },
+    /// Waiting for the one before us to go.
+    Waiting { me: Node, before: String, watch: WatchId },
+    /// First in the queue, but not sure of our session.
+    AwaitingLease { me: Node },
+    /// Ours.
+    Held { me: Node, directory: Option<Directory>, watch: Option<WatchId> },
+    /// Told lost because the lease ran out; the node may still be there, and still keep others out.
+    Doubtful { me: Node },
+    /// Told lost, and nothing of ours is there.
+    Lost(Loss),
+    /// Waiting for a directory to become empty, so that it can be made again.
+    Retiring { directory: Option<Zxid>, polls: u8 },
+    /// Only clean-up is left.
+    Leaving,
+    Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Purpose {
+    Join,
+    FirstDirectory,
+    MakeDirectory,
+    Pause,
+    Search,
+    LookDirectory,
+    LookOwn,
+    Spread,
+    ListChildren,
+    ListOwn,
+    WatchBefore(WatchId),
+    WatchOwn(WatchId),
+    PauseOwn,
+    RetirePause,
+    RetireRead,
+    RetireDelete,
+    Leave(Zxid),
+    LeaveCheck(Zxid),
+    LeavePause(Zxid),
+    /// Nobody waits for the answer any more.
+    Void,
+    /// Nobody waits for the answer any more, and the watch it may bring is to be taken back.
+    VoidWatch(WatchId),
+}
+
+/// One step in the making: what was decided so far, and what the step may rely on.
+struct Turn {
+    actions: Vec<Action>,
+    lease_valid: bool,
+}
+
+impl Contender {
+    /// A contender that has done nothing yet.
+    pub fn new(config: Config) -> Contender {
+        Contender {
+            config,
+            phase: Phase::New,
+            wanted: true,
+            doubt: false,
+            refusal: None,
+            found: Vec::new(),
+            departures: Vec::new(),
+            pending: Vec::new(),
+            tries: 0,
+            seen: None,
+        }
+    }
+
+    /// Takes one event and says what to do. `lease_valid`: whether the session's lease is valid *now*.
+    pub fn step(&mut self, event: Event, lease_valid: bool) -> Vec<Action> {
+        let mut turn = Turn { actions: Vec::new(), lease_valid };
+        match event {
+            Event::Start => self.start(&mut turn),
+            Event::Answer(id, outcome) => self.answer(id, outcome, &mut turn),
+            Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut turn),
+            Event::Reconnected => self.reconnected(&mut turn),
+            Event::LeaseRenewed => self.lease_renewed(&mut turn),
+            Event::LeaseLost => self.lease_lost(&mut turn),
+            Event::SessionOver(end) => self.session_over(end, &mut turn),
+            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut turn),
+            Event::Cancel => self.abandon(None, &mut turn),
+            Event::Release(left) => self.release(left, &mut turn),
+        }
+        self.conclude(&mut turn);
+        turn.actions
+    }
+
+    /// The node that holds the lock, while it is held and not lost.
+    pub fn holding(&self) -> Option<Node> {
+        match self.phase {
+            Phase::Held { me, .. } => Some(me),
+            _ => None,
+        }
+    }
+
+    /// The node that stands in the queue or holds the lock, where there is one.
+    pub fn node(&self) -> Option<Node> {
+        match self.phase {
+            Phase::FirstLook { me }
+            | Phase::Looking { me, .. }
+            | Phase::Spreading { me, .. }
+            | Phase::Listing { me, .. }
+            | Phase::Watching { me, .. }
+            | Phase::Waiting { me, .. }
+            | Phase::AwaitingLease { me }
+            | Phase::Held { me, .. }
+            | Phase::Doubtful { me }
+            | Phase::Pausing(After::Look(me)) => Some(me),
+            _ => None,
+        }
+    }
+
+    /// The child that is being waited for, where one is known.
+    pub fn waiting_for(&self) -> Option<&str> {
+        match &self.phase {
+            Phase::Watching { before, .. } | Phase::Waiting { before, .. } => Some(before),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody waits or holds any more and clean-up is all that is left.
+    pub fn is_leaving(&self) -> bool {
+        !self.wanted || matches!(self.phase, Phase::Leaving | Phase::Over)
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Some(at) = self.pending.iter().position(|&(pending, _)| pending == id) else { return };
+        let (_, purpose) = self.pending.remove(at);
+        if outcome.is_ok() && !matches!(purpose, Purpose::Pause | Purpose::PauseOwn | Purpose::Spread) {
+            self.tries = 0;
+        }
+        match purpose {
+            Purpose::Join => self.joined(outcome, turn),
+            Purpose::FirstDirectory => self.first_directory(outcome, turn),
+            Purpose::MakeDirectory => self.made_directory(outcome, turn),
+            Purpose::Pause => self.paused(turn),
+            Purpose::Search => self.searched(outcome, turn),
+            Purpose::LookDirectory => self.looked_at_directory(outcome, turn),
+            Purpose::LookOwn => self.looked_at_own(outcome, turn),
+            Purpose::Spread => self.spread(turn),
+            Purpose::ListChildren => self.listed(outcome, turn),
+            Purpose::ListOwn => self.listed_own(outcome, turn),
+            Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, turn),
+            Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, turn),
+            Purpose::PauseOwn => self.paused_own(turn),
+            Purpose::RetirePause => self.retire_read(turn),
+            Purpose::RetireRead => self.retire_look(outcome, turn),
+            Purpose::RetireDelete => self.retire_deleted(outcome, turn),
+            Purpose::Leave(czxid) => self.left(czxid, outcome, turn),
+            Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, turn),
+            Purpose::LeavePause(czxid) => self.check_departure(czxid, turn),
+            Purpose::Void => {}
+            Purpose::VoidWatch(watch) => {
+                if outcome.is_ok() {
+                    turn.actions.push(Action::Unwatch(watch));
+                }
+            }
+        }
+    }
+
+    fn session_over(&mut self, end: SessionEnd, turn: &mut Turn) {
+        self.pending.clear();
+        let reporting = self.departures.iter().any(|d| d.report);
+        self.departures.clear();
+        self.doubt = false;
+        let loss = Loss::SessionOver(end);
+        match self.phase {
+            Phase::Over => {}
+            Phase::Held { .. } => {
+                turn.actions.push(Action::Lost(loss));
+                self.phase = Phase::Lost(loss);
+            }
+            // The holder has been told already, and has yet to let go.
+            Phase::Doubtful { .. } => self.phase = Phase::Lost(Loss::Unreachable),
+            Phase::Lost(_) => {}
+            _ => {
+                if reporting {
+                    turn.actions.push(Action::Released(Departed::Lost(loss)));
+                }
+                if self.wanted {
+                    self.wanted = false;
+                    turn.actions.push(Action::Failed(Reason::SessionOver(end)));
+                }
+                self.phase = Phase::Leaving;
+            }
+        }
+    }
+
+    /// The caller gave up: by deadline, by dropping its future, or by dropping its guard.
+    fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
+        match self.phase {
+            Phase::Held { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
+                // A deadline is for the waiting only.
+                if reason.is_none() {
+                    self.release(Left::Released, turn);
+                }
+                return;
+            }
+            Phase::Leaving | Phase::Over => return,
+            _ => {}
+        }
+        if !self.wanted {
+            return;
+        }
+        self.wanted = false;
+        if let Some(reason) = reason {
+            turn.actions.push(Action::Failed(reason));
+        }
+        self.stop_waiting(turn);
+    }
+
+    /// Ends the acquisition with a reason; what is ours goes.
+    fn fail(&mut self, reason: Reason, turn: &mut Turn) {
+        if self.wanted {
+            self.wanted = false;
+            turn.actions.push(Action::Failed(reason));
+        }
+        self.stop_waiting(turn);
+    }
+
+    /// Goes from wherever we are to clean-up, without losing sight of anything that may be ours.
+    fn stop_waiting(&mut self, turn: &mut Turn) {
+        match &self.phase {
+            // Their answers may bring a node; they look at `wanted`.
+            Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
+            Phase::Pausing(After::Join) | Phase::MakingDirectory if self.doubt => return,
+            Phase::Waiting { watch, .. } => turn.actions.push(Action::Unwatch(*watch)),
+            _ => {}
+        }
+        let mine = self.node();
+        self.void_pending();
+        self.phase = Phase::Leaving;
+        if let Some(me) = mine {
+            let marker = if self.on(Rule::MarkerByHolderOnly) { None } else { self.forged_marker(me) };
+            self.depart(me, marker, false, turn);
+        }
+    }
+
+    /// What a contender that gives up would write if it did not know better.
+    fn forged_marker(&self, me: Node) -> Option<(Marker, Option<i32>)> {
+        let directory = self.seen?;
+        Some((Marker { directory: directory.czxid, left: Left::Released, sequence: me.sequence }, None))
+    }
+
+    /// Forgets what is under way, but for the deletes.
+    fn void_pending(&mut self) {
+        for (_, purpose) in &mut self.pending {
+            *purpose = match *purpose {
+                Purpose::WatchBefore(watch) | Purpose::WatchOwn(watch) => Purpose::VoidWatch(watch),
+                kept @ (Purpose::Leave(_)
+                | Purpose::LeaveCheck(_)
+                | Purpose::LeavePause(_)
+                | Purpose::VoidWatch(_)) => kept,
+                _ => Purpose::Void,
+            };
+        }
+    }
+
+    fn conclude(&mut self, turn: &mut Turn) {
+        if self.phase == Phase::Leaving && self.departures.is_empty() {
+            self.phase = Phase::Over;
+            turn.actions.push(Action::Over);
+        }
+    }
+
+    fn send(&mut self, purpose: Purpose, request: Request, turn: &mut Turn) {
+        let id = (0..).map(RequestId).find(|id| self.pending.iter().all(|(used, _)| used != id));
+        let id = id.expect("a machine has a handful of requests under way");
+        self.pending.push((id, purpose));
+        turn.actions.push(Action::Send(id, request));
+    }
+
+    fn new_watch(&self) -> WatchId {
+        let in_phase = match self.phase {
+            Phase::Waiting { watch, .. } => Some(watch),
+            Phase::Held { watch, .. } => watch,
+            _ => None,
+        };
+        let in_use = |id: &WatchId| {
+            in_phase == Some(*id)
+                || self.pending.iter().any(|(_, purpose)| {
+                    matches!(purpose, Purpose::WatchBefore(w) | Purpose::WatchOwn(w) | Purpose::VoidWatch(w) if w == id)
+                })
+        };
+        (0..).map(WatchId).find(|id| !in_use(id)).expect("a machine has a handful of watches")
+    }
+
+    /// How long to wait before the next try: 10 ms, doubled for each failure in a row, a second at most.
+    fn backoff(&mut self) -> u32 {
+        let wait = 10u32 << self.tries.min(6);
+        self.tries = self.tries.saturating_add(1).min(7);
+        wait
+    }
+
+    fn on(&self, rule: Rule) -> bool {
+        self.config.rules.on(rule)
+    }
+
+    /// Whether this is our node and no later one of its name.
+    fn is_mine(&self, me: Node, czxid: Zxid, owner: SessionId) -> bool {
+        !self.on(Rule::IdentityByCzxid) || (czxid == me.czxid && owner == self.config.session)
+    }
+}

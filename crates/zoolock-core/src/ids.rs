@@ -1,0 +1,101 @@
+//! Small numbers that must not be mixed up.
+
+use std::fmt;
+
+/// A ZooKeeper transaction id: the order in which the service changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Zxid(pub i64);
+
+impl fmt::Display for Zxid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A ZooKeeper session id.
+///
+/// It has no `Display`, and its `Debug` is redacted: on Apache ZooKeeper whoever knows an id can compute the
+/// password and take the session over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionId(pub i64);
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionId(..)")
+    }
+}
+
+/// The UUID of one acquisition, written into the data of every node it creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContenderId(pub u128);
+
+impl fmt::Display for ContenderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The number ZooKeeper appends to a sequential znode: a signed 32-bit count of the creates in its parent.
+///
+/// It orders the contenders of one incarnation of a directory and nothing else: it starts again when the
+/// directory is made again, and it ends at [`Sequence::LAST`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub i32);
+
+impl Sequence {
+    /// The last number a directory can give.
+    pub const LAST: Sequence = Sequence(i32::MAX);
+
+    /// From this number on a directory is retired: 2^31 - 2^20.
+    pub const RETIRE_FROM: Sequence = Sequence(i32::MAX - (1 << 20) + 1);
+
+    /// Parses what ZooKeeper's `%010d` prints: ten digits, or a minus and nine or ten digits.
+    pub fn parse(text: &str) -> Option<Sequence> {
+        let digits = text.strip_prefix('-');
+        let well_formed = match digits {
+            None => text.len() == 10,
+            Some(d) => d.len() == 9 || d.len() == 10,
+        };
+        if !well_formed || !digits.unwrap_or(text).bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        text.parse().ok().map(Sequence)
+    }
+
+    /// The number before this one, where there is one.
+    pub fn before(self) -> Option<Sequence> {
+        (self.0 > 0).then(|| Sequence(self.0 - 1))
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:010}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequence_round_trips_as_java_prints_it() {
+        for n in [0, 1, 42, i32::MAX, -1, -5, -999_999_999, -1_000_000_000, i32::MIN] {
+            let text = Sequence(n).to_string();
+            assert_eq!(Sequence::parse(&text), Some(Sequence(n)), "{text}");
+        }
+        assert_eq!(Sequence(-5).to_string(), "-000000005");
+    }
+
+    #[test]
+    fn sequence_refuses_what_zookeeper_never_prints() {
+        for bad in ["", "-", "1", "000000001", "00000000001", "+000000001", "0000o00001", "2147483648", "--00000001"] {
+            assert_eq!(Sequence::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn session_id_does_not_print_itself() {
+        assert_eq!(format!("{:?}", SessionId(0x1234)), "SessionId(..)");
+    }
+}

@@ -1,0 +1,149 @@
+//! How long a holder may believe that it holds.
+//!
+//! ZooKeeper gives the lock away when the session has been silent for its timeout T. The holder therefore stops
+//! believing at two thirds of T after it *sent* the newest request that the leader confirmed. The third left over
+//! covers the follower's touch table, half a tick, the bucket of the server's expiry clock, and the drift of the two
+//! clocks. Pings and reads renew nothing: a follower that was cut off from the leader answers both.
+
+use std::time::Duration;
+
+/// A point on a clock that goes on counting while the machine sleeps (CLOCK_BOOTTIME), in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// The point `d` later.
+    pub fn after(self, d: Duration) -> Instant {
+        Instant(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// The time from `self` to `later`, zero if that is past.
+    pub fn until(self, later: Instant) -> Duration {
+        Duration::from_nanos(later.0.saturating_sub(self.0))
+    }
+}
+
+/// What confirms that the leader still knows our session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Renewal {
+    /// A `sync`. A leader that was cut off may answer it for syncLimit ticks, so it is enough only for a long T.
+    Sync,
+    /// A write, which no cut-off leader can confirm.
+    Write,
+}
+
+/// The lease of one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lease {
+    timeout: Duration,
+    confirmed: Option<Instant>,
+}
+
+/// What the ensemble is configured to. A client cannot see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ensemble {
+    /// `tickTime`, 2 s unless set.
+    pub tick: Duration,
+    /// `syncLimit` in ticks, 5 unless set.
+    pub sync_limit: u32,
+}
+
+impl Default for Ensemble {
+    fn default() -> Self {
+        Ensemble { tick: Duration::from_secs(2), sync_limit: 5 }
+    }
+}
+
+impl Ensemble {
+    /// The shortest session timeout that leaves room for the server's rounding.
+    pub fn shortest_timeout(&self) -> Duration {
+        self.tick * 3
+    }
+
+    /// Which request renews a session with this timeout.
+    pub fn renewal(&self, timeout: Duration, strict: bool) -> Renewal {
+        if !strict && timeout >= self.tick * self.sync_limit * 3 { Renewal::Sync } else { Renewal::Write }
+    }
+}
+
+impl Lease {
+    /// A lease on a session with the *negotiated* timeout. Not yet confirmed.
+    pub fn new(timeout: Duration) -> Lease {
+        Lease { timeout, confirmed: None }
+    }
+
+    /// The leader confirmed a request that was sent at `sent`. Says whether that moved the end.
+    pub fn confirm(&mut self, sent: Instant) -> bool {
+        if self.confirmed.is_some_and(|newest| newest >= sent) {
+            return false;
+        }
+        self.confirmed = Some(sent);
+        true
+    }
+
+    /// The end of belief: nothing was ever confirmed, or two thirds of the timeout after the newest confirmation.
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.confirmed.map(|sent| sent.after(Lease::span(self.timeout)))
+    }
+
+    /// How long one confirmation lasts.
+    pub fn span(timeout: Duration) -> Duration {
+        timeout * 2 / 3
+    }
+
+    /// How often to renew.
+    pub fn interval(timeout: Duration) -> Duration {
+        timeout / 6
+    }
+
+    /// Whether a holder may believe at `now`.
+    pub fn is_valid(&self, now: Instant) -> bool {
+        self.valid_until().is_some_and(|end| now < end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Instant {
+        Instant(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn nothing_is_believed_before_the_first_confirmation() {
+        let lease = Lease::new(T);
+        assert!(!lease.is_valid(at(0)));
+        assert_eq!(lease.valid_until(), None);
+    }
+
+    #[test]
+    fn belief_ends_two_thirds_after_the_sending_of_the_newest_confirmed_request() {
+        let mut lease = Lease::new(T);
+        assert!(lease.confirm(at(100)));
+        assert!(lease.is_valid(at(119)));
+        assert!(!lease.is_valid(at(120)));
+        assert!(lease.confirm(at(105)));
+        assert!(lease.is_valid(at(124)));
+        assert!(!lease.is_valid(at(125)));
+    }
+
+    #[test]
+    fn an_older_confirmation_that_comes_late_takes_nothing_back() {
+        let mut lease = Lease::new(T);
+        lease.confirm(at(105));
+        assert!(!lease.confirm(at(100)));
+        assert_eq!(lease.valid_until(), Some(at(125)));
+    }
+
+    #[test]
+    fn a_sync_renews_only_where_a_cut_off_leader_cannot_matter() {
+        let e = Ensemble::default();
+        assert_eq!(e.renewal(Duration::from_secs(30), false), Renewal::Sync);
+        assert_eq!(e.renewal(Duration::from_secs(30), true), Renewal::Write);
+        assert_eq!(e.renewal(Duration::from_secs(29), false), Renewal::Write);
+        assert_eq!(e.shortest_timeout(), Duration::from_secs(6));
+    }
+}

@@ -1,0 +1,26 @@
+//! The pure heart of zoolock: the queue, one acquisition, the lease.
+//!
+//! Nothing in here opens a socket, reads a clock, spawns a task or rolls a die: time and answers are
+//! arguments, requests and grants are return values. The product, the model checker and the simulation
+//! drive the same machines, so what was searched is what runs.
+//!
+//! * [`queue`]: names of contenders in every known family, their order, and who waits for whom.
+//! * [`record`]: the release marker that a lock directory carries in its own data.
+//! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
+//! * [`lease`]: how long a holder may believe that it holds.
+//! * [`token`]: the fencing token.
+
+pub mod contender;
+pub mod ids;
+pub mod lease;
+pub mod queue;
+pub mod record;
+pub mod rules;
+pub mod token;
+
+pub use contender::{Action, Config, Contender, Event, Mode};
+pub use ids::{ContenderId, Sequence, SessionId, Zxid};
+pub use lease::{Instant, Lease, Renewal};
+pub use record::{Marker, Record};
+pub use rules::{Rule, Rules};
+pub use token::FencingToken;

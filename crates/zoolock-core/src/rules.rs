@@ -1,0 +1,71 @@
+//! The safety rules, each of which closes a hole that was found by search.
+//!
+//! A rule can be switched off only in builds with the feature `weaken`, in which the model shows that it finds the
+//! hole again. Everywhere else [`Rules::all`] is the only value there is.
+
+/// One safety rule of the mutex. The text says what goes wrong without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Rule {
+    /// The release marker is believed only if it names the czxid of the directory it was read from.
+    /// Without: a directory deleted and copied or made again grants to the wrong contender.
+    MarkerOfThisDirectory = 1,
+    /// Alone in the directory means: one child *and* the last change of the children was our own create.
+    /// Without: the one child may be somebody else's, ours having been deleted in between.
+    AloneByPzxid = 1 << 1,
+    /// After a wait the directory is read first and our own znode after it.
+    /// Without: a marker grants to a contender whose znode is gone.
+    OwnNodeAfterDirectory = 1 << 2,
+    /// Our znode is known by czxid and owner, not by name.
+    /// Without: a directory made again gives our name to somebody else.
+    IdentityByCzxid = 1 << 3,
+    /// Only an exclusive holder writes the marker; those who give up only delete.
+    /// Without: a waiter that cancels hands the lock on behind the back of the holder.
+    MarkerByHolderOnly = 1 << 4,
+    /// When the release transaction is refused the node is deleted alone.
+    /// Without: the node of a holder that left blocks everybody until its session ends.
+    ReleaseWithoutRecord = 1 << 5,
+    /// A delete is never sent again without sync, exists, and our own czxid in the answer.
+    /// Without: the second delete takes the lock from the next owner of the name.
+    NoBlindDelete = 1 << 6,
+    /// A directory near the end of its numbers is retired.
+    /// Without: names repeat, turn negative, or are refused for ever.
+    RetireNearTheEnd = 1 << 7,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Rule; 8] = [
+        Rule::MarkerOfThisDirectory,
+        Rule::AloneByPzxid,
+        Rule::OwnNodeAfterDirectory,
+        Rule::IdentityByCzxid,
+        Rule::MarkerByHolderOnly,
+        Rule::ReleaseWithoutRecord,
+        Rule::NoBlindDelete,
+        Rule::RetireNearTheEnd,
+    ];
+}
+
+/// The rules in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rules {
+    off: u16,
+}
+
+impl Rules {
+    /// All of them.
+    pub const fn all() -> Rules {
+        Rules { off: 0 }
+    }
+
+    /// All but one, to show what it is good for.
+    #[cfg(feature = "weaken")]
+    pub const fn without(rule: Rule) -> Rules {
+        Rules { off: rule as u16 }
+    }
+
+    pub(crate) const fn on(self, rule: Rule) -> bool {
+        self.off & rule as u16 == 0
+    }
+}

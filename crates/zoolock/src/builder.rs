@@ -1,0 +1,173 @@
+//! How to connect.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zoolock_core::lease::Ensemble;
+
+use crate::data::Owner;
+use crate::error::Error;
+use crate::keeper::Opening;
+use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
+use crate::session::LeaseConfig;
+use crate::sessions::{Sessions, check_grace};
+use crate::zoolock::{Inner, SessionThread, Zoolock};
+
+/// Settings of a [`Zoolock`], with defaults for an ensemble of several hosts.
+#[derive(Clone)]
+pub struct Builder {
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    grace: Duration,
+    root: String,
+    auth: Vec<(String, Vec<u8>)>,
+    epoch: u32,
+    owner: Owner,
+    ensemble: Ensemble,
+    strict: bool,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            session_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(15),
+            grace: Duration::ZERO,
+            root: DEFAULT_ROOT.to_owned(),
+            auth: Vec::new(),
+            epoch: 0,
+            owner: Owner::this_process(),
+            ensemble: Ensemble::default(),
+            strict: false,
+        }
+    }
+
+    /// How long the service keeps our locks when it does not hear of us; 30 s unless set. The service may grant
+    /// another value, by which everything goes. A holder believes for two thirds of it.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long to try to open a session; 15 s unless set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long before [`Guard::valid_until`](crate::Guard::valid_until) the caller means to stop its work. Only
+    /// checked: a grace that leaves no room for two renewals is refused.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// The directory of relative lock names; `/locks` unless set.
+    pub fn root(mut self, root: &str) -> Self {
+        self.root = root.to_owned();
+        self
+    }
+
+    /// Credentials, such as the scheme `digest` with `user:password`. May be given several times.
+    pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
+        self.auth.push((scheme.to_owned(), credentials.into()));
+        self
+    }
+
+    /// The first part of every token; 0 unless set. Raise it when the ensemble is wiped, restored from a backup, or
+    /// replaces another: its transaction ids, and so the tokens, start again there.
+    pub fn token_epoch(mut self, epoch: u32) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// A free text that operators see beside our locks.
+    pub fn note(mut self, note: &str) -> Self {
+        self.owner.note = Some(note.to_owned());
+        self
+    }
+
+    /// The name of the program that operators see; the executable's unless set.
+    pub fn program(mut self, program: &str) -> Self {
+        self.owner.program = Some(program.to_owned());
+        self
+    }
+
+    /// The ensemble's `tickTime`, which a client cannot see; 2 s unless set.
+    pub fn tick_time(mut self, tick: Duration) -> Self {
+        self.ensemble.tick = tick;
+        self
+    }
+
+    /// The ensemble's `syncLimit` in ticks, which a client cannot see; 5 unless set.
+    pub fn sync_limit(mut self, ticks: u32) -> Self {
+        self.ensemble.sync_limit = ticks;
+        self
+    }
+
+    /// Renews the lease by writes whatever the session timeout. Without it a timeout of three times
+    /// `syncLimit × tickTime` or more is renewed by `sync`, which costs the ensemble less.
+    pub fn strict_renewal(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Connects to an ensemble: `host:port,host:port/chroot`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad setting or connect string, before anything is sent; [`Error::Unavailable`] where
+    /// no session could be opened within the connect timeout; [`Error::Denied`] for refused credentials.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self, address: &str) -> Result<Zoolock, Error> {
+        let connect = ConnectString::parse(address)?;
+        check_root(&self.root)?;
+        let shortest = self.ensemble.shortest_timeout();
+        if self.ensemble.tick.is_zero() {
+            return Err(Error::invalid("tick time 0", "is no tick time"));
+        }
+        if self.session_timeout < shortest {
+            return Err(Error::invalid(
+                format!("session timeout {:?}", self.session_timeout),
+                format!("is shorter than three ticks of the ensemble; at least {shortest:?}"),
+            ));
+        }
+        check_grace(self.grace, self.session_timeout)?;
+        let thread = SessionThread::start()?;
+        // The chroot is ours to apply: a client that applies it cannot create it.
+        let root = match (connect.chroot(), self.root.as_str()) {
+            ("", root) => root.to_owned(),
+            (chroot, "/") => chroot.to_owned(),
+            (chroot, root) => format!("{chroot}{root}"),
+        };
+        let opening =
+            Opening { endpoints: connect.endpoints(), timeout: self.session_timeout, auth: self.auth };
+        let lease = LeaseConfig { ensemble: self.ensemble, strict: self.strict, root: root.clone() };
+        let chroot = connect.chroot().to_owned();
+        let runtime = thread.handle();
+        let sessions = Sessions::new(connect, opening, lease, self.grace, self.connect_timeout, runtime);
+        let inner = Inner {
+            sessions: Arc::new(sessions),
+            thread,
+            chroot,
+            root,
+            epoch: self.epoch,
+            owner: self.owner,
+        };
+        let zoolock = Zoolock::new(inner);
+        zoolock.open_first_session().await?;
+        Ok(zoolock)
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("root", &self.root)
+            .field("auth", &format_args!("{} credentials", self.auth.len()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! The clock that goes on while the machine sleeps.
+//!
+//! `std::time::Instant` and tokio's timers count CLOCK_MONOTONIC, which stops while a laptop or a virtual machine is
+//! suspended: a lock whose session died in the meantime would still look valid. CLOCK_BOOTTIME counts on, and a
+//! timer on it fires at once after resume.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use async_io::Async;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use zoolock_core::Instant;
+
+/// Reads the clock.
+pub(crate) fn now() -> Instant {
+    let t = clock_gettime(ClockId::Boottime);
+    Instant((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))
+}
+
+/// A point in time on the clock that goes on while the machine sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(pub(crate) Instant);
+
+impl Deadline {
+    /// The time that is left, zero if it has passed. Reads the clock.
+    pub fn remaining(&self) -> Duration {
+        now().until(self.0)
+    }
+
+    /// Whether it has passed. Reads the clock.
+    pub fn has_passed(&self) -> bool {
+        now() >= self.0
+    }
+}
+
+/// A timer on that clock.
+pub(crate) struct Alarm {
+    fd: Async<OwnedFd>,
+}
+
+impl Alarm {
+    pub(crate) fn new() -> io::Result<Alarm> {
+        let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        Ok(Alarm { fd: Async::new(fd)? })
+    }
+
+    /// Waits until `at`. Dropping the future is fine.
+    pub(crate) async fn wait_until(&self, at: Instant) -> io::Result<()> {
+        while now() < at {
+            // A zero would disarm it.
+            let at = Timespec {
+                tv_sec: (at.0 / 1_000_000_000) as i64,
+                tv_nsec: (at.0 % 1_000_000_000).max(1) as _,
+            };
+            let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+            timerfd_settime(self.fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
+            self.fd.readable().await?;
+            // Clears the readiness; that it rang is seen by the clock.
+            let _ = rustix::io::read(self.fd.get_ref(), &mut [0u8; 8]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_alarm_rings_not_before_its_time_and_can_be_set_again() {
+        let alarm = Alarm::new().expect("timerfd");
+        for _ in 0..2 {
+            let at = now().after(Duration::from_millis(20));
+            alarm.wait_until(at).await.expect("wait");
+            assert!(now() >= at);
+        }
+        alarm.wait_until(Instant(1)).await.expect("the past rings at once");
+    }
+}

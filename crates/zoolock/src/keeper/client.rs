@@ -1,0 +1,227 @@
+//! The port over the crate `zookeeper-client`.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zookeeper_client as zk;
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
+use zoolock_core::contender::{Failure, Refusal, SessionEnd};
+use zoolock_core::{Sequence, SessionId, Zxid};
+
+use super::{Answer, Keeper, KeeperError, Link, Stat, Watch};
+
+/// One session of the client crate.
+pub(crate) struct ClientKeeper {
+    client: Arc<Client>,
+}
+
+/// How to open a session.
+#[derive(Clone)]
+pub(crate) struct Opening {
+    pub(crate) endpoints: String,
+    pub(crate) timeout: Duration,
+    pub(crate) auth: Vec<(String, Vec<u8>)>,
+}
+
+/// Opens a session, trying each endpoint once. To be called on the runtime that is to drive the session.
+pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Receiver<Link>), zk::Error> {
+    let mut client = connect(opening, opening.timeout).await?;
+    let granted = client.session_timeout();
+    if granted < opening.timeout {
+        // The connection timeout has to follow the timeout that was granted, and is fixed before that is known.
+        drop(client);
+        client = connect(opening, granted).await?;
+    }
+    let mut states = client.state_watcher();
+    let (sender, receiver) = watch::channel(Link::Up);
+    tokio::spawn(async move {
+        loop {
+            let link = match states.changed().await {
+                zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => Link::Up,
+                zk::SessionState::Disconnected => Link::Down,
+                zk::SessionState::Expired => Link::Over(SessionEnd::Expired),
+                zk::SessionState::AuthFailed => Link::Over(SessionEnd::AuthFailed),
+                zk::SessionState::Closed => Link::Over(SessionEnd::Closed),
+            };
+            if sender.send(link).is_err() || matches!(link, Link::Over(_)) {
+                return;
+            }
+        }
+    });
+    Ok((ClientKeeper { client: Arc::new(client) }, receiver))
+}
+
+async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Error> {
+    // A quarter of the session: the crate's own two fifths, once to notice and once to connect, are past our
+    // deadline if one host is dead.
+    let mut connector = Client::connector()
+        .with_session_timeout(timeout)
+        .with_connection_timeout(timeout / 4)
+        .with_fail_eagerly();
+    for (scheme, credentials) in &opening.auth {
+        connector = connector.with_auth(scheme, credentials);
+    }
+    connector.connect(&opening.endpoints).await
+}
+
+const OPEN: Acls<'static> = Acls::anyone_all();
+const CONTENDER: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(OPEN);
+const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(OPEN);
+const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(OPEN);
+const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(OPEN);
+
+impl ClientKeeper {
+    /// Calls the client *now*, which queues the request, and keeps the rest for later. The crate's futures borrow
+    /// the client and the path, so they are made inside one that owns both; its first poll makes the call.
+    fn send<T, F, Fut>(&self, call: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Arc<Client>) -> Fut,
+        Fut: Future<Output = Result<T, zk::Error>> + Send + 'static,
+    {
+        let call = call(self.client.clone());
+        let mut answer: Answer<T> = Box::pin(async move { call.await.map_err(KeeperError::from) });
+        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => Box::pin(std::future::ready(outcome)),
+            Poll::Pending => answer,
+        }
+    }
+
+    fn create(&self, path: &str, data: &[u8], options: CreateOptions<'static>) -> Answer<(Sequence, Stat)> {
+        let (path, data) = (path.to_owned(), data.to_owned());
+        self.send(|client| async move {
+            let (stat, sequence) = client.create(&path, &data, &options).await?;
+            let sequence = i32::try_from(sequence.into_i64())
+                .map_err(|_| zk::Error::UnexpectedError("a sequence number past 32 bits".to_owned()))?;
+            Ok((Sequence(sequence), stat.into()))
+        })
+    }
+}
+
+async fn discard<T>(answer: Answer<T>) -> Result<(), KeeperError> {
+    answer.await.map(|_| ())
+}
+
+impl Keeper for ClientKeeper {
+    fn session(&self) -> SessionId {
+        SessionId(self.client.session_id().0)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Stat)> {
+        self.create(prefix, data, CONTENDER)
+    }
+
+    fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
+        Box::pin(discard(self.create(path, data, EPHEMERAL)))
+    }
+
+    fn create_container(&self, path: &str) -> Answer<()> {
+        Box::pin(discard(self.create(path, b"", CONTAINER)))
+    }
+
+    fn create_persistent(&self, path: &str) -> Answer<()> {
+        Box::pin(discard(self.create(path, b"", PERSISTENT)))
+    }
+
+    fn delete(&self, path: &str) -> Answer<()> {
+        let path = path.to_owned();
+        self.send(|client| async move { client.delete(&path, None).await })
+    }
+
+    fn exists(&self, path: &str) -> Answer<Option<Stat>> {
+        let path = path.to_owned();
+        self.send(|client| async move { Ok(client.check_stat(&path).await?.map(Stat::from)) })
+    }
+
+    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
+        let path = path.to_owned();
+        self.send(|client| async move {
+            let (data, stat) = client.get_data(&path).await?;
+            Ok((data, stat.into()))
+        })
+    }
+
+    fn watch(&self, path: &str) -> Answer<(Stat, Watch)> {
+        let path = path.to_owned();
+        self.send(|client| async move {
+            let (_, stat, watcher) = client.get_and_watch_data(&path).await?;
+            let watch: Watch =
+                Box::pin(async move { watcher.changed().await.event_type == zk::EventType::NodeDeleted });
+            Ok((stat.into(), watch))
+        })
+    }
+
+    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<()> {
+        let (path, data) = (path.to_owned(), data.to_owned());
+        self.send(|client| async move { client.set_data(&path, &data, version).await.map(|_| ()) })
+    }
+
+    fn children(&self, path: &str) -> Answer<Vec<String>> {
+        let path = path.to_owned();
+        self.send(|client| async move { client.list_children(&path).await })
+    }
+
+    fn sync(&self, path: &str) -> Answer<()> {
+        let path = path.to_owned();
+        self.send(|client| async move { client.sync(&path).await })
+    }
+
+    fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>> {
+        let prefix = prefix.to_owned();
+        self.send(|client| async move { client.list_ephemerals(&prefix).await })
+    }
+
+    fn delete_and_write(&self, node: &str, directory: &str, data: &[u8], version: Option<i32>) -> Answer<()> {
+        let (node, directory, data) = (node.to_owned(), directory.to_owned(), data.to_owned());
+        self.send(|client| async move {
+            let mut transaction = client.new_multi_writer();
+            transaction.add_delete(&node, None)?;
+            transaction.add_set_data(&directory, &data, version)?;
+            transaction.commit().await?;
+            Ok(())
+        })
+    }
+}
+
+impl From<zk::Stat> for Stat {
+    fn from(stat: zk::Stat) -> Stat {
+        Stat {
+            czxid: Zxid(stat.czxid),
+            pzxid: Zxid(stat.pzxid),
+            version: stat.version,
+            children: u32::try_from(stat.num_children).unwrap_or(0),
+            owner: SessionId(stat.ephemeral_owner),
+        }
+    }
+}
+
+impl From<zk::Error> for KeeperError {
+    /// Anything but an error code from the server leaves the outcome unknown. The crate reports a reset connection as
+    /// `Custom`, not as `ConnectionLoss`, so what is known is listed and the rest is unknown.
+    fn from(error: zk::Error) -> KeeperError {
+        use zk::Error as E;
+        let failure = match &error {
+            E::NoNode => Failure::NoNode,
+            E::NodeExists => Failure::NodeExists,
+            E::NotEmpty => Failure::NotEmpty,
+            E::BadVersion => Failure::BadVersion,
+            E::Throttled => Failure::Throttled,
+            E::NoAuth | E::InvalidAcl => Failure::Refused(Refusal::Denied),
+            E::QuotaExceeded => Failure::Refused(Refusal::Quota),
+            E::NoChildrenForEphemerals
+            | E::Unimplemented
+            | E::MarshallingError
+            | E::BadArguments(_)
+            | E::NotReadOnly
+            | E::UnexpectedErrorCode(_) => Failure::Refused(Refusal::Other),
+            _ => Failure::Unknown,
+        };
+        KeeperError { failure, message: error.to_string() }
+    }
+}

@@ -1,0 +1,74 @@
+//! The port: the dozen ZooKeeper operations that locks need.
+//!
+//! Every method puts its request on the wire (or in the client's queue, while there is no connection) when it is
+//! *called*, and returns a future for the answer alone: an `async fn` would send when first polled, and the order of
+//! requests, on which one-flight acquire depends, would be lost. Dropping an answer takes nothing back.
+
+mod client;
+
+pub(crate) use client::{Opening, open};
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use zoolock_core::contender::{Failure, SessionEnd};
+use zoolock_core::{Sequence, SessionId, Zxid};
+
+/// The answer to a request.
+pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, KeeperError>> + Send + 'static>>;
+
+/// Resolves when the watch fires: whether the node was deleted. Dropping it takes the watch back.
+pub(crate) type Watch = Pin<Box<dyn Future<Output = bool> + Send + 'static>>;
+
+/// Why a request failed, and in what words.
+#[derive(Debug, Clone)]
+pub(crate) struct KeeperError {
+    pub(crate) failure: Failure,
+    pub(crate) message: String,
+}
+
+/// What locks need of a Stat.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stat {
+    pub(crate) czxid: Zxid,
+    pub(crate) pzxid: Zxid,
+    pub(crate) version: i32,
+    pub(crate) children: u32,
+    pub(crate) owner: SessionId,
+}
+
+/// What the connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    Up,
+    Down,
+    Over(SessionEnd),
+}
+
+/// One ZooKeeper session.
+pub(crate) trait Keeper: Send + Sync + 'static {
+    fn session(&self) -> SessionId;
+    /// The negotiated session timeout.
+    fn timeout(&self) -> Duration;
+
+    /// Creates an ephemeral sequential node; the number is appended to `prefix`.
+    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Stat)>;
+    /// Creates an ephemeral node.
+    fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()>;
+    /// Creates a container, which the service removes some time after its last child.
+    fn create_container(&self, path: &str) -> Answer<()>;
+    /// Creates a persistent node.
+    fn create_persistent(&self, path: &str) -> Answer<()>;
+    fn delete(&self, path: &str) -> Answer<()>;
+    fn exists(&self, path: &str) -> Answer<Option<Stat>>;
+    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)>;
+    /// Reads a node and watches it. Where there is none, no watch is left behind.
+    fn watch(&self, path: &str) -> Answer<(Stat, Watch)>;
+    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<()>;
+    fn children(&self, path: &str) -> Answer<Vec<String>>;
+    fn sync(&self, path: &str) -> Answer<()>;
+    /// The paths of this session's ephemeral nodes under a prefix.
+    fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>>;
+    /// One transaction: deletes `node` and writes `data` to `directory`.
+    fn delete_and_write(&self, node: &str, directory: &str, data: &[u8], version: Option<i32>) -> Answer<()>;
+}

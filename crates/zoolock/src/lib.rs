@@ -1,0 +1,52 @@
+//! Distributed locks over ZooKeeper: fair, fenced, and honest about when they are lost.
+//!
+//! Only one of us does this at a time, and we know when that stops being true.
+//!
+//! ```no_run
+//! use zoolock::Zoolock;
+//!
+//! # async fn example() -> Result<(), zoolock::Error> {
+//! let zl = Zoolock::connect("zk1:2181,zk2:2181,zk3:2181").await?;
+//! let mutex = zl.mutex("nightly");
+//! let guard = mutex.lock().await?;          // in the queue, first come first served
+//! println!("token {}", guard.token());      // rises with every grant: let the resource check it
+//! tokio::select! {
+//!     () = work() => guard.release().await?, // or drop the guard
+//!     why = guard.lost() => eprintln!("stop: {why}"),
+//! }
+//! zl.close().await;
+//! # Ok(()) }
+//! # async fn work() {}
+//! ```
+//!
+//! # What a guard promises
+//! While [`Guard::is_valid`] says yes, nobody else holds the lock, provided that clocks do not drift by a sixth and
+//! that the program is not stopped between the question and the deed. For that last case there is
+//! [`Guard::token`]: the resource itself refuses an older one.
+
+mod builder;
+mod clock;
+mod connect;
+mod data;
+mod directory;
+mod driver;
+mod error;
+mod guard;
+mod keeper;
+mod mutex;
+mod path;
+mod session;
+mod sessions;
+mod snapshot;
+mod zoolock;
+
+pub use builder::Builder;
+pub use clock::Deadline;
+pub use error::{Error, LossReason};
+pub use guard::{Guard, Previous};
+pub use mutex::Mutex;
+pub use path::{ConnectString, DEFAULT_ROOT, LockPath};
+pub use session::Connection;
+pub use snapshot::{Entry, Snapshot};
+pub use zoolock::Zoolock;
+pub use zoolock_core::FencingToken;

@@ -1,0 +1,274 @@
+//! Names of locks, and the connect string: checked before anything is sent.
+
+use crate::error::Error;
+
+/// The root of relative lock names.
+pub const DEFAULT_ROOT: &str = "/locks";
+
+/// Where the nodes live that renew short sessions; not a lock.
+pub(crate) const SESSIONS: &str = ".sessions";
+
+/// The longest path of a lock. Far below what the service takes, and it keeps watches and listings small.
+const MAX_PATH: usize = 1024;
+
+/// The path of a lock directory: absolute, normal, and fit for ZooKeeper.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockPath(String);
+
+impl LockPath {
+    /// Makes a path of a name. A name is relative to `root` unless it starts with `/`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty name, `//`, a slash at the end, `.` or `..` between slashes, control
+    /// characters, and paths over 1024 bytes.
+    ///
+    /// ```
+    /// use zoolock::LockPath;
+    /// assert_eq!(LockPath::parse("nightly", "/locks").unwrap().as_str(), "/locks/nightly");
+    /// assert_eq!(LockPath::parse("/other/place", "/locks").unwrap().as_str(), "/other/place");
+    /// assert!(LockPath::parse("a//b", "/locks").is_err());
+    /// ```
+    pub fn parse(name: &str, root: &str) -> Result<LockPath, Error> {
+        let shown = || format!("lock name {name:?}");
+        if name.is_empty() {
+            return Err(Error::invalid("lock name \"\"", "is empty; give the lock a name such as `nightly`"));
+        }
+        let absolute = name.starts_with('/');
+        let relative = name.strip_prefix('/').unwrap_or(name);
+        check_components(relative).map_err(|message| Error::invalid(shown(), message))?;
+        let path = if absolute {
+            name.to_owned()
+        } else {
+            check_root(root)?;
+            if root == "/" { format!("/{name}") } else { format!("{root}/{name}") }
+        };
+        if path == "/zookeeper" || path.starts_with("/zookeeper/") {
+            return Err(Error::invalid(
+                shown(),
+                "lies under /zookeeper, which belongs to the service itself",
+            ));
+        }
+        if path.len() > MAX_PATH {
+            return Err(Error::invalid(shown(), format!("is longer than {MAX_PATH} bytes")));
+        }
+        Ok(LockPath(path))
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn from_server(path: String) -> LockPath {
+        LockPath(path)
+    }
+
+    pub(crate) fn child(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+}
+
+impl std::fmt::Display for LockPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Checks the root under which relative names live.
+pub(crate) fn check_root(root: &str) -> Result<(), Error> {
+    let shown = || format!("root {root:?}");
+    let Some(relative) = root.strip_prefix('/') else {
+        return Err(Error::invalid(shown(), "does not start with `/`"));
+    };
+    if relative.is_empty() {
+        return Ok(());
+    }
+    check_components(relative).map_err(|message| Error::invalid(shown(), message))
+}
+
+fn check_components(relative: &str) -> Result<(), String> {
+    if relative.is_empty() {
+        return Err("is the root itself; name something below it".to_owned());
+    }
+    if let Some(c) = relative.chars().find(|&c| is_forbidden(c)) {
+        return Err(format!("contains the character {:?}, which ZooKeeper does not allow", c));
+    }
+    for component in relative.split('/') {
+        match component {
+            "" => return Err("has an empty part; write single slashes and none at the end".to_owned()),
+            "." | ".." => return Err(format!("has the part `{component}`; ZooKeeper has no relative paths")),
+            SESSIONS => return Err(format!("has the part `{SESSIONS}`, which zoolock keeps for itself")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The characters that ZooKeeper's own path check refuses.
+fn is_forbidden(c: char) -> bool {
+    matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+}
+
+/// A parsed connect string: `host:port,host:port/chroot`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectString {
+    hosts: Vec<(String, u16)>,
+    chroot: String,
+}
+
+impl ConnectString {
+    /// Parses a connect string. The port is 2181 where none is given; IPv6 addresses stand in brackets.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], naming the part that is wrong.
+    ///
+    /// ```
+    /// use zoolock::ConnectString;
+    /// assert!(ConnectString::parse("zk1,zk2:2182,[::1]:2183/team").is_ok());
+    /// assert!(ConnectString::parse("zk1:99999").is_err());
+    /// ```
+    pub fn parse(text: &str) -> Result<ConnectString, Error> {
+        let shown = || format!("connect string {text:?}");
+        let (hosts, chroot) = match text.find('/') {
+            Some(at) => text.split_at(at),
+            None => (text, ""),
+        };
+        if hosts.is_empty() {
+            return Err(Error::invalid(shown(), "names no host; write host:port,host:port/chroot"));
+        }
+        let chroot = if chroot == "/" { "" } else { chroot };
+        if !chroot.is_empty() {
+            check_components(&chroot[1..])
+                .map_err(|message| Error::invalid(shown(), format!("the chroot {chroot:?} {message}")))?;
+        }
+        let hosts = hosts
+            .split(',')
+            .map(|host| parse_host(host).map_err(|message| Error::invalid(shown(), message)))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(ConnectString { hosts, chroot: chroot.to_owned() })
+    }
+
+    pub(crate) fn hosts(&self) -> &[(String, u16)] {
+        &self.hosts
+    }
+
+    /// The directory under which everything lives; empty for the whole tree.
+    pub(crate) fn chroot(&self) -> &str {
+        &self.chroot
+    }
+
+    /// The hosts alone, as the client crate takes them.
+    pub(crate) fn endpoints(&self) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(|(host, port)| display_host(host, *port)).collect();
+        hosts.join(",")
+    }
+}
+
+pub(crate) fn display_host(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn parse_host(text: &str) -> Result<(String, u16), String> {
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or(format!("{text:?} has no closing bracket"))?;
+        if rest.is_empty() {
+            (host, None)
+        } else {
+            (host, Some(rest.strip_prefix(':').ok_or(format!("{text:?}: a `:` must follow the bracket"))?))
+        }
+    } else {
+        match text.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err(format!("{text:?} has several colons; write IPv6 addresses in brackets"));
+            }
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(format!("{text:?} names no host"));
+    }
+    if let Some(c) = host.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        return Err(format!("host {host:?} contains {c:?}"));
+    }
+    let port = match port {
+        None => 2181,
+        Some(port) => match port.parse::<u16>() {
+            Ok(port) if port != 0 => port,
+            _ => return Err(format!("port {port:?} is no number from 1 to 65535")),
+        },
+    };
+    Ok((host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_names_are_refused_and_named() {
+        for name in [
+            "",
+            "/",
+            "a//b",
+            "a/",
+            "../x",
+            "a/../b",
+            ".",
+            "a\0b",
+            "a\nb",
+            "x/.sessions/y",
+            "/zookeeper/quota",
+        ] {
+            let error = LockPath::parse(name, DEFAULT_ROOT).expect_err(name).to_string();
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+        }
+        assert!(LockPath::parse(&"x".repeat(2000), DEFAULT_ROOT).is_err());
+    }
+
+    #[test]
+    fn good_names_are_taken_as_they_are() {
+        for (name, path) in [
+            ("nightly", "/locks/nightly"),
+            ("a/b.c", "/locks/a/b.c"),
+            ("/x/y", "/x/y"),
+            ("grüße", "/locks/grüße"),
+        ] {
+            assert_eq!(LockPath::parse(name, DEFAULT_ROOT).expect(name).as_str(), path);
+        }
+        assert_eq!(LockPath::parse("a", "/").expect("root").as_str(), "/a");
+        assert!(LockPath::parse("a", "locks").is_err());
+    }
+
+    #[test]
+    fn connect_strings_are_read() {
+        let c = ConnectString::parse("zk1,zk2:2182,[::1]:2183/team/x").expect("good");
+        assert_eq!(c.hosts(), [("zk1".into(), 2181), ("zk2".into(), 2182), ("::1".into(), 2183)]);
+        assert_eq!(c.chroot(), "/team/x");
+        assert_eq!(c.endpoints(), "zk1:2181,zk2:2182,[::1]:2183");
+        assert_eq!(ConnectString::parse("h:1/").expect("good").chroot(), "");
+    }
+
+    #[test]
+    fn bad_connect_strings_are_refused_and_named() {
+        for text in [
+            "",
+            "/x",
+            "h:",
+            "h:0",
+            "h:65536",
+            "h:port",
+            "h:1,,i:2",
+            ":2181",
+            "::1",
+            "[::1",
+            "[::1]2181",
+            "h:1//x",
+            "h:1/..",
+            "a b:1",
+        ] {
+            let error = ConnectString::parse(text).expect_err(text).to_string();
+            assert!(error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! One live session: its lease, its renewal, and who stands on it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use zoolock_core::contender::{Failure, SessionEnd};
+use zoolock_core::lease::{Ensemble, Lease, Renewal};
+use zoolock_core::{ContenderId, Event, Instant, SessionId, Zxid};
+
+use crate::clock::{self, Alarm};
+use crate::directory;
+use crate::driver::Acquisition;
+use crate::keeper::{Keeper, KeeperError, Link};
+use crate::path::SESSIONS;
+
+/// How sure we are of the session that a lock stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Connection {
+    /// The service confirms the session.
+    Connected,
+    /// The connection is lost or the service is late with its confirmation. Disconnected is not lost: the lock is
+    /// ours until its `valid_until`.
+    Suspect,
+    /// The session is over.
+    Over,
+}
+
+/// What the lease goes by.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseConfig {
+    pub(crate) ensemble: Ensemble,
+    pub(crate) strict: bool,
+    /// The directory under which the nodes of short sessions live.
+    pub(crate) root: String,
+}
+
+/// The most bytes of watched paths on one session: the client crate registers watches again in one batch per
+/// 128 KiB, all under one xid, and a session with two batches never survives a reconnect.
+const WATCHED_BYTES: usize = 100 * 1024;
+
+/// How long a close waits for the service's answer.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Session {
+    id: SessionId,
+    timeout: Duration,
+    keeper: RwLock<Option<Arc<dyn Keeper>>>,
+    runtime: Handle,
+    lease: Mutex<Lease>,
+    /// The end of the lease in nanoseconds, zero if there never was one. Read on every `is_valid`.
+    valid_until: AtomicU64,
+    lease_moved: Notify,
+    connection: watch::Sender<Connection>,
+    link: watch::Receiver<Link>,
+    end: Mutex<Option<SessionEnd>>,
+    acquisitions: Mutex<HashMap<ContenderId, Arc<Acquisition>>>,
+    /// Which acquisition created which node.
+    nodes: Mutex<HashMap<Zxid, ContenderId>>,
+    watched: AtomicUsize,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Takes a fresh session into service. To be called on the runtime that drives it.
+    pub(crate) fn start(
+        keeper: Arc<dyn Keeper>,
+        link: watch::Receiver<Link>,
+        config: LeaseConfig,
+    ) -> std::io::Result<Arc<Session>> {
+        let timeout = keeper.timeout();
+        let session = Arc::new(Session {
+            id: keeper.session(),
+            timeout,
+            keeper: RwLock::new(Some(keeper)),
+            runtime: Handle::current(),
+            lease: Mutex::new(Lease::new(timeout)),
+            valid_until: AtomicU64::new(0),
+            lease_moved: Notify::new(),
+            connection: watch::Sender::new(Connection::Connected),
+            link: link.clone(),
+            end: Mutex::new(None),
+            acquisitions: Mutex::default(),
+            nodes: Mutex::default(),
+            watched: AtomicUsize::new(0),
+        });
+        let alarm = Alarm::new()?;
+        // Both tasks end with the session's link, which the keeper's task ends.
+        tokio::spawn(watch_lease(session.clone(), alarm, link.clone()));
+        tokio::spawn(tend(session.clone(), link, config));
+        Ok(session)
+    }
+
+    pub(crate) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The way to the service; `None` once the session is over.
+    pub(crate) fn keeper(&self) -> Option<Arc<dyn Keeper>> {
+        self.keeper.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn end(&self) -> Option<SessionEnd> {
+        *lock(&self.end)
+    }
+
+    pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+        self.connection.subscribe()
+    }
+
+    // ---- the lease ----
+
+    pub(crate) fn valid_until(&self) -> Instant {
+        Instant(self.valid_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn lease_valid(&self) -> bool {
+        clock::now() < self.valid_until()
+    }
+
+    /// The leader confirmed a request that was sent at `sent`.
+    ///
+    /// A confirmation may come after the lease ran out. That is no lie: the session was alive at `sent`, so it never
+    /// ended in between. Whoever *saw* the lease run out (the alarm, or a guard asked) was told lost, for ever.
+    pub(crate) fn confirm(&self, sent: Instant) {
+        let lapsed = !self.lease_valid();
+        {
+            let mut lease = lock(&self.lease);
+            if !lease.confirm(sent) {
+                return;
+            }
+            self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
+        }
+        self.lease_moved.notify_waiters();
+        if self.lease_valid() {
+            if *self.link.borrow() == Link::Up {
+                self.connection.send_if_modified(|c| {
+                    *c == Connection::Suspect && {
+                        *c = Connection::Connected;
+                        true
+                    }
+                });
+            }
+            if lapsed {
+                self.tell_all(&Event::LeaseRenewed);
+            }
+        }
+    }
+
+    fn suspect(&self) {
+        self.connection.send_if_modified(|c| {
+            *c == Connection::Connected && {
+                *c = Connection::Suspect;
+                true
+            }
+        });
+    }
+
+    // ---- who stands on it ----
+
+    /// Room for the watches of one acquisition; `false` where there is none left, or the session is over.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let fits = |used: usize| (used == 0 || used + bytes <= WATCHED_BYTES).then_some(used + bytes);
+        self.end().is_none() && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    pub(crate) fn enter(&self, acquisition: &Arc<Acquisition>) {
+        lock(&self.acquisitions).insert(acquisition.id(), acquisition.clone());
+    }
+
+    /// The acquisition is over; nothing of it is left.
+    pub(crate) fn leave(&self, id: ContenderId, reserved: usize) {
+        lock(&self.acquisitions).remove(&id);
+        lock(&self.nodes).retain(|_, owner| *owner != id);
+        self.watched.fetch_sub(reserved, Ordering::AcqRel);
+    }
+
+    pub(crate) fn own(&self, node: Zxid, id: ContenderId) {
+        lock(&self.nodes).insert(node, id);
+    }
+
+    pub(crate) fn owner_of(&self, node: Zxid) -> Option<ContenderId> {
+        lock(&self.nodes).get(&node).copied()
+    }
+
+    pub(crate) fn acquisitions(&self) -> Vec<Arc<Acquisition>> {
+        lock(&self.acquisitions).values().cloned().collect()
+    }
+
+    fn is_idle(&self) -> bool {
+        lock(&self.acquisitions).is_empty()
+    }
+
+    fn tell_all(&self, event: &Event) {
+        for acquisition in self.acquisitions() {
+            acquisition.happen(event.clone());
+        }
+    }
+
+    // ---- the end ----
+
+    /// Waits for the clean-up that is under way.
+    pub(crate) async fn releases_done(&self) {
+        for acquisition in self.acquisitions() {
+            if acquisition.is_leaving() {
+                acquisition.over().await;
+            }
+        }
+    }
+
+    /// Closes the session: the service removes all its nodes. Waits for the answer, but not for ever.
+    pub(crate) async fn close(&self) {
+        self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
+        let mut link = self.link.clone();
+        let closed =
+            async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
+        if tokio::time::timeout(CLOSE_PATIENCE, closed).await.is_err() {
+            tracing::warn!("the service did not confirm the end of a session; its locks go when it expires");
+        }
+        self.finish(SessionEnd::Closed);
+    }
+
+    fn finish(&self, end: SessionEnd) {
+        if lock(&self.end).replace(end).is_some() {
+            return;
+        }
+        self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.connection.send_replace(Connection::Over);
+        self.tell_all(&Event::SessionOver(end));
+    }
+}
+
+/// Tells the holders when the lease runs out, also right after the machine woke up.
+async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Receiver<Link>) {
+    let mut told = 0;
+    while session.end().is_none() {
+        let moved = session.lease_moved.notified();
+        tokio::pin!(moved);
+        moved.as_mut().enable();
+        let end = session.valid_until();
+        let ring = async {
+            if end.0 == told {
+                std::future::pending::<()>().await;
+            }
+            // Halfway to the end without a confirmation, two renewals late: not lost, but say so.
+            let half = Instant(end.0.saturating_sub(nanos(session.timeout) / 3));
+            for at in [half, end] {
+                if let Err(error) = alarm.wait_until(at).await {
+                    tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
+                    std::future::pending::<()>().await;
+                }
+                if !session.is_idle() {
+                    session.suspect();
+                }
+            }
+        };
+        tokio::select! {
+            () = &mut moved => {}
+            () = ring => {
+                told = end.0;
+                if !session.lease_valid() {
+                    session.tell_all(&Event::LeaseLost);
+                }
+            }
+            changed = link.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Follows the connection and renews the lease while anybody stands on the session.
+async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: LeaseConfig) {
+    let mut renewal = Renewer::new(&session, config);
+    let mut ticks = tokio::time::interval(Lease::interval(session.timeout));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            changed = link.changed() => {
+                let now = *link.borrow_and_update();
+                match now {
+                    Link::Down => session.suspect(),
+                    Link::Up => session.tell_all(&Event::Reconnected),
+                    Link::Over(end) => return session.finish(end),
+                }
+                if changed.is_err() {
+                    // The client's task is gone without a last word.
+                    return session.finish(SessionEnd::Closed);
+                }
+            }
+            _ = ticks.tick() => {}
+        }
+        if session.end().is_some() {
+            return;
+        }
+        if !session.is_idle() {
+            renewal.renew();
+        }
+    }
+}
+
+/// Sends one renewal at a time.
+struct Renewer {
+    session: Arc<Session>,
+    how: Renewal,
+    parent: String,
+    node: String,
+    under_way: Arc<tokio::sync::Semaphore>,
+}
+
+impl Renewer {
+    fn new(session: &Arc<Session>, config: LeaseConfig) -> Renewer {
+        let parent = format!("{}/{SESSIONS}", config.root.trim_end_matches('/'));
+        Renewer {
+            how: config.ensemble.renewal(session.timeout, config.strict),
+            node: format!("{parent}/{}", uuid::Uuid::new_v4().simple()),
+            parent,
+            session: session.clone(),
+            under_way: Arc::new(tokio::sync::Semaphore::new(1)),
+        }
+    }
+
+    fn renew(&mut self) {
+        let Some(keeper) = self.session.keeper() else { return };
+        let Ok(turn) = self.under_way.clone().try_acquire_owned() else { return };
+        let session = self.session.clone();
+        let sent = clock::now();
+        match self.how {
+            Renewal::Sync => {
+                let answer = keeper.sync("/");
+                tokio::spawn(async move {
+                    if answer.await.is_ok() {
+                        session.confirm(sent);
+                    }
+                    drop(turn);
+                });
+            }
+            Renewal::Write => {
+                let (parent, node) = (self.parent.clone(), self.node.clone());
+                let answer = keeper.write(&node, b"", None);
+                tokio::spawn(async move {
+                    match answer.await {
+                        Ok(()) => session.confirm(sent),
+                        Err(KeeperError { failure: Failure::NoNode, .. }) => {
+                            plant(&session, keeper, &parent, &node).await;
+                        }
+                        Err(error) => tracing::debug!(message = error.message, "the lease was not renewed"),
+                    }
+                    drop(turn);
+                });
+            }
+        }
+    }
+}
+
+/// Creates the node that renewals write to. Its create is a write like any other.
+async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &str) {
+    let mut sent = clock::now();
+    let mut outcome = keeper.create_ephemeral(node, b"").await;
+    if matches!(outcome, Err(KeeperError { failure: Failure::NoNode, .. })) {
+        if let Err(error) = directory::make(keeper.clone(), parent.to_owned()).await {
+            tracing::warn!(
+                message = error.message,
+                path = parent,
+                "cannot make the directory for lease renewals"
+            );
+            return;
+        }
+        sent = clock::now();
+        outcome = keeper.create_ephemeral(node, b"").await;
+    }
+    match outcome {
+        Ok(()) => session.confirm(sent),
+        Err(error) => {
+            tracing::warn!(message = error.message, path = node, "cannot renew the lease by a write")
+        }
+    }
+}

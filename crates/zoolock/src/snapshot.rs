@@ -1,0 +1,197 @@
+//! One lock's queue, as everybody who looks at it sees it: the terminal, JSON, and later the browser.
+
+use futures_util::StreamExt;
+use serde::Serialize;
+use zoolock_core::contender::Failure;
+use zoolock_core::queue::{Family, Name, Role};
+use zoolock_core::record::{Left, Record};
+use zoolock_core::{FencingToken, Zxid};
+
+use crate::data::NodeData;
+use crate::error::Error;
+use crate::keeper::{Keeper, KeeperError, Stat};
+use crate::path::{LockPath, SESSIONS};
+
+/// One lock: who holds it, who waits.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The lock's directory.
+    pub path: String,
+    /// The first in the queue, if there is anybody.
+    pub holder: Option<Entry>,
+    /// The others, in the order in which they will have their turn.
+    pub waiters: Vec<Entry>,
+    /// How the last holder that we know of left: `clean`, `panicked`, or `unknown`.
+    pub previous: &'static str,
+    /// Whether the data of the directory belongs to something else, in which case no marker is left there.
+    pub foreign_record: bool,
+}
+
+/// One contender.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The name of its node.
+    pub node: String,
+    /// Which implementation named it.
+    pub family: &'static str,
+    /// What it asks for.
+    pub role: &'static str,
+    /// The token it has when it holds the lock; `null` where it could not be read.
+    pub token: Option<String>,
+    /// When it queued, in milliseconds of Unix time, by its own clock.
+    pub since_ms: Option<u64>,
+    /// Its host.
+    pub host: Option<String>,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// Its program.
+    pub program: Option<String>,
+    /// Its note.
+    pub note: Option<String>,
+}
+
+/// How many nodes are read at once.
+const AT_ONCE: usize = 64;
+
+/// Reads one lock. A directory that does not exist is a free lock.
+pub(crate) async fn read(
+    keeper: &dyn Keeper,
+    path: LockPath,
+    chroot: &str,
+    epoch: u32,
+) -> Result<Snapshot, Error> {
+    let (record, children) = match look(keeper, &path).await {
+        Ok(Some(found)) => found,
+        Ok(None) => (Record::Empty, Vec::new()),
+        Err(error) => return Err(refusal(&path, chroot, error)),
+    };
+    describe(keeper, path, record, children, chroot, epoch).await
+}
+
+/// Reads every lock at and below `start`.
+pub(crate) async fn walk(
+    keeper: &dyn Keeper,
+    start: LockPath,
+    chroot: &str,
+    epoch: u32,
+) -> Result<Vec<Snapshot>, Error> {
+    let mut found = Vec::new();
+    let mut unseen = vec![start];
+    while let Some(path) = unseen.pop() {
+        let (record, mut children) = match look(keeper, &path).await {
+            Ok(Some(found)) => found,
+            // It went while we were looking.
+            Ok(None) => continue,
+            Err(error) => return Err(refusal(&path, chroot, error)),
+        };
+        children.sort_unstable();
+        let (contenders, others): (Vec<_>, Vec<_>) =
+            children.into_iter().partition(|c| Name::parse(c).is_some());
+        let is_lock = !contenders.is_empty() || matches!(record, Record::Marker(_));
+        for other in others.into_iter().rev().filter(|name| name != SESSIONS) {
+            let path = if path.as_str() == "/" { format!("/{other}") } else { path.child(&other) };
+            if path != "/zookeeper" {
+                unseen.push(LockPath::from_server(path));
+            }
+        }
+        if is_lock {
+            found.push(describe(keeper, path, record, contenders, chroot, epoch).await?);
+        }
+    }
+    Ok(found)
+}
+
+async fn look(keeper: &dyn Keeper, path: &LockPath) -> Result<Option<(Record, Vec<String>)>, KeeperError> {
+    let data = keeper.read(path.as_str());
+    let children = keeper.children(path.as_str());
+    match (data.await, children.await) {
+        (Ok((data, _)), Ok(children)) => Ok(Some((Record::parse(&data), children))),
+        (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
+async fn describe(
+    keeper: &dyn Keeper,
+    path: LockPath,
+    record: Record,
+    children: Vec<String>,
+    chroot: &str,
+    epoch: u32,
+) -> Result<Snapshot, Error> {
+    let mut names: Vec<(Name, String)> =
+        children.into_iter().filter_map(|child| Some((Name::parse(&child)?, child))).collect();
+    names.sort_by_key(|(name, _)| name.position());
+    let reads = names.into_iter().map(|(name, child)| {
+        let read = keeper.read(&path.child(&child));
+        async move { (name, child, read.await) }
+    });
+    let mut queue = Vec::new();
+    let mut reads = futures_util::stream::iter(reads).buffered(AT_ONCE);
+    while let Some((name, child, read)) = reads.next().await {
+        match read {
+            Ok((data, stat)) => queue.push(entry(name, child, Some((data, stat)), epoch)),
+            Err(error) if error.failure == Failure::NoNode => {}
+            // It stands in the queue, readable or not.
+            Err(error) if matches!(error.failure, Failure::Refused(_)) => {
+                queue.push(entry(name, child, None, epoch))
+            }
+            Err(error) => return Err(refusal(&path, chroot, error)),
+        }
+    }
+    let mut queue = queue.into_iter();
+    let holder = queue.next();
+    let shown = path.as_str().strip_prefix(chroot).unwrap_or(path.as_str());
+    Ok(Snapshot {
+        path: shown.to_owned(),
+        holder,
+        waiters: queue.collect(),
+        previous: match record {
+            Record::Marker(marker) if marker.left == Left::Released => "clean",
+            Record::Marker(_) => "panicked",
+            _ => "unknown",
+        },
+        foreign_record: record == Record::Foreign,
+    })
+}
+
+fn entry(name: Name, node: String, read: Option<(Vec<u8>, Stat)>, epoch: u32) -> Entry {
+    let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
+    let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
+    Entry {
+        node,
+        family: match name.family {
+            Family::Native | Family::NativeOther => "native",
+            Family::DotNet => "dotnet",
+            Family::Curator => "curator",
+            Family::Kazoo => "kazoo",
+            Family::WriteLock => "write-lock",
+            Family::Ruby => "zk-ruby",
+        },
+        role: match name.role {
+            Role::Exclusive => "exclusive",
+            Role::Shared => "shared",
+            Role::Upgradable => "upgradable",
+            Role::Permit => "permit",
+        },
+        token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
+        since_ms: data.as_ref().and_then(|d| d.since_ms),
+        host: data.as_ref().and_then(|d| d.host.clone()),
+        pid: data.as_ref().and_then(|d| d.pid),
+        program: data.as_ref().and_then(|d| d.program.clone()),
+        note: data.as_ref().and_then(|d| d.note.clone()),
+    }
+}
+
+fn refusal(path: &LockPath, chroot: &str, error: KeeperError) -> Error {
+    let path = path.as_str().strip_prefix(chroot).unwrap_or(path.as_str());
+    match error.failure {
+        Failure::Refused(_) => Error::Denied {
+            subject: format!("lock {path}"),
+            message: format!("{}; give credentials that may read there", error.message),
+        },
+        _ => Error::unavailable(format!("lock {path}"), format!("{}; try again", error.message)),
+    }
+}

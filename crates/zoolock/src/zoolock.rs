@@ -1,0 +1,232 @@
+//! The way in.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, Runtime};
+use zoolock_core::ContenderId;
+
+use crate::builder::Builder;
+use crate::data::Owner;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::keeper::Keeper;
+use crate::mutex::Mutex;
+use crate::path::LockPath;
+use crate::session::Session;
+use crate::sessions::Sessions;
+use crate::snapshot::{self, Snapshot};
+
+/// A client of one ensemble. Cheap to clone; all clones share their sessions.
+///
+/// # Closing
+/// When the last clone, guard and pending `lock()` are gone, what is left to clean up is cleaned up in the background
+/// and the sessions are closed. A program that is about to exit calls [`Zoolock::close`] and waits for it: a process
+/// that just ends leaves its locks to expire with the session timeout.
+#[derive(Clone)]
+pub struct Zoolock {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) thread: SessionThread,
+    pub(crate) chroot: String,
+    pub(crate) root: String,
+    pub(crate) epoch: u32,
+    pub(crate) owner: Owner,
+}
+
+impl Zoolock {
+    /// Connects with the default settings.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    pub async fn connect(address: &str) -> Result<Zoolock, Error> {
+        Zoolock::builder().connect(address).await
+    }
+
+    /// Settings other than the defaults.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn new(inner: Inner) -> Zoolock {
+        Zoolock { inner: Arc::new(inner) }
+    }
+
+    pub(crate) async fn open_first_session(&self) -> Result<(), Error> {
+        self.inner.sessions.checkout(0).await.map(|_| ())
+    }
+
+    /// A mutex by name: relative to the root, or absolute where it starts with `/`. Nothing is sent; a bad name is
+    /// reported by the first call that would use it.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.clone(), name.as_ref())
+    }
+
+    /// Runs `work` under the lock `name`, and releases it.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock_timeout`]; [`Error::Lost`] where the lock was lost before it was released: the work may then
+    /// have overlapped with somebody else's.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work and releases the lock in the background.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+    /// use std::time::Duration;
+    /// let token = zl.with_lock("nightly", Duration::from_secs(10), |guard| async move { guard.token() }).await?;
+    /// # let _ = token; Ok(()) }
+    /// ```
+    pub async fn with_lock<T, F, Fut>(&self, name: &str, timeout: Duration, work: F) -> Result<T, Error>
+    where
+        F: FnOnce(Guard) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let guard = self.mutex(name).lock_timeout(timeout).await?;
+        let departure = guard.departure();
+        let value = work(guard).await;
+        departure.wait().await?;
+        Ok(value)
+    }
+
+    /// Every lock directory under the root, or under `prefix`, with its queue.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad prefix, [`Error::Unavailable`], [`Error::Denied`].
+    pub async fn locks(&self, prefix: Option<&str>) -> Result<Vec<Snapshot>, Error> {
+        let start = match prefix {
+            None | Some("") => LockPath::from_server(self.inner.root.clone()),
+            Some("/") if self.inner.chroot.is_empty() => LockPath::from_server("/".to_owned()),
+            Some(prefix) => self.path(prefix.trim_end_matches('/'))?,
+        };
+        let keeper = self.keeper().await?;
+        snapshot::walk(&*keeper, start, &self.inner.chroot, self.inner.epoch).await
+    }
+
+    /// Closes all sessions and waits for the service's answer, but not for ever. Guards that are still held are lost
+    /// ([`LossReason::Closed`](crate::LossReason::Closed)); releases under way are given time first.
+    pub async fn close(&self) {
+        close(&self.inner.sessions, Duration::from_secs(5)).await;
+    }
+
+    // ---- for the other modules ----
+
+    pub(crate) fn path(&self, name: &str) -> Result<LockPath, Error> {
+        if self.inner.chroot.is_empty() || !name.starts_with('/') {
+            return LockPath::parse(name, &self.inner.root);
+        }
+        let inside = LockPath::parse(name, &self.inner.root)?;
+        Ok(LockPath::from_server(format!("{}{inside}", self.inner.chroot)))
+    }
+
+    /// The path as the user knows it: without the chroot.
+    pub(crate) fn shown<'a>(&self, path: &'a str) -> &'a str {
+        path.strip_prefix(self.inner.chroot.as_str()).unwrap_or(path)
+    }
+
+    pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<Session>, Error> {
+        self.inner.sessions.checkout(bytes).await
+    }
+
+    /// Resolves at `deadline`, wherever it is polled.
+    pub(crate) fn alarm(&self, deadline: Instant) -> tokio::time::Sleep {
+        let handle = self.inner.thread.handle();
+        let _inside = handle.enter();
+        tokio::time::sleep_until(deadline.into())
+    }
+
+    pub(crate) async fn keeper(&self) -> Result<Arc<dyn Keeper>, Error> {
+        let session = self.session(0).await?;
+        session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
+    }
+
+    pub(crate) fn new_contender(&self) -> ContenderId {
+        ContenderId(uuid::Uuid::new_v4().as_u128())
+    }
+
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.inner.owner
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.inner.epoch
+    }
+
+    pub(crate) fn chroot(&self) -> &str {
+        &self.inner.chroot
+    }
+
+    pub(crate) fn deadline_after(timeout: Duration) -> Instant {
+        // Far enough to mean "never", near enough for every clock.
+        const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+        Instant::now() + timeout.min(FOR_EVER)
+    }
+}
+
+impl std::fmt::Debug for Zoolock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Zoolock").field("root", &self.inner.root).finish_non_exhaustive()
+    }
+}
+
+async fn close(sessions: &Sessions, patience: Duration) {
+    for session in sessions.all().await {
+        let _ = tokio::time::timeout(patience, session.releases_done()).await;
+        session.close().await;
+    }
+}
+
+/// A thread and a runtime of our own, so that a caller who blocks its executor does not starve the lease.
+pub(crate) struct SessionThread {
+    runtime: Option<Runtime>,
+}
+
+impl SessionThread {
+    pub(crate) fn start() -> Result<SessionThread, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(4)
+            .thread_name("zoolock-session")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable {
+                address: "this process".to_owned(),
+                message: format!("cannot start a thread for the session: {error}"),
+                source: Some(Box::new(error)),
+            })?;
+        Ok(SessionThread { runtime: Some(runtime) })
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.runtime.as_ref().expect("taken only when dropped").handle().clone()
+    }
+}
+
+impl Drop for Inner {
+    /// Lets the releases that are under way finish, closes the sessions, and ends the thread: on a thread of its own,
+    /// since this may be an executor's.
+    fn drop(&mut self) {
+        let Some(runtime) = self.thread.runtime.take() else { return };
+        let sessions = self.sessions.clone();
+        let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());
+        let started = closing.spawn(move || {
+            runtime.block_on(close(&sessions, Duration::from_secs(30)));
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "cannot close the sessions in the background; they expire");
+        }
+    }
+}
+
+impl Drop for SessionThread {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
