@@ -43,6 +43,9 @@ pub(crate) struct LeaseConfig {
 /// 128 KiB, all under one xid, and a session with two batches never survives a reconnect.
 const WATCHED_BYTES: usize = 100 * 1024;
 
+/// What [`Session::watched`] says of a spare session that is being closed: no reservation fits any more.
+const CLOSING: usize = usize::MAX / 2;
+
 /// How long a close waits for the service's answer.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -62,6 +65,8 @@ pub(crate) struct Session {
     /// Which acquisition created which node.
     nodes: Mutex<HashMap<Zxid, ContenderId>>,
     watched: AtomicUsize,
+    /// Opened because the first one was full; closed again when nobody needs it.
+    spare: bool,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -74,6 +79,7 @@ impl Session {
         keeper: Arc<dyn Keeper>,
         link: watch::Receiver<Link>,
         config: LeaseConfig,
+        spare: bool,
     ) -> std::io::Result<Arc<Session>> {
         let timeout = keeper.timeout();
         let session = Arc::new(Session {
@@ -90,6 +96,7 @@ impl Session {
             acquisitions: Mutex::default(),
             nodes: Mutex::default(),
             watched: AtomicUsize::new(0),
+            spare,
         });
         let alarm = Alarm::new()?;
         // Both tasks end with the session's link, which the keeper's task ends.
@@ -171,7 +178,9 @@ impl Session {
 
     /// Room for the watches of one acquisition; `false` where there is none left, or the session is over.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        let fits = |used: usize| (used == 0 || used + bytes <= WATCHED_BYTES).then_some(used + bytes);
+        // The first always fits: a path may be as long as it likes.
+        let fits =
+            |used: usize| (used == 0 || used.saturating_add(bytes) <= WATCHED_BYTES).then_some(used + bytes);
         self.end().is_none() && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
@@ -198,6 +207,17 @@ impl Session {
         lock(&self.acquisitions).values().cloned().collect()
     }
 
+    /// Closes a spare session that nobody stands on. Whoever wants to stand on it now gets another.
+    fn retire_if_unused(&self) -> bool {
+        let unused = self.spare
+            && self.is_idle()
+            && self.watched.compare_exchange(0, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if unused {
+            self.finish(SessionEnd::Closed);
+        }
+        unused
+    }
+
     fn is_idle(&self) -> bool {
         lock(&self.acquisitions).is_empty()
     }
@@ -221,14 +241,14 @@ impl Session {
 
     /// Closes the session: the service removes all its nodes. Waits for the answer, but not for ever.
     pub(crate) async fn close(&self) {
-        self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
+        // First: else the holders would see the service delete their nodes, and take it for somebody else's deed.
+        self.finish(SessionEnd::Closed);
         let mut link = self.link.clone();
         let closed =
             async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
         if tokio::time::timeout(CLOSE_PATIENCE, closed).await.is_err() {
             tracing::warn!("the service did not confirm the end of a session; its locks go when it expires");
         }
-        self.finish(SessionEnd::Closed);
     }
 
     fn finish(&self, end: SessionEnd) {
@@ -287,6 +307,7 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
     let mut renewal = Renewer::new(&session, config);
     let mut ticks = tokio::time::interval(Lease::interval(session.timeout));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut idle_ticks = 0u32;
     loop {
         tokio::select! {
             changed = link.changed() => {
@@ -301,13 +322,16 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
                     return session.finish(SessionEnd::Closed);
                 }
             }
-            _ = ticks.tick() => {}
+            _ = ticks.tick() => idle_ticks += 1,
         }
         if session.end().is_some() {
             return;
         }
         if !session.is_idle() {
+            idle_ticks = 0;
             renewal.renew();
+        } else if idle_ticks > 2 && session.retire_if_unused() {
+            return;
         }
     }
 }

@@ -47,7 +47,7 @@ impl Sessions {
         if let Some(session) = live.iter().find(|session| session.reserve(bytes)) {
             return Ok(session.clone());
         }
-        let session = self.open().await?;
+        let session = self.open(!live.is_empty()).await?;
         live.push(session.clone());
         session.reserve(bytes);
         Ok(session)
@@ -58,7 +58,7 @@ impl Sessions {
         self.live.lock().await.iter().filter(|session| session.end().is_none()).cloned().collect()
     }
 
-    async fn open(&self) -> Result<Arc<Session>, Error> {
+    async fn open(&self, spare: bool) -> Result<Arc<Session>, Error> {
         let opening = self.opening.clone();
         let rounds = async move {
             loop {
@@ -85,7 +85,7 @@ impl Sessions {
                 self.check_timeout(keeper.timeout())?;
                 let keeper: Arc<dyn Keeper> = Arc::new(keeper);
                 let _inside = self.runtime.enter();
-                Session::start(keeper, link, self.lease.clone()).map_err(|error| Error::Unavailable {
+                Session::start(keeper, link, self.lease.clone(), spare).map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
                     source: Some(Box::new(error)),

@@ -113,6 +113,12 @@ impl Zoolock {
         close(&self.inner.sessions, Duration::from_secs(5)).await;
     }
 
+    /// How many tasks run in the background, for tests that look for leaks.
+    #[doc(hidden)]
+    pub fn background_tasks(&self) -> usize {
+        self.inner.thread.handle().metrics().num_alive_tasks()
+    }
+
     // ---- for the other modules ----
 
     pub(crate) fn path(&self, name: &str) -> Result<LockPath, Error> {

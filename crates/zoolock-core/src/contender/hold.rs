@@ -72,7 +72,6 @@ impl Contender {
                     (Marker { directory: d.czxid, left, sequence: me.sequence }, Some(d.version))
                 });
                 // The watch on our own node is left to fire: taking it back would cost a request.
-                self.pending.retain(|(_, purpose)| !matches!(purpose, Purpose::PauseOwn));
                 self.void_own_watch();
                 self.phase = Phase::Leaving;
                 self.depart(me, marker, true, turn);
@@ -90,10 +89,11 @@ impl Contender {
         }
     }
 
-    /// A watch on our own node that is still being set will fire with our own delete.
+    /// A watch on our own node that is still being set will fire with our own delete. A pause before the next try
+    /// stays known until it is over, or its number would be given to the delete.
     fn void_own_watch(&mut self) {
         for (_, purpose) in &mut self.pending {
-            if matches!(purpose, Purpose::WatchOwn(_)) {
+            if matches!(purpose, Purpose::WatchOwn(_) | Purpose::PauseOwn) {
                 *purpose = Purpose::Void;
             }
         }

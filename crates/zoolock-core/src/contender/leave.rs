@@ -48,12 +48,7 @@ impl Contender {
         let Some(departure) = self.departures.iter_mut().find(|d| d.node.czxid == czxid) else { return };
         match outcome {
             Ok(_) => self.departed(czxid, Departed::Clean, turn),
-            Err(Failure::NoNode) => {
-                // If it was sent once only, then somebody else deleted our node before us.
-                let how =
-                    if departure.repeated { Departed::Clean } else { Departed::Lost(Loss::Broken) };
-                self.departed(czxid, how, turn);
-            }
+            Err(Failure::NoNode) => self.found_gone(czxid, turn),
             Err(Failure::Unknown) => {
                 departure.repeated = true;
                 if blind { self.send_departure(czxid, turn) } else { self.check_departure(czxid, turn) }
@@ -64,8 +59,9 @@ impl Contender {
                     return self.departed(czxid, Departed::Refused(failure), turn);
                 }
                 // The record is not ours to write, or was written by somebody else. Those behind us will list.
+                // That it was refused does not say that the node of that name is still ours, so look first.
                 departure.marker = None;
-                self.send_departure(czxid, turn);
+                self.check_departure(czxid, turn);
             }
             Err(failure) => {
                 if std::mem::take(&mut departure.report) {
@@ -93,9 +89,16 @@ impl Contender {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         match self.still_mine(departure.node, outcome) {
             Some(true) => self.send_departure(czxid, turn),
-            Some(false) => self.departed(czxid, Departed::Clean, turn),
+            Some(false) => self.found_gone(czxid, turn),
             None => self.pause_departure(czxid, turn),
         }
+    }
+
+    /// Our node is not there. If no delete of ours may have done it, then somebody else deleted it before us.
+    fn found_gone(&mut self, czxid: Zxid, turn: &mut Turn) {
+        let ours = self.departures.iter().any(|d| d.node.czxid == czxid && d.repeated);
+        let how = if ours { Departed::Clean } else { Departed::Lost(Loss::Broken) };
+        self.departed(czxid, how, turn);
     }
 
     fn departed(&mut self, czxid: Zxid, how: Departed, turn: &mut Turn) {

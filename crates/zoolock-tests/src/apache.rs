@@ -1,0 +1,302 @@
+//! A real Apache ZooKeeper, standalone, from Debian's packages.
+
+use std::fs::{File, OpenOptions};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::four_letter::four_letter;
+use crate::ports::Port;
+pub use crate::skip::Availability;
+use crate::{Failure, Result, ServerOptions};
+
+/// Its manifest names the jars it needs.
+const SERVER_JAR: &str = "/usr/share/java/zookeeper.jar";
+const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
+
+/// A virtual machine on a busy test machine may take its time.
+const START_BOUND: Duration = Duration::from_secs(60);
+const STOP_BOUND: Duration = Duration::from_secs(20);
+const PROBE_BOUND: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Whether Apache ZooKeeper can be started on this machine.
+pub fn availability() -> Availability {
+    static LOOKED: OnceLock<Availability> = OnceLock::new();
+    LOOKED.get_or_init(look).clone()
+}
+
+fn look() -> Availability {
+    if !Path::new(SERVER_JAR).exists() {
+        return Availability::Missing(format!("no {SERVER_JAR}, install the package libzookeeper-java"));
+    }
+    let mut java = Command::new("java");
+    match java.arg("-version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => Availability::Available,
+        Ok(status) => Availability::Missing(format!("`java -version` ends with {status}")),
+        Err(error) => Availability::Missing(format!("no java, install default-jdk-headless ({error})")),
+    }
+}
+
+/// A running Apache ZooKeeper; dropping it kills the process and waits for its end.
+#[derive(Debug)]
+pub struct Apache {
+    options: ServerOptions,
+    port: Port,
+    dir: TempDir,
+    process: Mutex<Option<Child>>,
+}
+
+impl Apache {
+    /// Starts a server with an empty tree and waits until it serves.
+    ///
+    /// # Errors
+    /// When it does not serve within 60 s; the end of its log is in the message.
+    pub async fn start(options: ServerOptions) -> Result<Self> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let apache = Self {
+                options: options.clone(),
+                port: Port::reserve()?,
+                dir: TempDir::new()
+                    .map_err(|error| Failure::during("making a directory for ZooKeeper", error))?,
+                process: Mutex::new(None),
+            };
+            match apache.launch().await {
+                Ok(()) => return Ok(apache),
+                Err(NotUp::PortTaken(_)) if attempts < 5 => {}
+                Err(not_up) => return Err(not_up.into()),
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub fn socket_addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// Where it listens, as `host:port`.
+    pub fn addr(&self) -> String {
+        self.port.addr().to_string()
+    }
+
+    /// The number of the process; `None` while it is down.
+    pub fn pid(&self) -> Option<u32> {
+        self.process().as_ref().map(Child::id)
+    }
+
+    /// Kills the process as it stands (SIGKILL), as a crash would.
+    pub async fn kill(&self) {
+        self.end(Signal::KILL).await;
+    }
+
+    /// Ends the process in good order (SIGTERM).
+    pub async fn stop(&self) {
+        self.end(Signal::TERM).await;
+    }
+
+    /// Starts it again on the same port and the same data; kills it first where it runs.
+    ///
+    /// # Errors
+    /// As [`Apache::start`].
+    pub async fn restart(&self) -> Result<()> {
+        self.kill().await;
+        let deadline = Instant::now() + START_BOUND;
+        loop {
+            match self.launch().await {
+                Ok(()) => return Ok(()),
+                // Somebody sits on our port for a moment; nobody else reserves it.
+                Err(NotUp::PortTaken(_)) if Instant::now() < deadline => sleep(PAUSE).await,
+                Err(not_up) => return Err(not_up.into()),
+            }
+        }
+    }
+
+    /// Freezes the process (SIGSTOP): its connections stay, nothing answers.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a frozen process go on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Asks a four-letter word; all of them are allowed.
+    ///
+    /// # Errors
+    /// When it does not answer within 10 s.
+    pub async fn four_letter(&self, word: &str) -> Result<String> {
+        four_letter(self.socket_addr(), word).await
+    }
+
+    /// The last lines the server logged.
+    pub fn log_tail(&self) -> String {
+        let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    async fn launch(&self) -> std::result::Result<(), NotUp> {
+        let child = self.spawn()?;
+        *self.process() = Some(child);
+        let deadline = Instant::now() + START_BOUND;
+        loop {
+            if let Some(status) = self.exited() {
+                let log = self.log_tail();
+                let failure =
+                    Failure::new(format!("ZooKeeper ended with {status}; its log ends with\n{log}"));
+                let taken = log.contains("Address already in use");
+                return Err(if taken { NotUp::PortTaken(failure) } else { NotUp::Failed(failure) });
+            }
+            if self.serves().await {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                self.kill().await;
+                let log = self.log_tail();
+                let message =
+                    format!("ZooKeeper does not serve after {START_BOUND:?}; its log ends with\n{log}");
+                return Err(NotUp::Failed(Failure::new(message)));
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// `ruok` is answered before the tree is loaded, and somebody else's server would answer it too: `conf`
+    /// names the directory.
+    async fn serves(&self) -> bool {
+        let asked = async {
+            let answer = self.four_letter("ruok").await?;
+            Result::Ok((answer, self.four_letter("conf").await?))
+        };
+        // A word asked while the server starts up may never be answered.
+        match timeout(PROBE_BOUND, asked).await {
+            Ok(Ok((answer, conf))) => answer == "imok" && conf.contains(&*self.data_dir()),
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let failed = |error| Failure::during("starting ZooKeeper", error);
+        let config = self.dir.path().join("zoo.cfg");
+        std::fs::write(&config, self.config()).map_err(failed)?;
+        let log = self.log().map_err(failed)?;
+        Command::new("java")
+            .arg(format!("-Xmx{}", self.options.heap))
+            .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"])
+            .arg("-Dzookeeper.extendedTypesEnabled=true")
+            .arg(format!("-Dzookeeper.forceSync={}", if self.options.fsync { "yes" } else { "no" }))
+            .arg(format!("-Dznode.container.checkIntervalMs={}", self.options.container_check.as_millis()))
+            .args(self.options.properties.iter().map(|property| format!("-D{property}")))
+            .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}")])
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(&config)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log)
+            .spawn()
+            .map_err(failed)
+    }
+
+    fn config(&self) -> String {
+        let ServerOptions { tick, min_session_timeout, max_session_timeout, .. } = &self.options;
+        let mut config = format!(
+            "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nmaxClientCnxns=0\n\
+             4lw.commands.whitelist=*\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
+            tick.as_millis(),
+            self.data_dir(),
+            self.port.number(),
+            max_session_timeout.as_millis(),
+        );
+        if let Some(shortest) = min_session_timeout {
+            config.push_str(&format!("minSessionTimeout={}\n", shortest.as_millis()));
+        }
+        config
+    }
+
+    fn data_dir(&self) -> String {
+        self.dir.path().join("data").display().to_string()
+    }
+
+    /// Begun anew at each start, so that an old "address in use" is not taken for a fresh one.
+    fn log(&self) -> std::io::Result<File> {
+        OpenOptions::new().create(true).write(true).truncate(true).open(self.dir.path().join("log"))
+    }
+
+    /// The child stays ours until it has ended, so that dropping this future leaves no process behind.
+    async fn end(&self, signal: Signal) {
+        let deadline = Instant::now() + STOP_BOUND;
+        self.send(signal);
+        // One that is frozen sees SIGTERM only when it goes on.
+        self.send(Signal::CONT);
+        while self.pid().is_some() && self.exited().is_none() {
+            if Instant::now() >= deadline {
+                self.send(Signal::KILL);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        assert!(self.send(signal), "{} is not running, so it cannot be sent {signal:?}", self.addr());
+    }
+
+    /// Whether there was a process to send it to.
+    fn send(&self, signal: Signal) -> bool {
+        let process = self.process();
+        let Some(child) = process.as_ref() else { return false };
+        kill_process(Pid::from_child(child), signal)
+            .expect("until it is waited for, the number is our child's");
+        true
+    }
+
+    /// Its status, once the process has ended; it is waited for then.
+    fn exited(&self) -> Option<ExitStatus> {
+        let mut process = self.process();
+        let status = process.as_mut()?.try_wait().ok()??;
+        *process = None;
+        Some(status)
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Child>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Apache {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.process().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+enum NotUp {
+    PortTaken(Failure),
+    Failed(Failure),
+}
+
+impl From<Failure> for NotUp {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<NotUp> for Failure {
+    fn from(not_up: NotUp) -> Self {
+        match not_up {
+            NotUp::PortTaken(failure) | NotUp::Failed(failure) => failure,
+        }
+    }
+}

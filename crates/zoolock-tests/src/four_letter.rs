@@ -1,0 +1,43 @@
+//! ZooKeeper's four-letter words: `ruok`, `srvr`, `mntr`, `cons`, `dump`, `wchs`, `wchc`, `conf`, ….
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::{Failure, Result};
+
+const BOUND: Duration = Duration::from_secs(10);
+
+/// Asks the server at `addr` one word and returns all it says.
+///
+/// # Errors
+/// When nobody answers within 10 s.
+pub async fn four_letter(addr: SocketAddr, word: &str) -> Result<String> {
+    let asked = timeout(BOUND, async {
+        let mut stream = TcpStream::connect(addr).await?;
+        stream.write_all(word.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    });
+    match asked.await {
+        Ok(Ok(answer)) => Ok(String::from_utf8_lossy(&answer).into_owned()),
+        Ok(Err(error)) => Err(Failure::during(format_args!("asking {addr} `{word}`"), error)),
+        Err(_) => Err(Failure::new(format!("asking {addr} `{word}`: no answer within {BOUND:?}"))),
+    }
+}
+
+/// How many watches the server at `addr` keeps, on data, children and existence, as `mntr` counts them: `wchs`
+/// leaves out those on children.
+///
+/// # Errors
+/// When the server does not answer, or does not know `mntr`.
+pub async fn watch_count(addr: SocketAddr) -> Result<u64> {
+    let answer = four_letter(addr, "mntr").await?;
+    answer.lines().find_map(|line| line.strip_prefix("zk_watch_count")?.trim().parse().ok()).ok_or_else(
+        || Failure::new(format!("{addr} does not count its watches, it answers `{answer}` to `mntr`")),
+    )
+}

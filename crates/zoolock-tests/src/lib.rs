@@ -1,0 +1,38 @@
+//! The harness of zoolock's tests: real servers, a proxy that misbehaves on command, checkers of histories.
+//!
+//! A conformance test is written once and runs on each server ([`on_both_arms!`]):
+//!
+//! ```no_run
+//! zoolock_tests::on_both_arms!(a_fresh_chroot_is_empty, |place| async move {
+//!     let nodes = zoolock_tests::tree::descendants(&place.connect_string(), "/").await.expect("a live server");
+//!     assert_eq!(nodes, Vec::<String>::new());
+//! });
+//! ```
+//!
+//! Nothing here is shared between processes but the machine: ports are reserved ([`ports`]), directories are
+//! temporary, servers end when their handle is dropped.
+
+pub mod apache;
+pub mod arm;
+pub mod binary;
+pub mod embedded;
+pub mod failure;
+pub mod four_letter;
+pub mod history;
+pub mod opcode;
+pub mod options;
+pub mod own_runtime;
+pub mod ports;
+pub mod proxy;
+pub mod skip;
+pub mod tree;
+pub mod wait;
+
+pub use apache::Apache;
+pub use arm::{Arm, Place, Server};
+pub use binary::ZoolockBinary;
+pub use embedded::Embedded;
+pub use failure::{Failure, Result};
+pub use history::Recorder;
+pub use options::ServerOptions;
+pub use proxy::{Direction, Proxy};

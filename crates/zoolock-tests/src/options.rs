@@ -1,0 +1,36 @@
+//! How a test wants its server.
+
+use std::time::Duration;
+
+/// What a test may choose about a server of either arm.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// The tick: sessions end on ticks, their timeouts are measured in them.
+    pub tick: Duration,
+    /// The shortest session timeout granted; two ticks where `None`.
+    pub min_session_timeout: Option<Duration>,
+    /// The longest session timeout granted.
+    pub max_session_timeout: Duration,
+    /// How often empty containers are looked for.
+    pub container_check: Duration,
+    /// The heap of the Java virtual machine (Apache only).
+    pub heap: String,
+    /// Whether writes reach the disk before they are answered (Apache only).
+    pub fsync: bool,
+    /// Further Java system properties, as `key=value` (Apache only).
+    pub properties: Vec<String>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            tick: Duration::from_millis(500),
+            min_session_timeout: None,
+            max_session_timeout: Duration::from_secs(60),
+            container_check: Duration::from_secs(60),
+            heap: "256m".to_owned(),
+            fsync: true,
+            properties: Vec::new(),
+        }
+    }
+}

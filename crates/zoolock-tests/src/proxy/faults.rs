@@ -1,0 +1,98 @@
+//! What the proxy was told to do wrong.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From clients to the server.
+    ToServer,
+    /// From the server to clients.
+    ToClient,
+}
+
+/// The faults in force.
+#[derive(Debug)]
+pub(super) struct Faults {
+    holes: watch::Sender<Holes>,
+    rules: Mutex<Rules>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Holes {
+    to_server: bool,
+    to_client: bool,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    delay: Duration,
+    requests_to_drop: HashMap<i32, u32>,
+    replies_to_drop: HashMap<i32, u32>,
+}
+
+impl Faults {
+    pub(super) fn none() -> Self {
+        Self { holes: watch::Sender::new(Holes::default()), rules: Mutex::default() }
+    }
+
+    pub(super) fn blackhole(&self, direction: Direction, on: bool) {
+        self.holes.send_modify(|holes| match direction {
+            Direction::ToServer => holes.to_server = on,
+            Direction::ToClient => holes.to_client = on,
+        });
+    }
+
+    /// Waits until bytes may go this way.
+    pub(super) async fn passable(&self, direction: Direction) {
+        let open = |holes: &Holes| match direction {
+            Direction::ToServer => !holes.to_server,
+            Direction::ToClient => !holes.to_client,
+        };
+        self.holes.subscribe().wait_for(open).await.expect("the sender is in self");
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        self.rules().delay
+    }
+
+    pub(super) fn set_delay(&self, delay: Duration) {
+        self.rules().delay = delay;
+    }
+
+    pub(super) fn drop_next_request(&self, opcode: i32) {
+        *self.rules().requests_to_drop.entry(opcode).or_default() += 1;
+    }
+
+    pub(super) fn drop_next_reply(&self, opcode: i32) {
+        *self.rules().replies_to_drop.entry(opcode).or_default() += 1;
+    }
+
+    /// Whether this request is the one to swallow; the order to do so is then spent.
+    pub(super) fn takes_request(&self, opcode: i32) -> bool {
+        spend(&mut self.rules().requests_to_drop, opcode)
+    }
+
+    /// Whether the reply to this request is the one to swallow; the order to do so is then spent.
+    pub(super) fn takes_reply(&self, opcode: i32) -> bool {
+        spend(&mut self.rules().replies_to_drop, opcode)
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spend(orders: &mut HashMap<i32, u32>, opcode: i32) -> bool {
+    match orders.get_mut(&opcode) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            true
+        }
+        _ => false,
+    }
+}
