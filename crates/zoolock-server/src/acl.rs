@@ -1,0 +1,253 @@
+//! Access lists: who may do what to a znode.
+//!
+//! The schemes are `world`, `auth`, `digest` and `ip`, and `super` for the one identity that may do anything.
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest as _, Sha1};
+
+use crate::code::Code;
+use crate::wire::{Reader, WireError, Writer};
+
+/// What an access list entry allows.
+pub mod perms {
+    /// Read the data and list the children.
+    pub const READ: i32 = 1;
+    /// Write the data.
+    pub const WRITE: i32 = 2;
+    /// Create children.
+    pub const CREATE: i32 = 4;
+    /// Delete children.
+    pub const DELETE: i32 = 8;
+    /// Write the access list.
+    pub const ADMIN: i32 = 16;
+    /// All of them.
+    pub const ALL: i32 = 31;
+}
+
+/// Names somebody: a scheme, and an id that means something in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// `world`, `auth`, `digest`, `ip` or `super`.
+    pub scheme: String,
+    /// The id in that scheme.
+    pub id: String,
+}
+
+/// One entry of an access list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acl {
+    /// A sum of [`perms`].
+    pub perms: i32,
+    /// Who may.
+    pub who: Identity,
+}
+
+/// The access list of a znode, shared among those that have the same.
+pub type AclList = Arc<[Acl]>;
+
+static OPEN: LazyLock<AclList> = LazyLock::new(|| Arc::new([Acl::anyone(perms::ALL)]));
+
+impl Identity {
+    /// Names somebody.
+    pub fn new(scheme: &str, id: impl Into<String>) -> Self {
+        Identity { scheme: scheme.to_owned(), id: id.into() }
+    }
+
+    /// The identity that `user:password` gives under the scheme `digest`.
+    pub fn digest(credentials: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(credentials);
+        let user = text.split(':').next().unwrap_or_default();
+        let hash = STANDARD.encode(Sha1::digest(text.as_bytes()));
+        Identity::new("digest", format!("{user}:{hash}"))
+    }
+
+    /// The part that may be shown: the user without the hash.
+    pub fn user(&self) -> &str {
+        match self.scheme.as_str() {
+            "digest" => self.id.split(':').next().unwrap_or_default(),
+            _ => &self.id,
+        }
+    }
+}
+
+impl Acl {
+    /// Allows everybody.
+    pub fn anyone(perms: i32) -> Self {
+        Acl { perms, who: Identity::new("world", "anyone") }
+    }
+
+    /// Decodes a vector of entries.
+    ///
+    /// # Errors
+    /// The frame is cut, or a text is not UTF-8.
+    pub fn decode_list(reader: &mut Reader<'_>) -> Result<Vec<Acl>, WireError> {
+        let count = reader.count("acl", 12)?;
+        let entry = |_| {
+            let perms = reader.int("acl perms")?;
+            let scheme = reader.opt_string("acl scheme")?.unwrap_or_default();
+            let id = reader.opt_string("acl id")?.unwrap_or_default();
+            Ok(Acl { perms, who: Identity { scheme, id } })
+        };
+        (0..count).map(entry).collect()
+    }
+
+    /// Appends a vector of entries.
+    pub fn encode_list(list: &[Acl], writer: &mut Writer<'_>) {
+        writer.count(list.len());
+        for acl in list {
+            writer.int(acl.perms);
+            writer.string(&acl.who.scheme);
+            writer.string(&acl.who.id);
+        }
+    }
+}
+
+/// The list that allows everybody everything.
+pub fn open() -> AclList {
+    Arc::clone(&OPEN)
+}
+
+/// Turns the list a client sent into the one to store: no duplicates, `auth` replaced by the client's identities.
+///
+/// # Errors
+/// [`Code::InvalidAcl`] for an empty list, an unknown scheme, an id its scheme cannot have, or `auth` from a client
+/// that has authenticated as nobody.
+pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
+    if let [only] = sent.as_slice()
+        && only == &OPEN[0]
+    {
+        return Ok(open());
+    }
+    let mut stored: Vec<Acl> = Vec::with_capacity(sent.len());
+    for (at, acl) in sent.iter().enumerate() {
+        if sent[..at].contains(acl) {
+            continue;
+        }
+        match acl.who.scheme.as_str() {
+            "world" if acl.who.id == "anyone" => stored.push(acl.clone()),
+            "auth" => {
+                let mine = client.iter().filter(|who| who.scheme == "digest");
+                let before = stored.len();
+                stored.extend(mine.map(|who| Acl { perms: acl.perms, who: who.clone() }));
+                if stored.len() == before {
+                    return Err(Code::InvalidAcl);
+                }
+            }
+            "digest" if acl.who.id.split(':').count() == 2 => stored.push(acl.clone()),
+            "ip" if Subnet::parse(&acl.who.id).is_some() => stored.push(acl.clone()),
+            _ => return Err(Code::InvalidAcl),
+        }
+    }
+    if stored.is_empty() { Err(Code::InvalidAcl) } else { Ok(stored.into()) }
+}
+
+/// Checks that `list` lets a client do what `perm` names; an empty list lets everybody.
+///
+/// # Errors
+/// [`Code::NoAuth`].
+pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
+    let allowed = |acl: &Acl| {
+        acl.perms & perm != 0
+            && match acl.who.scheme.as_str() {
+                "world" => acl.who.id == "anyone",
+                "ip" => Subnet::parse(&acl.who.id).is_some_and(|net| {
+                    client.iter().any(|who| who.scheme == "ip" && net.contains(who.id.parse().ok()))
+                }),
+                _ => client.contains(&acl.who),
+            }
+    };
+    if list.is_empty() || list.iter().any(allowed) || client.iter().any(|who| who.scheme == "super") {
+        Ok(())
+    } else {
+        Err(Code::NoAuth)
+    }
+}
+
+/// The list as somebody without ADMIN sees it: password hashes hidden.
+pub fn masked(list: &[Acl]) -> Vec<Acl> {
+    let mask = |acl: &Acl| match acl.who.scheme.as_str() {
+        "digest" => Acl { perms: acl.perms, who: Identity::new("digest", format!("{}:x", acl.who.user())) },
+        _ => acl.clone(),
+    };
+    list.iter().map(mask).collect()
+}
+
+struct Subnet {
+    bytes: Vec<u8>,
+    bits: usize,
+}
+
+impl Subnet {
+    fn parse(text: &str) -> Option<Self> {
+        let (addr, bits) = match text.split_once('/') {
+            Some((addr, bits)) => (addr, Some(bits.parse::<usize>().ok()?)),
+            None => (text, None),
+        };
+        let bytes = octets(addr.parse().ok()?);
+        let all = bytes.len() * 8;
+        let bits = bits.unwrap_or(all);
+        (bits <= all).then_some(Subnet { bytes, bits })
+    }
+
+    fn contains(&self, addr: Option<IpAddr>) -> bool {
+        let Some(other) = addr.map(octets) else { return false };
+        let whole = self.bits / 8;
+        let mask = !(0xff_u8.checked_shr(u32::try_from(self.bits % 8).unwrap_or(0)).unwrap_or(0));
+        let rest = |bytes: &[u8]| bytes.get(whole).map_or(0, |byte| byte & mask);
+        other.len() == self.bytes.len()
+            && other[..whole] == self.bytes[..whole]
+            && rest(&other) == rest(&self.bytes)
+    }
+}
+
+fn octets(addr: IpAddr) -> Vec<u8> {
+    match addr {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_as_zookeeper_does() {
+        // From the ZooKeeper administrator's guide: the digest of super:test.
+        assert_eq!(Identity::digest(b"super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+    }
+
+    #[test]
+    fn auth_stands_for_the_clients_identities() {
+        let me = [Identity::new("ip", "127.0.0.1"), Identity::digest(b"me:pw")];
+        let auth = Acl { perms: perms::READ, who: Identity::new("auth", "") };
+        let list = resolve(vec![auth.clone()], &me).expect("authenticated");
+        assert_eq!(list.as_ref(), [Acl { perms: perms::READ, who: me[1].clone() }]);
+        assert_eq!(resolve(vec![auth], &me[..1]), Err(Code::InvalidAcl));
+        assert_eq!(resolve(vec![], &me), Err(Code::InvalidAcl));
+        assert_eq!(check(&list, perms::READ, &me), Ok(()));
+        assert_eq!(check(&list, perms::WRITE, &me), Err(Code::NoAuth));
+        assert_eq!(check(&list, perms::READ, &me[..1]), Err(Code::NoAuth));
+        assert_eq!(check(&list, perms::WRITE, &[Identity::new("super", "")]), Ok(()));
+        assert_eq!(masked(&list)[0].who.id, "me:x");
+    }
+
+    #[test]
+    fn subnets() {
+        let within =
+            |net: &str, addr: &str| Subnet::parse(net).is_some_and(|net| net.contains(addr.parse().ok()));
+        assert!(within("10.1.0.0/16", "10.1.2.3"));
+        assert!(!within("10.1.0.0/16", "10.2.2.3"));
+        assert!(within("10.1.2.0/23", "10.1.3.9"));
+        assert!(!within("10.1.2.0/23", "10.1.4.9"));
+        assert!(within("127.0.0.1", "127.0.0.1"));
+        assert!(within("0.0.0.0/0", "8.8.8.8"));
+        assert!(!within("::1", "127.0.0.1"));
+        assert!(Subnet::parse("10.0.0.0/33").is_none());
+        assert!(Subnet::parse("home").is_none());
+    }
+}

@@ -1,0 +1,122 @@
+//! Makes decided changes. Recovery is the same function, called with what the log kept.
+
+use std::sync::Arc;
+
+use crate::code::Code;
+use crate::path;
+use crate::state::{Session, State};
+use crate::tree::NewNode;
+use crate::txn::{Change, Create, Refusal, Txn};
+use crate::wire::{EventKind, OpResult, Reply};
+
+/// What a commit leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The answer to who asked.
+    pub reply: Result<Reply, Code>,
+    /// What happened to which path, in order; for the watches.
+    pub events: Vec<(EventKind, Arc<str>)>,
+}
+
+/// Makes the change, and advances the state's zxid.
+///
+/// # Panics
+/// The transaction was not prepared against this very state: a bug of ours, or a damaged log that passed its
+/// checksums.
+pub fn commit(txn: &Txn, state: &mut State) -> Outcome {
+    let mut events = Vec::new();
+    let reply = match &txn.change {
+        Change::Multi(changes) => {
+            let results =
+                changes.iter().map(|change| as_result(change, &apply(change, txn, state, &mut events)));
+            Ok(Reply::Multi(results.collect()))
+        }
+        Change::Refused(Refusal::One(code)) => Err(*code),
+        Change::Refused(Refusal::InMulti { at, of, code }) => Ok(Reply::Multi(rolled_back(*at, *of, *code))),
+        change => Ok(apply(change, txn, state, &mut events)),
+    };
+    state.zxid = state.zxid.max(txn.zxid);
+    Outcome { reply, events }
+}
+
+fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<(EventKind, Arc<str>)>) -> Reply {
+    match change {
+        Change::Create(create) => apply_create(create, txn, state, events),
+        Change::Delete { path } => {
+            delete(path, txn, state, events);
+            Reply::Empty
+        }
+        Change::SetData { path, data, version } => {
+            let node = state.tree.get_mut(path).expect("prepare saw the znode, and nothing came between");
+            (node.data, node.version) = (data.clone(), *version);
+            (node.mzxid, node.mtime) = (txn.zxid, txn.time);
+            events.push((EventKind::DataChanged, Arc::clone(path)));
+            Reply::Stat(node.stat())
+        }
+        Change::SetAcl { path, acl, version } => {
+            let node = state.tree.get_mut(path).expect("prepare saw the znode, and nothing came between");
+            (node.acl, node.aversion) = (acl.clone(), *version);
+            Reply::Stat(node.stat())
+        }
+        Change::CreateSession { timeout_ms, password } => {
+            let session = Session { timeout_ms: *timeout_ms, password: password.clone() };
+            state.sessions.insert(txn.session, session);
+            Reply::Empty
+        }
+        Change::CloseSession { ephemerals } => {
+            for path in ephemerals {
+                delete(path, txn, state, events);
+            }
+            state.sessions.remove(&txn.session);
+            Reply::Empty
+        }
+        Change::Check | Change::Multi(_) | Change::Refused(_) => Reply::Empty,
+    }
+}
+
+fn apply_create(
+    create: &Create,
+    txn: &Txn,
+    state: &mut State,
+    events: &mut Vec<(EventKind, Arc<str>)>,
+) -> Reply {
+    let stat = state.tree.create(NewNode {
+        path: Arc::clone(&create.path),
+        data: create.data.clone(),
+        acl: create.acl.clone(),
+        owner: create.owner,
+        parent_created: create.parent_created,
+        zxid: txn.zxid,
+        time: txn.time,
+    });
+    events.push((EventKind::Created, Arc::clone(&create.path)));
+    events.push((EventKind::ChildrenChanged, path::split(&create.path).0.into()));
+    let path = create.path.as_ref().to_owned();
+    if create.with_stat { Reply::PathStat { path, stat } } else { Reply::Path(path) }
+}
+
+fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<(EventKind, Arc<str>)>) {
+    state.tree.delete(path, txn.zxid);
+    events.push((EventKind::Deleted, Arc::clone(path)));
+    events.push((EventKind::ChildrenChanged, path::split(path).0.into()));
+}
+
+fn as_result(change: &Change, reply: &Reply) -> OpResult {
+    match (change, reply) {
+        (_, Reply::Path(path)) => OpResult::Create { path: path.clone() },
+        (_, Reply::PathStat { path, stat }) => OpResult::Create2 { path: path.clone(), stat: *stat },
+        (Change::SetData { .. }, Reply::Stat(stat)) => OpResult::SetData(*stat),
+        (Change::Delete { .. }, _) => OpResult::Delete,
+        _ => OpResult::Check,
+    }
+}
+
+/// The results of a multi that failed, as ZooKeeper words them: 0 before the culprit, "runtime inconsistency" after.
+fn rolled_back(at: usize, of: usize, code: Code) -> Vec<OpResult> {
+    let result = |i: usize| match i.cmp(&at) {
+        std::cmp::Ordering::Less => OpResult::Error(0),
+        std::cmp::Ordering::Equal => OpResult::Error(code.number()),
+        std::cmp::Ordering::Greater => OpResult::Error(Code::RuntimeInconsistency.number()),
+    };
+    (0..of).map(result).collect()
+}

@@ -1,0 +1,396 @@
+//! The whole server but its sockets, clock and randomness: frames in, frames out.
+//!
+//! A simulation drives this with its own clock and scheduler, exactly as the socket tasks do. The interface follows
+//! the needs of those two and may change in any release.
+//!
+//! Order comes from there being one core: each connection has one output buffer, and an event is appended to it by
+//! the very commit that causes it, before any later reply can be.
+
+mod connection;
+mod requests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+pub use self::connection::ConnId;
+use self::connection::{Conn, Phase};
+use crate::acl::Identity;
+use crate::code::Code;
+use crate::commit::{Outcome, commit};
+use crate::expiry::ExpiryQueue;
+use crate::ids::{SessionId, Zxid};
+use crate::prepare::{close_session, remove_container};
+use crate::secret::{Hidden, Secret};
+use crate::state::State;
+use crate::txn::{Change, Password, Txn};
+use crate::watches::Watches;
+use crate::wire::{ConnectRequest, ConnectResponse, EventKind, ReplyHeader, Writer, encode_event, op};
+
+/// What a core has to be told once.
+#[derive(Debug, Clone)]
+pub struct CoreConfig {
+    /// The unit of session expiry, in milliseconds.
+    pub tick_ms: u32,
+    /// The shortest session timeout granted, in milliseconds.
+    pub min_timeout_ms: u32,
+    /// The longest session timeout granted, in milliseconds.
+    pub max_timeout_ms: u32,
+    /// What every connection must present before anything else.
+    pub secret: Option<Secret>,
+    /// The digest identity that may do anything, as `user:base64(sha1(user:password))`.
+    pub super_digest: Option<Secret>,
+    /// How many bytes may wait for a connection when an event is added, before it is cut off.
+    pub max_output: usize,
+}
+
+/// The time, as two clocks tell it.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Milliseconds of a clock that never goes back; sessions expire by it.
+    pub mono_ms: u64,
+    /// Milliseconds since 1970; stats show it.
+    pub wall_ms: i64,
+}
+
+/// Random material for one session, made by the caller.
+#[derive(Debug, Clone)]
+pub struct Fresh {
+    /// Becomes the session id, if it is free.
+    pub id: u64,
+    /// Becomes the password.
+    pub password: Password,
+}
+
+/// Counts of a running server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Frames received.
+    pub received: u64,
+    /// Frames sent.
+    pub sent: u64,
+    /// Connections now open.
+    pub connections: usize,
+    /// Sessions now alive, attached or not.
+    pub sessions: usize,
+    /// Znodes, the root included.
+    pub znodes: usize,
+    /// Watches: pairs of path and connection.
+    pub watches: usize,
+    /// The last transaction.
+    pub zxid: i64,
+}
+
+/// The server without its input and output.
+#[derive(Debug)]
+pub struct Core {
+    config: CoreConfig,
+    state: State,
+    watches: Watches,
+    expiry: ExpiryQueue,
+    conns: BTreeMap<ConnId, Conn>,
+    attached: HashMap<SessionId, ConnId>,
+    next_conn: u64,
+    woken: Vec<ConnId>,
+    received: u64,
+    sent: u64,
+}
+
+impl Core {
+    /// Starts with an empty tree, numbering from the start of `epoch`.
+    pub fn new(config: CoreConfig, epoch: u32) -> Self {
+        Core {
+            expiry: ExpiryQueue::new(u64::from(config.tick_ms)),
+            config,
+            state: State::new(epoch),
+            watches: Watches::default(),
+            conns: BTreeMap::new(),
+            attached: HashMap::new(),
+            next_conn: 1,
+            woken: Vec::new(),
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Takes a new connection.
+    pub fn open(&mut self, peer: IpAddr) -> ConnId {
+        let id = ConnId(self.next_conn);
+        self.next_conn += 1;
+        self.conns.insert(id, Conn::new(peer));
+        id
+    }
+
+    /// Forgets a connection that ended; its session lives on until it expires.
+    pub fn closed(&mut self, conn: ConnId) {
+        self.watches.forget(conn);
+        if let Some(Conn { phase: Phase::Attached { session, .. }, .. }) = self.conns.remove(&conn)
+            && self.attached.get(&session) == Some(&conn)
+        {
+            self.attached.remove(&session);
+        }
+    }
+
+    /// Takes one frame of a connection, without its length.
+    pub fn receive(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
+        let Some(state) = self.conns.get(&conn) else { return };
+        if state.closing {
+            return;
+        }
+        self.received += 1;
+        match state.phase {
+            Phase::New => self.connect(conn, frame, now, fresh),
+            Phase::Attached { session, timeout_ms, .. } => {
+                self.expiry.touch(session, timeout_ms, now.mono_ms);
+                self.request(conn, session, frame, now);
+            }
+        }
+    }
+
+    /// Lets time pass: expires sessions. Call it at [`Core::next_expiry`], or every tick.
+    pub fn tick(&mut self, now: Now) {
+        for session in self.expiry.expired(now.mono_ms) {
+            tracing::info!(%session, "session expired");
+            self.end_session(session, now);
+        }
+    }
+
+    /// When the next session expires unless it is heard of, on the monotonic clock.
+    pub fn next_expiry(&self) -> Option<u64> {
+        self.expiry.next()
+    }
+
+    /// Deletes the containers that had a child and have none now.
+    pub fn remove_empty_containers(&mut self, now: Now) {
+        for path in self.state.tree.emptied_containers() {
+            if let Some(change) = remove_container(&self.state, &path) {
+                let _ = self.execute(SessionId::SERVER, change, now);
+            }
+        }
+    }
+
+    /// Moves a connection's output to `out`; true when nothing follows and the connection must be closed.
+    pub fn take_output(&mut self, conn: ConnId, out: &mut BytesMut) -> bool {
+        let Some(conn) = self.conns.get_mut(&conn) else { return true };
+        conn.woken = false;
+        if out.is_empty() {
+            std::mem::swap(out, &mut conn.output);
+        } else {
+            out.extend_from_slice(&conn.output);
+            conn.output.clear();
+        }
+        conn.closing
+    }
+
+    /// Whether a connection has a session, and presented the secret if there is one.
+    pub fn admitted(&self, conn: ConnId) -> bool {
+        matches!(self.conns.get(&conn).map(|conn| conn.phase), Some(Phase::Attached { admitted: true, .. }))
+    }
+
+    /// How much output waits for a connection.
+    pub fn output_len(&self, conn: ConnId) -> usize {
+        self.conns.get(&conn).map_or(0, |conn| conn.output.len())
+    }
+
+    /// Takes the connections that got output, or must be closed, through somebody else's doing.
+    pub fn take_woken(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Continues numbering from the start of `epoch`, which must be a later one.
+    pub fn start_epoch(&mut self, epoch: u32) {
+        self.state.zxid = self.state.zxid.max(Zxid::start_of(epoch));
+    }
+
+    /// The last transaction.
+    pub fn zxid(&self) -> Zxid {
+        self.state.zxid
+    }
+
+    /// The state, to look at.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Expires a session now; false where there is none.
+    pub fn expire(&mut self, session: SessionId, now: Now) -> bool {
+        let known = self.state.sessions.contains_key(&session);
+        if known {
+            self.end_session(session, now);
+        }
+        known
+    }
+
+    /// How many sessions are alive, attached or not.
+    pub fn session_count(&self) -> usize {
+        self.state.sessions.len()
+    }
+
+    /// Counts what there is.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            received: self.received,
+            sent: self.sent,
+            connections: self.conns.len(),
+            sessions: self.state.sessions.len(),
+            znodes: self.state.tree.len(),
+            watches: self.watches.len(),
+            zxid: self.state.zxid.get(),
+        }
+    }
+
+    /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
+    #[doc(hidden)]
+    pub fn set_child_counter(&mut self, path: &str, count: i32) -> bool {
+        self.state.tree.get_mut(path).map(|node| node.created = count).is_some()
+    }
+
+    fn connect(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
+        let request = match ConnectRequest::decode(frame) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::debug!(%conn, %error, "not a connect request, closing");
+                return self.close(conn);
+            }
+        };
+        if request.last_zxid_seen > self.state.zxid.get() {
+            tracing::info!(%conn, seen = request.last_zxid_seen, ours = %self.state.zxid, "client is ahead, closing");
+            return self.close(conn);
+        }
+        let (min, max) = (self.config.min_timeout_ms, self.config.max_timeout_ms);
+        let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0).max(min).min(max);
+        let granted = if request.session == 0 {
+            self.begin_session(timeout_ms, now, fresh())
+        } else {
+            self.find_session(&request)
+        };
+        let refused = granted.is_none();
+        let (session, password) = granted.unwrap_or((SessionId::SERVER, Password([0; 16])));
+        let response = ConnectResponse {
+            protocol: 0,
+            timeout_ms: if refused { 0 } else { i32::try_from(timeout_ms).unwrap_or(i32::MAX) },
+            session: session.get(),
+            password: Hidden(password.0.to_vec()),
+            read_only: request.read_only.map(|_| false),
+        };
+        if !refused {
+            self.attach(conn, session, timeout_ms, request.session == 0, now);
+        }
+        self.send(conn, |writer| response.encode(writer));
+        if refused {
+            tracing::info!(%conn, session = format_args!("{:#x}", request.session), "no such session, refusing");
+            self.close(conn);
+        }
+    }
+
+    fn begin_session(&mut self, timeout_ms: u32, now: Now, fresh: Fresh) -> Option<(SessionId, Password)> {
+        let mut session = SessionId::from_random(fresh.id);
+        while self.state.sessions.contains_key(&session) {
+            session = session.next();
+        }
+        let password = fresh.password;
+        let change = Change::CreateSession { timeout_ms, password: password.clone() };
+        self.execute(session, change, now).ok()?;
+        Some((session, password))
+    }
+
+    fn find_session(&self, request: &ConnectRequest) -> Option<(SessionId, Password)> {
+        let id = SessionId::from_wire(request.session);
+        let known = self.state.sessions.get(&id);
+        known
+            .filter(|known| known.password.matches(&request.password.0))
+            .map(|known| (id, known.password.clone()))
+    }
+
+    fn attach(&mut self, conn: ConnId, session: SessionId, timeout_ms: u32, fresh: bool, now: Now) {
+        if let Some(old) = self.attached.insert(session, conn) {
+            tracing::info!(%session, "session moves to a new connection");
+            self.watches.forget(old);
+            self.close(old);
+        }
+        self.expiry.touch(session, timeout_ms, now.mono_ms);
+        if let Some(state) = self.conns.get_mut(&conn) {
+            let admitted = self.config.secret.is_none();
+            state.phase = Phase::Attached { session, timeout_ms, fresh, admitted };
+        }
+    }
+
+    /// Ends a session and closes its connection.
+    fn end_session(&mut self, session: SessionId, now: Now) {
+        self.expiry.remove(session);
+        if self.state.sessions.contains_key(&session) {
+            let change = close_session(&self.state, session);
+            let _ = self.execute(session, change, now);
+        }
+        if let Some(conn) = self.attached.remove(&session) {
+            self.watches.forget(conn);
+            self.close(conn);
+        }
+    }
+
+    /// Numbers a change, makes it, and tells the watchers.
+    fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<crate::wire::Reply, Code> {
+        let Some(zxid) = self.state.zxid.next() else {
+            tracing::error!("this epoch has no transaction numbers left, refusing to write");
+            return Err(Code::SystemError);
+        };
+        let txn = Txn { zxid, session, time: now.wall_ms, change };
+        let Outcome { reply, events } = commit(&txn, &mut self.state);
+        for (kind, path) in events {
+            self.fire(kind, &path);
+        }
+        reply
+    }
+
+    fn fire(&mut self, kind: EventKind, path: &Arc<str>) {
+        for conn in self.watches.fire(kind, path) {
+            self.send_event(conn, kind, path);
+        }
+    }
+
+    fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {
+        self.send(conn, |writer| {
+            ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
+            encode_event(kind, path, writer);
+        });
+        if let Some(state) = self.conns.get_mut(&conn)
+            && state.output.len() > self.config.max_output
+        {
+            tracing::warn!(%conn, waiting = state.output.len(), "peer does not read its events, closing");
+            state.output.clear();
+            self.close(conn);
+        }
+        self.wake(conn);
+    }
+
+    fn send(&mut self, conn: ConnId, body: impl FnOnce(&mut Writer<'_>)) {
+        let Some(state) = self.conns.get_mut(&conn) else { return };
+        if state.closing {
+            return;
+        }
+        Writer::frame(&mut state.output, body);
+        self.sent += 1;
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.closing = true;
+            self.wake(conn);
+        }
+    }
+
+    fn wake(&mut self, conn: ConnId) {
+        if let Some(state) = self.conns.get_mut(&conn)
+            && !state.woken
+        {
+            state.woken = true;
+            self.woken.push(conn);
+        }
+    }
+
+    fn identities(&self, conn: ConnId) -> &[Identity] {
+        self.conns.get(&conn).map_or(&[], |conn| &conn.identities)
+    }
+}

@@ -1,0 +1,215 @@
+//! What a core does with a request of an attached connection.
+
+use super::connection::{ConnId, Phase};
+use super::{Core, Now};
+use crate::acl::Identity;
+use crate::code::Code;
+use crate::ids::SessionId;
+use crate::prepare::{Asker, prepare};
+use crate::query::query;
+use crate::watches::Kinds;
+use crate::wire::{EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
+
+/// How many identities a connection may collect.
+const MAX_IDENTITIES: usize = 64;
+
+impl Core {
+    pub(super) fn request(&mut self, conn: ConnId, session: SessionId, frame: &[u8], now: Now) {
+        let mut reader = Reader::new(frame);
+        let header = match RequestHeader::decode(&mut reader) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::debug!(%conn, %error, "not a request, closing");
+                return self.close(conn);
+            }
+        };
+        if !self.admits(conn, header.op) {
+            tracing::info!(%conn, "request before authentication, closing");
+            self.reply(conn, header.xid, Err(Code::SessionClosedRequireAuth));
+            return self.turn_away(conn, now);
+        }
+        let request = match Request::decode(header.op, &mut reader) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::debug!(%conn, op = header.op, %error, "malformed request");
+                return self.reply(conn, header.xid, Err(Code::MarshallingError));
+            }
+        };
+        match request {
+            Request::Ping => self.reply(conn, header.xid, Ok(Reply::Empty)),
+            Request::Auth { scheme, credentials, .. } => {
+                self.authenticate(conn, header.xid, &scheme, &credentials.0, now);
+            }
+            Request::CloseSession => {
+                self.expiry.remove(session);
+                let change = prepare(Request::CloseSession, &self.state, self.asker(conn, session));
+                let result = self.execute(session, change, now);
+                self.attached.remove(&session);
+                self.watches.forget(conn);
+                self.reply(conn, header.xid, result);
+                self.close(conn);
+            }
+            Request::Create(_)
+            | Request::Delete { .. }
+            | Request::SetData { .. }
+            | Request::SetAcl { .. }
+            | Request::Check { .. }
+            | Request::Multi(_) => {
+                let change = prepare(request, &self.state, self.asker(conn, session));
+                let result = self.execute(session, change, now);
+                self.reply(conn, header.xid, result);
+            }
+            Request::SetWatches(set) => {
+                self.set_watches(conn, &set);
+                self.reply(conn, header.xid, Ok(Reply::Empty));
+            }
+            Request::AddWatch { path, mode } => {
+                let result = match Kinds::from_add_mode(mode) {
+                    Some(kinds) => {
+                        self.watches.add(&path, conn, kinds);
+                        Ok(Reply::Number(0))
+                    }
+                    None => Err(Code::MarshallingError),
+                };
+                self.reply(conn, header.xid, result);
+            }
+            Request::CheckWatches { path, kind } => {
+                let result = Self::watcher_type(kind, |kinds| self.watches.contains(&path, conn, kinds));
+                self.reply(conn, header.xid, result);
+            }
+            Request::RemoveWatches { path, kind } => {
+                let result = Self::watcher_type(kind, |kinds| self.watches.remove(&path, conn, kinds));
+                self.reply(conn, header.xid, result);
+            }
+            request => {
+                let result = query(&request, &self.state, self.asker(conn, session));
+                self.watch(conn, &request, &result);
+                self.reply(conn, header.xid, result);
+            }
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, xid: i32, result: Result<Reply, Code>) {
+        let zxid = self.state.zxid.get();
+        self.send(conn, |writer| match result {
+            Ok(reply) => {
+                ReplyHeader { xid, zxid, err: 0 }.encode(writer);
+                reply.encode(writer);
+            }
+            Err(code) => ReplyHeader { xid, zxid, err: code.number() }.encode(writer),
+        });
+    }
+
+    fn asker(&self, conn: ConnId, session: SessionId) -> Asker<'_> {
+        Asker { session, identities: self.identities(conn) }
+    }
+
+    fn admits(&self, conn: ConnId, op: i32) -> bool {
+        matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.admitted(conn)
+    }
+
+    /// Closes a connection that has not authenticated, and the session if it began with the connection.
+    fn turn_away(&mut self, conn: ConnId, now: Now) {
+        if let Some(Phase::Attached { session, fresh: true, .. }) =
+            self.conns.get(&conn).map(|conn| conn.phase)
+        {
+            self.end_session(session, now);
+        }
+        self.close(conn);
+    }
+
+    fn authenticate(&mut self, conn: ConnId, xid: i32, scheme: &str, credentials: &[u8], now: Now) {
+        let Some(state) = self.conns.get_mut(&conn) else { return };
+        let admitted = match (&mut state.phase, &self.config.secret) {
+            (Phase::Attached { admitted, .. }, Some(secret)) => {
+                *admitted = *admitted || scheme == "digest" && secret.admits(credentials);
+                *admitted
+            }
+            _ => true,
+        };
+        if !admitted || !matches!(scheme, "digest" | "ip") || state.identities.len() >= MAX_IDENTITIES {
+            tracing::info!(%conn, scheme, "authentication failed, closing");
+            let err = Code::AuthFailed.number();
+            self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));
+            return self.turn_away(conn, now);
+        }
+        if scheme == "digest" {
+            let who = Identity::digest(credentials);
+            let is_super = self.config.super_digest.as_ref().is_some_and(|digest| digest.is(&who.id));
+            let mut gained = vec![who];
+            if is_super {
+                gained.insert(0, Identity::new("super", ""));
+            }
+            for who in gained {
+                if !state.identities.contains(&who) {
+                    state.identities.push(who);
+                }
+            }
+        }
+        // ZooKeeper answers with zxid 0 here, whatever it has seen.
+        self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
+    }
+
+    /// Sets the watch that a read asked for, where ZooKeeper would.
+    fn watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
+        match (request, result) {
+            (Request::Exists { path, watch: true }, Ok(_) | Err(Code::NoNode)) => {
+                self.watches.add(path, conn, Kinds::DATA);
+            }
+            (Request::GetData { path, watch: true }, Ok(_)) => self.watches.add(path, conn, Kinds::DATA),
+            (
+                Request::GetChildren { path, watch: true } | Request::GetChildren2 { path, watch: true },
+                Ok(_),
+            ) => {
+                self.watches.add(path, conn, Kinds::CHILD);
+            }
+            (Request::MultiRead(reads), Ok(Reply::Multi(results))) => {
+                for (read, result) in reads.iter().zip(results) {
+                    let failed = matches!(result, crate::wire::OpResult::Error(_));
+                    if !failed {
+                        self.watch(conn, read, &Ok(Reply::Empty));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sets watches again after a reconnect; what they have missed since `relative_zxid` fires at once.
+    fn set_watches(&mut self, conn: ConnId, set: &SetWatches) {
+        let since = set.relative_zxid;
+        for path in &set.data {
+            match self.state.tree.get(path) {
+                None => self.send_event(conn, EventKind::Deleted, path),
+                Some(node) if node.mzxid.get() > since => self.send_event(conn, EventKind::DataChanged, path),
+                Some(_) => self.watches.add(path, conn, Kinds::DATA),
+            }
+        }
+        for path in &set.exist {
+            match self.state.tree.get(path) {
+                Some(_) => self.send_event(conn, EventKind::Created, path),
+                None => self.watches.add(path, conn, Kinds::DATA),
+            }
+        }
+        for path in &set.child {
+            match self.state.tree.get(path) {
+                None => self.send_event(conn, EventKind::Deleted, path),
+                Some(node) if node.pzxid.get() > since => {
+                    self.send_event(conn, EventKind::ChildrenChanged, path);
+                }
+                Some(_) => self.watches.add(path, conn, Kinds::CHILD),
+            }
+        }
+        for path in set.persistent.iter().flatten() {
+            self.watches.add(path, conn, Kinds::PERSISTENT);
+        }
+        for path in set.recursive.iter().flatten() {
+            self.watches.add(path, conn, Kinds::RECURSIVE);
+        }
+    }
+
+    fn watcher_type(number: i32, found: impl FnOnce(Kinds) -> bool) -> Result<Reply, Code> {
+        let kinds = Kinds::from_watcher_type(number).ok_or(Code::MarshallingError)?;
+        if found(kinds) { Ok(Reply::Empty) } else { Err(Code::NoWatcher) }
+    }
+}

@@ -1,0 +1,119 @@
+//! The data directory: locked against a second server, and where the epoch of each start is kept.
+//!
+//! The epoch goes up by one, on disk, before anything is served, so a zxid of this run is above every zxid of every
+//! earlier run even though the tree starts empty.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::error::Error;
+
+/// The highest epoch whose zxids are positive.
+const MAX_EPOCH: u32 = i32::MAX as u32;
+
+/// A data directory that is ours for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Creates the directory where it is missing, and locks it.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let failed = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::DataDir { what, path, source }
+        };
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(path).map_err(failed("create the data directory", path))?;
+        let file = path.join("lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&file);
+        let lock = lock.map_err(failed("open the lock file", &file))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: lock }),
+            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),
+            Err(errno) => Err(failed("lock", &file)(errno.into())),
+        }
+    }
+
+    /// Advances the epoch on disk, and returns it.
+    pub(crate) fn next_epoch(&self) -> Result<u32, Error> {
+        let file = self.path.join("epoch");
+        let epoch = read_epoch(&file)? + 1;
+        if epoch > MAX_EPOCH {
+            return Err(Error::CorruptEpoch {
+                path: file,
+                found: format!("{epoch} is the end of the numbers"),
+            });
+        }
+        let written = write_epoch(&self.path, &file, epoch);
+        written.map_err(|source| Error::DataDir { what: "write the epoch file", path: file, source })?;
+        Ok(epoch)
+    }
+}
+
+fn read_epoch(file: &Path) -> Result<u32, Error> {
+    let mut text = String::new();
+    let read = File::open(file).and_then(|file| file.take(64).read_to_string(&mut text));
+    let damaged = |found| Err(Error::CorruptEpoch { path: file.to_owned(), found });
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => damaged("it is not text".to_owned()),
+        Err(source) => Err(Error::DataDir { what: "read the epoch file", path: file.to_owned(), source }),
+        Ok(_) => match text.trim_end().parse::<u32>() {
+            Ok(epoch) if epoch < MAX_EPOCH => Ok(epoch),
+            _ => damaged(format!("it says {:?}", text.trim_end())),
+        },
+    }
+}
+
+/// A crash leaves the old file or the new one: the new one is complete on disk before it takes the name.
+fn write_epoch(dir: &Path, file: &Path, epoch: u32) -> io::Result<()> {
+    let tmp = dir.join("epoch.tmp");
+    let mut out = File::create(&tmp)?;
+    out.write_all(format!("{epoch}\n").as_bytes())?;
+    out.sync_all()?;
+    std::fs::rename(&tmp, file)?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_epoch_goes_up_with_every_start() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("deep/er");
+        for epoch in 1..=3 {
+            assert_eq!(DataDir::open(&path).expect("free").next_epoch().expect("writable"), epoch);
+        }
+    }
+
+    #[test]
+    fn a_second_server_is_refused() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let _first = DataDir::open(dir.path()).expect("free");
+        assert!(matches!(DataDir::open(dir.path()), Err(Error::Locked { .. })));
+    }
+
+    #[test]
+    fn a_damaged_epoch_is_an_error_that_names_the_file() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let damaged: [&[u8]; 5] = [b"", b"seven\n", b"-1\n", b"2147483647\n", b"\xff\xfe"];
+        for damaged in damaged {
+            std::fs::write(dir.path().join("epoch"), damaged).expect("writable");
+            let error = DataDir::open(dir.path()).expect("free").next_epoch().expect_err("damaged");
+            assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
+            assert!(error.to_string().contains("epoch"), "{error}");
+        }
+    }
+}

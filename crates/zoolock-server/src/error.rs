@@ -1,0 +1,67 @@
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a server did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration makes no sense.
+    #[error("{what}")]
+    Invalid {
+        /// What, and what to do about it.
+        what: String,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}: {source}; {}", listen_hint(.source))]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error("cannot {what} {}: {source}; choose a data directory that this user may write", .path.display())]
+    DataDir {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Another server uses the data directory.
+    #[error("the data directory {} is in use by another server; stop it or choose another directory", .path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The epoch file is damaged.
+    #[error(
+        "the epoch file {} is damaged ({found}); write a number into it that is higher than any epoch used before, \
+         or choose an empty data directory",
+        .path.display()
+    )]
+    CorruptEpoch {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        found: String,
+    },
+    /// The operating system gives no random numbers.
+    #[error("the operating system gives no random numbers for session passwords: {what}")]
+    Random {
+        /// What it said.
+        what: String,
+    },
+}
+
+fn listen_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "stop the server that has it, or choose another port",
+        io::ErrorKind::PermissionDenied => "choose a port above 1023",
+        _ => "choose an address of this machine",
+    }
+}

@@ -1,0 +1,84 @@
+//! When sessions expire: in buckets of one tick, as ZooKeeper does, so that a touch rarely moves anything.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::ids::SessionId;
+
+/// The deadlines of all sessions, in milliseconds of a monotonic clock.
+#[derive(Debug)]
+pub(crate) struct ExpiryQueue {
+    tick_ms: u64,
+    deadlines: HashMap<SessionId, u64>,
+    buckets: BTreeMap<u64, BTreeSet<SessionId>>,
+}
+
+impl ExpiryQueue {
+    /// Makes a queue without sessions.
+    pub(crate) fn new(tick_ms: u64) -> Self {
+        ExpiryQueue { tick_ms: tick_ms.max(1), deadlines: HashMap::new(), buckets: BTreeMap::new() }
+    }
+
+    /// Puts a session's deadline `timeout_ms` from now, rounded up to the next tick.
+    pub(crate) fn touch(&mut self, session: SessionId, timeout_ms: u32, now_ms: u64) {
+        let deadline = (now_ms.saturating_add(u64::from(timeout_ms)) / self.tick_ms + 1) * self.tick_ms;
+        match self.deadlines.insert(session, deadline) {
+            Some(old) if old == deadline => return,
+            Some(old) => self.leave(session, old),
+            None => {}
+        }
+        self.buckets.entry(deadline).or_default().insert(session);
+    }
+
+    /// Forgets a session.
+    pub(crate) fn remove(&mut self, session: SessionId) {
+        if let Some(deadline) = self.deadlines.remove(&session) {
+            self.leave(session, deadline);
+        }
+    }
+
+    /// Takes out the sessions whose deadline has come.
+    pub(crate) fn expired(&mut self, now_ms: u64) -> Vec<SessionId> {
+        let later = self.buckets.split_off(&now_ms.saturating_add(1));
+        let due = std::mem::replace(&mut self.buckets, later);
+        let due: Vec<SessionId> = due.into_values().flatten().collect();
+        for session in &due {
+            self.deadlines.remove(session);
+        }
+        due
+    }
+
+    /// The nearest deadline.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.buckets.keys().next().copied()
+    }
+
+    fn leave(&mut self, session: SessionId, deadline: u64) {
+        if let Some(bucket) = self.buckets.get_mut(&deadline) {
+            bucket.remove(&session);
+            if bucket.is_empty() {
+                self.buckets.remove(&deadline);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_expires_between_its_timeout_and_one_tick_more() {
+        let (a, b) = (SessionId::from_random(1), SessionId::from_random(2));
+        let mut queue = ExpiryQueue::new(2000);
+        queue.touch(a, 4000, 100);
+        queue.touch(b, 4000, 100);
+        assert_eq!(queue.next(), Some(6000));
+        queue.touch(b, 4000, 2100);
+        assert_eq!(queue.expired(5999), []);
+        assert_eq!(queue.expired(6000), [a]);
+        assert_eq!(queue.next(), Some(8000));
+        queue.remove(b);
+        assert_eq!(queue.next(), None);
+        assert_eq!(queue.expired(u64::MAX), []);
+    }
+}

@@ -1,0 +1,55 @@
+//! One node that speaks the ZooKeeper protocol, small enough to live inside a program or a test.
+//!
+//! It answers what a standalone Apache ZooKeeper 3.8.0 answers, [`Server::builder`] starts it, and any client can
+//! use it. It is no cluster: whoever outgrows one machine points the client at Apache ZooKeeper instead.
+//!
+//! # What it does differently
+//! - The tree and the sessions are in memory. With a data directory the zxids of each start are above those of all
+//!   earlier ones; everything else is gone after a restart, and clients see their sessions as expired.
+//! - Session passwords come from the operating system's random source, and a session moves only with its password.
+//!   (Apache ZooKeeper computes the password from the session id.)
+//! - An operation it does not know is answered "unimplemented" and the connection stays; Apache ZooKeeper closes it.
+//! - A request with bytes after its last field is a marshalling error.
+//! - A one-shot watch and a persistent one on the same path do not overwrite each other (ZOOKEEPER-4466).
+//! - The data of one `multiRead` answer is limited to 16 MiB.
+//!
+//! # What is missing
+//! Znodes with a time to live, quotas, `reconfig`, SASL and TLS, `deleteContainer` sent by a client, limits on the
+//! number of connections and watches, and all four-letter words but `ruok`, `srvr`, `envi` and `isro`.
+//!
+//! # How it is built
+//! [`prepare()`] decides a write against the [`State`] and changes nothing; [`commit()`] makes the decided change and
+//! says what to answer and what happened. Both are pure. [`core::Core`] adds sessions, watches and connections, still
+//! without a clock or a socket; the server around it does the rest. Everything but [`Server`], [`Builder`],
+//! [`ServerHandle`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
+
+pub mod acl;
+mod code;
+mod commit;
+pub mod core;
+mod data_dir;
+mod error;
+mod expiry;
+mod ids;
+pub mod path;
+mod prepare;
+mod query;
+mod secret;
+mod serve;
+mod server;
+mod state;
+pub mod tree;
+pub mod txn;
+mod view;
+mod watches;
+pub mod wire;
+
+pub use code::Code;
+pub use commit::{Outcome, commit};
+pub use error::Error;
+pub use ids::{SessionId, Zxid};
+pub use prepare::{Asker, prepare};
+pub use query::query;
+pub use secret::{Hidden, Secret};
+pub use server::{Builder, Server, ServerHandle};
+pub use state::{Session, State};

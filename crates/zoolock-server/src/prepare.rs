@@ -1,0 +1,195 @@
+//! Decides writes: a request and the state go in, a [`Change`] or an error comes out, and nothing has happened yet.
+//!
+//! The checks come in Apache ZooKeeper's order, because it decides which error a client sees.
+
+use std::sync::Arc;
+
+use crate::acl::{self, Identity, perms};
+use crate::code::Code;
+use crate::ids::SessionId;
+use crate::path;
+use crate::state::State;
+use crate::tree::CONTAINER;
+use crate::txn::{Change, Create, Refusal};
+use crate::view::{Record, View};
+use crate::wire::{CreateRequest, Request, op};
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// Everybody the connection has authenticated as.
+    pub identities: &'a [Identity],
+}
+
+/// Decides a write. A refusal is a [`Change::Refused`]: it takes a zxid too.
+pub fn prepare(request: Request, state: &State, asker: Asker<'_>) -> Change {
+    let decided = match request {
+        _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
+        Request::Multi(ops) => return prepare_multi(ops, state, asker),
+        Request::CloseSession => Ok(close_session(state, asker.session)),
+        request => decide(request, &mut View::of_one(state), asker),
+    };
+    decided.unwrap_or_else(|code| Change::Refused(Refusal::One(code)))
+}
+
+/// Decides the end of a session, by its own wish or because it expired.
+pub(crate) fn close_session(state: &State, session: SessionId) -> Change {
+    Change::CloseSession { ephemerals: state.tree.ephemerals(session).cloned().collect() }
+}
+
+/// Decides to remove a container that ran empty, if that still is so.
+pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change> {
+    let node = state.tree.get(path)?;
+    (node.owner == CONTAINER && node.children.is_empty()).then(|| Change::Delete { path: Arc::clone(path) })
+}
+
+fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
+    let of = ops.len();
+    let mut view = View::of_many(state);
+    let mut changes = Vec::with_capacity(of);
+    for (at, request) in ops.into_iter().enumerate() {
+        let decided = match request {
+            Request::SetAcl { .. } => Err(Code::Unimplemented),
+            request => decide(request, &mut view, asker),
+        };
+        match decided {
+            Ok(change) => changes.push(change),
+            Err(code) => return Change::Refused(Refusal::InMulti { at, of, code }),
+        }
+    }
+    Change::Multi(changes)
+}
+
+fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Change, Code> {
+    match request {
+        Request::Create(create) => decide_create(create, view, asker),
+        Request::Delete { path, version } => {
+            let parent_path = path::parent(&path)?;
+            if matches!(path.as_str(), "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config") {
+                return Err(Code::BadArguments);
+            }
+            let mut parent = view.get(parent_path)?;
+            acl::check(&parent.acl, perms::DELETE, asker.identities)?;
+            let node = view.get(&path)?;
+            next_version(node.version, version)?;
+            if node.children > 0 {
+                return Err(Code::NotEmpty);
+            }
+            parent.children = parent.children.saturating_sub(1);
+            view.set(parent_path, || Some(parent));
+            view.set(&path, || None);
+            Ok(Change::Delete { path: path.into() })
+        }
+        Request::SetData { path, data, version } => {
+            path::validate(&path)?;
+            let mut node = view.get(&path)?;
+            acl::check(&node.acl, perms::WRITE, asker.identities)?;
+            let version = next_version(node.version, version)?;
+            node.version = version;
+            view.set(&path, || Some(node));
+            Ok(Change::SetData { path: path.into(), data, version })
+        }
+        Request::SetAcl { path, acl, version } => {
+            path::validate(&path)?;
+            let acl = acl::resolve(acl, asker.identities)?;
+            let mut node = view.get(&path)?;
+            acl::check(&node.acl, perms::ADMIN, asker.identities)?;
+            let version = next_version(node.aversion, version)?;
+            (node.aversion, node.acl) = (version, acl.clone());
+            view.set(&path, || Some(node));
+            Ok(Change::SetAcl { path: path.into(), acl, version })
+        }
+        Request::Check { path, version } => {
+            path::validate(&path)?;
+            let node = view.get(&path)?;
+            acl::check(&node.acl, perms::READ, asker.identities)?;
+            next_version(node.version, version)?;
+            Ok(Change::Check)
+        }
+        _ => Err(Code::Unimplemented),
+    }
+}
+
+fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -> Result<Change, Code> {
+    let CreateRequest { op, mut path, data, acl, flags, ttl: _ } = create;
+    let mode = Mode::from_flags(flags)?;
+    match (op, mode.ttl) {
+        // As on a ZooKeeper without `extendedTypesEnabled`, its default.
+        (_, true) => return Err(Code::Unimplemented),
+        (op::CREATE_TTL, false) => return Err(Code::BadArguments),
+        _ => {}
+    }
+    path::parent(&path)?;
+    let acl = acl::resolve(acl, asker.identities)?;
+    let mut parent = view.get(path::parent(&path)?)?;
+    acl::check(&parent.acl, perms::CREATE, asker.identities)?;
+    if mode.sequential {
+        path = sequential_name(&path, parent.created);
+    }
+    path::validate(&path)?;
+    match view.get(&path) {
+        Err(Code::NoNode) => {}
+        _ => return Err(Code::NodeExists),
+    }
+    if parent.owner != 0 && parent.owner != CONTAINER {
+        return Err(Code::NoChildrenForEphemerals);
+    }
+    let owner = match op {
+        op::CREATE_CONTAINER => CONTAINER,
+        _ if mode.ephemeral => asker.session.get(),
+        _ => 0,
+    };
+    let parent_created = parent.created.wrapping_add(1);
+    parent.created = parent_created;
+    parent.children += 1;
+    view.set(path::parent(&path)?, || Some(parent));
+    let record = Record { version: 0, created: 0, aversion: 0, owner, children: 0, acl: acl.clone() };
+    view.set(&path, || Some(record));
+    let with_stat = op != op::CREATE;
+    Ok(Change::Create(Create { path: path.into(), data, acl, owner, parent_created, with_stat }))
+}
+
+/// Appends the number as Java's `%010d` does: the sign counts as one of the ten characters.
+fn sequential_name(path: &str, number: i32) -> String {
+    format!("{path}{number:010}")
+}
+
+struct Mode {
+    ephemeral: bool,
+    sequential: bool,
+    ttl: bool,
+}
+
+impl Mode {
+    fn from_flags(flags: i32) -> Result<Self, Code> {
+        let (ephemeral, sequential, ttl) = match flags {
+            0 | 4 => (false, false, false),
+            1 => (true, false, false),
+            2 => (false, true, false),
+            3 => (true, true, false),
+            5 => (false, false, true),
+            6 => (false, true, true),
+            _ => return Err(Code::BadArguments),
+        };
+        Ok(Mode { ephemeral, sequential, ttl })
+    }
+}
+
+fn next_version(current: i32, expected: i32) -> Result<i32, Code> {
+    if expected == -1 || expected == current { Ok(current.wrapping_add(1)) } else { Err(Code::BadVersion) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_look_as_javas_do() {
+        assert_eq!(sequential_name("/a-", 7), "/a-0000000007");
+        assert_eq!(sequential_name("/a-", i32::MAX), "/a-2147483647");
+        assert_eq!(sequential_name("/a-", -5), "/a--000000005");
+        assert_eq!(sequential_name("/a-", i32::MIN), "/a--2147483648");
+    }
+}

@@ -1,0 +1,97 @@
+//! Answers reads.
+
+use bytes::Bytes;
+
+use crate::acl::{self, perms};
+use crate::code::Code;
+use crate::prepare::Asker;
+use crate::state::State;
+use crate::tree::Znode;
+use crate::wire::{OpResult, Reply, Request};
+
+/// How much a multi of reads may answer: a few bytes ask for each megabyte, so something has to bound it.
+const MAX_READ: usize = 16 << 20;
+
+/// The largest listing whose length still fits a frame with ease.
+const MAX_LISTING: usize = 1 << 30;
+
+/// Answers a request that changes nothing; watches are the caller's business.
+///
+/// # Errors
+/// The code for the reply header.
+pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply, Code> {
+    let readable = |path: &str| -> Result<&Znode, Code> {
+        let node = state.tree.get(path).ok_or(Code::NoNode)?;
+        acl::check(&node.acl, perms::READ, asker.identities)?;
+        Ok(node)
+    };
+    match request {
+        Request::Exists { path, .. } if path.contains('\0') => Err(Code::BadArguments),
+        Request::Exists { path, .. } => {
+            state.tree.get(path).map(|node| Reply::Stat(node.stat())).ok_or(Code::NoNode)
+        }
+        Request::GetData { path, .. } => {
+            readable(path).map(|node| Reply::Data { data: node.data.clone(), stat: node.stat() })
+        }
+        Request::GetChildren { path, .. } => readable(path).and_then(names).map(Reply::Children),
+        Request::GetChildren2 { path, .. } => {
+            let node = readable(path)?;
+            Ok(Reply::ChildrenStat { children: names(node)?, stat: node.stat() })
+        }
+        Request::GetAllChildrenNumber { path } => {
+            readable(path)?;
+            let count = state.tree.descendants(path).ok_or(Code::NoNode)?;
+            Ok(Reply::Number(i32::try_from(count).unwrap_or(i32::MAX)))
+        }
+        Request::GetEphemerals { prefix } => {
+            let all = matches!(prefix.trim(), "" | "/");
+            let mine = state.tree.ephemerals(asker.session).map(|path| path.as_ref().to_owned());
+            Ok(Reply::Children(mine.filter(|path| all || path.starts_with(prefix.as_str())).collect()))
+        }
+        Request::GetAcl { path } => {
+            let node = state.tree.get(path).ok_or(Code::NoNode)?;
+            acl::check(&node.acl, perms::READ | perms::ADMIN, asker.identities)?;
+            let acl = match acl::check(&node.acl, perms::ADMIN, asker.identities) {
+                Ok(()) => node.acl.to_vec(),
+                Err(_) => acl::masked(&node.acl),
+            };
+            Ok(Reply::AclStat { acl, stat: node.stat() })
+        }
+        Request::MultiRead(reads) => {
+            let mut budget = MAX_READ;
+            let mut spend = |len: usize| {
+                budget = budget.checked_sub(len).ok_or(Code::SystemError)?;
+                Ok(())
+            };
+            let mut answer = |read: &Request| match read {
+                Request::GetData { .. } | Request::GetChildren { .. } => match query(read, state, asker) {
+                    Ok(Reply::Data { data, stat }) => {
+                        spend(data.as_ref().map_or(0, Bytes::len))?;
+                        Ok(OpResult::GetData { data, stat })
+                    }
+                    Ok(Reply::Children(children)) => {
+                        spend(children.iter().map(|name| name.len() + 4).sum())?;
+                        Ok(OpResult::GetChildren(children))
+                    }
+                    Ok(_) => Err(Code::SystemError),
+                    Err(code) => Ok(OpResult::Error(code.number())),
+                },
+                _ => Err(Code::MarshallingError),
+            };
+            reads.iter().map(&mut answer).collect::<Result<_, _>>().map(Reply::Multi)
+        }
+        Request::Sync { path } => Ok(Reply::Path(path.clone())),
+        Request::WhoAmI => {
+            let shown = asker.identities.iter().map(|who| (who.scheme.clone(), who.user().to_owned()));
+            Ok(Reply::Clients(shown.collect()))
+        }
+        _ => Err(Code::Unimplemented),
+    }
+}
+
+fn names(node: &Znode) -> Result<Vec<String>, Code> {
+    if node.children.iter().map(|name| name.len() + 4).sum::<usize>() > MAX_LISTING {
+        return Err(Code::SystemError);
+    }
+    Ok(node.children.iter().map(|name| name.as_ref().to_owned()).collect())
+}

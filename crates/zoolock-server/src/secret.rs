@@ -1,0 +1,61 @@
+use std::fmt;
+
+/// What every client has to present before it may do anything; never shown.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The user name that goes with the secret: the credentials are `zoolock:<secret>`, scheme `digest`.
+    pub const USER: &'static str = "zoolock";
+
+    /// Wraps a secret.
+    pub fn new(secret: impl Into<String>) -> Self {
+        Secret(secret.into())
+    }
+
+    /// Tells whether this is the secret itself.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        equal(self.0.as_bytes(), text.as_bytes())
+    }
+
+    pub(crate) fn admits(&self, credentials: &[u8]) -> bool {
+        equal(format!("{}:{}", Self::USER, self.0).as_bytes(), credentials)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Bytes of a peer that must not be seen: a password, or credentials.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Hidden(pub Vec<u8>);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(..)")
+    }
+}
+
+/// Compares in a time that depends on the lengths only.
+pub(crate) fn equal(ours: &[u8], theirs: &[u8]) -> bool {
+    let differing = ours.iter().zip(theirs).fold(0, |acc, (a, b)| std::hint::black_box(acc | (a ^ b)));
+    ours.len() == theirs.len() && differing == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admits_only_the_whole_credentials_and_stays_hidden() {
+        let secret = Secret::new("s3cret");
+        assert!(secret.admits(b"zoolock:s3cret"));
+        for wrong in [&b"zoolock:s3cre"[..], b"zoolock:s3crets", b"zoolock:", b"", b"other:s3cret"] {
+            assert!(!secret.admits(wrong));
+        }
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
+}

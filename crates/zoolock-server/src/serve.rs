@@ -1,0 +1,280 @@
+//! Sockets and clocks around a [`Core`].
+//!
+//! Each connection has one task. The core sits behind a mutex that is held for a batch of frames at a time and never
+//! across an await; what a batch answers is written to the socket in one piece.
+
+mod connection;
+mod four_letter;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+
+use crate::core::{ConnId, Core, Fresh, Now};
+use crate::data_dir::DataDir;
+use crate::ids::SessionId;
+use crate::txn::Password;
+
+/// How many bytes of events may wait for a connection that does not read.
+pub(crate) const MAX_OUTPUT: usize = 64 << 20;
+
+/// How many bytes of replies may wait for a connection before it is not read from.
+const HIGH_WATER: usize = 1 << 20;
+
+/// How many frames are handled before others get at the core.
+const BATCH: usize = 128;
+
+/// What the tasks have to know about time and limits.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    pub(crate) tick: Duration,
+    pub(crate) container_check: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) max_frame: usize,
+    /// A secret is demanded; strangers learn no more than that we are here.
+    pub(crate) guarded: bool,
+}
+
+/// What all tasks of a server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    inner: Mutex<Inner>,
+    started: Instant,
+    timing: Timing,
+    data_dir: Option<DataDir>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) core: Core,
+    pub(crate) idle_since: Option<Instant>,
+    wakers: HashMap<ConnId, Arc<Notify>>,
+    latency: Latency,
+}
+
+/// How long requests took, in milliseconds, as `srvr` tells it.
+#[derive(Debug, Default)]
+struct Latency {
+    count: u64,
+    total: u64,
+    min: u64,
+    max: u64,
+}
+
+/// What became of a connection's input.
+struct Fed {
+    /// Nothing follows; what is in the output is the last.
+    closing: bool,
+    /// Whole frames are left in the input.
+    more: bool,
+    /// The connection has a session, and presented the secret if there is one.
+    admitted: bool,
+}
+
+/// Accepts connections until told to stop, then waits for their tasks.
+pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => break,
+            Some(ended) = tasks.join_next() => report(ended),
+            accepted = listener.accept() => match accepted {
+                Ok((socket, peer)) => {
+                    tasks.spawn(connection::run(Arc::clone(&shared), socket, peer, stop.clone()));
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely: let some connections end first.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    while let Some(ended) = tasks.join_next().await {
+        report(ended);
+    }
+}
+
+/// Expires sessions, removes empty containers and watches over the epoch, until told to stop.
+pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let tick = shared.timing.tick;
+    // Deadlines are multiples of a tick after the start; so are these.
+    let mut ticks = interval_at(shared.started + tick, tick);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let every = shared.timing.container_check;
+    let mut checks = interval_at(shared.started + every, every);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            _ = ticks.tick() => {
+                shared.with_core(|core, now| core.tick(now));
+                shared.keep_numbers_coming().await;
+            }
+            _ = checks.tick() => shared.with_core(Core::remove_empty_containers),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(core: Core, timing: Timing, data_dir: Option<DataDir>) -> Self {
+        let started = Instant::now();
+        let inner =
+            Inner { core, idle_since: Some(started), wakers: HashMap::new(), latency: Latency::default() };
+        Shared { inner: Mutex::new(inner), started, timing, data_dir }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner
+            .lock()
+            .expect("the core panics only through a bug of ours, and must not be used after that")
+    }
+
+    pub(crate) fn expire_session(&self, session: i64) -> bool {
+        self.with_core(|core, now| core.expire(SessionId::from_wire(session), now))
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now {
+            mono_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+
+    fn with_core<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
+        let mut inner = self.lock();
+        let result = act(&mut inner.core, self.now());
+        inner.settle(None);
+        result
+    }
+
+    fn open(&self, peer: std::net::IpAddr, waker: Arc<Notify>) -> ConnId {
+        let mut inner = self.lock();
+        let conn = inner.core.open(peer);
+        inner.wakers.insert(conn, waker);
+        conn
+    }
+
+    fn closed(&self, conn: ConnId) {
+        let mut inner = self.lock();
+        inner.wakers.remove(&conn);
+        inner.core.closed(conn);
+    }
+
+    /// Hands whole frames from `input` to the core, and moves what it has for the connection to `output`.
+    fn feed(&self, conn: ConnId, input: &mut BytesMut, output: &mut BytesMut) -> Fed {
+        let begun = Instant::now();
+        let mut inner = self.lock();
+        let now = self.now();
+        let (mut frames, mut broken) = (0, false);
+        let more = loop {
+            if frames == BATCH || inner.core.output_len(conn) >= HIGH_WATER {
+                break whole_frame(input, self.timing.max_frame).is_some();
+            }
+            match whole_frame(input, self.timing.max_frame) {
+                None => break false,
+                Some(Err(len)) => {
+                    tracing::debug!(%conn, len, "no length for a frame, closing");
+                    broken = true;
+                    break false;
+                }
+                Some(Ok(len)) => {
+                    inner.core.receive(conn, &input[4..4 + len], now, fresh);
+                    input.advance(4 + len);
+                    frames += 1;
+                }
+            }
+        };
+        let closing = inner.core.take_output(conn, output) || broken;
+        if frames > 0 {
+            inner.latency.add(frames as u64, begun.elapsed());
+        }
+        inner.settle(Some(conn));
+        let admitted = inner.core.admitted(conn);
+        Fed { closing, more, admitted }
+    }
+
+    /// Starts a new epoch long before this one has no numbers left.
+    async fn keep_numbers_coming(&self) {
+        let zxid = self.lock().core.zxid();
+        if zxid.count() < 1 << 31 {
+            return;
+        }
+        let epoch = match &self.data_dir {
+            None => Ok(zxid.epoch() + 1),
+            Some(dir) => dir.next_epoch(),
+        };
+        match epoch {
+            Ok(epoch) => self.lock().core.start_epoch(epoch),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a new epoch; writes will be refused in the end")
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Wakes the connections that something was queued for, all but the one that is awake anyway.
+    fn settle(&mut self, awake: Option<ConnId>) {
+        for conn in self.core.take_woken() {
+            if Some(conn) != awake
+                && let Some(waker) = self.wakers.get(&conn)
+            {
+                waker.notify_one();
+            }
+        }
+        match (self.core.session_count(), self.idle_since) {
+            (0, None) => self.idle_since = Some(Instant::now()),
+            (0, Some(_)) | (_, None) => {}
+            (_, Some(_)) => self.idle_since = None,
+        }
+    }
+}
+
+impl Latency {
+    fn add(&mut self, frames: u64, took: Duration) {
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.min = if self.count == 0 { ms } else { self.min.min(ms) };
+        self.max = self.max.max(ms);
+        self.count += frames;
+        self.total = self.total.saturating_add(ms.saturating_mul(frames));
+    }
+}
+
+/// The length of the frame at the start of `input`, if all of it is there; an error for a length no frame has.
+fn whole_frame(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
+    let len = i32::from_be_bytes(*input.first_chunk()?);
+    match usize::try_from(len) {
+        Ok(len) if len <= max => (input.len() - 4 >= len).then_some(Ok(len)),
+        _ => Some(Err(len)),
+    }
+}
+
+fn fresh() -> Fresh {
+    let mut random = [0; 24];
+    getrandom::fill(&mut random).expect("the random source worked when the server started");
+    let (id, password) = random.split_first_chunk::<8>().expect("24 bytes hold 8");
+    Fresh {
+        id: u64::from_be_bytes(*id),
+        password: Password(password.try_into().expect("24 bytes hold 8 and 16")),
+    }
+}
+
+/// Waits for the order to stop; a handle that is gone gives it too.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection task panicked");
+    }
+}

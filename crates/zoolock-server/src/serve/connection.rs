@@ -1,0 +1,137 @@
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Fed, HIGH_WATER, Shared, four_letter, stopped};
+use crate::core::ConnId;
+
+/// How long a peer may leave its replies unread.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a closed connection waits for the peer to close too, so that the last reply is not lost to a reset.
+const LINGER: Duration = Duration::from_millis(500);
+
+const READ_SIZE: usize = 64 << 10;
+
+/// Serves one connection to its end.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut socket: TcpStream,
+    peer: SocketAddr,
+    mut stop: watch::Receiver<bool>,
+) {
+    let waker = Arc::new(Notify::new());
+    let _ = socket.set_nodelay(true);
+    let conn = shared.open(peer.ip(), Arc::clone(&waker));
+    let open = Open { shared: &shared, conn };
+    tokio::select! {
+        () = stopped(&mut stop) => {}
+        result = serve(&shared, conn, &mut socket, &waker) => {
+            if let Err(error) = result {
+                tracing::debug!(%conn, %peer, %error, "connection ended");
+            }
+            drop(open);
+            let _ = timeout(LINGER, linger(&mut socket)).await;
+        }
+    }
+}
+
+/// Tells the core that the connection is gone, whichever way the task ends.
+struct Open<'a> {
+    shared: &'a Shared,
+    conn: ConnId,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.shared.closed(self.conn);
+    }
+}
+
+async fn serve(shared: &Shared, conn: ConnId, socket: &mut TcpStream, waker: &Notify) -> io::Result<()> {
+    let mut input = BytesMut::with_capacity(READ_SIZE);
+    let first_by = Instant::now() + shared.timing.connect_timeout;
+    let first = async {
+        while input.len() < 4 {
+            if socket.read_buf(&mut input).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+        }
+        Ok(())
+    };
+    match tokio::time::timeout_at(first_by, first).await {
+        Ok(result) => result?,
+        Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came")),
+    }
+    if let Some(answer) = four_letter::answer(shared, &input) {
+        return socket.write_all(answer.as_bytes()).await;
+    }
+    converse(shared, conn, socket, waker, input, first_by).await
+}
+
+async fn converse(
+    shared: &Shared,
+    conn: ConnId,
+    socket: &mut TcpStream,
+    waker: &Notify,
+    mut input: BytesMut,
+    first_by: Instant,
+) -> io::Result<()> {
+    let (mut reader, mut writer) = socket.split();
+    let mut output = BytesMut::new();
+    let mut fed = Fed { closing: false, more: false, admitted: false };
+    let mut read_by = first_by;
+    loop {
+        // While much waits to be written nothing is read, and the core keeps what is for us.
+        if output.len() < HIGH_WATER && !fed.closing {
+            let waiting = !output.is_empty();
+            fed = shared.feed(conn, &mut input, &mut output);
+            if !waiting && !output.is_empty() {
+                read_by = Instant::now() + WRITE_TIMEOUT;
+            }
+        }
+        if fed.closing && output.is_empty() {
+            return Ok(());
+        }
+        let ready = output.len() < HIGH_WATER && !fed.closing;
+        if ready {
+            input.reserve(READ_SIZE / 4);
+        }
+        tokio::select! {
+            biased;
+            written = writer.write_buf(&mut output), if !output.is_empty() => {
+                if written? == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                read_by = Instant::now() + WRITE_TIMEOUT;
+            }
+            _ = std::future::ready(()), if ready && fed.more => tokio::task::yield_now().await,
+            () = waker.notified() => {}
+            read = reader.read_buf(&mut input), if ready => {
+                if read? == 0 {
+                    return Ok(());
+                }
+            }
+            () = sleep_until(first_by), if !fed.admitted && !fed.closing => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
+            }
+            () = sleep_until(read_by), if !output.is_empty() => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its replies"));
+            }
+        }
+    }
+}
+
+async fn linger(socket: &mut TcpStream) -> io::Result<()> {
+    socket.shutdown().await?;
+    let mut rest = [0; 4096];
+    while socket.read(&mut rest).await? > 0 {}
+    Ok(())
+}

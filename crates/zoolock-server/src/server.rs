@@ -1,0 +1,262 @@
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::core::{Core, CoreConfig, Stats};
+use crate::data_dir::DataDir;
+use crate::error::Error;
+use crate::secret::Secret;
+use crate::serve::{self, Shared, Timing};
+use crate::wire;
+
+/// The server; see [`Server::builder`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Server;
+
+/// Configures a [`Server`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    listen: SocketAddr,
+    tick: Duration,
+    min_session_timeout: Option<Duration>,
+    max_session_timeout: Option<Duration>,
+    container_check: Duration,
+    connect_timeout: Duration,
+    max_frame: usize,
+    data_dir: Option<PathBuf>,
+    secret: Option<Secret>,
+    super_digest: Option<Secret>,
+}
+
+/// A running server. Dropping it stops the server without waiting for it.
+pub struct ServerHandle {
+    addr: SocketAddr,
+    epoch: u32,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// The address listened on by default.
+    pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
+    /// The tick by default.
+    pub const DEFAULT_TICK: Duration = Duration::from_millis(2000);
+
+    /// Starts to configure a server.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = zoolock_server::Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await?;
+    /// println!("clients connect to {}", server.local_addr());
+    /// server.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> Builder {
+        Builder {
+            listen: Self::DEFAULT_LISTEN,
+            tick: Self::DEFAULT_TICK,
+            min_session_timeout: None,
+            max_session_timeout: None,
+            container_check: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(10),
+            max_frame: wire::MAX_FRAME,
+            data_dir: None,
+            secret: None,
+            super_digest: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Sets the address to listen on; port 0 takes any free one. Default: 127.0.0.1:2181.
+    pub fn listen(mut self, addr: SocketAddr) -> Self {
+        self.listen = addr;
+        self
+    }
+
+    /// Sets the unit of session expiry. Default: 2 s.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// Sets the shortest session timeout granted. Default: 2 ticks.
+    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
+        self.min_session_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the longest session timeout granted. Default: 20 ticks.
+    pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
+        self.max_session_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how often empty containers are looked for. Default: 60 s.
+    pub fn container_check(mut self, every: Duration) -> Self {
+        self.container_check = every;
+        self
+    }
+
+    /// Sets how long a new connection may take to get a session, and to present the secret. Default: 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the largest frame accepted, ZooKeeper's `jute.maxbuffer`. Default: [`wire::MAX_FRAME`].
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.max_frame = bytes;
+        self
+    }
+
+    /// Sets the directory that keeps the epoch, and is locked while the server runs. Without one nothing is kept.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Demands that every connection presents this secret first, as scheme `digest`, `zoolock:<secret>`.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
+        self
+    }
+
+    /// Names the identity that may do anything, as `user:base64(sha1(user:password))`. Default: none.
+    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
+        self.super_digest = Some(Secret::new(digest));
+        self
+    }
+
+    /// Starts the server: takes the data directory, listens, and serves.
+    ///
+    /// # Errors
+    /// [`Error`] says what to change.
+    pub async fn start(self) -> Result<ServerHandle, Error> {
+        let core = self.core_config()?;
+        let mut probe = [0; 1];
+        getrandom::fill(&mut probe).map_err(|error| Error::Random { what: error.to_string() })?;
+        let data_dir = self.data_dir.as_deref().map(DataDir::open).transpose()?;
+        let failed = |source| Error::Listen { addr: self.listen, source };
+        let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
+        let addr = listener.local_addr().map_err(failed)?;
+        // Only now, so that a failed start costs no epoch.
+        let epoch = data_dir.as_ref().map_or(Ok(1), DataDir::next_epoch)?;
+        let timing = Timing {
+            tick: self.tick,
+            container_check: self.container_check,
+            connect_timeout: self.connect_timeout,
+            max_frame: self.max_frame,
+            guarded: self.secret.is_some(),
+        };
+        let shared = Arc::new(Shared::new(Core::new(core, epoch), timing, data_dir));
+        let (stop, stopped) = watch::channel(false);
+        let tasks = vec![
+            tokio::spawn(serve::accept(Arc::clone(&shared), listener, stopped.clone())),
+            tokio::spawn(serve::tick(Arc::clone(&shared), stopped)),
+        ];
+        tracing::info!(%addr, epoch, "serving");
+        Ok(ServerHandle { addr, epoch, shared, stop, tasks })
+    }
+
+    fn core_config(&self) -> Result<CoreConfig, Error> {
+        let millis = |name: &str, d: Duration| match u32::try_from(d.as_millis()) {
+            Ok(ms) if ms > 0 && i32::try_from(ms).is_ok() => Ok(ms),
+            _ => Err(Error::Invalid { what: format!("the {name} is {d:?}; choose 1 ms to 24 days") }),
+        };
+        let tick_ms = millis("tick", self.tick)?;
+        millis("container check", self.container_check)?;
+        let min = self.min_session_timeout.unwrap_or(self.tick.saturating_mul(2));
+        let max = self.max_session_timeout.unwrap_or(self.tick.saturating_mul(20)).max(min);
+        Ok(CoreConfig {
+            tick_ms,
+            min_timeout_ms: millis("shortest session timeout", min)?,
+            max_timeout_ms: millis("longest session timeout", max)?,
+            secret: self.secret.clone(),
+            super_digest: self.super_digest.clone(),
+            max_output: serve::MAX_OUTPUT,
+        })
+    }
+}
+
+impl ServerHandle {
+    /// The address listened on, with the real port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The epoch of this start: the upper half of its zxids.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// How many sessions are alive, connected or not.
+    pub fn sessions(&self) -> usize {
+        self.shared.lock().core.stats().sessions
+    }
+
+    /// Since when there has been no session; `None` while there is one.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.shared.lock().idle_since
+    }
+
+    /// Counts what there is.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().core.stats()
+    }
+
+    /// Stops the server and waits for all of its tasks. Sessions are not closed: nothing would notice.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the server still stops, but nobody waits for it.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        for task in self.tasks.drain(..) {
+            if let Err(error) = task.await
+                && error.is_panic()
+            {
+                tracing::error!(%error, "a server task panicked");
+            }
+        }
+    }
+
+    /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
+    #[doc(hidden)]
+    pub fn set_child_counter(&self, path: &str, count: i32) -> bool {
+        self.shared.lock().core.set_child_counter(path, count)
+    }
+
+    /// Expires a session now, for tests; false where there is none.
+    #[doc(hidden)]
+    pub fn expire_session(&self, session: i64) -> bool {
+        self.shared.expire_session(session)
+    }
+}
+
+impl fmt::Debug for ServerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerHandle")
+            .field("addr", &self.addr)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for ServerHandle {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}

@@ -1,0 +1,58 @@
+//! The state as the later operations of a multi see it: with the earlier ones done, though nothing is.
+
+use std::collections::HashMap;
+
+use crate::acl::AclList;
+use crate::code::Code;
+use crate::path;
+use crate::state::State;
+use crate::tree::Tree;
+
+/// What deciding about a znode takes.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) version: i32,
+    pub(crate) created: i32,
+    pub(crate) aversion: i32,
+    pub(crate) owner: i64,
+    pub(crate) children: usize,
+    pub(crate) acl: AclList,
+}
+
+pub(crate) struct View<'a> {
+    tree: &'a Tree,
+    /// `None` where only one operation is decided, which nobody looks at afterwards.
+    changed: Option<HashMap<String, Option<Record>>>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn of_one(state: &'a State) -> Self {
+        View { tree: &state.tree, changed: None }
+    }
+
+    pub(crate) fn of_many(state: &'a State) -> Self {
+        View { tree: &state.tree, changed: Some(HashMap::new()) }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Result<Record, Code> {
+        let path = path::normal(path);
+        if let Some(changed) = self.changed.as_ref().and_then(|changed| changed.get(path)) {
+            return changed.clone().ok_or(Code::NoNode);
+        }
+        let node = self.tree.get(path).ok_or(Code::NoNode)?;
+        Ok(Record {
+            version: node.version,
+            created: node.created,
+            aversion: node.aversion,
+            owner: node.owner,
+            children: node.children.len(),
+            acl: node.acl.clone(),
+        })
+    }
+
+    pub(crate) fn set(&mut self, path: &str, record: impl FnOnce() -> Option<Record>) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(path::normal(path).to_owned(), record());
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Who wants to hear about which path.
+//!
+//! As in ZooKeeper there is a data side and a child side: `exists` and `getData` set watches on the first,
+//! `getChildren` on the second, persistent watches on both. A one-shot watch beside a persistent one on the same path
+//! is kept apart from it (ZOOKEEPER-4466), but a connection hears of each event once.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::core::ConnId;
+use crate::wire::EventKind;
+
+/// Kinds of watches; a set of them is kept for each path and connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kinds(u8);
+
+impl Kinds {
+    /// Set by `getData` and `exists`.
+    pub(crate) const DATA: Kinds = Kinds(1);
+    /// Set by `getChildren`.
+    pub(crate) const CHILD: Kinds = Kinds(2);
+    /// Set by `addWatch`.
+    pub(crate) const PERSISTENT: Kinds = Kinds(4 | 8);
+    /// Set by `addWatch`, for all descendants too.
+    pub(crate) const RECURSIVE: Kinds = Kinds(16 | 32);
+
+    const DATA_SIDE: Kinds = Kinds(1 | 4 | 16);
+    const CHILD_SIDE: Kinds = Kinds(2 | 8 | 32);
+    const ONE_SHOT: Kinds = Kinds(1 | 2);
+
+    /// What `checkWatches` and `removeWatches` mean by this number.
+    pub(crate) fn from_watcher_type(number: i32) -> Option<Kinds> {
+        match number {
+            1 => Some(Kinds::CHILD_SIDE),
+            2 => Some(Kinds::DATA_SIDE),
+            3 => Some(Kinds(Kinds::DATA_SIDE.0 | Kinds::CHILD_SIDE.0)),
+            _ => None,
+        }
+    }
+
+    /// What `addWatch` means by this number.
+    pub(crate) fn from_add_mode(number: i32) -> Option<Kinds> {
+        match number {
+            0 => Some(Kinds::PERSISTENT),
+            1 => Some(Kinds::RECURSIVE),
+            _ => None,
+        }
+    }
+
+    fn and(self, other: Kinds) -> Kinds {
+        Kinds(self.0 & other.0)
+    }
+
+    fn without(self, other: Kinds) -> Kinds {
+        Kinds(self.0 & !other.0)
+    }
+
+    fn any(self) -> bool {
+        self.0 != 0
+    }
+}
+
+/// All watches.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    paths: HashMap<Arc<str>, BTreeMap<ConnId, Kinds>>,
+    conns: HashMap<ConnId, HashSet<Arc<str>>>,
+    /// How many (path, connection) pairs are recursive; while there are none, no ancestor is looked at.
+    recursive: usize,
+}
+
+impl Watches {
+    /// Adds a watch.
+    pub(crate) fn add(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
+        let path: Arc<str> = match self.paths.get_key_value(path) {
+            Some((path, _)) => Arc::clone(path),
+            None => path.into(),
+        };
+        let entry = self.paths.entry(Arc::clone(&path)).or_default().entry(conn).or_insert(Kinds(0));
+        let before = *entry;
+        entry.0 |= kinds.0;
+        if kinds.and(Kinds::RECURSIVE).any() && !before.and(Kinds::RECURSIVE).any() {
+            self.recursive += 1;
+        }
+        if !before.any() {
+            self.conns.entry(conn).or_default().insert(path);
+        }
+    }
+
+    /// Tells whether the connection has a watch of any of these kinds.
+    pub(crate) fn contains(&self, path: &str, conn: ConnId, kinds: Kinds) -> bool {
+        self.paths.get(path).and_then(|conns| conns.get(&conn)).is_some_and(|has| has.and(kinds).any())
+    }
+
+    /// Removes the connection's watches of these kinds; false where there was none.
+    pub(crate) fn remove(&mut self, path: &str, conn: ConnId, kinds: Kinds) -> bool {
+        let had = self.contains(path, conn, kinds);
+        if had {
+            self.clear(path, conn, kinds);
+        }
+        had
+    }
+
+    /// Removes all watches of a connection.
+    pub(crate) fn forget(&mut self, conn: ConnId) {
+        for path in self.conns.remove(&conn).unwrap_or_default() {
+            self.clear(&path, conn, Kinds(u8::MAX));
+        }
+    }
+
+    /// Tells who has to hear of an event, and removes the one-shot watches that fire.
+    pub(crate) fn fire(&mut self, kind: EventKind, path: &str) -> Vec<ConnId> {
+        let wanted = match kind {
+            EventKind::Created | EventKind::DataChanged => Kinds::DATA_SIDE,
+            EventKind::Deleted => Kinds(Kinds::DATA_SIDE.0 | Kinds::CHILD_SIDE.0),
+            EventKind::ChildrenChanged => Kinds::CHILD_SIDE.without(Kinds::RECURSIVE),
+        };
+        let mut heard: Vec<ConnId> = match self.paths.get(path) {
+            None => Vec::new(),
+            Some(conns) => {
+                conns.iter().filter(|(_, has)| has.and(wanted).any()).map(|(&conn, _)| conn).collect()
+            }
+        };
+        for &conn in &heard {
+            self.clear(path, conn, wanted.and(Kinds::ONE_SHOT));
+        }
+        if self.recursive > 0 && kind != EventKind::ChildrenChanged {
+            for ancestor in ancestors(path) {
+                let Some(conns) = self.paths.get(ancestor) else { continue };
+                let recursive = conns.iter().filter(|(_, has)| has.and(wanted).and(Kinds::RECURSIVE).any());
+                heard.extend(recursive.map(|(&conn, _)| conn));
+            }
+            heard.sort_unstable();
+            heard.dedup();
+        }
+        heard
+    }
+
+    /// How many (path, connection) pairs are watched.
+    pub(crate) fn len(&self) -> usize {
+        self.conns.values().map(HashSet::len).sum()
+    }
+
+    fn clear(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
+        let Some(conns) = self.paths.get_mut(path) else { return };
+        let Some(has) = conns.get_mut(&conn) else { return };
+        let before = *has;
+        *has = has.without(kinds);
+        let after = *has;
+        if before.and(Kinds::RECURSIVE).any() && !after.and(Kinds::RECURSIVE).any() {
+            self.recursive -= 1;
+        }
+        if after.any() {
+            return;
+        }
+        conns.remove(&conn);
+        if conns.is_empty() {
+            self.paths.remove(path);
+        }
+        if let Some(paths) = self.conns.get_mut(&conn) {
+            paths.remove(path);
+            if paths.is_empty() {
+                self.conns.remove(&conn);
+            }
+        }
+    }
+}
+
+/// All proper ancestors of a path, the root last.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    let mut rest = if path == "/" { None } else { Some(path) };
+    std::iter::from_fn(move || {
+        let (parent, _) = rest?.rsplit_once('/')?;
+        rest = if parent.is_empty() { None } else { Some(parent) };
+        Some(if parent.is_empty() { "/" } else { parent })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: ConnId = ConnId(1);
+    const YOU: ConnId = ConnId(2);
+
+    #[test]
+    fn one_shot_watches_fire_once_and_leave_nothing() {
+        let mut watches = Watches::default();
+        watches.add("/a", ME, Kinds::DATA);
+        watches.add("/a", ME, Kinds::CHILD);
+        watches.add("/a", YOU, Kinds::CHILD);
+        assert_eq!(watches.fire(EventKind::DataChanged, "/a"), [ME]);
+        assert_eq!(watches.fire(EventKind::DataChanged, "/a"), []);
+        assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a"), [ME, YOU]);
+        assert!(watches.paths.is_empty() && watches.conns.is_empty());
+        assert_eq!(watches.len(), 0);
+    }
+
+    #[test]
+    fn a_deletion_is_heard_once_by_whoever_watches_data_and_children() {
+        let mut watches = Watches::default();
+        watches.add("/a", ME, Kinds::DATA);
+        watches.add("/a", ME, Kinds::CHILD);
+        assert_eq!(watches.fire(EventKind::Deleted, "/a"), [ME]);
+        assert!(watches.paths.is_empty() && watches.conns.is_empty());
+    }
+
+    #[test]
+    fn recursive_watches_hear_of_descendants_but_not_of_lists() {
+        let mut watches = Watches::default();
+        watches.add("/a", ME, Kinds::RECURSIVE);
+        watches.add("/", YOU, Kinds::RECURSIVE);
+        assert_eq!(watches.fire(EventKind::Created, "/a/b/c"), [ME, YOU]);
+        assert_eq!(watches.fire(EventKind::Created, "/ab"), [YOU]);
+        assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a/b"), []);
+        assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a"), []);
+        assert!(watches.remove("/a", ME, Kinds::RECURSIVE));
+        watches.forget(YOU);
+        assert!(watches.paths.is_empty() && watches.conns.is_empty());
+        assert_eq!(watches.recursive, 0);
+    }
+
+    #[test]
+    fn a_persistent_watch_outlives_the_one_shot_beside_it() {
+        let mut watches = Watches::default();
+        watches.add("/a", ME, Kinds::PERSISTENT);
+        watches.add("/a", ME, Kinds::DATA);
+        for _ in 0..2 {
+            assert_eq!(watches.fire(EventKind::DataChanged, "/a"), [ME]);
+            assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a"), [ME]);
+        }
+        assert!(!watches.contains("/a", ME, Kinds::DATA));
+    }
+}

@@ -1,0 +1,69 @@
+//! Operation codes, as a request header carries them.
+
+/// Tells of a watch event; only a server's own header type, never valid in a request.
+pub const NOTIFICATION: i32 = 0;
+/// Creates a znode, answers its path.
+pub const CREATE: i32 = 1;
+/// Deletes a znode.
+pub const DELETE: i32 = 2;
+/// Asks whether a znode exists.
+pub const EXISTS: i32 = 3;
+/// Reads a znode.
+pub const GET_DATA: i32 = 4;
+/// Writes a znode.
+pub const SET_DATA: i32 = 5;
+/// Reads a znode's access list.
+pub const GET_ACL: i32 = 6;
+/// Writes a znode's access list.
+pub const SET_ACL: i32 = 7;
+/// Lists a znode's children.
+pub const GET_CHILDREN: i32 = 8;
+/// Waits until all earlier writes can be seen.
+pub const SYNC: i32 = 9;
+/// Keeps the session alive.
+pub const PING: i32 = 11;
+/// Lists a znode's children, with its stat.
+pub const GET_CHILDREN2: i32 = 12;
+/// Compares a version.
+pub const CHECK: i32 = 13;
+/// Carries several writes, all or none.
+pub const MULTI: i32 = 14;
+/// Creates a znode, answers its path and stat.
+pub const CREATE2: i32 = 15;
+/// Changes the ensemble; there is none here.
+pub const RECONFIG: i32 = 16;
+/// Asks whether a watch is set.
+pub const CHECK_WATCHES: i32 = 17;
+/// Removes a watch.
+pub const REMOVE_WATCHES: i32 = 18;
+/// Creates a container.
+pub const CREATE_CONTAINER: i32 = 19;
+/// Creates a znode with a time to live.
+pub const CREATE_TTL: i32 = 21;
+/// Carries several reads.
+pub const MULTI_READ: i32 = 22;
+/// Presents credentials.
+pub const AUTH: i32 = 100;
+/// Sets watches again after a reconnect.
+pub const SET_WATCHES: i32 = 101;
+/// Lists the session's ephemeral znodes.
+pub const GET_EPHEMERALS: i32 = 103;
+/// Counts all descendants.
+pub const GET_ALL_CHILDREN_NUMBER: i32 = 104;
+/// Sets watches again after a reconnect, persistent ones included.
+pub const SET_WATCHES2: i32 = 105;
+/// Adds a persistent watch.
+pub const ADD_WATCH: i32 = 106;
+/// Lists the identities of the connection.
+pub const WHO_AM_I: i32 = 107;
+/// Ends the session.
+pub const CLOSE_SESSION: i32 = -11;
+
+/// The xid of watch events.
+pub const XID_EVENT: i32 = -1;
+/// The xid of pings.
+pub const XID_PING: i32 = -2;
+/// The xid of auth packets.
+pub const XID_AUTH: i32 = -4;
+/// The xid of set-watches packets.
+pub const XID_SET_WATCHES: i32 = -8;

@@ -1,0 +1,191 @@
+use thiserror::Error;
+
+/// Reads jute fields from a frame, and trusts nothing in it.
+///
+/// A length is compared with what is left before anything is allocated, so a frame of n bytes can never make us
+/// keep more than a small multiple of n.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+/// Says what is wrong with a frame, naming the field.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The frame ends inside this field.
+    #[error("the frame ends inside the field `{field}`")]
+    Truncated {
+        /// The field.
+        field: &'static str,
+    },
+    /// This field has a length below -1.
+    #[error("the field `{field}` has the negative length {len}")]
+    NegativeLength {
+        /// The field.
+        field: &'static str,
+        /// The length as sent.
+        len: i32,
+    },
+    /// This field must not be null.
+    #[error("the field `{field}` is missing")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// This text field is not UTF-8.
+    #[error("the field `{field}` is not UTF-8")]
+    NotUtf8 {
+        /// The field.
+        field: &'static str,
+    },
+    /// This field holds a value that means nothing here.
+    #[error("the field `{field}` has the meaningless value {value}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// The value as sent.
+        value: i32,
+    },
+    /// Bytes follow the last field.
+    #[error("{left} bytes follow the last field")]
+    Trailing {
+        /// How many.
+        left: usize,
+    },
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte of a frame.
+    pub fn new(frame: &'a [u8]) -> Self {
+        Reader { rest: frame }
+    }
+
+    /// Reads a 32-bit integer.
+    ///
+    /// # Errors
+    /// The frame ends too early.
+    pub fn int(&mut self, field: &'static str) -> Result<i32, WireError> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated { field })?;
+        self.rest = rest;
+        Ok(i32::from_be_bytes(*head))
+    }
+
+    /// Reads a 64-bit integer.
+    ///
+    /// # Errors
+    /// The frame ends too early.
+    pub fn long(&mut self, field: &'static str) -> Result<i64, WireError> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated { field })?;
+        self.rest = rest;
+        Ok(i64::from_be_bytes(*head))
+    }
+
+    /// Reads a boolean; any byte but zero is true, as in Java.
+    ///
+    /// # Errors
+    /// The frame ends too early.
+    pub fn bool(&mut self, field: &'static str) -> Result<bool, WireError> {
+        let (&head, rest) = self.rest.split_first().ok_or(WireError::Truncated { field })?;
+        self.rest = rest;
+        Ok(head != 0)
+    }
+
+    /// Reads a buffer; length -1 is null.
+    ///
+    /// # Errors
+    /// The frame ends too early, or the length is below -1.
+    pub fn buffer(&mut self, field: &'static str) -> Result<Option<&'a [u8]>, WireError> {
+        let Some(len) = self.len(field)? else { return Ok(None) };
+        let (head, rest) = self.rest.split_at_checked(len).ok_or(WireError::Truncated { field })?;
+        self.rest = rest;
+        Ok(Some(head))
+    }
+
+    /// Reads a text that may be null.
+    ///
+    /// # Errors
+    /// The frame ends too early, the length is below -1, or the bytes are not UTF-8.
+    pub fn opt_string(&mut self, field: &'static str) -> Result<Option<String>, WireError> {
+        match self.buffer(field)? {
+            None => Ok(None),
+            Some(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Ok(Some(text.to_owned())),
+                Err(_) => Err(WireError::NotUtf8 { field }),
+            },
+        }
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// As [`Reader::opt_string`], and when it is null.
+    pub fn string(&mut self, field: &'static str) -> Result<String, WireError> {
+        self.opt_string(field)?.ok_or(WireError::Missing { field })
+    }
+
+    /// Reads the length of a vector; null counts as empty.
+    ///
+    /// # Errors
+    /// More elements of at least `least` bytes each are announced than the frame can hold.
+    pub fn count(&mut self, field: &'static str, least: usize) -> Result<usize, WireError> {
+        let count = self.len(field)?.unwrap_or(0);
+        if count.saturating_mul(least) > self.rest.len() {
+            return Err(WireError::Truncated { field });
+        }
+        Ok(count)
+    }
+
+    /// Reads a vector of texts.
+    ///
+    /// # Errors
+    /// As [`Reader::count`] and [`Reader::string`].
+    pub fn strings(&mut self, field: &'static str) -> Result<Vec<String>, WireError> {
+        let count = self.count(field, 4)?;
+        (0..count).map(|_| self.string(field)).collect()
+    }
+
+    /// Tells whether everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Ends the frame.
+    ///
+    /// # Errors
+    /// Bytes are left.
+    pub fn end(&self) -> Result<(), WireError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(WireError::Trailing { left: self.rest.len() }) }
+    }
+
+    fn len(&mut self, field: &'static str) -> Result<Option<usize>, WireError> {
+        match self.int(field)? {
+            -1 => Ok(None),
+            len => usize::try_from(len).map(Some).map_err(|_| WireError::NegativeLength { field, len }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_field_that_is_cut() {
+        let mut reader = Reader::new(&[0, 0, 0, 9, b'a']);
+        assert_eq!(reader.string("path"), Err(WireError::Truncated { field: "path" }));
+    }
+
+    #[test]
+    fn refuses_a_vector_that_the_frame_cannot_hold() {
+        let mut reader = Reader::new(&[0x7f, 0xff, 0xff, 0xff, 0, 0]);
+        assert_eq!(reader.strings("paths"), Err(WireError::Truncated { field: "paths" }));
+    }
+
+    #[test]
+    fn refuses_negative_lengths_and_trailing_bytes() {
+        let mut reader = Reader::new(&[0xff, 0xff, 0xff, 0xfe]);
+        assert_eq!(reader.buffer("data"), Err(WireError::NegativeLength { field: "data", len: -2 }));
+        assert_eq!(Reader::new(&[1]).end(), Err(WireError::Trailing { left: 1 }));
+    }
+}

@@ -1,0 +1,188 @@
+use bytes::Bytes;
+
+use super::{OpResult, Reader, WireError, Writer, multi, op};
+use crate::acl::Acl;
+
+/// The head of every reply and every event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The xid of the request, or one of the special ones in [`op`].
+    pub xid: i32,
+    /// The newest zxid the reply reflects.
+    pub zxid: i64,
+    /// 0, or an error code.
+    pub err: i32,
+}
+
+impl ReplyHeader {
+    /// Decodes the record.
+    ///
+    /// # Errors
+    /// The record is cut.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(ReplyHeader { xid: reader.int("xid")?, zxid: reader.long("zxid")?, err: reader.int("err")? })
+    }
+
+    /// Appends the record.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        writer.int(self.xid);
+        writer.long(self.zxid);
+        writer.int(self.err);
+    }
+}
+
+/// A znode's metadata, with the names of the wire record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the wire record, under the names they have there")]
+pub struct Stat {
+    pub czxid: i64,
+    pub mzxid: i64,
+    pub ctime: i64,
+    pub mtime: i64,
+    pub version: i32,
+    pub cversion: i32,
+    pub aversion: i32,
+    pub ephemeral_owner: i64,
+    pub data_length: i32,
+    pub num_children: i32,
+    pub pzxid: i64,
+}
+
+impl Stat {
+    /// Decodes the record.
+    ///
+    /// # Errors
+    /// The record is cut.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Stat {
+            czxid: reader.long("czxid")?,
+            mzxid: reader.long("mzxid")?,
+            ctime: reader.long("ctime")?,
+            mtime: reader.long("mtime")?,
+            version: reader.int("version")?,
+            cversion: reader.int("cversion")?,
+            aversion: reader.int("aversion")?,
+            ephemeral_owner: reader.long("ephemeralOwner")?,
+            data_length: reader.int("dataLength")?,
+            num_children: reader.int("numChildren")?,
+            pzxid: reader.long("pzxid")?,
+        })
+    }
+
+    /// Appends the record.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        writer.long(self.czxid);
+        writer.long(self.mzxid);
+        writer.long(self.ctime);
+        writer.long(self.mtime);
+        writer.int(self.version);
+        writer.int(self.cversion);
+        writer.int(self.aversion);
+        writer.long(self.ephemeral_owner);
+        writer.int(self.data_length);
+        writer.int(self.num_children);
+        writer.long(self.pzxid);
+    }
+}
+
+/// The body of a reply that is no error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the wire records, under the names they have there")]
+pub enum Reply {
+    /// Only the header.
+    Empty,
+    Path(String),
+    PathStat {
+        path: String,
+        stat: Stat,
+    },
+    Stat(Stat),
+    Data {
+        data: Option<Bytes>,
+        stat: Stat,
+    },
+    Children(Vec<String>),
+    ChildrenStat {
+        children: Vec<String>,
+        stat: Stat,
+    },
+    AclStat {
+        acl: Vec<Acl>,
+        stat: Stat,
+    },
+    /// A number: the count of `getAllChildrenNumber`, the error code of `addWatch`.
+    Number(i32),
+    Multi(Vec<OpResult>),
+    /// Pairs of scheme and user.
+    Clients(Vec<(String, String)>),
+}
+
+impl Reply {
+    /// Decodes the body of the reply to operation `code`, to the end of the frame.
+    ///
+    /// # Errors
+    /// The body is not what the operation answers.
+    pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let reply = match code {
+            op::CREATE | op::SYNC => Reply::Path(reader.string("path")?),
+            op::CREATE2 | op::CREATE_CONTAINER => {
+                Reply::PathStat { path: reader.string("path")?, stat: Stat::decode(reader)? }
+            }
+            op::EXISTS | op::SET_DATA | op::SET_ACL => Reply::Stat(Stat::decode(reader)?),
+            op::GET_DATA => Reply::Data {
+                data: reader.buffer("data")?.map(Bytes::copy_from_slice),
+                stat: Stat::decode(reader)?,
+            },
+            op::GET_CHILDREN | op::GET_EPHEMERALS => Reply::Children(reader.strings("children")?),
+            op::GET_CHILDREN2 => {
+                Reply::ChildrenStat { children: reader.strings("children")?, stat: Stat::decode(reader)? }
+            }
+            op::GET_ACL => Reply::AclStat { acl: Acl::decode_list(reader)?, stat: Stat::decode(reader)? },
+            op::GET_ALL_CHILDREN_NUMBER | op::ADD_WATCH => Reply::Number(reader.int("number")?),
+            op::MULTI | op::MULTI_READ => Reply::Multi(multi::decode_results(reader)?),
+            op::WHO_AM_I => {
+                let count = reader.count("clientInfo", 8)?;
+                let pairs = (0..count).map(|_| Ok((reader.string("authScheme")?, reader.string("user")?)));
+                Reply::Clients(pairs.collect::<Result<_, WireError>>()?)
+            }
+            _ => Reply::Empty,
+        };
+        reader.end()?;
+        Ok(reply)
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        match self {
+            Reply::Empty => {}
+            Reply::Path(path) => writer.string(path),
+            Reply::PathStat { path, stat } => {
+                writer.string(path);
+                stat.encode(writer);
+            }
+            Reply::Stat(stat) => stat.encode(writer),
+            Reply::Data { data, stat } => {
+                writer.buffer(data.as_deref());
+                stat.encode(writer);
+            }
+            Reply::Children(children) => writer.strings(children),
+            Reply::ChildrenStat { children, stat } => {
+                writer.strings(children);
+                stat.encode(writer);
+            }
+            Reply::AclStat { acl, stat } => {
+                Acl::encode_list(acl, writer);
+                stat.encode(writer);
+            }
+            Reply::Number(number) => writer.int(*number),
+            Reply::Multi(results) => multi::encode_results(results, writer),
+            Reply::Clients(clients) => {
+                writer.count(clients.len());
+                for (scheme, user) in clients {
+                    writer.string(scheme);
+                    writer.string(user);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+use bytes::Bytes;
+
+use super::{Reader, WireError, Writer, op};
+use crate::acl::Acl;
+use crate::secret::Hidden;
+
+/// The head of every request after the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// Chosen by the client, repeated in the reply.
+    pub xid: i32,
+    /// One of [`op`].
+    pub op: i32,
+}
+
+impl RequestHeader {
+    /// Decodes the record.
+    ///
+    /// # Errors
+    /// The record is cut.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(RequestHeader { xid: reader.int("xid")?, op: reader.int("type")? })
+    }
+
+    /// Appends the record.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        writer.int(self.xid);
+        writer.int(self.op);
+    }
+}
+
+/// The body of `create`, `create2`, `createContainer` and `createTTL`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateRequest {
+    /// Which of the four.
+    pub op: i32,
+    /// Where.
+    pub path: String,
+    /// The data; null stays null.
+    pub data: Option<Bytes>,
+    /// The access list.
+    pub acl: Vec<Acl>,
+    /// The create mode as a number.
+    pub flags: i32,
+    /// The time to live in milliseconds; only sent with `createTTL`.
+    pub ttl: i64,
+}
+
+/// The body of `setWatches` and `setWatches2`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SetWatches {
+    /// What changed after this zxid fires at once.
+    pub relative_zxid: i64,
+    /// Data watches.
+    pub data: Vec<String>,
+    /// Watches on what did not exist.
+    pub exist: Vec<String>,
+    /// Child watches.
+    pub child: Vec<String>,
+    /// Persistent watches; `None` in `setWatches`.
+    pub persistent: Option<Vec<String>>,
+    /// Persistent recursive watches; `None` in `setWatches`.
+    pub recursive: Option<Vec<String>>,
+}
+
+/// A request as a client sends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the wire records, under the names they have there")]
+pub enum Request {
+    Create(CreateRequest),
+    Delete { path: String, version: i32 },
+    Exists { path: String, watch: bool },
+    GetData { path: String, watch: bool },
+    SetData { path: String, data: Option<Bytes>, version: i32 },
+    GetAcl { path: String },
+    SetAcl { path: String, acl: Vec<Acl>, version: i32 },
+    GetChildren { path: String, watch: bool },
+    GetChildren2 { path: String, watch: bool },
+    Sync { path: String },
+    Ping,
+    Check { path: String, version: i32 },
+    Multi(Vec<Request>),
+    MultiRead(Vec<Request>),
+    CheckWatches { path: String, kind: i32 },
+    RemoveWatches { path: String, kind: i32 },
+    AddWatch { path: String, mode: i32 },
+    SetWatches(SetWatches),
+    Auth { kind: i32, scheme: String, credentials: Hidden },
+    GetEphemerals { prefix: String },
+    GetAllChildrenNumber { path: String },
+    WhoAmI,
+    CloseSession,
+    Unknown { op: i32 },
+}
+
+impl Request {
+    /// Decodes the body of a request, to the end of the frame.
+    ///
+    /// # Errors
+    /// The body is not what the operation asks for. An unknown operation is no error but [`Request::Unknown`].
+    pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let request = match code {
+            op::MULTI => Request::Multi(super::multi::decode_ops(reader)?),
+            op::MULTI_READ => Request::MultiRead(super::multi::decode_ops(reader)?),
+            _ => Request::decode_single(code, reader)?,
+        };
+        match request {
+            Request::Unknown { .. } => {}
+            _ => reader.end()?,
+        }
+        Ok(request)
+    }
+
+    /// Decodes a body that is no multi, so that none can nest.
+    pub(super) fn decode_single(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(match code {
+            op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
+                Request::Create(CreateRequest::decode(code, reader)?)
+            }
+            op::DELETE => Request::Delete { path: reader.string("path")?, version: reader.int("version")? },
+            op::EXISTS => Request::Exists { path: reader.string("path")?, watch: reader.bool("watch")? },
+            op::GET_DATA => Request::GetData { path: reader.string("path")?, watch: reader.bool("watch")? },
+            op::SET_DATA => Request::SetData {
+                path: reader.string("path")?,
+                data: reader.buffer("data")?.map(Bytes::copy_from_slice),
+                version: reader.int("version")?,
+            },
+            op::GET_ACL => Request::GetAcl { path: reader.string("path")? },
+            op::SET_ACL => Request::SetAcl {
+                path: reader.string("path")?,
+                acl: Acl::decode_list(reader)?,
+                version: reader.int("version")?,
+            },
+            op::GET_CHILDREN => {
+                Request::GetChildren { path: reader.string("path")?, watch: reader.bool("watch")? }
+            }
+            op::GET_CHILDREN2 => {
+                Request::GetChildren2 { path: reader.string("path")?, watch: reader.bool("watch")? }
+            }
+            op::SYNC => Request::Sync { path: reader.string("path")? },
+            op::PING => Request::Ping,
+            op::CHECK => Request::Check { path: reader.string("path")?, version: reader.int("version")? },
+            op::CHECK_WATCHES => {
+                Request::CheckWatches { path: reader.string("path")?, kind: reader.int("type")? }
+            }
+            op::REMOVE_WATCHES => {
+                Request::RemoveWatches { path: reader.string("path")?, kind: reader.int("type")? }
+            }
+            op::ADD_WATCH => Request::AddWatch { path: reader.string("path")?, mode: reader.int("mode")? },
+            op::SET_WATCHES | op::SET_WATCHES2 => {
+                let both = code == op::SET_WATCHES2;
+                Request::SetWatches(SetWatches {
+                    relative_zxid: reader.long("relativeZxid")?,
+                    data: reader.strings("dataWatches")?,
+                    exist: reader.strings("existWatches")?,
+                    child: reader.strings("childWatches")?,
+                    persistent: if both { Some(reader.strings("persistentWatches")?) } else { None },
+                    recursive: if both { Some(reader.strings("persistentRecursiveWatches")?) } else { None },
+                })
+            }
+            op::AUTH => Request::Auth {
+                kind: reader.int("type")?,
+                scheme: reader.string("scheme")?,
+                credentials: Hidden(reader.buffer("auth")?.unwrap_or_default().to_vec()),
+            },
+            op::GET_EPHEMERALS => {
+                Request::GetEphemerals { prefix: reader.opt_string("prefixPath")?.unwrap_or_default() }
+            }
+            op::GET_ALL_CHILDREN_NUMBER => Request::GetAllChildrenNumber { path: reader.string("path")? },
+            op::WHO_AM_I => Request::WhoAmI,
+            op::CLOSE_SESSION => Request::CloseSession,
+            op => Request::Unknown { op },
+        })
+    }
+
+    /// The operation code.
+    pub fn op(&self) -> i32 {
+        match self {
+            Request::Create(create) => create.op,
+            Request::Delete { .. } => op::DELETE,
+            Request::Exists { .. } => op::EXISTS,
+            Request::GetData { .. } => op::GET_DATA,
+            Request::SetData { .. } => op::SET_DATA,
+            Request::GetAcl { .. } => op::GET_ACL,
+            Request::SetAcl { .. } => op::SET_ACL,
+            Request::GetChildren { .. } => op::GET_CHILDREN,
+            Request::GetChildren2 { .. } => op::GET_CHILDREN2,
+            Request::Sync { .. } => op::SYNC,
+            Request::Ping => op::PING,
+            Request::Check { .. } => op::CHECK,
+            Request::Multi(_) => op::MULTI,
+            Request::MultiRead(_) => op::MULTI_READ,
+            Request::CheckWatches { .. } => op::CHECK_WATCHES,
+            Request::RemoveWatches { .. } => op::REMOVE_WATCHES,
+            Request::AddWatch { .. } => op::ADD_WATCH,
+            Request::SetWatches(SetWatches { persistent: None, .. }) => op::SET_WATCHES,
+            Request::SetWatches(_) => op::SET_WATCHES2,
+            Request::Auth { .. } => op::AUTH,
+            Request::GetEphemerals { .. } => op::GET_EPHEMERALS,
+            Request::GetAllChildrenNumber { .. } => op::GET_ALL_CHILDREN_NUMBER,
+            Request::WhoAmI => op::WHO_AM_I,
+            Request::CloseSession => op::CLOSE_SESSION,
+            Request::Unknown { op } => *op,
+        }
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        match self {
+            Request::Create(create) => create.encode(writer),
+            Request::Delete { path, version } | Request::Check { path, version } => {
+                writer.string(path);
+                writer.int(*version);
+            }
+            Request::Exists { path, watch }
+            | Request::GetData { path, watch }
+            | Request::GetChildren { path, watch }
+            | Request::GetChildren2 { path, watch } => {
+                writer.string(path);
+                writer.bool(*watch);
+            }
+            Request::SetData { path, data, version } => {
+                writer.string(path);
+                writer.buffer(data.as_deref());
+                writer.int(*version);
+            }
+            Request::SetAcl { path, acl, version } => {
+                writer.string(path);
+                Acl::encode_list(acl, writer);
+                writer.int(*version);
+            }
+            Request::GetAcl { path } | Request::Sync { path } | Request::GetAllChildrenNumber { path } => {
+                writer.string(path);
+            }
+            Request::GetEphemerals { prefix } => writer.string(prefix),
+            Request::Multi(ops) | Request::MultiRead(ops) => super::multi::encode_ops(ops, writer),
+            Request::CheckWatches { path, kind } | Request::RemoveWatches { path, kind } => {
+                writer.string(path);
+                writer.int(*kind);
+            }
+            Request::AddWatch { path, mode } => {
+                writer.string(path);
+                writer.int(*mode);
+            }
+            Request::SetWatches(set) => {
+                writer.long(set.relative_zxid);
+                writer.strings(&set.data);
+                writer.strings(&set.exist);
+                writer.strings(&set.child);
+                if let Some(persistent) = &set.persistent {
+                    writer.strings(persistent);
+                    writer.strings(set.recursive.as_deref().unwrap_or_default());
+                }
+            }
+            Request::Auth { kind, scheme, credentials } => {
+                writer.int(*kind);
+                writer.string(scheme);
+                writer.buffer(Some(&credentials.0));
+            }
+            Request::Ping | Request::WhoAmI | Request::CloseSession | Request::Unknown { .. } => {}
+        }
+    }
+}
+
+impl CreateRequest {
+    fn decode(op: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(CreateRequest {
+            op,
+            path: reader.string("path")?,
+            data: reader.buffer("data")?.map(Bytes::copy_from_slice),
+            acl: Acl::decode_list(reader)?,
+            flags: reader.int("flags")?,
+            ttl: if op == op::CREATE_TTL { reader.long("ttl")? } else { -1 },
+        })
+    }
+
+    fn encode(&self, writer: &mut Writer<'_>) {
+        writer.string(&self.path);
+        writer.buffer(self.data.as_deref());
+        Acl::encode_list(&self.acl, writer);
+        writer.int(self.flags);
+        if self.op == op::CREATE_TTL {
+            writer.long(self.ttl);
+        }
+    }
+}
