@@ -48,13 +48,21 @@ pub async fn ephemerals(addr: &str, path: &str) -> Result<Vec<String>> {
 /// # Panics
 /// When somebody is still there after 15 s.
 pub async fn assert_no_contenders(addr: &str, dir: &str) {
+    assert_contenders(addr, dir, 0).await;
+}
+
+/// Waits until exactly `count` nodes stand in lock directory `dir`.
+///
+/// # Panics
+/// When that is not so after 15 s.
+pub async fn assert_contenders(addr: &str, dir: &str, count: usize) {
     let looked = async {
         let client = connect(addr).await?;
-        let look = async || match children(&client, dir).await?.as_slice() {
-            [] => Ok(()),
-            left => Err(Failure::new(format!("{} left in {dir}: {}", left.len(), left.join(", ")))),
+        let look = async || match children(&client, dir).await? {
+            found if found.len() == count => Ok(()),
+            found => Err(Failure::new(format!("{} in {dir}: {}", found.len(), found.join(", ")))),
         };
-        eventually("every contender leaves", BOUND, look).await
+        eventually(&format!("{count} contenders are there"), BOUND, look).await
     };
     if let Err(failure) = looked.await {
         panic!("{failure}");

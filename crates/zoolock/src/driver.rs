@@ -50,6 +50,8 @@ struct State {
     lost: Option<Loss>,
     departed: Option<Departed>,
     over: bool,
+    /// Whether it ever stood in the queue.
+    stood: bool,
     /// The words of the last refusal.
     words: String,
 }
@@ -107,6 +109,7 @@ impl Acquisition {
                 lost: None,
                 departed: None,
                 over: false,
+                stood: false,
                 words: String::new(),
             }),
             changed: Notify::new(),
@@ -135,6 +138,11 @@ impl Acquisition {
     /// The words in which the service last refused something.
     pub(crate) fn words(&self) -> String {
         lock(&self.state).words.clone()
+    }
+
+    /// Whether it ever stood in the queue, as far as we know.
+    pub(crate) fn has_stood(&self) -> bool {
+        lock(&self.state).stood
     }
 
     /// Whether only clean-up is left.
@@ -294,6 +302,7 @@ impl Acquisition {
             }
             Ok(News { reply, watch }) => {
                 if let Reply::Joined(node) = &reply {
+                    state.stood = true;
                     self.session.own(node.czxid, self.id);
                 }
                 let watch = watch.map(|(id, watch)| {

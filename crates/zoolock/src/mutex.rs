@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use zoolock_core::contender::{Failure, Loss, Mode, Reason, Refusal};
+use zoolock_core::contender::{Failure, Loss, Mode, Reason, Refusal, SessionEnd};
 
 use crate::data::NodeData;
 use crate::driver::{Acquisition, Progress};
@@ -95,43 +95,44 @@ impl Mutex {
     /// `None`: busy, or timed out.
     async fn acquire(&self, mode: Mode, deadline: Option<Instant>) -> Result<Option<Guard>, Error> {
         let path = self.zoolock.path(&self.name)?;
-        // Our own node and the one before us.
-        let reserved = 2 * (path.as_str().len() + "/lock-0000000000".len());
-        let session = match deadline {
-            None => self.zoolock.session(reserved).await?,
-            Some(deadline) => {
-                // On our own runtime's clock: the caller's may have none.
-                let alarm = self.zoolock.alarm(deadline);
-                tokio::select! {
-                    session = self.zoolock.session(reserved) => session?,
-                    () = alarm => return Ok(None),
+        loop {
+            // Our own node and the one before us.
+            let reserved = 2 * (path.as_str().len() + "/lock-0000000000".len());
+            let session = match deadline {
+                None => self.zoolock.session(reserved).await?,
+                Some(deadline) => {
+                    // On our own runtime's clock: the caller's may have none.
+                    let alarm = self.zoolock.alarm(deadline);
+                    tokio::select! {
+                        session = self.zoolock.session(reserved) => session?,
+                        () = alarm => return Ok(None),
+                    }
                 }
+            };
+            let id = self.zoolock.new_contender();
+            let data = NodeData::encode(id, self.zoolock.owner());
+            let acquisition = Acquisition::start(session, path.clone(), id, data, reserved, mode);
+            let mut waiting = Waiting { acquisition: Some(acquisition.clone()), alarm: None };
+            if let Some(deadline) = deadline {
+                let patience = deadline.saturating_duration_since(Instant::now());
+                waiting.alarm = Some(acquisition.give_up_after(patience));
             }
-        };
-        let id = self.zoolock.new_contender();
-        let data = NodeData::encode(id, self.zoolock.owner());
-        let acquisition = Acquisition::start(session, path.clone(), id, data, reserved, mode);
-        let mut waiting = Waiting { acquisition: Some(acquisition.clone()), alarm: None };
-        if let Some(deadline) = deadline {
-            waiting.alarm =
-                Some(acquisition.give_up_after(deadline.saturating_duration_since(Instant::now())));
-        }
-        match acquisition.outcome().await {
-            Progress::Granted(grant) => {
-                waiting.disarm();
-                let guard = Guard::new(self.zoolock.clone(), acquisition, grant);
-                if guard.is_valid() {
-                    return Ok(Some(guard));
+            match acquisition.outcome().await {
+                Progress::Granted(grant) => {
+                    waiting.disarm();
+                    let guard = Guard::new(self.zoolock.clone(), acquisition, grant);
+                    if guard.is_valid() {
+                        return Ok(Some(guard));
+                    }
+                    // The grant waited for us longer than the lease lasts.
+                    let reason = guard.loss().unwrap_or(Loss::Unreachable).into();
+                    return Err(Error::Lost { path: self.shown(&path), reason });
                 }
-                // The grant waited for us longer than the lease lasts.
-                let reason = guard.loss().unwrap_or(Loss::Unreachable).into();
-                Err(Error::Lost { path: self.shown(&path), reason })
+                // It had ended before we stood in its queue; no place is lost by asking on another.
+                Progress::Failed(Reason::SessionOver(SessionEnd::Expired)) if !acquisition.has_stood() => {}
+                Progress::Failed(reason) => return self.failure(reason, &path, &acquisition).map(|()| None),
+                Progress::Pending => unreachable!("outcome waits until it is not"),
             }
-            Progress::Failed(reason) => {
-                waiting.disarm();
-                self.failure(reason, &path, &acquisition).map(|()| None)
-            }
-            Progress::Pending => unreachable!("outcome waits until it is not"),
         }
     }
 

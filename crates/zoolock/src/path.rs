@@ -106,7 +106,7 @@ fn check_components(relative: &str) -> Result<(), String> {
 
 /// The characters that ZooKeeper's own path check refuses.
 fn is_forbidden(c: char) -> bool {
-    matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 /// A parsed connect string: `host:port,host:port/chroot`.

@@ -14,13 +14,21 @@ pub(crate) fn brisk() -> ServerOptions {
     ServerOptions { tick: TICK, ..Default::default() }
 }
 
+/// Shows what happens inside where RUST_LOG asks for it.
+fn trace() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
 /// Settings for the servers of [`ServerOptions::default`].
 pub(crate) fn settings() -> Builder {
+    trace();
     Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
 }
 
 /// Settings for [`brisk`] servers: sessions of two seconds.
 pub(crate) fn brisk_settings() -> Builder {
+    trace();
     Zoolock::builder().tick_time(TICK).session_timeout(Duration::from_secs(2))
 }
 
