@@ -40,6 +40,11 @@ mod sessions;
 mod snapshot;
 mod zoolock;
 
+/// The README's example is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use builder::Builder;
 pub use clock::Deadline;
 pub use error::{Error, LossReason};
