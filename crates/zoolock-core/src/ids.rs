@@ -89,7 +89,9 @@ mod tests {
 
     #[test]
     fn sequence_refuses_what_zookeeper_never_prints() {
-        for bad in ["", "-", "1", "000000001", "00000000001", "+000000001", "0000o00001", "2147483648", "--00000001"] {
+        for bad in
+            ["", "-", "1", "000000001", "00000000001", "+000000001", "0000o00001", "2147483648", "--00000001"]
+        {
             assert_eq!(Sequence::parse(bad), None, "{bad}");
         }
     }

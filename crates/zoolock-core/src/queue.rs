@@ -121,7 +121,11 @@ pub fn decide<S: AsRef<str>>(children: &[S], me: Sequence) -> Decision {
 
 fn native(name: &str) -> Option<Name> {
     if let Some(rest) = name.strip_prefix(NATIVE_PREFIX) {
-        return Some(Name { family: Family::Native, role: Role::Exclusive, sequence: Sequence::parse(rest)? });
+        return Some(Name {
+            family: Family::Native,
+            role: Role::Exclusive,
+            sequence: Sequence::parse(rest)?,
+        });
     }
     let (role, rest) = if let Some(rest) = name.strip_prefix("__READ__") {
         (Role::Shared, rest)

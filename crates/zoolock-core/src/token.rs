@@ -106,7 +106,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_its_text() {
-        for bad in ["", "1", "00000000-0000000000000000", "00000000-0000000000000000-0000000g", "+0000000-0000000000000000-00000000"] {
+        for bad in [
+            "",
+            "1",
+            "00000000-0000000000000000",
+            "00000000-0000000000000000-0000000g",
+            "+0000000-0000000000000000-00000000",
+        ] {
             let error = bad.parse::<FencingToken>().expect_err(bad);
             assert!(error.to_string().contains(bad));
         }

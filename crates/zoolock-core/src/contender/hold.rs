@@ -68,9 +68,9 @@ impl Contender {
     pub(super) fn release(&mut self, left: Left, turn: &mut Turn) {
         match self.phase {
             Phase::Held { me, directory, .. } => {
-                let marker = directory.filter(|d| d.record.is_writable()).map(|d| {
-                    (Marker { directory: d.czxid, left, sequence: me.sequence }, Some(d.version))
-                });
+                let marker = directory
+                    .filter(|d| d.record.is_writable())
+                    .map(|d| (Marker { directory: d.czxid, left, sequence: me.sequence }, Some(d.version)));
                 // The watch on our own node is left to fire: taking it back would cost a request.
                 self.void_own_watch();
                 self.phase = Phase::Leaving;

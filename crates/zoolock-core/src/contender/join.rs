@@ -137,7 +137,10 @@ impl Contender {
         self.found.clear();
         mine.sort_by_key(|node| node.czxid);
         mine.dedup();
-        let keep = if self.wanted && refusal.is_none() && !mine.is_empty() { Some(mine.remove(0)) } else { None };
+        // One that is being deleted already, from a directory that was retired, is none to keep.
+        mine.retain(|node| !self.is_departing(*node));
+        // A place that was found is kept, even where the create that was the barrier was refused.
+        let keep = if self.wanted && !mine.is_empty() { Some(mine.remove(0)) } else { None };
         for node in mine {
             self.depart(node, None, false, turn);
         }

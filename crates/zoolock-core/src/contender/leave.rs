@@ -42,6 +42,10 @@ impl Contender {
         self.send(Purpose::Leave(czxid), request, turn);
     }
 
+    pub(super) fn is_departing(&self, node: Node) -> bool {
+        self.departures.iter().any(|departure| departure.node == node)
+    }
+
     pub(super) fn left(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let blind = !self.on(Rule::NoBlindDelete);
         let stubborn = !self.on(Rule::ReleaseWithoutRecord);
@@ -81,8 +85,20 @@ impl Contender {
     pub(super) fn check_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         let sequence = departure.node.sequence;
-        self.send(Purpose::Void, Request::Sync, turn);
+        self.send(Purpose::LeaveSync(czxid), Request::Sync, turn);
         self.send(Purpose::LeaveCheck(czxid), Request::Exists(sequence), turn);
+    }
+
+    /// A look that is not known to be up to date is no ground for a delete.
+    pub(super) fn left_synced(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        if outcome.is_err() {
+            for (_, purpose) in &mut self.pending {
+                if *purpose == Purpose::LeaveCheck(czxid) {
+                    *purpose = Purpose::Void;
+                }
+            }
+            self.pause_departure(czxid, turn);
+        }
     }
 
     pub(super) fn left_checked(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {

@@ -18,6 +18,9 @@ mod join;
 mod leave;
 mod wait;
 
+#[cfg(test)]
+mod tests;
+
 use crate::ids::{Sequence, SessionId, Zxid};
 use crate::record::{Left, Marker, Record};
 use crate::rules::{Rule, Rules};
@@ -323,27 +326,57 @@ enum Phase {
     /// Looking for nodes of ours after an unknown outcome.
     Searching,
     /// Waiting for the reading that went out with the create.
-    FirstLook { me: Node },
+    FirstLook {
+        me: Node,
+    },
     /// Reading the directory, then our own node.
-    Looking { me: Node, directory: Option<Directory> },
+    Looking {
+        me: Node,
+        directory: Option<Directory>,
+    },
     /// Giving others a moment, lest everybody lists at once.
-    Spreading { me: Node, directory: Option<Directory> },
+    Spreading {
+        me: Node,
+        directory: Option<Directory>,
+    },
     /// Listing the directory, then reading our own node.
-    Listing { me: Node, directory: Option<Directory>, children: Option<Vec<String>> },
+    Listing {
+        me: Node,
+        directory: Option<Directory>,
+        children: Option<Vec<String>>,
+    },
     /// Setting a watch on the one before us.
-    Watching { me: Node, before: String },
+    Watching {
+        me: Node,
+        before: String,
+    },
     /// Waiting for the one before us to go.
-    Waiting { me: Node, before: String, watch: WatchId },
+    Waiting {
+        me: Node,
+        before: String,
+        watch: WatchId,
+    },
     /// First in the queue, but not sure of our session.
-    AwaitingLease { me: Node },
+    AwaitingLease {
+        me: Node,
+    },
     /// Ours.
-    Held { me: Node, directory: Option<Directory>, watch: Option<WatchId> },
+    Held {
+        me: Node,
+        directory: Option<Directory>,
+        watch: Option<WatchId>,
+    },
     /// Told lost because the lease ran out; the node may still be there, and still keep others out.
-    Doubtful { me: Node },
+    Doubtful {
+        me: Node,
+    },
     /// Told lost, and nothing of ours is there.
     Lost(Loss),
     /// Waiting for a directory to become empty, so that it can be made again.
-    Retiring { directory: Option<Zxid>, polls: u8 },
+    Retiring {
+        directory: Option<Zxid>,
+        polls: u8,
+    },
     /// Only clean-up is left.
     Leaving,
     Over,
@@ -368,6 +401,7 @@ enum Purpose {
     RetireRead,
     RetireDelete,
     Leave(Zxid),
+    LeaveSync(Zxid),
     LeaveCheck(Zxid),
     LeavePause(Zxid),
     /// Nobody waits for the answer any more.
@@ -485,6 +519,7 @@ impl Contender {
             Purpose::RetireRead => self.retire_look(outcome, turn),
             Purpose::RetireDelete => self.retire_deleted(outcome, turn),
             Purpose::Leave(czxid) => self.left(czxid, outcome, turn),
+            Purpose::LeaveSync(czxid) => self.left_synced(czxid, outcome, turn),
             Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, turn),
             Purpose::LeavePause(czxid) => self.check_departure(czxid, turn),
             Purpose::Void => {}
@@ -586,6 +621,7 @@ impl Contender {
             *purpose = match *purpose {
                 Purpose::WatchBefore(watch) | Purpose::WatchOwn(watch) => Purpose::VoidWatch(watch),
                 kept @ (Purpose::Leave(_)
+                | Purpose::LeaveSync(_)
                 | Purpose::LeaveCheck(_)
                 | Purpose::LeavePause(_)
                 | Purpose::VoidWatch(_)) => kept,

@@ -161,7 +161,12 @@ impl Contender {
         self.send(Purpose::WatchBefore(watch), Request::Watch { name: before, watch }, turn);
     }
 
-    pub(super) fn watched_before(&mut self, watch: WatchId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn watched_before(
+        &mut self,
+        watch: WatchId,
+        outcome: Result<Reply, Failure>,
+        turn: &mut Turn,
+    ) {
         let Phase::Watching { me, before } = &self.phase else { return };
         let me = *me;
         match outcome {
@@ -179,7 +184,11 @@ impl Contender {
                 if deleted { self.look(me, turn) } else { self.watch(me, before.clone(), turn) }
             }
             Phase::Held { watch: Some(watch), .. } if *watch == fired => {
-                if deleted { self.broken(turn) } else { self.watch_own(turn) }
+                if deleted {
+                    self.broken(turn)
+                } else {
+                    self.watch_own(turn)
+                }
             }
             _ => {}
         }

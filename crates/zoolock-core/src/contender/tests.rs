@@ -1,0 +1,454 @@
+//! The machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/model`.
+
+use super::*;
+
+const SESSION: SessionId = SessionId(7);
+const DIRECTORY: Zxid = Zxid(10);
+
+/// A machine, and what it has sent and said.
+struct Drive {
+    machine: Contender,
+    sent: Vec<(RequestId, Request)>,
+    said: Vec<Action>,
+    lease: bool,
+}
+
+impl Drive {
+    fn start() -> Drive {
+        Drive::start_with(Mode::Wait, Sequence::RETIRE_FROM)
+    }
+
+    fn start_with(mode: Mode, retire_from: Sequence) -> Drive {
+        let config = Config { session: SESSION, mode, retire_from, rules: Rules::all() };
+        let machine = Contender::new(config);
+        let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+        drive.feed(Event::Start);
+        drive
+    }
+
+    fn feed(&mut self, event: Event) {
+        for action in self.machine.step(event, self.lease) {
+            match action {
+                Action::Send(id, request) => {
+                    assert!(self.sent.iter().all(|(used, _)| *used != id), "{id:?} is under way");
+                    self.sent.push((id, request));
+                }
+                said => self.said.push(said),
+            }
+        }
+    }
+
+    /// Answers the oldest request, which has to be this one.
+    fn answer(&mut self, expected: Request, outcome: Result<Reply, Failure>) {
+        let (id, request) = self.sent.remove(0);
+        assert_eq!(request, expected);
+        self.feed(Event::Answer(id, outcome));
+    }
+
+    /// Ends the pause that was asked for last.
+    fn wake(&mut self) {
+        let at = self.sent.iter().rposition(|(_, request)| matches!(request, Request::Sleep(_)));
+        let (id, _) = self.sent.remove(at.expect("it pauses"));
+        self.feed(Event::Answer(id, Ok(Reply::Done)));
+    }
+
+    fn said(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// Joins and is granted at once.
+    fn hold(me: Node) -> Drive {
+        let mut drive = Drive::start();
+        drive.answer(Request::Join, Ok(Reply::Joined(me)));
+        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+        assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+        drive
+    }
+
+    /// Joins behind another one and watches it.
+    fn wait(me: Node) -> Drive {
+        let mut drive = Drive::start();
+        drive.answer(Request::Join, Ok(Reply::Joined(me)));
+        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+        drive.answer(watch(me.sequence.0 - 1, 0), Ok(theirs()));
+        drive
+    }
+}
+
+fn node(sequence: i32, czxid: i64) -> Node {
+    Node { sequence: Sequence(sequence), czxid: Zxid(czxid) }
+}
+
+fn directory(pzxid: Zxid, children: u32, record: Record) -> Reply {
+    Reply::Directory(Directory { czxid: DIRECTORY, pzxid, version: 3, children, record })
+}
+
+fn released(sequence: i32) -> Marker {
+    Marker { directory: DIRECTORY, left: Left::Released, sequence: Sequence(sequence) }
+}
+
+fn watch(sequence: i32, id: u16) -> Request {
+    Request::Watch { name: crate::queue::native_name(Sequence(sequence)), watch: WatchId(id) }
+}
+
+fn mine(me: Node) -> Reply {
+    Reply::Node { czxid: me.czxid, owner: SESSION }
+}
+
+fn theirs() -> Reply {
+    Reply::Node { czxid: Zxid(99), owner: SessionId(8) }
+}
+
+fn granted(node: Node, previous: Previous) -> Action {
+    Action::Granted(Grant { node, previous })
+}
+
+fn release(me: Node) -> Request {
+    Request::Release { sequence: me.sequence, marker: released(me.sequence.0), version: Some(3) }
+}
+
+fn fired(id: u16, deleted: bool) -> Event {
+    Event::Fired { watch: WatchId(id), deleted }
+}
+
+#[test]
+fn alone_it_is_granted_in_one_flight_and_leaves_its_marker() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn one_child_that_is_not_ours_is_no_grant() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(node(4, 20))));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
+    assert_eq!(drive.said(), []);
+    assert_eq!(drive.sent[0].1, watch(3, 0));
+}
+
+#[test]
+fn marker_of_the_one_before_grants_without_a_listing() {
+    let me = node(4, 20);
+    let mut drive = Drive::wait(me);
+    drive.feed(fired(0, true));
+    let marker = Record::Marker(released(3));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 9, marker)));
+    assert_eq!(drive.said(), []);
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+}
+
+#[test]
+fn marker_does_not_grant_to_one_whose_node_is_gone() {
+    for own in [Err(Failure::NoNode), Ok(theirs())] {
+        let me = node(4, 20);
+        let mut drive = Drive::wait(me);
+        drive.feed(fired(0, true));
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, Record::Marker(released(3)))));
+        drive.answer(Request::Exists(me.sequence), own);
+        assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+        assert_eq!(drive.sent, []);
+    }
+}
+
+#[test]
+fn without_a_marker_it_lists_and_watches_whom_the_list_names() {
+    let me = node(4, 20);
+    let mut drive = Drive::wait(me);
+    drive.feed(fired(0, true));
+    let of_another_directory = Marker { directory: Zxid(9), ..released(3) };
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Marker(of_another_directory))));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    let names = ["lock-0000000004", "lock-0000000001"].map(str::to_owned).to_vec();
+    drive.answer(Request::List, Ok(Reply::Children(names)));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    assert_eq!(drive.machine.waiting_for(), Some("lock-0000000001"));
+    assert_eq!(drive.sent[0].1, watch(1, 0));
+}
+
+#[test]
+fn missing_directory_is_made() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Err(Failure::NoNode));
+    drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
+    drive.answer(Request::MakeDirectory, Ok(Reply::Done));
+    drive.answer(Request::Join, Ok(Reply::Joined(node(0, 11))));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(11), 1, Record::Empty)));
+    assert_eq!(drive.said(), [granted(node(0, 11), Previous::Unknown)]);
+}
+
+#[test]
+fn try_leaves_where_somebody_is_before_it() {
+    let me = node(4, 20);
+    let mut drive = Drive::start_with(Mode::Try, Sequence::RETIRE_FROM);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    let names = ["lock-0000000004", "lock-0000000003"].map(str::to_owned).to_vec();
+    drive.answer(Request::List, Ok(Reply::Children(names)));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
+    drive.answer(Request::Delete(me.sequence), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn lost_create_is_made_again_then_searched_for_and_the_oldest_is_kept() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Err(Failure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
+    drive.wake();
+    drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
+    drive.answer(Request::FindMine, Ok(Reply::Mine(vec![node(6, 26), node(4, 20)])));
+    assert_eq!(drive.machine.node(), Some(node(4, 20)));
+    drive.answer(Request::Delete(Sequence(6)), Ok(Reply::Done));
+    assert_eq!(drive.sent[0].1, Request::ReadDirectory);
+    assert_eq!(drive.said(), []);
+}
+
+#[test]
+fn place_that_was_found_is_kept_though_the_second_create_was_refused() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Err(Failure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
+    drive.wake();
+    drive.answer(Request::Join, Err(Failure::NodeExists));
+    drive.answer(Request::FindMine, Ok(Reply::Mine(vec![node(4, 20)])));
+    assert_eq!(drive.machine.node(), Some(node(4, 20)));
+}
+
+#[test]
+fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
+    let me = node(4, 20);
+    for found in [Ok(theirs()), Ok(Reply::Node { czxid: Zxid(99), owner: SESSION }), Err(Failure::NoNode)] {
+        let mut drive = Drive::hold(me);
+        drive.answer(watch(4, 0), Ok(mine(me)));
+        drive.feed(Event::Release(Left::Released));
+        drive.answer(release(me), Err(Failure::Unknown));
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::Exists(me.sequence), found);
+        assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+        assert_eq!(drive.sent, []);
+    }
+}
+
+#[test]
+fn lost_release_is_sent_again_while_the_node_is_ours() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release(me), Err(Failure::Unknown));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release(me), Err(Failure::Unknown));
+    drive.answer(Request::Sync, Err(Failure::Throttled));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.wake();
+    assert_eq!(
+        drive.sent.iter().map(|(_, request)| request.clone()).collect::<Vec<_>>(),
+        [Request::Sync, Request::Exists(me.sequence)]
+    );
+}
+
+#[test]
+fn refused_release_looks_and_then_deletes_the_node_alone() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release(me), Err(Failure::BadVersion));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Delete(me.sequence), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn release_during_the_pause_before_the_own_watch_is_answered_by_its_own_answer() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Err(Failure::Unknown));
+    drive.feed(Event::Release(Left::Released));
+    drive.wake();
+    assert_eq!(drive.said(), []);
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn holder_whose_node_was_deleted_is_told_at_once_and_deletes_nothing() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(fired(0, true));
+    assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
+    drive.feed(Event::Release(Left::Released));
+    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+    assert_eq!(drive.sent, []);
+}
+
+#[test]
+fn holder_that_lost_its_lease_looks_before_it_deletes() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::LeaseLost);
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
+    drive.feed(Event::Release(Left::Released));
+    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me.sequence), Ok(theirs()));
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn without_a_lease_there_is_no_grant_until_it_is_renewed_and_looked_again() {
+    let me = node(4, 20);
+    let mut drive = Drive::start();
+    drive.lease = false;
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+    assert_eq!(drive.said(), []);
+    drive.lease = true;
+    drive.feed(Event::LeaseRenewed);
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::List, Ok(Reply::Children(vec!["lock-0000000004".to_owned()])));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+}
+
+#[test]
+fn directory_near_its_end_is_left_emptied_deleted_and_made_again() {
+    for last in [node(100, 20), node(i32::MAX, 20), node(i32::MIN, 20)] {
+        let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
+        drive.answer(Request::Join, Ok(Reply::Joined(last)));
+        drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
+        drive.answer(Request::Delete(last.sequence), Ok(Reply::Done));
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
+        drive.wake();
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 0, Record::Empty)));
+        drive.answer(Request::DeleteDirectory, Ok(Reply::Done));
+        drive.answer(Request::Join, Err(Failure::NoNode));
+        drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
+        drive.answer(Request::MakeDirectory, Ok(Reply::Done));
+        assert_eq!(drive.said(), []);
+        assert_eq!(drive.sent[0].1, Request::Join);
+    }
+}
+
+/// A server with one other contender, number 3, which leaves when it has been looked at long enough.
+#[derive(Default)]
+struct Server {
+    zxid: i64,
+    next: i32,
+    mine: Vec<Node>,
+    other_is_there: bool,
+}
+
+impl Server {
+    fn answer(&mut self, request: &Request) -> Result<Reply, Failure> {
+        match request {
+            Request::Join => {
+                self.zxid += 1;
+                self.next += 1;
+                self.mine.push(node(self.next, self.zxid));
+                Ok(Reply::Joined(node(self.next, self.zxid)))
+            }
+            Request::ReadDirectory => {
+                let children = self.mine.len() as u32 + u32::from(self.other_is_there);
+                Ok(directory(Zxid(self.zxid), children, Record::Empty))
+            }
+            Request::List => {
+                let other = self.other_is_there.then_some(Sequence(3));
+                let all = self.mine.iter().map(|node| node.sequence).chain(other);
+                Ok(Reply::Children(all.map(crate::queue::native_name).collect()))
+            }
+            Request::FindMine => Ok(Reply::Mine(self.mine.clone())),
+            Request::Watch { name, .. } if name == "lock-0000000003" && self.other_is_there => Ok(theirs()),
+            Request::Watch { name, .. } => {
+                self.find(|node| *name == crate::queue::native_name(node.sequence)).map(mine)
+            }
+            Request::Exists(sequence) => self.find(|node| node.sequence == *sequence).map(mine),
+            Request::Delete(sequence) | Request::Release { sequence, .. } => {
+                self.find(|node| node.sequence == *sequence)?;
+                self.mine.retain(|node| node.sequence != *sequence);
+                self.zxid += 1;
+                Ok(Reply::Done)
+            }
+            _ => Ok(Reply::Done),
+        }
+    }
+
+    fn find(&self, is: impl Fn(&Node) -> bool) -> Result<Node, Failure> {
+        self.mine.iter().copied().find(is).ok_or(Failure::NoNode)
+    }
+}
+
+/// Cancels before the request with this number is answered; answers those in `lost` with `Unknown`, after or without
+/// carrying them out. Says whether it got that far.
+fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
+    let mut server = Server { zxid: 20, next: 3, mine: Vec::new(), other_is_there: true };
+    let mut drive = Drive::start();
+    let mut cancelled = false;
+    for answered in 0.. {
+        assert!(answered < 100, "it does not end");
+        if answered == at {
+            drive.feed(Event::Cancel);
+            cancelled = true;
+        }
+        if drive.said.contains(&Action::Over) {
+            break;
+        }
+        if drive.sent.is_empty() {
+            if server.other_is_there {
+                server.other_is_there = false;
+                server.zxid += 1;
+                drive.feed(fired(0, true));
+            } else {
+                drive.feed(Event::Cancel);
+            }
+            continue;
+        }
+        let (id, request) = drive.sent.remove(0);
+        let is_lost = lost.contains(&answered) && !matches!(request, Request::Sleep(_));
+        let outcome = if is_lost && !carried_out { Err(Failure::Unknown) } else { server.answer(&request) };
+        drive.feed(Event::Answer(id, if is_lost { Err(Failure::Unknown) } else { outcome }));
+    }
+    assert_eq!(server.mine, [], "cancelled at {at}, lost {lost:?}, carried out: {carried_out}");
+    cancelled
+}
+
+#[test]
+fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
+    let mut moments = 0;
+    while cancel_at(moments, &[], true) {
+        moments += 1;
+    }
+    assert!(moments > 8, "only {moments} moments to cancel at");
+    for at in 0..moments + 6 {
+        for first in 0..moments + 6 {
+            for second in first..moments + 6 {
+                for carried_out in [false, true] {
+                    cancel_at(at, &[first, second], carried_out);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What may go wrong, how often, and for how many.
+
+use zoolock_core::record::{Left, Marker};
+use zoolock_core::{Record, Rules, Sequence, Zxid};
+
+/// How often each fault may still strike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    /// A waiting caller gives up, or its deadline passes.
+    pub(crate) cancels: u8,
+    /// A connection is lost, with everything that is under way on it.
+    pub(crate) disconnects: u8,
+    /// A follower falls behind.
+    pub(crate) lags: u8,
+    /// A lease runs out; the session may then expire.
+    pub(crate) lapses: u8,
+    /// A process dies.
+    pub(crate) crashes: u8,
+    /// A holder lets go while it unwinds.
+    pub(crate) panics: u8,
+    /// Somebody deletes the directory and what is in it.
+    pub(crate) removals: u8,
+    /// Somebody deletes one contender's node.
+    pub(crate) breaks: u8,
+    /// An empty directory is reaped.
+    pub(crate) reaps: u8,
+    /// The directory is made with the data of one that was deleted before.
+    pub(crate) copies: u8,
+    /// Somebody writes over the record.
+    pub(crate) scribbles: u8,
+    /// A create past the end of the numbers gets a negative one.
+    pub(crate) negatives: u8,
+    /// A retired directory is looked at though nothing has changed.
+    pub(crate) polls: u8,
+}
+
+/// One search.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) clients: u8,
+    /// How many acquisitions each client makes, one after the other.
+    pub(crate) rounds: u8,
+    /// The last client only tries.
+    pub(crate) tries: bool,
+    pub(crate) budget: Budget,
+    pub(crate) rules: Rules,
+    /// The first number at which a directory is retired.
+    pub(crate) retire_from: i32,
+    /// The last number that this world's directories can give.
+    pub(crate) last: i32,
+    /// Whether the directory is there from the start, with what in it, and its next number.
+    pub(crate) directory: Option<(Record, i32)>,
+}
+
+impl Budget {
+    /// No bad luck at all.
+    pub(crate) const NONE: Budget = Budget {
+        cancels: 0,
+        disconnects: 0,
+        lags: 0,
+        lapses: 0,
+        crashes: 0,
+        panics: 0,
+        removals: 0,
+        breaks: 0,
+        reaps: 0,
+        copies: 0,
+        scribbles: 0,
+        negatives: 0,
+        polls: 0,
+    };
+}
+
+/// One more of some fault.
+#[derive(Clone, Copy)]
+pub(crate) struct Fault(pub(crate) &'static str, pub(crate) fn(&mut Budget));
+
+/// Those that are searched alone and in pairs.
+pub(crate) const FAULTS: [Fault; 10] = [
+    Fault("cancel", |b| b.cancels += 1),
+    Fault("lag", |b| b.lags += 1),
+    Fault("crash", |b| b.crashes += 1),
+    Fault("panic", |b| b.panics += 1),
+    Fault("remove", |b| b.removals += 1),
+    Fault("break", |b| b.breaks += 1),
+    Fault("reap", |b| b.reaps += 1),
+    Fault("scribble", |b| b.scribbles += 1),
+    // The two that cost most.
+    Fault("disconnect", |b| b.disconnects += 1),
+    Fault("lapse", |b| b.lapses += 1),
+];
+
+/// How many of [`FAULTS`] are cheap to search.
+pub(crate) const CHEAP: usize = 8;
+
+impl Scenario {
+    pub(crate) fn new(name: &str, clients: u8, budget: Budget) -> Scenario {
+        Scenario {
+            name: name.to_owned(),
+            clients,
+            rounds: 1,
+            tries: false,
+            budget,
+            rules: Rules::all(),
+            retire_from: 90,
+            last: 99,
+            directory: Some((Record::Empty, 0)),
+        }
+    }
+
+    /// With some faults, once each.
+    pub(crate) fn with(clients: u8, faults: &[Fault]) -> Scenario {
+        let mut budget = Budget::NONE;
+        let mut names = Vec::new();
+        for Fault(name, add) in faults {
+            add(&mut budget);
+            names.push(*name);
+        }
+        Scenario::new(&format!("{clients} contenders, {}", names.join(" and ")), clients, budget)
+    }
+
+    pub(crate) fn rounds(self, rounds: u8) -> Scenario {
+        Scenario { rounds, name: format!("{}, {rounds} rounds", self.name), ..self }
+    }
+
+    pub(crate) fn rules(self, rules: Rules) -> Scenario {
+        Scenario { rules, ..self }
+    }
+
+    pub(crate) fn without_directory(self) -> Scenario {
+        Scenario { directory: None, name: format!("{}, no directory", self.name), ..self }
+    }
+
+    /// The directory is a copy: its record was written for another one, and says that number 1 released the lock.
+    pub(crate) fn in_a_copy(self) -> Scenario {
+        let marker = Marker { directory: Zxid(1), left: Left::Released, sequence: Sequence(1) };
+        let directory = Some((Record::Marker(marker), 0));
+        Scenario { directory, name: format!("{}, in a copy", self.name), ..self }
+    }
+
+    /// The numbers end at 4, directories are retired from 2 on, and the next number is `next`.
+    pub(crate) fn near_the_end(self, next: i32) -> Scenario {
+        let directory = Some((Record::Empty, next));
+        let name = format!("{}, at {next} of 4", self.name);
+        Scenario { retire_from: 2, last: 4, directory, name, ..self }
+    }
+
+    pub(crate) fn trying(self) -> Scenario {
+        Scenario { tries: true, name: format!("{}, the last one only tries", self.name), ..self }
+    }
+}
