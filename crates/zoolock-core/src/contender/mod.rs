@@ -364,12 +364,24 @@ impl Contender {
             Phase::Waiting { watch, .. } => turn.actions.push(Action::Unwatch(*watch)),
             _ => {}
         }
-        let mine = self.node();
+        let Some(me) = self.node() else {
+            self.void_pending();
+            self.phase = Phase::Leaving;
+            return;
+        };
+        // Nobody watches the node of a waiter: in a long wait it may have gone, and its name may be another's.
+        let long_unseen = matches!(
+            self.phase,
+            Phase::Waiting { .. } | Phase::AwaitingLease { .. } | Phase::Pausing(_) | Phase::Spreading { .. }
+        );
         self.void_pending();
         self.phase = Phase::Leaving;
-        if let Some(me) = mine {
-            let marker = if self.on(Rule::MarkerByHolderOnly) { None } else { self.forged_marker(me) };
-            self.depart(me, marker, false, turn);
+        if !self.on(Rule::MarkerByHolderOnly) {
+            self.depart(me, self.forged_marker(me), false, turn);
+        } else if long_unseen {
+            self.depart_if_there(me, turn);
+        } else {
+            self.depart(me, None, false, turn);
         }
     }
 
