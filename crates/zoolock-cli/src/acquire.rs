@@ -1,0 +1,141 @@
+//! Waiting for a lock, and telling people about it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zoolock::{Guard, LossReason, Zoolock};
+
+use crate::connect::{close, connect};
+use crate::duration::humane;
+use crate::exit::{Exit, Failure};
+use crate::plan::{Endpoint, Patience, Service, Wanted};
+use crate::signals::{Signals, name as signal_name};
+use crate::status;
+use crate::talk::Talk;
+
+/// No session expires sooner than this; one that ends sooner was refused.
+const TOO_SOON: Duration = Duration::from_secs(2);
+/// Between two attempts to queue.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A lock that is ours, and the connection it came over.
+pub(crate) struct Acquired {
+    pub(crate) zoolock: Zoolock,
+    pub(crate) guard: Guard,
+}
+
+/// Waits for the lock for as long as `wanted` allows. A signal that asks us to end gives the place in the queue
+/// back first.
+pub(crate) async fn acquire(
+    service: &Service,
+    wanted: &Wanted,
+    talk: &Arc<Talk>,
+    signals: &mut Signals,
+) -> Result<Acquired, Failure> {
+    let mut deadline = None;
+    loop {
+        let zoolock = tokio::select! {
+            biased;
+            signal = signals.end() => return Err(interrupted(signal, "connecting")),
+            connected = connect(service, talk) => connected?,
+        };
+        // The time to wait for the lock begins when we can ask for it, and once.
+        let until = match (deadline, wanted.patience) {
+            (None, Patience::For(patience)) => Instant::now().checked_add(patience),
+            (known, _) => known,
+        };
+        deadline = until;
+        let began = Instant::now();
+        let watcher = tokio::spawn(status::show(zoolock.clone(), wanted.name.clone(), Arc::clone(talk)));
+        let waited = tokio::select! {
+            biased;
+            signal = signals.end() => Err(Interruption::Signal(signal)),
+            answer = ask(&zoolock, wanted, until) => answer.map_err(Interruption::Error),
+        };
+        watcher.abort();
+        let _ = watcher.await;
+        talk.clear_status();
+        let failure = match waited {
+            Ok(Some(guard)) => {
+                if began.elapsed() > Duration::from_secs(1) {
+                    talk.note(format_args!("got {} after {}", wanted.name, humane(began.elapsed())));
+                }
+                return Ok(Acquired { zoolock, guard });
+            }
+            Ok(None) => busy(&zoolock, wanted).await,
+            Err(Interruption::Signal(signal)) => {
+                interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
+            }
+            Err(Interruption::Error(
+                error @ zoolock::Error::Lost { reason: LossReason::SessionExpired, .. },
+            )) if began.elapsed() < TOO_SOON => Failure::unavailable(format!(
+                "{error} just after it was opened; are credentials demanded there?"
+            )),
+            Err(Interruption::Error(error)) if asks_again(&error, service) => {
+                talk.note(format_args!(
+                    "{error}; waiting for {} again, at the end of the queue",
+                    wanted.name
+                ));
+                tokio::select! {
+                    () = async { tokio::join!(close(zoolock), tokio::time::sleep(PAUSE)); } => continue,
+                    signal = signals.end() => return Err(interrupted(signal, "waiting")),
+                }
+            }
+            Err(Interruption::Error(zoolock::Error::Timeout { .. })) => busy(&zoolock, wanted).await,
+            Err(Interruption::Error(error)) => error.into(),
+        };
+        // A second signal ends it at once: the server then waits for the session to expire.
+        tokio::select! {
+            () = close(zoolock) => {}
+            _ = signals.end() => {}
+        }
+        return Err(failure);
+    }
+}
+
+enum Interruption {
+    Signal(rustix::process::Signal),
+    Error(zoolock::Error),
+}
+
+async fn ask(
+    zoolock: &Zoolock,
+    wanted: &Wanted,
+    until: Option<Instant>,
+) -> Result<Option<Guard>, zoolock::Error> {
+    let mutex = zoolock.mutex(&wanted.name);
+    match (wanted.patience, until) {
+        (Patience::Try, _) => mutex.try_lock().await,
+        (_, Some(until)) => mutex.lock_deadline(until).await.map(Some),
+        (_, None) => mutex.lock().await.map(Some),
+    }
+}
+
+/// Whether it was the session that ended, not the wish.
+fn asks_again(error: &zoolock::Error, service: &Service) -> bool {
+    match error {
+        zoolock::Error::Lost { reason, .. } => *reason != LossReason::Closed,
+        // This user's server left; the next is started.
+        zoolock::Error::Unavailable { .. } => matches!(service.endpoint, Endpoint::Local),
+        _ => false,
+    }
+}
+
+fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
+    Failure::new(Exit::signal(signal), format!("ended by {} while {what}", signal_name(signal)))
+}
+
+async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
+    let how = match wanted.patience {
+        Patience::For(patience) => format!("not acquired within {}", humane(patience)),
+        Patience::Try | Patience::Forever => "is held".to_owned(),
+    };
+    let who = match tokio::time::timeout(Duration::from_secs(1), zoolock.mutex(&wanted.name).snapshot()).await
+    {
+        Ok(Ok(snapshot)) => {
+            snapshot.holder.map(|holder| format!(", held by {}", status::who(&holder))).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    Failure::new(wanted.on_busy, format!("{}: {how}{who}", wanted.name))
+}

@@ -1,0 +1,288 @@
+//! What may be written on the command line; nothing here looks at the world.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// After the help of `zoolock` itself.
+const EXIT_CODES: &str = "\
+Exit codes:
+  of CMD   its own; 128+N when signal N ended it
+  64       the command line, or a value in it, is wrong
+  69       the service cannot be reached
+  70       the lock was lost while it was held
+  75       the lock was not acquired in time (--try, --timeout)
+  77       permission denied
+  126/127  CMD cannot be executed / was not found
+
+Without --connect, a server for this user on this machine is started when needed.";
+
+/// Distributed locks over ZooKeeper: flock for a fleet.
+#[derive(Debug, Parser)]
+#[command(name = "zoolock", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags that may stand before or after the subcommand.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Global {
+    /// The ensemble: h1:2181,h2:2181/chroot. Without it, the server of this user on this machine
+    #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
+    pub(crate) connect: Option<String>,
+
+    /// After how long without us the server gives our locks away
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_SESSION_TIMEOUT",
+        value_name = "TIME",
+        default_value = "30s",
+        help_heading = "Connection"
+    )]
+    pub(crate) session_timeout: String,
+
+    /// How long to try to reach the service
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_CONNECT_TIMEOUT",
+        value_name = "TIME",
+        default_value = "10s",
+        help_heading = "Connection"
+    )]
+    pub(crate) connect_timeout: String,
+
+    /// Credentials, as digest:@FILE; the file holds USER:PASSWORD and is yours alone (mode 0600)
+    #[arg(long, global = true, value_name = "SCHEME:@FILE", help_heading = "Connection")]
+    pub(crate) auth: Option<String>,
+
+    /// The directory that holds the locks whose names do not start with /
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_ROOT",
+        value_name = "PATH",
+        default_value = "/locks",
+        help_heading = "Connection"
+    )]
+    pub(crate) root: String,
+
+    /// Print JSON on standard output (hold, ls, show, serve --status)
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
+    pub(crate) quiet: bool,
+
+    /// Say more; up to three times
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
+    pub(crate) verbose: u8,
+
+    /// Whether to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    pub(crate) color: ColorWhen,
+}
+
+/// When colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    // On a terminal that has them, unless NO_COLOR is set.
+    Auto,
+    Always,
+    Never,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding a lock
+    Run(RunArgs),
+    /// Take a lock, print its token, and hold it until ^C, TERM or the end of input
+    Hold(HoldArgs),
+    /// List the locks: who holds them, since when, who waits
+    Ls(LsArgs),
+    /// Show one lock: its holder and everyone who waits
+    Show(ShowArgs),
+    /// Be the embedded server, in the foreground; or ask for the one of this user
+    Serve(ServeArgs),
+    /// Become the command of `run`
+    #[command(hide = true, name = "become")]
+    Become(BecomeArgs),
+}
+
+/// How long to wait for a lock, and what others see of us.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Waiting {
+    /// Do not wait when the lock is held
+    #[arg(long = "try", conflicts_with = "timeout")]
+    pub(crate) try_once: bool,
+
+    /// Give up when the lock was not acquired within this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+
+    /// Exit code when the lock was not acquired in time
+    #[arg(long, value_name = "CODE", default_value_t = 75)]
+    pub(crate) on_busy_exit: u8,
+
+    /// A word to whoever looks at the lock
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+}
+
+const RUN_HELP: &str = "\
+CMD gets a process group of its own, our standard input, and in its environment ZOOLOCK_NAME, \
+ZOOLOCK_TOKEN (rises with every holder: let what CMD writes to refuse a lower one), \
+ZOOLOCK_PREVIOUS (clean, crashed, unknown) and ZOOLOCK_PATH. INT, TERM, HUP, QUIT, USR1 and USR2 \
+are passed on to the group; a second INT or TERM kills it.
+
+When the server cannot be reached, CMD goes on; if that lasts, the group gets TERM, and --grace \
+later, before anyone else can have the lock, KILL.
+
+The lock is released when CMD ends: a process that CMD leaves behind runs without it. If zoolock \
+itself is killed with KILL, CMD is killed too (on Linux, unless it is set-user-ID), but not what \
+CMD has started; and while zoolock is stopped by STOP nobody watches over CMD.";
+
+/// `zoolock run`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = RUN_HELP, override_usage = "zoolock run [OPTIONS] NAME -- CMD [ARG]...")]
+pub(crate) struct RunArgs {
+    /// The lock: a name below --root, or an absolute path
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+
+    /// How long CMD has to end when the lock is being lost [default: 5s, at most a sixth of the session timeout]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) grace: Option<String>,
+
+    /// When the lock is lost: kill CMD before anyone else can have it, or warn and let CMD finish
+    #[arg(long, value_name = "WHAT", default_value = "kill")]
+    pub(crate) on_lost: OnLost,
+
+    /// The command and its arguments; run as given, without a shell
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What happens to the child when the lock is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    // TERM, then KILL before anyone else can have the lock.
+    Kill,
+    // Say so and let it finish.
+    Warn,
+}
+
+const HOLD_HELP: &str = "\
+The end of standard input releases the lock when that is a pipe, a file or a terminal (^D); \
+/dev/null does not count, so that `hold` works as a service.";
+
+/// `zoolock hold`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = HOLD_HELP)]
+pub(crate) struct HoldArgs {
+    /// The lock: a name below --root, or an absolute path
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
+
+/// `zoolock ls`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LsArgs {
+    /// Only the locks at and below this name
+    pub(crate) prefix: Option<String>,
+}
+
+/// `zoolock show`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ShowArgs {
+    /// The lock: a name below --root, or an absolute path
+    pub(crate) name: String,
+}
+
+/// `zoolock serve`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ServeArgs {
+    /// Where to listen; anything but a loopback address is open to the network
+    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["status", "stop", "local"])]
+    pub(crate) listen: Option<String>,
+
+    /// Where to keep what must outlive the server; without it nothing does
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Say whether this user's server is running: exit 0 if it is, 1 if not
+    #[arg(long, conflicts_with_all = ["listen", "stop"])]
+    pub(crate) status: bool,
+
+    /// Stop this user's server, and wait until it is gone
+    #[arg(long, conflicts_with = "listen")]
+    pub(crate) stop: bool,
+
+    /// Be this user's server, as `zoolock run` starts it
+    #[arg(long, hide = true, conflicts_with_all = ["listen", "status", "stop"])]
+    pub(crate) local: bool,
+
+    /// After how long without a session this user's server leaves
+    #[arg(long, hide = true, env = "ZOOLOCK_LOCAL_IDLE", value_name = "TIME", default_value = "10m")]
+    pub(crate) idle: String,
+}
+
+/// `zoolock become`, the step between our process and the command's.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BecomeArgs {
+    /// The process that watches over the command
+    #[arg(long)]
+    pub(crate) parent: i32,
+
+    /// Take the terminal first
+    #[arg(long)]
+    pub(crate) foreground: bool,
+
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_the_subcommand() {
+        for line in [
+            ["zoolock", "--connect", "a:1", "show", "x"],
+            ["zoolock", "show", "--connect", "a:1", "x"],
+            ["zoolock", "show", "x", "--connect", "a:1"],
+        ] {
+            let args = Args::try_parse_from(line).expect("all three are allowed");
+            assert_eq!(args.global.connect.as_deref(), Some("a:1"));
+        }
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_the_commands() {
+        let args = Args::try_parse_from(["zoolock", "run", "x", "--", "ls", "-q", "--json", "--"])
+            .expect("the command's flags are its own");
+        assert!(!args.global.quiet && !args.global.json);
+        let Command::Run(run) = args.command else { panic!("run was asked for") };
+        assert_eq!(run.command, ["ls", "-q", "--json", "--"]);
+    }
+}

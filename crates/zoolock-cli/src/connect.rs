@@ -1,0 +1,89 @@
+//! Getting to the server that keeps the locks.
+
+use std::time::Duration;
+
+use zoolock::Zoolock;
+
+use crate::exit::{Exit, Failure};
+use crate::local;
+use crate::plan::{Endpoint, Service};
+use crate::talk::Talk;
+
+/// A local server may leave just as we arrive; then the next one is started.
+const LOCAL_ATTEMPTS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a goodbye may take.
+const CLOSE_BOUND: Duration = Duration::from_secs(5);
+/// And how long where the server was not there just now.
+const FAREWELL_BOUND: Duration = Duration::from_millis(500);
+
+/// Connects, and in local mode starts the server if it is not running.
+pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+    match &service.endpoint {
+        Endpoint::Remote { hosts, auth } => {
+            let mut builder = builder(service);
+            if let Some((scheme, credentials)) = auth {
+                builder = builder.auth(scheme, credentials.clone());
+            }
+            Ok(builder.connect(hosts).await?)
+        }
+        Endpoint::Local => connect_locally(service, talk).await,
+    }
+}
+
+async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
+    let mut attempt = 1;
+    loop {
+        let server = local::running(service.connect_timeout).await?;
+        if attempt == 1 {
+            talk.detail(format_args!("using this user's server at {}", server.address));
+        }
+        let connected =
+            builder(service).auth("digest", server.credentials()).connect(&server.address.to_string()).await;
+        match connected {
+            Ok(zoolock) => return Ok(zoolock),
+            Err(zoolock::Error::Unavailable { .. }) if attempt < LOCAL_ATTEMPTS => {
+                attempt += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error @ zoolock::Error::Denied { .. }) => {
+                return Err(Failure::new(
+                    Exit::DENIED,
+                    format!(
+                        "{error}; this user's server does not accept the secret in {}; if the file was \
+                         changed, run: zoolock serve --stop",
+                        server.secret_file.display()
+                    ),
+                ));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn builder(service: &Service) -> zoolock::Builder {
+    let mut builder = Zoolock::builder()
+        .session_timeout(service.session_timeout)
+        .connect_timeout(service.connect_timeout)
+        .root(&service.root);
+    if let Some(grace) = service.grace {
+        builder = builder.grace(grace);
+    }
+    if let Some(note) = &service.note {
+        builder = builder.note(note);
+    }
+    if let Some(program) = &service.program {
+        builder = builder.program(program);
+    }
+    builder
+}
+
+/// Ends the session, so that nothing of ours is left on the server; it would end by itself in time.
+pub(crate) async fn close(zoolock: Zoolock) {
+    let _ = tokio::time::timeout(CLOSE_BOUND, zoolock.close()).await;
+}
+
+/// As [`close`], after a lock was lost: most likely there is nobody to answer.
+pub(crate) async fn abandon(zoolock: Zoolock) {
+    let _ = tokio::time::timeout(FAREWELL_BOUND, zoolock.close()).await;
+}

@@ -1,0 +1,58 @@
+//! Credentials come from files: what is on a command line can be read by every user of the machine.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use crate::exit::{Exit, Failure};
+
+/// Much more than any sensible credentials.
+const FILE_LIMIT: u64 = 4096;
+
+/// Reads what `digest:@FILE` names: the scheme, and USER:PASSWORD.
+pub(crate) fn credentials(text: &str) -> Result<(String, Vec<u8>), Failure> {
+    let Some((scheme, value)) = text.split_once(':') else {
+        return Err(Failure::usage("--auth: write it as digest:@FILE, with USER:PASSWORD in the file"));
+    };
+    if scheme != "digest" {
+        return Err(Failure::usage(format!(
+            "--auth {scheme}:…: the only scheme is digest, as in digest:@FILE"
+        )));
+    }
+    let Some(file) = value.strip_prefix('@') else {
+        return Err(Failure::usage(
+            "--auth: a password on the command line can be read by every user of this machine; put \
+             USER:PASSWORD in a file of your own (mode 0600) and write digest:@FILE",
+        ));
+    };
+    let path = Path::new(file);
+    let failed = |error: std::io::Error| {
+        let exit =
+            if error.kind() == std::io::ErrorKind::PermissionDenied { Exit::DENIED } else { Exit::USAGE };
+        Failure::new(exit, format!("--auth: cannot read {}: {error}", path.display()))
+    };
+    let mut opened = File::open(path).map_err(failed)?;
+    let metadata = opened.metadata().map_err(failed)?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(Failure::new(
+            Exit::DENIED,
+            format!(
+                "--auth: {} can be read by others (mode {:04o}); run: chmod 600 {}",
+                path.display(),
+                metadata.mode() & 0o7777,
+                path.display()
+            ),
+        ));
+    }
+    let mut content = Vec::new();
+    opened.by_ref().take(FILE_LIMIT).read_to_end(&mut content).map_err(failed)?;
+    while content.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        content.pop();
+    }
+    let colon = content.iter().position(|byte| *byte == b':');
+    if colon.is_none_or(|at| at == 0) || content.contains(&b'\n') {
+        return Err(Failure::usage(format!("--auth: {} must hold one line, USER:PASSWORD", path.display())));
+    }
+    Ok((scheme.to_owned(), content))
+}

@@ -1,0 +1,49 @@
+//! Times as people write and read them.
+
+use std::time::Duration;
+
+use crate::exit::Failure;
+
+/// The value of a flag: 30s, 500ms, 2m, 1h30m.
+pub(crate) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
+    let hint = "write it as 30s, 500ms, 2m or 1h30m";
+    let signed: jiff::SignedDuration =
+        text.trim().parse().map_err(|_| Failure::usage(format!("{flag} {text:?}: not a time; {hint}")))?;
+    Duration::try_from(signed)
+        .map_err(|_| Failure::usage(format!("{flag} {text:?}: a time cannot be negative; {hint}")))
+}
+
+/// A duration as people write it: no more digits than anyone reads.
+pub(crate) fn humane(duration: Duration) -> String {
+    let milliseconds = duration.as_millis();
+    if milliseconds > 0 && milliseconds < 950 {
+        return format!("{milliseconds}ms");
+    }
+    if milliseconds < 9_950 {
+        let tenths = (milliseconds + 50) / 100;
+        return match tenths % 10 {
+            0 => format!("{}s", tenths / 10),
+            tenth => format!("{}.{tenth}s", tenths / 10),
+        };
+    }
+    let seconds = duration.as_millis().saturating_add(500) / 1000;
+    match i64::try_from(seconds) {
+        Ok(seconds) => format!("{:#}", jiff::SignedDuration::from_secs(seconds)),
+        Err(_) => format!("{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_shown_as_they_are_written() {
+        assert_eq!(humane(Duration::from_millis(500)), "500ms");
+        assert_eq!(humane(Duration::from_secs(5400)), "1h 30m");
+        assert_eq!(humane(Duration::from_millis(1_998)), "2s");
+        assert_eq!(humane(Duration::from_millis(1_250)), "1.3s");
+        assert_eq!(humane(Duration::from_millis(12_345)), "12s");
+        assert_eq!(humane(Duration::ZERO), "0s");
+    }
+}

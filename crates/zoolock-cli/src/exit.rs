@@ -1,0 +1,115 @@
+//! The exit codes, and which failure ends with which.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use rustix::process::Signal;
+
+/// How the command ends, as its caller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exit(u8);
+
+impl Exit {
+    /// All went well.
+    pub(crate) const OK: Self = Self(0);
+    /// `serve --status` found no server.
+    pub(crate) const NOT_RUNNING: Self = Self(1);
+    /// The command line, or a value in it, is wrong.
+    pub(crate) const USAGE: Self = Self(64);
+    /// The service cannot be reached, or does not speak our protocol.
+    pub(crate) const UNAVAILABLE: Self = Self(69);
+    /// The lock was lost while it was needed.
+    pub(crate) const LOST: Self = Self(70);
+    /// The lock was not acquired in time.
+    pub(crate) const BUSY: Self = Self(75);
+    /// Somebody does not let us.
+    pub(crate) const DENIED: Self = Self(77);
+    /// The command to run is there, but cannot be executed.
+    pub(crate) const NOT_EXECUTABLE: Self = Self(126);
+    /// The command to run is not there.
+    pub(crate) const NOT_FOUND: Self = Self(127);
+
+    /// A code from a child or from `--on-busy-exit`.
+    pub(crate) const fn code(code: u8) -> Self {
+        Self(code)
+    }
+
+    /// What a shell reports for a process that `signal` ended.
+    pub(crate) fn signal(signal: Signal) -> Self {
+        Self::raw_signal(signal.as_raw())
+    }
+
+    /// As [`Exit::signal`], for signals that have no name here (real-time ones).
+    pub(crate) fn raw_signal(signal: i32) -> Self {
+        Self(u8::try_from(128 + (signal & 0x7f)).unwrap_or(u8::MAX))
+    }
+
+    /// The number the process ends with.
+    pub(crate) const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit.0)
+    }
+}
+
+/// Why the command could not do its work: one line for people, one code for programs.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What the process ends with.
+    pub(crate) exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    /// A failure that ends with `exit`.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    /// A failure of the command line.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::USAGE, message)
+    }
+
+    /// A failure to reach the service.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Exit::UNAVAILABLE, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<zoolock::Error> for Failure {
+    fn from(error: zoolock::Error) -> Self {
+        let exit = match &error {
+            zoolock::Error::Timeout { .. } => Exit::BUSY,
+            zoolock::Error::Lost { .. } => Exit::LOST,
+            zoolock::Error::Denied { .. } => Exit::DENIED,
+            zoolock::Error::Invalid { .. } => Exit::USAGE,
+            // Unavailable, a peer that speaks something else, and whatever comes later.
+            _ => Exit::UNAVAILABLE,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_reported_as_a_shell_does() {
+        assert_eq!(Exit::signal(Signal::INT).number(), 130);
+        assert_eq!(Exit::signal(Signal::KILL).number(), 137);
+        assert_eq!(Exit::signal(Signal::TERM).number(), 143);
+        assert_eq!(Exit::raw_signal(64).number(), 192);
+    }
+}

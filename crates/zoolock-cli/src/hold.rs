@@ -1,0 +1,130 @@
+//! `zoolock hold`: a lock without a command.
+
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::Serialize;
+use zoolock::{Guard, LossReason};
+
+use crate::acquire::{Acquired, acquire};
+use crate::connect::{abandon, close};
+use crate::exit::{Exit, Failure};
+use crate::plan::Hold;
+use crate::run::{previous, release};
+use crate::signals::{Signals, name as signal_name};
+use crate::talk::Talk;
+use crate::terminal::Terminal;
+
+/// What `hold --json` prints.
+#[derive(Serialize)]
+struct Held<'a> {
+    name: &'a str,
+    path: &'a str,
+    node: String,
+    token: String,
+    previous: &'static str,
+}
+
+/// Takes the lock and holds it until somebody asks for its end.
+pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let Acquired { zoolock, guard } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
+    let name = plan.wanted.name.as_str();
+    print(&guard, name, plan.json);
+    talk.note(format_args!("holding {name}; ^C or the end of input releases it"));
+    let (ended, mut input_ended) = tokio::sync::mpsc::channel(1);
+    std::thread::spawn(move || {
+        if wait_for_end_of_input() {
+            let _ = ended.blocking_send(());
+        }
+    });
+    let lost = tokio::select! {
+        biased;
+        reason = guard.lost() => Some(reason),
+        signal = signals.end() => {
+            talk.detail(format_args!("{} received", signal_name(signal)));
+            None
+        }
+        Some(()) = input_ended.recv() => None,
+    };
+    if let Some(reason) = lost {
+        talk.error(format_args!("lost {name}: {}", why(reason)));
+        abandon(zoolock).await;
+        return Ok(Exit::LOST);
+    }
+    let goodbye = async {
+        release(guard, name, talk).await;
+        talk.note(format_args!("released {name}"));
+        close(zoolock).await;
+    };
+    tokio::select! {
+        () = goodbye => {}
+        _ = signals.end() => {}
+    }
+    Ok(Exit::OK)
+}
+
+/// Why a lock was lost, in words.
+pub(crate) fn why(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::SessionExpired => "the session expired",
+        LossReason::Broken => "its node was deleted by somebody else",
+        LossReason::Unreachable => "the server could not be reached in time",
+        LossReason::Closed => "the connection was closed",
+        _ => "it was taken away",
+    }
+}
+
+fn print(guard: &Guard, name: &str, json: bool) {
+    let token = guard.token().to_string();
+    let line = if json {
+        let held = Held {
+            name,
+            path: guard.path(),
+            node: guard.node_path(),
+            token,
+            previous: previous(guard.previous()),
+        };
+        serde_json::to_string(&held).expect("strings are always JSON")
+    } else {
+        token
+    };
+    let mut stdout = std::io::stdout().lock();
+    // A reader that is gone does not need the token; the lock is held all the same.
+    let _ = writeln!(stdout, "{line}");
+    let _ = stdout.flush();
+}
+
+/// Blocks until standard input ends; false where it has no end that means anything.
+fn wait_for_end_of_input() -> bool {
+    let stdin = std::io::stdin();
+    let device = std::fs::metadata("/dev/stdin").is_ok_and(|metadata| metadata.file_type().is_char_device());
+    let is_terminal = rustix::termios::isatty(&stdin);
+    if device && !is_terminal {
+        return false;
+    }
+    let mut buffer = [0; 4096];
+    loop {
+        if is_terminal && !Terminal::open().is_some_and(|terminal| terminal.is_ours()) {
+            // To read in the background would stop us, and with us the renewal of the lock.
+            std::thread::sleep(Duration::from_millis(500));
+            continue;
+        }
+        let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+        let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+        match poll(&mut ready, Some(&patience)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+        match rustix::io::read(&stdin, &mut buffer) {
+            Ok(0) => return true,
+            Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            // A terminal that hung up.
+            Err(_) => return true,
+        }
+    }
+}

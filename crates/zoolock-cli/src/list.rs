@@ -1,0 +1,206 @@
+//! `zoolock ls` and `zoolock show`: who holds what, and who waits.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, IsTerminal, Write as _};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use zoolock::{Entry, Snapshot};
+
+use crate::args::ColorWhen;
+use crate::connect::{close, connect};
+use crate::duration::humane;
+use crate::exit::{Exit, Failure};
+use crate::plan::Service;
+use crate::talk::{Talk, printable, terminal_width, use_color};
+
+/// `zoolock ls`.
+pub(crate) async fn ls(
+    service: &Service,
+    prefix: Option<&str>,
+    json: bool,
+    color: ColorWhen,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let listed = zoolock.locks(prefix).await;
+    close(zoolock).await;
+    let mut locks = listed?;
+    locks.sort_by(|a, b| a.path.cmp(&b.path));
+    if json {
+        return print(&to_json(&locks));
+    }
+    if locks.is_empty() {
+        match prefix {
+            Some(prefix) => talk.note(format_args!("no locks at or below {prefix}")),
+            None => talk.note("no locks"),
+        }
+        return Ok(Exit::OK);
+    }
+    let rows = locks.iter().map(|lock| row(lock, &service.root)).collect::<Vec<_>>();
+    let header = ["LOCK", "SINCE", "WAITING", "HOLDER"].map(str::to_owned);
+    print(&table(&header, &rows, &Look::of_stdout(color)))
+}
+
+/// `zoolock show`.
+pub(crate) async fn show(
+    service: &Service,
+    name: &str,
+    json: bool,
+    color: ColorWhen,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let looked = zoolock.mutex(name).snapshot().await;
+    close(zoolock).await;
+    let lock = looked?;
+    if json {
+        return print(&to_json(&lock));
+    }
+    let look = Look::of_stdout(color);
+    let mut text = format!("{}\n", look.bold(&printable(&lock.path)));
+    match &lock.holder {
+        None => text.push_str("  free\n"),
+        Some(holder) => {
+            let token = holder.token.as_deref().unwrap_or("unknown");
+            let _ = writeln!(text, "  held by   {}", owner(holder));
+            let _ = writeln!(text, "  since     {}", age(holder).unwrap_or_else(|| "unknown".to_owned()));
+            let _ = writeln!(text, "  token     {}", token);
+            let _ = writeln!(text, "  node      {}", printable(&holder.node));
+        }
+    }
+    let _ = writeln!(text, "  previous  {}", printable(lock.previous));
+    if !lock.waiters.is_empty() {
+        let header = ["", "WAITING", "SINCE", "NODE"].map(str::to_owned);
+        let rows = lock
+            .waiters
+            .iter()
+            .enumerate()
+            .map(|(index, waiter)| {
+                [
+                    (index + 1).to_string(),
+                    owner(waiter),
+                    age(waiter).unwrap_or_else(|| "-".to_owned()),
+                    printable(&waiter.node),
+                ]
+            })
+            .collect::<Vec<_>>();
+        text.push('\n');
+        text.push_str(&table(&header, &rows, &look));
+    }
+    print(&text)
+}
+
+fn row(lock: &Snapshot, root: &str) -> [String; 4] {
+    let name = lock
+        .path
+        .strip_prefix(root)
+        .and_then(|rest| if root == "/" { None } else { rest.strip_prefix('/') })
+        .unwrap_or(&lock.path);
+    let (since, holder) = match &lock.holder {
+        Some(holder) => (age(holder).unwrap_or_else(|| "-".to_owned()), owner(holder)),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    [printable(name), since, lock.waiters.len().to_string(), holder]
+}
+
+fn owner(entry: &Entry) -> String {
+    crate::status::who(entry)
+}
+
+/// How long ago a contender arrived, by the clock of this machine; the clock of its own may differ.
+fn age(entry: &Entry) -> Option<String> {
+    let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
+    let age = SystemTime::now().duration_since(since).unwrap_or_default();
+    let seconds = age.as_secs();
+    // Two units are enough: nobody needs the seconds of a lock that is held for hours.
+    let seconds = if seconds >= 3600 { seconds - seconds % 60 } else { seconds };
+    Some(if seconds >= 86_400 {
+        let hours = seconds / 3600;
+        format!("{}d {}h", hours / 24, hours % 24)
+    } else {
+        humane(Duration::from_secs(seconds))
+    })
+}
+
+/// How the output looks.
+struct Look {
+    color: bool,
+    width: Option<usize>,
+}
+
+impl Look {
+    fn of_stdout(color: ColorWhen) -> Self {
+        let stdout = std::io::stdout();
+        Self { color: use_color(color, stdout.is_terminal()), width: terminal_width(&stdout) }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Columns as wide as they need to be; on a terminal, cut at its edge.
+fn table(header: &[String; 4], rows: &[[String; 4]], look: &Look) -> String {
+    let mut widths = header.each_ref().map(|cell| cell.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; 4]| {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let padding = width.saturating_sub(cell.chars().count()) + 2;
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', padding));
+        }
+        let line = line.trim_end();
+        match look.width {
+            Some(width) if line.chars().count() > width => {
+                let mut cut: String = line.chars().take(width.saturating_sub(1)).collect();
+                cut.push('…');
+                cut
+            }
+            _ => line.to_owned(),
+        }
+    };
+    let mut text = format!("{}\n", look.bold(&line(header)));
+    for row in rows {
+        text.push_str(&line(row));
+        text.push('\n');
+    }
+    text
+}
+
+/// One JSON document, as `ls`, `show` and `serve --status` print it.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
+    text.push('\n');
+    text
+}
+
+/// Prints on standard output; whoever closed it has seen enough.
+pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(Exit::OK),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::OK),
+        Err(error) => Err(Failure::unavailable(format!("cannot write the output: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_cut_at_the_edge_of_the_terminal() {
+        let header = ["A", "B", "C", "D"].map(str::to_owned);
+        let rows = [["long name", "1", "2", "somebody far away"].map(str::to_owned)];
+        let text = table(&header, &rows, &Look { color: false, width: Some(20) });
+        assert_eq!(text, "A          B  C  D\nlong name  1  2  so…\n");
+        let text = table(&header, &rows, &Look { color: false, width: None });
+        assert!(text.contains("somebody far away"), "{text}");
+    }
+}

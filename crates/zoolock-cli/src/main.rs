@@ -1,0 +1,105 @@
+//! The command `zoolock`: run a job under a distributed lock.
+
+mod acquire;
+mod args;
+mod become_command;
+mod child;
+mod connect;
+mod credentials;
+mod duration;
+mod executable;
+mod exit;
+mod hold;
+mod list;
+mod local;
+mod plan;
+mod reaper;
+mod run;
+mod serve;
+mod signals;
+mod status;
+mod talk;
+mod terminal;
+mod watch;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, ColorWhen};
+use crate::exit::{Exit, Failure};
+use crate::plan::Plan;
+use crate::talk::Talk;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Help and version are answers, not errors; a reader that is gone needs neither.
+            if !error.use_stderr() {
+                let _ = error.print();
+                return Exit::OK.into();
+            }
+            let text = error.render().to_string();
+            eprint!("zoolock: {}", text.strip_prefix("error: ").unwrap_or(&text));
+            return Exit::USAGE.into();
+        }
+    };
+    let talk = Arc::new(Talk::new(&args.global));
+    let color = args.global.color;
+    log(args.global.verbose);
+    let result = Plan::new(args).and_then(|plan| carry_out(plan, color, &talk));
+    let exit = result.unwrap_or_else(|failure| {
+        talk.error(&failure);
+        failure.exit
+    });
+    exit.into()
+}
+
+fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+    if let Plan::Become(args) = &plan {
+        return Err(become_command::become_command(args));
+    }
+    if matches!(plan, Plan::Run(_) | Plan::Hold(_)) {
+        // Before any thread is started, so that it holds for all of them.
+        terminal::survive_output_stop();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unavailable(format!("cannot start our threads: {error}")))?;
+    let result = runtime.block_on(async {
+        match plan {
+            Plan::Run(plan) => run::run(plan, talk).await,
+            Plan::Hold(plan) => hold::hold(plan, talk).await,
+            Plan::Ls { service, prefix, json } => {
+                list::ls(&service, prefix.as_deref(), json, color, talk).await
+            }
+            Plan::Show { service, name, json } => list::show(&service, &name, json, color, talk).await,
+            Plan::Serve { listen, data } => serve::serve(listen, data.as_deref(), talk).await,
+            Plan::ServeLocal { idle } => local::serve(idle, talk).await,
+            Plan::ServeStatus { json } => serve::status(json),
+            Plan::ServeStop => serve::stop(talk).await,
+            Plan::Become(_) => Ok(Exit::OK),
+        }
+    });
+    // Nothing that is still under way is worth waiting for: what had to be waited for was.
+    runtime.shutdown_background();
+    result
+}
+
+/// Logs go to standard error and only when asked for. The client's own say session ids, which are as good as
+/// passwords on Apache ZooKeeper.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::new(format!("{level},zookeeper_client=error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -1,0 +1,362 @@
+//! From what was written to what will be done: every value is checked here, before anything is connected.
+
+use std::ffi::OsString;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use zoolock::{ConnectString, LockPath};
+
+use crate::args::{Args, BecomeArgs, Command, Global, OnLost, ServeArgs, Waiting};
+use crate::credentials::credentials;
+use crate::duration::{duration, humane};
+use crate::executable;
+use crate::exit::{Exit, Failure};
+
+/// The grace period where the session is long enough for it.
+const GRACE: Duration = Duration::from_secs(5);
+/// The shortest session that Apache ZooKeeper's default tick lets us keep.
+const SHORTEST_SESSION: Duration = Duration::from_secs(6);
+const LONGEST_SESSION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What will be done.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Run(Run),
+    Hold(Hold),
+    Ls { service: Service, prefix: Option<String>, json: bool },
+    Show { service: Service, name: String, json: bool },
+    Serve { listen: SocketAddr, data: Option<PathBuf> },
+    ServeLocal { idle: Duration },
+    ServeStatus { json: bool },
+    ServeStop,
+    Become(BecomeArgs),
+}
+
+/// Where the locks are.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) root: String,
+    pub(crate) note: Option<String>,
+    pub(crate) program: Option<String>,
+    pub(crate) grace: Option<Duration>,
+}
+
+/// Which server keeps them.
+#[derive(Clone)]
+pub(crate) enum Endpoint {
+    /// This user's, on this machine.
+    Local,
+    /// An ensemble, with the credentials it asks for.
+    Remote { hosts: String, auth: Option<(String, Vec<u8>)> },
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local => f.write_str("Local"),
+            Self::Remote { hosts, .. } => {
+                f.debug_struct("Remote").field("hosts", hosts).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// How long to wait for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Not at all.
+    Try,
+    /// This long.
+    For(Duration),
+    /// As long as it takes.
+    Forever,
+}
+
+/// A lock to take.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) patience: Patience,
+    pub(crate) on_busy: Exit,
+}
+
+/// `zoolock run`.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) service: Service,
+    pub(crate) wanted: Wanted,
+    pub(crate) grace: Duration,
+    pub(crate) on_lost: OnLost,
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `zoolock hold`.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) service: Service,
+    pub(crate) wanted: Wanted,
+    pub(crate) json: bool,
+}
+
+impl Plan {
+    /// Checks what was asked for.
+    pub(crate) fn new(args: Args) -> Result<Self, Failure> {
+        let Args { global, command } = args;
+        match command {
+            Command::Run(run) => {
+                refuse_json(&global, "run")?;
+                let [name] = run.names.as_slice() else {
+                    return Err(Failure::usage(format!(
+                        "one NAME is taken, not {}: {}; the command goes after --",
+                        run.names.len(),
+                        run.names.join(" ")
+                    )));
+                };
+                let mut service = service(&global, run.waiting.note.clone())?;
+                let wanted = wanted(name, &run.waiting, &service)?;
+                let grace = grace(run.grace.as_deref(), service.session_timeout)?;
+                service.grace = Some(grace);
+                service.program = run.command.first().map(short_name);
+                if let Some(program) = run.command.first() {
+                    executable::check(program)?;
+                }
+                Ok(Self::Run(Run { service, wanted, grace, on_lost: run.on_lost, command: run.command }))
+            }
+            Command::Hold(hold) => {
+                let service = service(&global, hold.waiting.note.clone())?;
+                let wanted = wanted(&hold.name, &hold.waiting, &service)?;
+                Ok(Self::Hold(Hold { service, wanted, json: global.json }))
+            }
+            Command::Ls(ls) => {
+                let service = service(&global, None)?;
+                if let Some(prefix) = &ls.prefix
+                    && prefix != "/"
+                {
+                    check_name(prefix.strip_suffix('/').unwrap_or(prefix), &service.root)?;
+                }
+                Ok(Self::Ls { service, prefix: ls.prefix, json: global.json })
+            }
+            Command::Show(show) => {
+                let service = service(&global, None)?;
+                check_name(&show.name, &service.root)?;
+                Ok(Self::Show { service, name: show.name, json: global.json })
+            }
+            Command::Serve(serve) => serve_plan(serve, &global),
+            Command::Become(args) => Ok(Self::Become(args)),
+        }
+    }
+}
+
+fn serve_plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
+    if serve.status {
+        return Ok(Plan::ServeStatus { json: global.json });
+    }
+    refuse_json(global, "serve")?;
+    if serve.stop {
+        return Ok(Plan::ServeStop);
+    }
+    if serve.local {
+        return Ok(Plan::ServeLocal { idle: duration("--idle", &serve.idle)? });
+    }
+    let listen = serve.listen.unwrap_or_default();
+    Ok(Plan::Serve { listen: listen_address(&listen)?, data: serve.data })
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, Failure> {
+    let hint = "write it as HOST:PORT, as in 127.0.0.1:2181";
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    match text.to_socket_addrs() {
+        Ok(mut all) => all.next().ok_or_else(|| {
+            Failure::unavailable(format!("--listen {text:?}: the name has no address; {hint}"))
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+            Err(Failure::usage(format!("--listen {text:?}: {error}; {hint}")))
+        }
+        Err(error) => Err(Failure::unavailable(format!("--listen {text:?}: {error}; {hint}"))),
+    }
+}
+
+fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
+    if global.json {
+        return Err(Failure::usage(format!(
+            "--json means nothing to `{command}`; it is for hold, ls, show and serve --status"
+        )));
+    }
+    Ok(())
+}
+
+fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
+    let session_timeout = duration("--session-timeout", &global.session_timeout)?;
+    if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&session_timeout) {
+        return Err(Failure::usage(format!(
+            "--session-timeout {}: must be between 6s and 24h",
+            global.session_timeout
+        )));
+    }
+    let connect_timeout = duration("--connect-timeout", &global.connect_timeout)?;
+    if connect_timeout.is_zero() {
+        return Err(Failure::usage("--connect-timeout 0s: leaves no time to connect; the default is 10s"));
+    }
+    let endpoint = match (&global.connect, &global.auth) {
+        (None, None) => Endpoint::Local,
+        (None, Some(_)) => {
+            return Err(Failure::usage(
+                "--auth goes with --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
+            ));
+        }
+        (Some(hosts), _) if hosts.trim().is_empty() => {
+            return Err(Failure::usage(
+                "--connect (or ZOOLOCK_CONNECT) is empty: name the ensemble, or leave it out to use this \
+                 machine's own server, which excludes nobody on other machines",
+            ));
+        }
+        (Some(hosts), auth) => {
+            ConnectString::parse(hosts)?;
+            let auth = auth.as_deref().map(credentials).transpose()?;
+            Endpoint::Remote { hosts: hosts.clone(), auth }
+        }
+    };
+    // The root alone is a path that any lock below it could have.
+    LockPath::parse("x", &global.root)?;
+    Ok(Service {
+        endpoint,
+        session_timeout,
+        connect_timeout,
+        root: global.root.clone(),
+        note,
+        program: None,
+        grace: None,
+    })
+}
+
+fn wanted(name: &str, waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {
+    check_name(name, &service.root)?;
+    let patience = match (&waiting.timeout, waiting.try_once) {
+        (_, true) => Patience::Try,
+        (Some(text), false) => Patience::For(duration("--timeout", text)?),
+        (None, false) => Patience::Forever,
+    };
+    Ok(Wanted { name: name.to_owned(), patience, on_busy: Exit::code(waiting.on_busy_exit) })
+}
+
+fn check_name(name: &str, root: &str) -> Result<(), Failure> {
+    LockPath::parse(name, root)?;
+    Ok(())
+}
+
+/// The lease is believed for two thirds of the session timeout and renewed every sixth; a grace period of
+/// up to a third leaves room for two renewals.
+fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Duration, Failure> {
+    let Some(text) = asked else { return Ok(GRACE.min(session_timeout / 6)) };
+    let grace = duration("--grace", text)?;
+    let most = session_timeout / 3;
+    if grace > most {
+        return Err(Failure::usage(format!(
+            "--grace {text}: at most a third of the session timeout ({}), or one lost packet would end the \
+             command; raise --session-timeout or lower --grace",
+            humane(most)
+        )));
+    }
+    Ok(grace)
+}
+
+fn short_name(program: &OsString) -> String {
+    Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn plan(line: &[&str]) -> Result<Plan, Failure> {
+        let args = Args::try_parse_from(["zoolock"].iter().chain(line)).expect("the line is well formed");
+        Plan::new(args)
+    }
+
+    fn refused(line: &[&str]) -> String {
+        let failure = plan(line).expect_err("the plan must be refused");
+        assert_eq!(failure.exit, Exit::USAGE, "{failure}");
+        failure.to_string()
+    }
+
+    #[test]
+    fn a_plain_run_has_the_defaults() {
+        let Ok(Plan::Run(run)) = plan(&["run", "nightly", "--", "sh", "-c", "true"]) else {
+            panic!("nothing is wrong with it")
+        };
+        assert_eq!(run.grace, GRACE);
+        assert_eq!(run.wanted.patience, Patience::Forever);
+        assert_eq!(run.wanted.on_busy, Exit::BUSY);
+        assert_eq!(run.service.session_timeout, Duration::from_secs(30));
+        assert_eq!(run.service.program.as_deref(), Some("sh"));
+    }
+
+    #[test]
+    fn the_default_grace_follows_a_short_session() {
+        assert_eq!(grace(None, Duration::from_secs(12)).expect("is fine"), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_grace_without_room_for_renewals_is_refused() {
+        assert!(grace(Some("10s"), Duration::from_secs(30)).is_ok());
+        assert!(refused(&["run", "--grace", "11s", "x", "--", "true"]).contains("--grace 11s"));
+    }
+
+    #[test]
+    fn more_than_one_name_is_refused_by_name() {
+        let message = refused(&["run", "a", "b", "--", "true"]);
+        assert!(message.contains("a b"), "{message}");
+    }
+
+    #[test]
+    fn bad_names_are_refused_before_connecting() {
+        for name in ["", "..", "a/../b", "a//b", "a/", "a\0b", "/"] {
+            let message = refused(&["show", name]);
+            assert!(!message.contains('\0'), "{message:?}");
+        }
+    }
+
+    #[test]
+    fn bad_durations_name_the_flag() {
+        for bad in ["", "soon", "-5s", "5", "5 parsecs"] {
+            let timeout = format!("--timeout={bad}");
+            let message = refused(&["hold", &timeout, "x"]);
+            assert!(message.contains("--timeout"), "{message}");
+        }
+        assert!(refused(&["ls", "--session-timeout", "1s"]).contains("--session-timeout"));
+    }
+
+    #[test]
+    fn an_empty_connect_string_does_not_fall_back_to_this_machine() {
+        assert!(refused(&["ls", "--connect", ""]).contains("empty"));
+    }
+
+    #[test]
+    fn bad_ports_are_refused() {
+        for bad in ["h:", "h:x", "h:70000", "h:0"] {
+            refused(&["ls", "--connect", bad]);
+        }
+    }
+
+    #[test]
+    fn an_inline_password_is_refused_and_not_repeated() {
+        let message = refused(&["ls", "--connect", "h:1", "--auth", "digest:me:hunter2"]);
+        assert!(message.contains("@FILE") && !message.contains("hunter2"), "{message}");
+        let message = refused(&["ls", "--connect", "h:1", "--auth", "hunter2"]);
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+
+    #[test]
+    fn json_is_refused_where_it_would_do_nothing() {
+        refused(&["run", "--json", "x", "--", "true"]);
+        refused(&["serve", "--json", "--listen", "127.0.0.1:0"]);
+    }
+}

@@ -1,0 +1,110 @@
+//! The signals that others send us.
+
+use std::io;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// What asks a process to end, and what CMD may have a use for.
+const HANDLED: [Signal; 6] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// The signals as they come, from the moment this was made.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    sender: mpsc::Sender<Signal>,
+    receiver: mpsc::Receiver<Signal>,
+}
+
+impl Signals {
+    /// Begins to listen. A signal that we were started to ignore (by nohup, or as a script's background job)
+    /// stays ignored, for us and for CMD.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(16);
+        let signals = Self { sender, receiver };
+        for wanted in HANDLED {
+            signals.also(wanted)?;
+        }
+        Ok(signals)
+    }
+
+    /// Listens for one more.
+    pub(crate) fn also(&self, wanted: Signal) -> io::Result<()> {
+        if ignored(wanted) {
+            return Ok(());
+        }
+        let mut stream = signal(SignalKind::from_raw(wanted.as_raw()))?;
+        let sender = self.sender.clone();
+        tokio::spawn(
+            async move { while stream.recv().await.is_some() && sender.send(wanted).await.is_ok() {} },
+        );
+        Ok(())
+    }
+
+    /// The next signal.
+    pub(crate) async fn next(&mut self) -> Signal {
+        match self.receiver.recv().await {
+            Some(signal) => signal,
+            // Never: we hold a sender ourselves.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next signal that asks us to end.
+    pub(crate) async fn end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if ends(signal) {
+                return signal;
+            }
+        }
+    }
+
+    /// Forgets what has come and was not yet taken.
+    pub(crate) fn forget(&mut self, unwanted: Signal) {
+        let mut kept = Vec::new();
+        while let Ok(signal) = self.receiver.try_recv() {
+            if signal != unwanted {
+                kept.push(signal);
+            }
+        }
+        for signal in kept {
+            let _ = self.sender.try_send(signal);
+        }
+    }
+}
+
+/// Whether a signal asks us to end.
+pub(crate) fn ends(signal: Signal) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
+}
+
+/// The name people know a signal by.
+pub(crate) fn name(signal: Signal) -> String {
+    let known = [
+        (Signal::INT, "INT"),
+        (Signal::TERM, "TERM"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::KILL, "KILL"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::SEGV, "SEGV"),
+        (Signal::ABORT, "ABRT"),
+        (Signal::PIPE, "PIPE"),
+    ];
+    known
+        .iter()
+        .find(|(candidate, _)| *candidate == signal)
+        .map_or_else(|| signal.as_raw().to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// Whether a signal is ignored by this process; asked before we touch it. Where the system does not tell
+/// (there is no /proc), none is.
+fn ignored(signal: Signal) -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+}

@@ -1,0 +1,78 @@
+//! The line that tells people what they are waiting for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zoolock::{Entry, Snapshot, Zoolock};
+
+use crate::duration::humane;
+use crate::talk::{Talk, printable};
+
+/// Who is granted sooner than this sees no line.
+const PATIENCE: Duration = Duration::from_millis(700);
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Keeps the line up to date until aborted; without a terminal, says once who is in the way.
+pub(crate) async fn show(zoolock: Zoolock, name: String, talk: Arc<Talk>) {
+    let began = Instant::now();
+    let mutex = zoolock.mutex(&name);
+    tokio::time::sleep(PATIENCE).await;
+    loop {
+        // An error here is not the waiter's: it will see its own.
+        if let Ok(snapshot) = mutex.snapshot().await {
+            if !talk.can_show_status() {
+                talk.note(once(&name, &snapshot));
+                return;
+            }
+            talk.status(&line(&name, &snapshot, began.elapsed()));
+        } else {
+            talk.status(&format!("zoolock: waiting for {name} · {}", seconds(began.elapsed())));
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+fn once(name: &str, snapshot: &Snapshot) -> String {
+    match &snapshot.holder {
+        Some(holder) => format!("waiting for {name}, held by {}", who(holder)),
+        None => format!("waiting for {name}"),
+    }
+}
+
+fn line(name: &str, snapshot: &Snapshot, waited: Duration) -> String {
+    let mut line = format!("zoolock: waiting for {name} · {}", seconds(waited));
+    if let Some(position) = position(snapshot) {
+        line.push_str(&format!(" · {position} of {} in line", snapshot.waiters.len()));
+    }
+    if let Some(holder) = &snapshot.holder {
+        line.push_str(&format!(" · held by {}", who(holder)));
+    }
+    line
+}
+
+fn seconds(duration: Duration) -> String {
+    humane(Duration::from_secs(duration.as_secs()))
+}
+
+/// Our own place among those who wait.
+fn position(snapshot: &Snapshot) -> Option<usize> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let pid = std::process::id();
+    let ours = |entry: &Entry| entry.pid == Some(pid) && entry.host.as_deref() == Some(&host);
+    snapshot.waiters.iter().position(ours).map(|index| index + 1)
+}
+
+/// A contender in a few words.
+pub(crate) fn who(entry: &Entry) -> String {
+    let mut words = entry.host.clone().unwrap_or_else(|| format!("an unknown host ({})", entry.family));
+    if let Some(pid) = entry.pid {
+        words.push_str(&format!(" pid {pid}"));
+    }
+    if let Some(program) = &entry.program {
+        words.push_str(&format!(" ({program})"));
+    }
+    if let Some(note) = &entry.note {
+        words.push_str(&format!(": {note}"));
+    }
+    printable(&words)
+}

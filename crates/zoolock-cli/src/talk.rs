@@ -1,0 +1,127 @@
+//! What the command says to people: always on standard error, always begun with its name.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
+
+use crate::args::{ColorWhen, Global};
+
+/// Who says it: errors always, notes unless quiet, details when asked for.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    quiet: bool,
+    verbose: bool,
+    color: bool,
+    terminal: bool,
+    status_shown: Mutex<bool>,
+}
+
+impl Talk {
+    /// As the flags have it.
+    pub(crate) fn new(global: &Global) -> Self {
+        let stderr = std::io::stderr();
+        Self {
+            quiet: global.quiet,
+            verbose: global.verbose > 0,
+            color: use_color(global.color, stderr.is_terminal()),
+            terminal: stderr.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            status_shown: Mutex::new(false),
+        }
+    }
+
+    /// Says what went wrong.
+    pub(crate) fn error(&self, message: impl Display) {
+        if self.color {
+            self.line(format_args!("\x1b[1;31mzoolock:\x1b[0m {message}"));
+        } else {
+            self.line(format_args!("zoolock: {message}"));
+        }
+    }
+
+    /// Says what the user will want to know.
+    pub(crate) fn note(&self, message: impl Display) {
+        if !self.quiet {
+            self.line(format_args!("zoolock: {message}"));
+        }
+    }
+
+    /// Says what only those want to know who asked for more.
+    pub(crate) fn detail(&self, message: impl Display) {
+        if self.verbose {
+            self.line(format_args!("zoolock: {message}"));
+        }
+    }
+
+    /// Whether a line can be shown and rewritten.
+    pub(crate) fn can_show_status(&self) -> bool {
+        self.terminal && !self.quiet
+    }
+
+    /// Shows one line, in place of the one shown before; cut to the width of the terminal. In the background it
+    /// would only be in the way.
+    pub(crate) fn status(&self, text: &str) {
+        if !self.can_show_status() || !in_foreground() {
+            return;
+        }
+        let mut shown = self.shown();
+        let width = terminal_width(std::io::stderr()).unwrap_or(80).saturating_sub(1);
+        let text: String = text.chars().take(width).collect();
+        let mut stderr = std::io::stderr().lock();
+        let _ = write!(stderr, "\r\x1b[2K{text}");
+        let _ = stderr.flush();
+        *shown = true;
+    }
+
+    /// Takes the status line away.
+    pub(crate) fn clear_status(&self) {
+        let mut shown = self.shown();
+        if *shown && in_foreground() {
+            let mut stderr = std::io::stderr().lock();
+            let _ = write!(stderr, "\r\x1b[2K");
+            let _ = stderr.flush();
+        }
+        *shown = false;
+    }
+
+    fn shown(&self) -> MutexGuard<'_, bool> {
+        self.status_shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self, line: impl Display) {
+        self.clear_status();
+        // One write, so that lines of several processes do not mix; and nobody may be reading any more.
+        let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+/// Whether the terminal of standard error is ours to write to just now.
+fn in_foreground() -> bool {
+    tcgetpgrp(std::io::stderr()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Whether to use colours on a stream that is a terminal or is not.
+pub(crate) fn use_color(when: ColorWhen, terminal: bool) -> bool {
+    match when {
+        ColorWhen::Always => true,
+        ColorWhen::Never => false,
+        ColorWhen::Auto => {
+            terminal
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
+}
+
+/// How many columns a stream has, if it is a terminal.
+pub(crate) fn terminal_width(stream: impl std::os::fd::AsFd) -> Option<usize> {
+    let columns = tcgetwinsize(stream).ok()?.ws_col;
+    (columns > 0).then_some(usize::from(columns))
+}
+
+/// Text from elsewhere, made safe to print: it may come from anyone who can write to the lock.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

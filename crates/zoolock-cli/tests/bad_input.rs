@@ -1,0 +1,135 @@
+//! Bad input: the right code, one line that names it, nothing left behind.
+
+mod common;
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use common::{Done, Sandbox};
+
+fn refused(done: &Done, code: i32, names: &str) {
+    assert_eq!(done.code, code, "{done:?}");
+    assert_eq!(done.stdout, "", "{done:?}");
+    assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(names), "{names}: {done:?}");
+}
+
+#[test]
+fn usage_errors_end_with_64_and_connect_to_nothing() {
+    let sandbox = Sandbox::new();
+    for (args, names) in [
+        (&["run", "", "--", "true"][..], "\"\""),
+        (&["run", "..", "--", "true"], ".."),
+        (&["run", "a/../b", "--", "true"], "a/../b"),
+        (&["hold", "a//b"], "a//b"),
+        (&["show", "a/"], "a/"),
+        (&["ls", ".."], ".."),
+        (&["run", "a", "b", "--", "true"], "a b"),
+        (&["run", "a"], "CMD"),
+        (&["run", "--", "true"], "NAME"),
+        (&["run", "--timeout", "soon", "a", "--", "true"], "soon"),
+        (&["run", "--try", "--timeout", "1s", "a", "--", "true"], "--timeout"),
+        (&["run", "--grace", "20s", "a", "--", "true"], "--grace 20s"),
+        (&["run", "--session-timeout", "1s", "a", "--", "true"], "--session-timeout 1s"),
+        (&["run", "--on-busy-exit", "300", "a", "--", "true"], "300"),
+        (&["ls", "--connect", "h:port"], "port"),
+        (&["ls", "--connect", "h:0"], "\"0\""),
+        (&["ls", "--connect", ""], "empty"),
+        (&["ls", "--connect", "h:1,,i:1"], "h:1,,i:1"),
+        (&["ls", "--connect", "h:1", "--auth", "digest:me:hunter2"], "@FILE"),
+        (&["ls", "--auth", "digest:@/etc/passwd"], "--connect"),
+        (&["ls", "--root", "no/slash"], "no/slash"),
+        (&["serve"], "--listen"),
+        (&["serve", "--listen", "nonsense"], "nonsense"),
+        (&["serve", "--status", "--stop"], "--stop"),
+        (&["frobnicate"], "frobnicate"),
+        (&["ls", "--frobnicate"], "--frobnicate"),
+        (&[], "Usage"),
+    ] {
+        let done = sandbox.output(args);
+        if args.is_empty() {
+            assert_eq!(done.code, 64, "{done:?}");
+        } else {
+            refused(&done, 64, names);
+        }
+        assert!(!done.stderr.contains("hunter2"), "{done:?}");
+    }
+    assert!(!sandbox.state().exists(), "nothing is left behind");
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    let sandbox = Sandbox::new();
+    for args in [&["--help"][..], &["run", "--help"], &["--version"], &["help", "serve"]] {
+        let done = sandbox.output(args);
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+        assert!(!done.stdout.is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_reached_ends_with_69_and_is_named() {
+    let sandbox = Sandbox::new();
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
+    for hosts in ["no-such-host.invalid:2181", closed.as_str()] {
+        let done = sandbox.output(&["ls", "--connect-timeout", "500ms", "--connect", hosts]);
+        refused(&done, 69, hosts);
+        let done = sandbox.output(&[
+            "run",
+            "--connect-timeout",
+            "500ms",
+            "--connect",
+            hosts,
+            "x",
+            "--",
+            "touch",
+            "ran",
+        ]);
+        refused(&done, 69, hosts);
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
+#[test]
+fn a_server_that_speaks_something_else_ends_with_69() {
+    let sandbox = Sandbox::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let hosts = listener.local_addr().expect("bound").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            std::thread::spawn(move || {
+                let _ = std::io::Write::write_all(&mut stream, b"SSH-2.0-OpenSSH_9.7\r\n");
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    let done = sandbox.output(&["ls", "--connect-timeout", "1s", "--connect", &hosts]);
+    refused(&done, 69, &hosts);
+}
+
+#[test]
+fn a_file_of_credentials_is_yours_alone() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("credentials");
+    std::fs::write(&file, "me:secret\n").expect("writable");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("ours");
+    let auth = format!("digest:@{}", file.display());
+    refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 77, "chmod 600");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+    std::fs::write(&file, "no colon").expect("writable");
+    refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 64, "USER:PASSWORD");
+    refused(
+        &sandbox.output(&["ls", "--connect", "h:1", "--auth", "digest:@/no/such/file"]),
+        64,
+        "/no/such/file",
+    );
+}
+
+#[test]
+fn a_port_in_use_ends_with_69() {
+    let sandbox = Sandbox::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound").to_string();
+    refused(&sandbox.output(&["serve", "--listen", &address]), 69, &address);
+}

@@ -1,0 +1,177 @@
+//! What the tests of the command share: a state directory of their own, and its server stopped at the end.
+
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Much more than anything here takes, on a busy machine too.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A place with a state directory; the server that was started for it is stopped at the end.
+pub struct Sandbox {
+    dir: TempDir,
+}
+
+impl Sandbox {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// The command, in a clean environment.
+    pub fn zoolock<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zoolock"));
+        for name in ["CONNECT", "SESSION_TIMEOUT", "CONNECT_TIMEOUT", "ROOT", "LOCAL_IDLE"] {
+            command.env_remove(format!("ZOOLOCK_{name}"));
+        }
+        command.args(args).env("ZOOLOCK_STATE_DIR", self.state()).current_dir(self.dir.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn output(&self, args: &[&str]) -> Done {
+        Done::from(self.zoolock(args).output().expect("the command starts"))
+    }
+
+    /// Starts it; what it says goes to where nobody reads it.
+    pub fn start(&self, args: &[&str]) -> Running {
+        let mut command = self.zoolock(args);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Running(command.spawn().expect("the command starts"))
+    }
+
+    /// Starts it with its input open and its output caught.
+    pub fn converse(&self, args: &[&str]) -> Running {
+        let mut command = self.zoolock(args);
+        command.stdin(Stdio::piped());
+        Running(command.spawn().expect("the command starts"))
+    }
+
+    /// How many contenders a lock has.
+    pub fn contenders(&self, name: &str) -> usize {
+        let shown = self.output(&["show", name, "--json"]);
+        assert_eq!(shown.code, 0, "{shown:?}");
+        let lock: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+        usize::from(!lock["holder"].is_null()) + lock["waiters"].as_array().expect("a list").len()
+    }
+
+    pub fn wait_for_contenders(&self, name: &str, count: usize) {
+        wait_until(&format!("{name} has {count} contenders"), || self.contenders(name) == count);
+    }
+
+    pub fn wait_for_file(&self, name: &str) -> String {
+        let path = self.path(name);
+        let read = || std::fs::read_to_string(&path).unwrap_or_default();
+        wait_until(&format!("{} has a line", path.display()), || read().ends_with('\n'));
+        read().trim_end().to_owned()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = self.zoolock(["serve", "--stop"]).status();
+    }
+}
+
+/// A process that is killed when the test ends early.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process id")).expect("not zero");
+        kill_process(pid, signal).expect("it is our child");
+    }
+
+    pub fn say(&mut self, text: &str) {
+        self.0.stdin.as_mut().expect("input is open").write_all(text.as_bytes()).expect("it reads");
+    }
+
+    pub fn end_of_input(&mut self) {
+        self.0.stdin = None;
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.0.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it did not end in time");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn code(&mut self) -> i32 {
+        self.wait().code().expect("it ends by itself")
+    }
+
+    /// Waits for the end, and takes what was caught.
+    pub fn done(mut self) -> Done {
+        use std::io::Read;
+        let status = self.wait();
+        let mut done =
+            Done { code: status.code().unwrap_or(-1), stdout: String::new(), stderr: String::new() };
+        if let Some(mut stdout) = self.0.stdout.take() {
+            stdout.read_to_string(&mut done.stdout).expect("text");
+        }
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut done.stderr).expect("text");
+        }
+        done
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub struct Done {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Done {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "it was never so: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a process lives; one that has ended and was not yet taken does not.
+pub fn lives(pid: &str) -> bool {
+    match std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")) {
+        Ok(stat) => !stat.rsplit(") ").next().unwrap_or_default().starts_with(['Z', 'X']),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,133 @@
+//! Local mode: one server for this user, started when needed, gone when not.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+
+use common::{Sandbox, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn status(sandbox: &Sandbox) -> Value {
+    let done = sandbox.output(&["serve", "--status", "--json"]);
+    let status: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(done.code, if status["running"] == true { 0 } else { 1 }, "{done:?}");
+    status
+}
+
+fn server_pid(sandbox: &Sandbox) -> Pid {
+    let pid = status(sandbox)["pid"].as_i64().expect("a server");
+    Pid::from_raw(i32::try_from(pid).expect("a process id")).expect("not zero")
+}
+
+#[test]
+fn many_who_start_at_once_find_one_server() {
+    let sandbox = Sandbox::new();
+    let mut all: Vec<_> = (0..20)
+        .map(|n| sandbox.converse(&["run", &format!("lock-{n}"), "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]))
+        .collect();
+    let done: Vec<_> = all.drain(..).map(common::Running::done).collect();
+    for done in &done {
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+        // The epoch of each start is in the token: all had the same.
+        assert!(done.stdout.contains("-00000001"), "{done:?}");
+    }
+    let log = std::fs::read_to_string(sandbox.state().join("log")).expect("there");
+    assert_eq!(log.matches("serving on").count(), 1, "{log}");
+    assert_eq!(status(&sandbox)["running"], true);
+}
+
+#[test]
+fn the_server_can_be_asked_for_and_stopped() {
+    let sandbox = Sandbox::new();
+    assert_eq!(status(&sandbox)["running"], false);
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0, "nothing to stop is no error");
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    wait_until("its session is counted", || status(&sandbox)["sessions"].as_u64() >= Some(1));
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    assert_eq!(status(&sandbox)["running"], false);
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0, "the next one starts it again");
+    assert_eq!(status(&sandbox)["running"], true);
+}
+
+#[test]
+fn a_server_that_crashed_is_replaced_and_tokens_still_rise() {
+    let sandbox = Sandbox::new();
+    let token = || sandbox.output(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]).stdout;
+    let before = token();
+    kill_process(server_pid(&sandbox), Signal::KILL).expect("ours");
+    let after = token();
+    assert!(after > before && !before.is_empty(), "{before} {after}");
+}
+
+#[test]
+fn an_idle_server_leaves_and_nobody_fails_for_it() {
+    let sandbox = Sandbox::new();
+    let run = |name: &str| {
+        let mut command = sandbox.zoolock(["run", name, "--", "true"]);
+        command.env("ZOOLOCK_LOCAL_IDLE", "200ms").output().expect("it starts").status.code()
+    };
+    assert_eq!(run("x"), Some(0));
+    wait_until("it has left", || status(&sandbox)["running"] == false);
+    // Come and go around the moment at which it leaves.
+    for round in 0..12 {
+        assert_eq!(run("x"), Some(0), "round {round}");
+        std::thread::sleep(std::time::Duration::from_millis(150 + 50 * round));
+    }
+}
+
+#[test]
+fn a_server_with_a_session_does_not_leave() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.zoolock(["run", "x", "--", "sleep", "2"]);
+    let status = command.env("ZOOLOCK_LOCAL_IDLE", "100ms").status().expect("it starts");
+    assert_eq!(status.code(), Some(0));
+    let log = std::fs::read_to_string(sandbox.state().join("log")).expect("there");
+    assert_eq!(log.matches("serving on").count(), 1, "{log}");
+}
+
+#[test]
+fn the_secret_is_demanded() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let address = status(&sandbox)["address"].as_str().expect("an address").to_owned();
+    for args in [&["ls"][..], &["run", "x", "--", "touch", "ran"]] {
+        let flags = ["--connect", &address, "--connect-timeout", "2s"];
+        let done = sandbox.output(&[&flags[..], args].concat());
+        assert!([69, 77].contains(&done.code), "without: {done:?}");
+    }
+    assert!(!sandbox.path("ran").exists());
+    let secret = sandbox.state().join("secret");
+    assert_eq!(std::fs::metadata(&secret).expect("there").permissions().mode() & 0o777, 0o600);
+    let old = std::fs::read_to_string(&secret).expect("ours");
+    std::fs::write(&secret, format!("{}\n", "0".repeat(64))).expect("ours");
+    let done = sandbox.output(&["ls", "--connect-timeout", "2s"]);
+    assert_eq!(done.code, 77, "wrong: {done:?}");
+    assert!(done.stderr.contains("secret") && !done.stderr.contains(old.trim()), "{done:?}");
+}
+
+#[test]
+fn a_state_directory_that_is_open_to_others_is_refused() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.state()).expect("writable");
+    std::fs::set_permissions(sandbox.state(), PermissionsExt::from_mode(0o755)).expect("ours");
+    let done = sandbox.output(&["run", "x", "--", "true"]);
+    assert_eq!(done.code, 77, "{done:?}");
+    assert!(done.stderr.contains("chmod 700"), "{done:?}");
+    std::fs::remove_dir(sandbox.state()).expect("empty");
+    std::fs::write(sandbox.state(), "").expect("writable");
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 69);
+}
+
+#[test]
+fn without_a_home_there_is_a_clear_error() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
+    command.env_remove("HOME").env_remove("XDG_STATE_HOME").env_remove("ZOOLOCK_STATE_DIR");
+    let done = common::Done::from(command.output().expect("it starts"));
+    assert_eq!(done.code, 64, "{done:?}");
+    assert!(done.stderr.contains("HOME") && done.stderr.contains("--connect"), "{done:?}");
+}

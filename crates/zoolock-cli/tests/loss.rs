@@ -1,0 +1,117 @@
+//! The lock is lost while the command runs: it is dead before anyone else can have the lock.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::time::{Duration, Instant};
+
+use common::{Running, Sandbox, lives, wait_until};
+use rustix::process::Signal;
+
+/// A server in the foreground, which can be stopped and continued.
+fn server(sandbox: &Sandbox) -> (Running, String) {
+    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut line = String::new();
+    let mut stderr = BufReader::new(server.0.stderr.take().expect("caught"));
+    stderr.read_line(&mut line).expect("it says where it listens");
+    std::thread::spawn(move || {
+        let _ = stderr.read_to_end(&mut Vec::new());
+    });
+    let address = line.trim().rsplit(' ').next().expect("the address is last").to_owned();
+    (server, address)
+}
+
+const SESSION: Duration = Duration::from_secs(6);
+
+#[test]
+fn the_command_and_its_group_are_dead_before_the_session_is() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    // It takes no notice of TERM, and has a child that does not either.
+    let script =
+        "trap '' TERM; sleep 1000 & echo $! > grandchild; echo $$ > child; while :; do sleep 1; done";
+    let flags = ["run", "--session-timeout", "6s", "--connect", address.as_str()];
+    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let child = sandbox.wait_for_file("child");
+    let grandchild = sandbox.wait_for_file("grandchild");
+    let stopped = Instant::now();
+    server.signal(Signal::STOP);
+    wait_until("the command is dead", || !lives(&child));
+    assert!(stopped.elapsed() < SESSION, "it took {:?}", stopped.elapsed());
+    wait_until("all of its group is dead", || !lives(&grandchild));
+    let done = running.done();
+    assert_eq!(done.code, 70, "{done:?}");
+    assert!(done.stderr.contains("TERM") && done.stderr.contains("lost x"), "{done:?}");
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn a_command_that_answers_has_its_grace() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let script = "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > child; while :; do sleep 0.05; done";
+    let flags = ["run", "--session-timeout", "6s", "--grace", "2s", "--connect", address.as_str()];
+    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    sandbox.wait_for_file("child");
+    server.signal(Signal::STOP);
+    assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
+    assert_eq!(running.done().code, 70);
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn with_warn_the_command_finishes() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done; exit 4";
+    let flags = ["run", "--session-timeout", "6s", "--on-lost", "warn", "--connect", address.as_str()];
+    let mut running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let child = sandbox.wait_for_file("child");
+    server.signal(Signal::STOP);
+    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
+    let mut said = String::new();
+    while !said.contains("goes on") {
+        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
+    }
+    assert!(lives(&child));
+    std::fs::write(sandbox.path("go"), "").expect("writable");
+    assert_eq!(running.code(), 4, "{said}");
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn a_short_outage_harms_nobody() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done";
+    let flags = ["run", "--session-timeout", "18s", "--connect", address.as_str()];
+    let mut running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    sandbox.wait_for_file("child");
+    server.signal(Signal::STOP);
+    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
+    let mut said = String::new();
+    while !said.contains("for another") {
+        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
+    }
+    server.signal(Signal::CONT);
+    while !said.contains("still ours") {
+        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
+    }
+    std::fs::write(sandbox.path("go"), "").expect("writable");
+    assert_eq!(running.code(), 0, "{said}");
+}
+
+#[test]
+fn a_held_lock_that_is_lost_ends_the_hold() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let holder = sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", &address, "x"]);
+    wait_until("it is held", || {
+        sandbox.output(&["show", "x", "--connect", &address]).stdout.contains("held by")
+    });
+    server.signal(Signal::STOP);
+    let done = holder.done();
+    assert_eq!(done.code, 70, "{done:?}");
+    assert!(done.stderr.contains("lost x"), "{done:?}");
+    server.signal(Signal::CONT);
+}
