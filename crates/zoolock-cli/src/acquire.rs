@@ -13,8 +13,6 @@ use crate::signals::{Signals, name as signal_name};
 use crate::status;
 use crate::talk::Talk;
 
-/// No session expires sooner than this; one that ends sooner was refused.
-const TOO_SOON: Duration = Duration::from_secs(2);
 /// Between two attempts to queue.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -66,11 +64,6 @@ pub(crate) async fn acquire(
             Err(Interruption::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
-            Err(Interruption::Error(
-                error @ zoolock::Error::Lost { reason: LossReason::SessionExpired, .. },
-            )) if began.elapsed() < TOO_SOON => Failure::unavailable(format!(
-                "{error} just after it was opened; are credentials demanded there?"
-            )),
             Err(Interruption::Error(error)) if asks_again(&error, service) => {
                 talk.note(format_args!(
                     "{error}; waiting for {} again, at the end of the queue",

@@ -145,6 +145,7 @@ impl Mutex {
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
             Reason::Broken => Err(Error::Lost { path, reason: Loss::Broken.into() }),
+            Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
             Reason::SessionOver(end) => Err(Error::Lost { path, reason: Loss::SessionOver(end).into() }),
             Reason::OtherKind => Err(Error::invalid(
                 format!("lock {path}"),
@@ -153,12 +154,7 @@ impl Mutex {
             Reason::Refused(Failure::Refused(Refusal::Other)) => {
                 Err(Error::Protocol { subject: format!("lock {path}"), message: acquisition.words() })
             }
-            Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
-                subject: format!("lock {path}"),
-                message:
-                    "the access control list forbids it; give credentials that may create and read there"
-                        .to_owned(),
-            }),
+            Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
             Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {
                 subject: format!("lock {path}"),
                 message: "a quota of the service is exceeded; raise it, or use another root".to_owned(),
@@ -168,6 +164,15 @@ impl Mutex {
                 message: format!("the service answered {failure:?} where that cannot be"),
             }),
         }
+    }
+}
+
+fn denied(path: &str) -> Error {
+    Error::Denied {
+        subject: format!("lock {path}"),
+        message:
+            "the service refuses us; give credentials that it accepts and that may create and read there"
+                .to_owned(),
     }
 }
 

@@ -46,8 +46,9 @@ const WATCHED_BYTES: usize = 100 * 1024;
 /// What [`Session::watched`] says of a spare session that is being closed: no reservation fits any more.
 const CLOSING: usize = usize::MAX / 2;
 
-/// How long a close waits for the service's answer.
+/// How long a close waits for the service's answer, and how long where there is no connection to have it from.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Session {
     id: SessionId,
@@ -239,6 +240,11 @@ impl Session {
         }
     }
 
+    /// How long it makes sense to wait for the service at the end.
+    pub(crate) fn close_patience(&self) -> Duration {
+        if *self.link.borrow() == Link::Up { CLOSE_PATIENCE } else { CLOSE_PATIENCE_OFFLINE }
+    }
+
     /// Closes the session: the service removes all its nodes. Waits for the answer, but not for ever.
     pub(crate) async fn close(&self) {
         // First: else the holders would see the service delete their nodes, and take it for somebody else's deed.
@@ -246,7 +252,7 @@ impl Session {
         let mut link = self.link.clone();
         let closed =
             async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
-        if tokio::time::timeout(CLOSE_PATIENCE, closed).await.is_err() {
+        if tokio::time::timeout(self.close_patience(), closed).await.is_err() {
             tracing::warn!("the service did not confirm the end of a session; its locks go when it expires");
         }
     }

@@ -110,7 +110,7 @@ impl Zoolock {
     /// Closes all sessions and waits for the service's answer, but not for ever. Guards that are still held are lost
     /// ([`LossReason::Closed`](crate::LossReason::Closed)); releases under way are given time first.
     pub async fn close(&self) {
-        close(&self.inner.sessions, Duration::from_secs(5)).await;
+        close(&self.inner.sessions).await;
     }
 
     /// How many tasks run in the background, for tests that look for leaks.
@@ -179,9 +179,9 @@ impl std::fmt::Debug for Zoolock {
     }
 }
 
-async fn close(sessions: &Sessions, patience: Duration) {
+async fn close(sessions: &Sessions) {
     for session in sessions.all().await {
-        let _ = tokio::time::timeout(patience, session.releases_done()).await;
+        let _ = tokio::time::timeout(session.close_patience(), session.releases_done()).await;
         session.close().await;
     }
 }
@@ -220,7 +220,7 @@ impl Drop for Inner {
         let sessions = self.sessions.clone();
         let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());
         let started = closing.spawn(move || {
-            runtime.block_on(close(&sessions, Duration::from_secs(30)));
+            runtime.block_on(close(&sessions));
             runtime.shutdown_timeout(Duration::from_secs(1));
         });
         if let Err(error) = started {

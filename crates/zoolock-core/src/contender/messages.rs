@@ -212,7 +212,7 @@ pub enum Previous {
 pub enum Reason {
     /// The deadline passed.
     TimedOut,
-    /// It is not free ([`Mode::Try`]).
+    /// It is not free ([`Mode::Try`](super::Mode::Try)).
     Busy,
     /// Somebody deleted our place in the queue.
     Broken,

@@ -212,7 +212,8 @@ impl From<zk::Error> for KeeperError {
             E::NotEmpty => Failure::NotEmpty,
             E::BadVersion => Failure::BadVersion,
             E::Throttled => Failure::Throttled,
-            E::NoAuth | E::InvalidAcl => Failure::Refused(Refusal::Denied),
+            // A refused authentication also ends the session, so it does not matter what was under way.
+            E::NoAuth | E::InvalidAcl | E::AuthFailed => Failure::Refused(Refusal::Denied),
             E::QuotaExceeded => Failure::Refused(Refusal::Quota),
             E::NoChildrenForEphemerals
             | E::Unimplemented
