@@ -22,10 +22,12 @@ mod talk;
 mod terminal;
 mod watch;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, ColorWhen};
@@ -43,13 +45,14 @@ fn main() -> ExitCode {
                 return Exit::OK.into();
             }
             let text = error.render().to_string();
-            eprint!("zoolock: {}", text.strip_prefix("error: ").unwrap_or(&text));
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let _ = std::io::stderr().write_all(format!("zoolock: {text}").as_bytes());
             return Exit::USAGE.into();
         }
     };
     let talk = Arc::new(Talk::new(&args.global));
     let color = args.global.color;
-    log(args.global.verbose);
+    let _logging = log(args.global.verbose);
     let result = Plan::new(args).and_then(|plan| carry_out(plan, color, &talk));
     let exit = result.unwrap_or_else(|failure| {
         talk.error(&failure);
@@ -93,13 +96,16 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
 
 /// Logs go to standard error and only when asked for. The client's own say session ids, which are as good as
 /// passwords on Apache ZooKeeper.
-fn log(verbose: u8) {
+fn log(verbose: u8) -> Option<WorkerGuard> {
     let level = match verbose {
-        0 => return,
+        0 => return None,
         1 => "info",
         2 => "debug",
         _ => "trace",
     };
     let filter = EnvFilter::new(format!("{level},zookeeper_client=error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Lossy: a reader that does not read must not hold up the lease.
+    let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).init();
+    Some(guard)
 }

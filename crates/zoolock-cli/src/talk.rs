@@ -2,7 +2,10 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
@@ -17,6 +20,7 @@ pub(crate) struct Talk {
     color: bool,
     terminal: bool,
     status_shown: Mutex<bool>,
+    voice: Voice,
 }
 
 impl Talk {
@@ -29,6 +33,7 @@ impl Talk {
             color: use_color(global.color, stderr.is_terminal()),
             terminal: stderr.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             status_shown: Mutex::new(false),
+            voice: Voice::new(),
         }
     }
 
@@ -69,9 +74,7 @@ impl Talk {
         let mut shown = self.shown();
         let width = terminal_width(std::io::stderr()).unwrap_or(80).saturating_sub(1);
         let text: String = text.chars().take(width).collect();
-        let mut stderr = std::io::stderr().lock();
-        let _ = write!(stderr, "\r\x1b[2K{text}");
-        let _ = stderr.flush();
+        self.voice.say(format!("\r\x1b[2K{text}"));
         *shown = true;
     }
 
@@ -79,9 +82,7 @@ impl Talk {
     pub(crate) fn clear_status(&self) {
         let mut shown = self.shown();
         if *shown && in_foreground() {
-            let mut stderr = std::io::stderr().lock();
-            let _ = write!(stderr, "\r\x1b[2K");
-            let _ = stderr.flush();
+            self.voice.say("\r\x1b[2K".to_owned());
         }
         *shown = false;
     }
@@ -92,8 +93,50 @@ impl Talk {
 
     fn line(&self, line: impl Display) {
         self.clear_status();
-        // One write, so that lines of several processes do not mix; and nobody may be reading any more.
-        let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+        self.voice.say(format!("{line}\n"));
+    }
+}
+
+/// How long a reader may keep us from going on, once.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How much is kept for a reader that does not read.
+const KEPT: usize = 256;
+
+/// Writes to standard error on a thread of its own: a pipe that nobody empties, or a terminal that was stopped with
+/// ^S, must not keep us from killing a command whose lock is lost.
+#[derive(Debug)]
+struct Voice {
+    words: Option<SyncSender<(String, SyncSender<()>)>>,
+    stuck: AtomicBool,
+}
+
+impl Voice {
+    fn new() -> Self {
+        let (words, heard) = sync_channel::<(String, SyncSender<()>)>(KEPT);
+        // It ends with the process: there is nothing to say after that.
+        let speaker = std::thread::Builder::new().name("zoolock-stderr".to_owned()).spawn(move || {
+            for (text, said) in heard {
+                // One write, so that lines of several processes do not mix; and nobody may be reading any more.
+                let _ = std::io::stderr().write_all(text.as_bytes());
+                let _ = said.try_send(());
+            }
+        });
+        Self { words: speaker.is_ok().then_some(words), stuck: AtomicBool::new(false) }
+    }
+
+    /// Says it and waits until it is said, unless the reader has kept us waiting before.
+    fn say(&self, text: String) {
+        let Some(words) = &self.words else {
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            return;
+        };
+        let (said, done) = sync_channel(1);
+        if words.try_send((text, said)).is_err() || self.stuck.load(Ordering::Relaxed) {
+            return;
+        }
+        if done.recv_timeout(PATIENCE).is_err() {
+            self.stuck.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -173,9 +173,10 @@ impl<'a> Watch<'a> {
     fn ask(&mut self, why: impl std::fmt::Display) {
         self.phase = Phase::Asked(Instant::now());
         let left = self.grace.min(self.remaining());
-        self.talk.error(format_args!("{why}; TERM sent to the command, KILL in {}", humane(left)));
+        // The deed before the word.
         self.child.signal(Signal::TERM);
         self.wake();
+        self.talk.error(format_args!("{why}; TERM sent to the command, KILL in {}", humane(left)));
     }
 
     fn kill(&mut self) {

@@ -46,6 +46,23 @@ fn the_command_and_its_group_are_dead_before_the_session_is() {
 }
 
 #[test]
+fn a_reader_that_does_not_read_keeps_nobody_alive() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    // Fills the pipe that is its standard error and ours.
+    let script = "echo $$ > child; head -c 10000000 /dev/zero >&2";
+    let flags = ["run", "-v", "--session-timeout", "6s", "--connect", address.as_str()];
+    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let child = sandbox.wait_for_file("child");
+    let stopped = Instant::now();
+    server.signal(Signal::STOP);
+    wait_until("the command is dead", || !lives(&child));
+    assert!(stopped.elapsed() < SESSION, "it took {:?}", stopped.elapsed());
+    assert_eq!(running.done().code, 70);
+    server.signal(Signal::CONT);
+}
+
+#[test]
 fn a_command_that_answers_has_its_grace() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
