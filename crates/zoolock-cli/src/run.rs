@@ -85,7 +85,6 @@ pub(crate) async fn release(guard: Guard, name: &str, talk: &Talk) {
 pub(crate) fn previous(previous: Previous) -> &'static str {
     match previous {
         Previous::Clean => "clean",
-        Previous::Crashed => "crashed",
         _ => "unknown",
     }
 }

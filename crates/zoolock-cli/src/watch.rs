@@ -126,8 +126,13 @@ impl<'a> Watch<'a> {
         End { ending, lock_lost }
     }
 
+    /// How long the command may go on. A lock that was taken away has no end that could be waited for: the command
+    /// is asked at once, and then has its grace.
     fn remaining(&self) -> Duration {
-        self.guard.valid_until().remaining()
+        match self.guard.loss() {
+            Some(LossReason::Broken | LossReason::Closed) => Duration::MAX,
+            _ => self.guard.valid_until().remaining(),
+        }
     }
 
     fn until_next_look(&self) -> Duration {

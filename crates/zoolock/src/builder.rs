@@ -13,6 +13,9 @@ use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
 use crate::zoolock::{Inner, SessionThread, Zoolock};
 
+/// The longest time that makes sense between two ticks, or for a session.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Settings of a [`Zoolock`], with defaults for an ensemble of several hosts.
 #[derive(Clone)]
 pub struct Builder {
@@ -119,14 +122,18 @@ impl Builder {
     /// no session could be opened within the connect timeout; [`Error::Denied`] for refused credentials.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future leaves at most a session without locks, which expires.
     pub async fn connect(self, address: &str) -> Result<Zoolock, Error> {
         let connect = ConnectString::parse(address)?;
         check_root(&self.root)?;
-        let shortest = self.ensemble.shortest_timeout();
-        if self.ensemble.tick.is_zero() {
-            return Err(Error::invalid("tick time 0", "is no tick time"));
+        if self.ensemble.tick.is_zero() || self.ensemble.tick > LONGEST {
+            return Err(Error::invalid(format!("tick time {:?}", self.ensemble.tick), "is no tick time"));
         }
+        if self.session_timeout > LONGEST {
+            let message = format!("is longer than {LONGEST:?}, which no service grants");
+            return Err(Error::invalid(format!("session timeout {:?}", self.session_timeout), message));
+        }
+        let shortest = self.ensemble.shortest_timeout();
         if self.session_timeout < shortest {
             return Err(Error::invalid(
                 format!("session timeout {:?}", self.session_timeout),

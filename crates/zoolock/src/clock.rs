@@ -26,6 +26,9 @@ pub(crate) fn now() -> Instant {
 pub struct Deadline(pub(crate) Instant);
 
 impl Deadline {
+    /// The beginning of time.
+    pub(crate) const PASSED: Deadline = Deadline(Instant(0));
+
     /// The time that is left, zero if it has passed. Reads the clock.
     pub fn remaining(&self) -> Duration {
         now().until(self.0)

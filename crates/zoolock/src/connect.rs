@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 
 use crate::error::Error;
 use crate::path::{ConnectString, display_host};
@@ -13,16 +12,11 @@ use crate::path::{ConnectString, display_host};
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Tries each host by hand and puts what it finds into words.
-pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration, runtime: &Handle) -> Error {
-    let hosts = connect.hosts().to_vec();
-    let looking = runtime.spawn(async move {
-        let mut findings = Vec::new();
-        for (host, port) in hosts {
-            findings.push(format!("{}: {}", display_host(&host, port), look(&host, port).await));
-        }
-        findings
-    });
-    let findings = looking.await.unwrap_or_default();
+pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration) -> Error {
+    let mut findings = Vec::new();
+    for (host, port) in connect.hosts() {
+        findings.push(format!("{}: {}", display_host(host, *port), look(host, *port).await));
+    }
     Error::unavailable(
         connect.endpoints(),
         format!(

@@ -157,7 +157,13 @@ impl Acquisition {
 
     /// Tells the machine that something happened, and does what it says.
     pub(crate) fn happen(self: &Arc<Self>, event: Event) {
-        self.step(&mut lock(&self.state), event);
+        let state = &mut *lock(&self.state);
+        let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut);
+        if ends && !self.session.keeper().is_some_and(|keeper| keeper.is_connected()) {
+            // Sooner than the session would say it: a delete must not wait in the client's queue.
+            self.step(state, Event::Disconnected);
+        }
+        self.step(state, event);
     }
 
     /// Says that the deadline has passed, after `patience`. Aborting the task is fine.
@@ -188,6 +194,11 @@ impl Acquisition {
 
     pub(crate) fn is_lost(&self) -> Option<Loss> {
         lock(&self.state).lost
+    }
+
+    /// Whether the release is done.
+    pub(crate) fn has_departed(&self) -> bool {
+        lock(&self.state).departed.is_some()
     }
 
     /// Waits until the release is done.
@@ -301,9 +312,14 @@ impl Acquisition {
                 self.step(state, Event::Answer(id, Err(error.failure)));
             }
             Ok(News { reply, watch }) => {
-                if let Reply::Joined(node) = &reply {
-                    state.stood = true;
-                    self.session.own(node.czxid, self.id);
+                match &reply {
+                    Reply::Joined(node) => {
+                        state.stood = true;
+                        self.session.own(node.czxid, self.id);
+                    }
+                    // Found after lost replies: others who search must know that they are taken.
+                    Reply::Mine(nodes) => nodes.iter().for_each(|node| self.session.own(node.czxid, self.id)),
+                    _ => {}
                 }
                 let watch = watch.map(|(id, watch)| {
                     state.watches.insert(id, Watching::Parked(watch));

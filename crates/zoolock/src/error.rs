@@ -1,11 +1,12 @@
 //! What can go wrong, by what the caller can do about it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use zoolock_core::contender::{Loss, SessionEnd};
 
 /// An error of the lock library. Messages name the lock or the address, and the next step.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The lock was not acquired in time. Try again, or wait longer.
@@ -35,7 +36,7 @@ pub enum Error {
         message: String,
         /// The error underneath.
         #[source]
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
     /// The service refuses: credentials, access control or quota.
     #[error("{subject}: {message}")]
@@ -67,7 +68,7 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The session expired.
+    /// The session expired, or the service ended it.
     SessionExpired,
     /// Somebody else deleted the node: the lock was broken, or its directory removed.
     Broken,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use zoolock_core::contender::{Departed, Failure, Grant, Loss, Refusal};
+use zoolock_core::contender::{Departed, Failure, Grant, Refusal};
 use zoolock_core::queue::native_name;
 use zoolock_core::{Event, FencingToken};
 
@@ -30,8 +30,6 @@ pub struct Guard {
 pub enum Previous {
     /// It released the lock: what it wrote is complete.
     Clean,
-    /// It died holding the lock. Said only by locks that track crashes.
-    Crashed,
     /// It is not known: a crash, a contender that gave up, a client of another make, a directory that was removed in
     /// between, or no last holder at all.
     Unknown,
@@ -41,7 +39,6 @@ impl std::fmt::Display for Previous {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Previous::Clean => "clean",
-            Previous::Crashed => "crashed",
             Previous::Unknown => "unknown",
         })
     }
@@ -58,8 +55,12 @@ impl Guard {
     }
 
     /// Until when the lock may be believed to be ours. Moves on with each renewal; reads no clock and sends nothing.
+    /// Once the lock is lost it has passed.
     pub fn valid_until(&self) -> Deadline {
-        Deadline(self.acquisition.session().valid_until())
+        match self.acquisition.is_lost() {
+            None => Deadline(self.acquisition.session().valid_until()),
+            Some(_) => Deadline::PASSED,
+        }
     }
 
     /// Whether the lock may be believed to be ours now. Reads the clock and sends nothing. Once it said no, it
@@ -84,8 +85,9 @@ impl Guard {
         self.acquisition.lost().await.into()
     }
 
-    pub(crate) fn loss(&self) -> Option<Loss> {
-        self.acquisition.is_lost()
+    /// Why the lock was lost, if that is known already. Waits for nothing.
+    pub fn loss(&self) -> Option<LossReason> {
+        self.acquisition.is_lost().map(LossReason::from)
     }
 
     /// How the holder before us left.
@@ -152,6 +154,11 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
+    /// Whether the guard was dropped, or the lock lost.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.acquisition.has_departed() || self.acquisition.is_leaving()
+    }
+
     /// Waits until the service has confirmed that the node is gone.
     pub(crate) async fn wait(self) -> Result<(), Error> {
         match self.acquisition.departed().await {

@@ -40,6 +40,18 @@ mod sessions;
 mod snapshot;
 mod zoolock;
 
+// Guards and futures go wherever their tasks go.
+const _: fn() = || {
+    fn travels<T: Send + 'static>(_: &T) {}
+    fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex) {
+        travels(guard);
+        travels(zoolock);
+        travels(&mutex.lock());
+        travels(&mutex.try_lock());
+    }
+    let _ = check;
+};
+
 /// The README's example is compiled with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

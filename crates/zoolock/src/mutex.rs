@@ -6,7 +6,7 @@ use zoolock_core::contender::{Failure, Loss, Mode, Reason, Refusal, SessionEnd};
 
 use crate::data::NodeData;
 use crate::driver::{Acquisition, Progress};
-use crate::error::Error;
+use crate::error::{Error, LossReason};
 use crate::guard::Guard;
 use crate::path::LockPath;
 use crate::snapshot::{self, Snapshot};
@@ -31,6 +31,14 @@ impl Mutex {
         &self.name
     }
 
+    /// The directory of the lock; the name as it was given where that is no good.
+    pub fn path(&self) -> String {
+        match self.zoolock.path(&self.name) {
+            Ok(path) => self.shown(&path),
+            Err(_) => self.name.clone(),
+        }
+    }
+
     /// Waits until the lock is ours.
     ///
     /// # Cancel safety
@@ -41,7 +49,8 @@ impl Mutex {
     /// [`Error::Invalid`] for a bad name; [`Error::Lost`] where the session ended or somebody deleted our place in
     /// the queue; [`Error::Unavailable`] where no session can be opened; [`Error::Denied`] where the service refuses.
     pub async fn lock(&self) -> Result<Guard, Error> {
-        self.acquire(Mode::Wait, None).await?.ok_or_else(|| self.timed_out(Duration::ZERO))
+        let guard = self.acquire(Mode::Wait, None).await?;
+        Ok(guard.expect("whoever waits without a deadline is neither busy nor late"))
     }
 
     /// Takes the lock if it is free, and says `None` if it is not.
@@ -75,7 +84,8 @@ impl Mutex {
     /// [`Error::Timeout`], at once when the time is over; else as [`Mutex::lock`].
     pub async fn lock_deadline(&self, deadline: Instant) -> Result<Guard, Error> {
         let began = Instant::now();
-        self.acquire(Mode::Wait, Some(deadline)).await?.ok_or_else(|| self.timed_out(began.elapsed()))
+        let guard = self.acquire(Mode::Wait, Some(deadline)).await?;
+        guard.ok_or_else(|| Error::Timeout { path: self.path(), waited: began.elapsed() })
     }
 
     /// Who holds the lock, and who waits for it.
@@ -86,10 +96,6 @@ impl Mutex {
         let path = self.zoolock.path(&self.name)?;
         let keeper = self.zoolock.keeper().await?;
         snapshot::read(&*keeper, path, self.zoolock.chroot(), self.zoolock.epoch()).await
-    }
-
-    fn timed_out(&self, waited: Duration) -> Error {
-        Error::Timeout { path: self.name.clone(), waited }
     }
 
     /// `None`: busy, or timed out.
@@ -125,7 +131,7 @@ impl Mutex {
                         return Ok(Some(guard));
                     }
                     // The grant waited for us longer than the lease lasts.
-                    let reason = guard.loss().unwrap_or(Loss::Unreachable).into();
+                    let reason = guard.loss().unwrap_or(LossReason::Unreachable);
                     return Err(Error::Lost { path: self.shown(&path), reason });
                 }
                 // It had ended before we stood in its queue; no place is lost by asking on another.

@@ -1,5 +1,7 @@
 //! Names of locks, and the connect string: checked before anything is sent.
 
+use zoolock_core::queue::Name;
+
 use crate::error::Error;
 
 /// The root of relative lock names.
@@ -97,6 +99,11 @@ fn check_components(relative: &str) -> Result<(), String> {
         match component {
             "" => return Err("has an empty part; write single slashes and none at the end".to_owned()),
             "." | ".." => return Err(format!("has the part `{component}`; ZooKeeper has no relative paths")),
+            _ if Name::parse(component).is_some() => {
+                return Err(format!(
+                    "has the part `{component}`, which looks like somebody's place in a queue"
+                ));
+            }
             SESSIONS => return Err(format!("has the part `{SESSIONS}`, which zoolock keeps for itself")),
             _ => {}
         }
@@ -218,6 +225,7 @@ mod tests {
             "a\0b",
             "a\nb",
             "x/.sessions/y",
+            "a/lock-0000000000",
             "/zookeeper/quota",
         ] {
             let error = LockPath::parse(name, DEFAULT_ROOT).expect_err(name).to_string();

@@ -46,10 +46,6 @@ const WATCHED_BYTES: usize = 100 * 1024;
 /// What [`Session::watched`] says of a spare session that is being closed: no reservation fits any more.
 const CLOSING: usize = usize::MAX / 2;
 
-/// How long a close waits for the service's answer, and how long where there is no connection to have it from.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
-
 pub(crate) struct Session {
     id: SessionId,
     timeout: Duration,
@@ -231,6 +227,15 @@ impl Session {
 
     // ---- the end ----
 
+    /// Whether there is a connection to have an answer from.
+    pub(crate) fn is_up(&self) -> bool {
+        *self.link.borrow() == Link::Up
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Waits for the clean-up that is under way.
     pub(crate) async fn releases_done(&self) {
         for acquisition in self.acquisitions() {
@@ -240,30 +245,30 @@ impl Session {
         }
     }
 
-    /// How long it makes sense to wait for the service at the end.
-    pub(crate) fn close_patience(&self) -> Duration {
-        if *self.link.borrow() == Link::Up { CLOSE_PATIENCE } else { CLOSE_PATIENCE_OFFLINE }
-    }
-
     /// Closes the session: the service removes all its nodes. Waits for the answer, but not for ever.
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn close(&self, patience: Duration) {
         // First: else the holders would see the service delete their nodes, and take it for somebody else's deed.
         self.finish(SessionEnd::Closed);
         let mut link = self.link.clone();
         let closed =
             async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
-        if tokio::time::timeout(self.close_patience(), closed).await.is_err() {
+        if tokio::time::timeout(patience, closed).await.is_err() {
             tracing::warn!("the service did not confirm the end of a session; its locks go when it expires");
         }
     }
 
     fn finish(&self, end: SessionEnd) {
-        if lock(&self.end).replace(end).is_some() {
-            return;
+        {
+            let mut known = lock(&self.end);
+            if known.is_some() {
+                return;
+            }
+            *known = Some(end);
         }
-        self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
         self.connection.send_replace(Connection::Over);
+        // Before the client goes, which closes the session: nobody may believe beside the next holder.
         self.tell_all(&Event::SessionOver(end));
+        self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -319,7 +324,10 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
             changed = link.changed() => {
                 let now = *link.borrow_and_update();
                 match now {
-                    Link::Down => session.suspect(),
+                    Link::Down => {
+                        session.suspect();
+                        session.tell_all(&Event::Disconnected);
+                    }
                     Link::Up => session.tell_all(&Event::Reconnected),
                     Link::Over(end) => return session.finish(end),
                 }

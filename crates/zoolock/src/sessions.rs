@@ -1,9 +1,13 @@
 //! The sessions of one [`Zoolock`](crate::Zoolock): opened when needed, and again after expiry.
+//!
+//! Opening belongs to nobody's future: a caller whose patience is shorter than a handshake would start from zero each
+//! time, and leave a half-made session behind on the service.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use zookeeper_client as zk;
 use zoolock_core::lease::{Ensemble, Lease};
 
@@ -11,7 +15,7 @@ use crate::connect;
 use crate::error::Error;
 use crate::keeper::{self, Keeper, Opening};
 use crate::path::ConnectString;
-use crate::session::{LeaseConfig, Session};
+use crate::session::{LeaseConfig, Session, lock};
 
 pub(crate) struct Sessions {
     connect: ConnectString,
@@ -20,7 +24,14 @@ pub(crate) struct Sessions {
     grace: Duration,
     patience: Duration,
     runtime: Handle,
-    live: tokio::sync::Mutex<Vec<Arc<Session>>>,
+    pool: Mutex<Pool>,
+}
+
+#[derive(Default)]
+struct Pool {
+    live: Vec<Arc<Session>>,
+    /// What an opening that is under way comes to.
+    opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
 }
 
 /// How long between two rounds over the endpoints.
@@ -35,34 +46,60 @@ impl Sessions {
         patience: Duration,
         runtime: Handle,
     ) -> Sessions {
-        Sessions { connect, opening, lease, grace, patience, runtime, live: tokio::sync::Mutex::default() }
+        Sessions { connect, opening, lease, grace, patience, runtime, pool: Mutex::default() }
     }
 
     /// A live session with room for `bytes` of watched paths, which are reserved.
     ///
-    /// Cancel safe: a session that was being opened is closed again.
-    pub(crate) async fn checkout(&self, bytes: usize) -> Result<Arc<Session>, Error> {
-        let mut live = self.live.lock().await;
-        live.retain(|session| session.end().is_none());
-        if let Some(session) = live.iter().find(|session| session.reserve(bytes)) {
-            return Ok(session.clone());
+    /// Cancel safe: a session that is being opened will be there for the next who asks.
+    pub(crate) async fn checkout(self: &Arc<Self>, bytes: usize) -> Result<Arc<Session>, Error> {
+        loop {
+            let mut opening = {
+                let pool = &mut *lock(&self.pool);
+                pool.live.retain(|session| session.end().is_none());
+                if let Some(session) = pool.live.iter().find(|session| session.reserve(bytes)) {
+                    return Ok(session.clone());
+                }
+                pool.opening.get_or_insert_with(|| self.begin_opening(!pool.live.is_empty())).clone()
+            };
+            let outcome = match opening.wait_for(Option::is_some).await {
+                Ok(outcome) => outcome.clone(),
+                // The runtime is going down.
+                Err(_) => {
+                    Some(Err(Error::unavailable(self.connect.endpoints(), "this client is being closed")))
+                }
+            };
+            if let Some(Err(error)) = outcome {
+                return Err(error);
+            }
         }
-        let session = self.open(!live.is_empty()).await?;
-        live.push(session.clone());
-        session.reserve(bytes);
-        Ok(session)
     }
 
     /// Every session that is not over.
-    pub(crate) async fn all(&self) -> Vec<Arc<Session>> {
-        self.live.lock().await.iter().filter(|session| session.end().is_none()).cloned().collect()
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
+    }
+
+    /// Opens a session on our own runtime, where its tasks are to live.
+    fn begin_opening(self: &Arc<Self>, spare: bool) -> watch::Receiver<Option<Result<(), Error>>> {
+        let (sender, receiver) = watch::channel(None);
+        let sessions = self.clone();
+        self.runtime.spawn(async move {
+            let outcome = sessions.open(spare).await;
+            let outcome = {
+                let mut pool = lock(&sessions.pool);
+                pool.opening = None;
+                outcome.map(|session| pool.live.push(session))
+            };
+            sender.send_replace(Some(outcome));
+        });
+        receiver
     }
 
     async fn open(&self, spare: bool) -> Result<Arc<Session>, Error> {
-        let opening = self.opening.clone();
-        let rounds = async move {
+        let rounds = async {
             loop {
-                match keeper::open(&opening).await {
+                match keeper::open(&self.opening).await {
                     Err(zk::Error::AuthFailed) => return Err(zk::Error::AuthFailed),
                     Err(error @ zk::Error::BadArguments(_)) => return Err(error),
                     Err(error) => tracing::debug!(%error, "no session yet"),
@@ -71,33 +108,23 @@ impl Sessions {
                 tokio::time::sleep(BETWEEN_ROUNDS).await;
             }
         };
-        let patience = self.patience;
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        // On our own runtime, where the session's tasks are to live.
-        let task = self.runtime.spawn(async move {
-            let _ = sender.send(tokio::time::timeout(patience, rounds).await);
-        });
-        let abort = AbortOnDrop(task.abort_handle());
-        let outcome = receiver.await;
-        drop(abort);
-        match outcome {
-            Ok(Ok(Ok((keeper, link)))) => {
+        match tokio::time::timeout(self.patience, rounds).await {
+            Ok(Ok((keeper, link))) => {
                 self.check_timeout(keeper.timeout())?;
                 let keeper: Arc<dyn Keeper> = Arc::new(keeper);
-                let _inside = self.runtime.enter();
                 Session::start(keeper, link, self.lease.clone(), spare).map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
-                    source: Some(Box::new(error)),
+                    source: Some(Arc::new(error)),
                 })
             }
-            Ok(Ok(Err(zk::Error::AuthFailed))) => Err(Error::Denied {
+            Ok(Err(zk::Error::AuthFailed)) => Err(Error::Denied {
                 subject: self.connect.endpoints(),
                 message: "the service does not accept the credentials; check the auth scheme and secret"
                     .to_owned(),
             }),
-            Ok(Ok(Err(error))) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
-            Ok(Err(_)) | Err(_) => Err(connect::diagnose(&self.connect, self.patience, &self.runtime).await),
+            Ok(Err(error)) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
+            Err(_) => Err(connect::diagnose(&self.connect, self.patience).await),
         }
     }
 
@@ -127,12 +154,4 @@ pub(crate) fn check_grace(grace: Duration, timeout: Duration) -> Result<(), Erro
         ));
     }
     Ok(())
-}
-
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }

@@ -65,7 +65,7 @@ impl Zoolock {
         Mutex::new(self.clone(), name.as_ref())
     }
 
-    /// Runs `work` under the lock `name`, and releases it.
+    /// Runs `work` under the lock `name`, and releases it when the work drops the guard, at its end at the latest.
     ///
     /// # Errors
     /// As [`Mutex::lock_timeout`]; [`Error::Lost`] where the lock was lost before it was released: the work may then
@@ -89,7 +89,10 @@ impl Zoolock {
         let guard = self.mutex(name).lock_timeout(timeout).await?;
         let departure = guard.departure();
         let value = work(guard).await;
-        departure.wait().await?;
+        // A guard that the work handed out with its value is the caller's to drop.
+        if departure.has_begun() {
+            departure.wait().await?;
+        }
         Ok(value)
     }
 
@@ -101,6 +104,7 @@ impl Zoolock {
         let start = match prefix {
             None | Some("") => LockPath::from_server(self.inner.root.clone()),
             Some("/") if self.inner.chroot.is_empty() => LockPath::from_server("/".to_owned()),
+            Some("/") => LockPath::from_server(self.inner.chroot.clone()),
             Some(prefix) => self.path(prefix.trim_end_matches('/'))?,
         };
         let keeper = self.keeper().await?;
@@ -110,7 +114,10 @@ impl Zoolock {
     /// Closes all sessions and waits for the service's answer, but not for ever. Guards that are still held are lost
     /// ([`LossReason::Closed`](crate::LossReason::Closed)); releases under way are given time first.
     pub async fn close(&self) {
-        close(&self.inner.sessions).await;
+        let sessions = self.inner.sessions.clone();
+        // On our own runtime: the caller's may have no clock, and may drop this future.
+        let closing = self.inner.thread.handle().spawn(async move { close(&sessions, false).await });
+        let _ = closing.await;
     }
 
     /// How many tasks run in the background, for tests that look for leaks.
@@ -179,10 +186,21 @@ impl std::fmt::Debug for Zoolock {
     }
 }
 
-async fn close(sessions: &Sessions) {
-    for session in sessions.all().await {
-        let _ = tokio::time::timeout(session.close_patience(), session.releases_done()).await;
-        session.close().await;
+/// How long to wait for the service at the end, and how long where there is no connection to have an answer from.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
+
+/// Ends all sessions, releases under way first. In a hurry for those who wait for it; in the background for as long
+/// as a session can last without us.
+async fn close(sessions: &Sessions, in_background: bool) {
+    for session in sessions.all() {
+        let patience = match (in_background, session.is_up()) {
+            (true, _) => session.timeout(),
+            (false, true) => CLOSE_PATIENCE,
+            (false, false) => CLOSE_PATIENCE_OFFLINE,
+        };
+        let _ = tokio::time::timeout(patience, session.releases_done()).await;
+        session.close(patience).await;
     }
 }
 
@@ -202,7 +220,7 @@ impl SessionThread {
             .map_err(|error| Error::Unavailable {
                 address: "this process".to_owned(),
                 message: format!("cannot start a thread for the session: {error}"),
-                source: Some(Box::new(error)),
+                source: Some(Arc::new(error)),
             })?;
         Ok(SessionThread { runtime: Some(runtime) })
     }
@@ -218,10 +236,14 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let Some(runtime) = self.thread.runtime.take() else { return };
         let sessions = self.sessions.clone();
+        // It ends the runtime gently wherever it is dropped, also if there is no thread to be had.
+        let mut last = SessionThread { runtime: Some(runtime) };
         let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());
         let started = closing.spawn(move || {
-            runtime.block_on(close(&sessions));
-            runtime.shutdown_timeout(Duration::from_secs(1));
+            if let Some(runtime) = last.runtime.take() {
+                runtime.block_on(close(&sessions, true));
+                runtime.shutdown_timeout(Duration::from_secs(1));
+            }
         });
         if let Err(error) = started {
             tracing::warn!(%error, "cannot close the sessions in the background; they expire");

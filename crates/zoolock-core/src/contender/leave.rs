@@ -23,7 +23,12 @@ impl Contender {
         turn: &mut Turn,
     ) {
         self.departures.push(Departure { node, marker, report, repeated: false });
-        self.send_departure(node.czxid, turn);
+        // What is sent without a connection arrives who knows when: then the name may be somebody else's.
+        if self.offline && self.on(Rule::NoBlindDelete) {
+            self.check_departure(node.czxid, turn);
+        } else {
+            self.send_departure(node.czxid, turn);
+        }
     }
 
     /// Like `depart`, for a node that was not heard of for so long that its name may be somebody else's by now.

@@ -154,6 +154,8 @@ pub enum Event {
         /// Whether the node was deleted; otherwise something else about it changed.
         deleted: bool,
     },
+    /// The session has no connection just now: what is sent will wait for one.
+    Disconnected,
     /// The session has a connection again.
     Reconnected,
     /// The session's lease was renewed.

@@ -74,6 +74,8 @@ pub struct Contender {
     departures: Vec<Departure>,
     /// Requests under way.
     pending: Vec<(RequestId, Purpose)>,
+    /// What is sent now waits for a connection, and may arrive in another world.
+    offline: bool,
     /// Failures in a row.
     tries: u8,
     /// The directory as last read; kept only to let the model break a rule.
@@ -192,6 +194,7 @@ impl Contender {
             found: Vec::new(),
             departures: Vec::new(),
             pending: Vec::new(),
+            offline: false,
             tries: 0,
             seen: None,
         }
@@ -204,6 +207,7 @@ impl Contender {
             Event::Start => self.start(&mut turn),
             Event::Answer(id, outcome) => self.answer(id, outcome, &mut turn),
             Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut turn),
+            Event::Disconnected => self.offline = true,
             Event::Reconnected => self.reconnected(&mut turn),
             Event::LeaseRenewed => self.lease_renewed(&mut turn),
             Event::LeaseLost => self.lease_lost(&mut turn),

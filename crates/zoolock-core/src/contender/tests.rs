@@ -452,3 +452,38 @@ fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
         }
     }
 }
+
+#[test]
+fn what_is_let_go_without_a_connection_is_looked_at_before_it_is_deleted() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Disconnected);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    // By the time it arrived the name was another's.
+    drive.answer(Request::Exists(me.sequence), Ok(theirs()));
+    assert_eq!(drive.sent, []);
+    assert!(drive.machine.is_over());
+
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Disconnected);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn a_connection_that_came_back_needs_no_look() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Disconnected);
+    drive.feed(Event::Reconnected);
+    drive.answer(watch(4, 1), Ok(mine(me)));
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release(me), Ok(Reply::Done));
+}

@@ -196,6 +196,7 @@ impl Contender {
 
     /// A watch that was set before a reconnect may have missed what it was for: look again.
     pub(super) fn reconnected(&mut self, turn: &mut Turn) {
+        self.offline = false;
         match &self.phase {
             Phase::Waiting { me, before, watch } => {
                 let (me, before, old) = (*me, before.clone(), *watch);

@@ -113,6 +113,10 @@ impl Keeper for ClientKeeper {
         self.client.session_timeout()
     }
 
+    fn is_connected(&self) -> bool {
+        self.client.state() == zk::SessionState::SyncConnected
+    }
+
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Stat)> {
         self.create(prefix, data, CONTENDER)
     }

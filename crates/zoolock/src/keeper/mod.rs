@@ -50,6 +50,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn session(&self) -> SessionId;
     /// The negotiated session timeout.
     fn timeout(&self) -> Duration;
+    /// Whether a request would go out now, rather than wait for a connection.
+    fn is_connected(&self) -> bool;
 
     /// Creates an ephemeral sequential node; the number is appended to `prefix`.
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Stat)>;
