@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::{connect, connect_through, directory, settings, until_queued, until_quiet};
 use zoolock::Zoolock;
 use zoolock_tests::arm::Sharing;
-use zoolock_tests::{Place, Proxy, Recorder, on_both_arms, tree};
+use zoolock_tests::wait::eventually;
+use zoolock_tests::{Failure, Place, Proxy, Recorder, on_both_arms, tree};
 
 /// Queues `waiters` on two locks and lets everybody have a turn of 5 ms. Gives the bytes read per waiter, the joins
 /// included.
@@ -86,25 +87,39 @@ on_both_arms!(a_thousand_cancelled_waiters_leave_no_node_no_watch_no_task, |plac
         .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64));
     println!("ZOOLOCK_SEED={seed}");
     let mut dice = Dice(seed);
-    let zl = connect(&place).await;
+    let (zl, other) = (connect(&place).await, connect(&place).await);
     zl.mutex("crowd").lock().await.expect("free").release().await.expect("ours");
-    until_quiet(&zl, usize::MAX).await;
     let tasks = settle(&zl).await;
-    let held = zl.mutex("crowd").lock().await.expect("free");
-    let mut waiting = tokio::task::JoinSet::new();
-    for _ in 0..1000 {
-        let (mutex, patience) = (zl.mutex("crowd"), Duration::from_micros(dice.roll(600_000)));
-        waiting.spawn(async move {
-            // Dropped in the middle of whatever it is doing; some are granted the lock when they are dropped.
-            let _ = tokio::time::timeout(patience, mutex.lock()).await;
-        });
-    }
+    let directory = directory(&place, "crowd");
+    // Dropped in the middle of whatever they are doing; some are granted the lock when they are dropped.
+    let crowd = async |dice: &mut Dice, count: usize| {
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..count {
+            let (mutex, patience) = (zl.mutex("crowd"), Duration::from_micros(dice.roll(600_000)));
+            waiting.spawn(async move {
+                let _ = tokio::time::timeout(patience, mutex.lock()).await;
+            });
+        }
+        waiting
+    };
+    // First behind a holder that stays, whose node everybody who was second once has watched ...
+    let held = other.mutex("crowd").lock().await.expect("free");
+    crowd(&mut dice, 500).await.join_all().await;
+    tree::assert_contenders(&place.addr(), &directory, 1).await;
+    let watches = eventually("only the holder's own watch is left", Duration::from_secs(15), async || {
+        match place.server().watch_count().await? {
+            1 => Ok(()),
+            watches => Err(Failure::new(format!("{watches} watches"))),
+        }
+    });
+    watches.await.expect("no watch is left behind");
+    until_quiet(&zl, tasks).await;
+    // ... then while the lock goes from hand to hand.
+    let waiting = crowd(&mut dice, 500).await;
     tokio::time::sleep(Duration::from_millis(dice.roll(400))).await;
     held.release().await.expect("still ours");
-    while let Some(done) = waiting.join_next().await {
-        done.expect("no task fails");
-    }
-    tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
+    waiting.join_all().await;
+    tree::assert_no_contenders(&place.addr(), &directory).await;
     place.server().assert_no_watches().await;
     until_quiet(&zl, tasks).await;
     // And the lock works.
