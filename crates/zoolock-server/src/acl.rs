@@ -111,16 +111,24 @@ pub fn open() -> AclList {
     Arc::clone(&OPEN)
 }
 
+/// The most entries of a list: each is compared with those before it.
+const MAX_ENTRIES: usize = 1024;
+/// The most bytes of a list as it is stored: `auth` makes much of little.
+const MAX_BYTES: usize = 1 << 20;
+
 /// Turns the list a client sent into the one to store: no duplicates, `auth` replaced by the client's identities.
 ///
 /// # Errors
-/// [`Code::InvalidAcl`] for an empty list, an unknown scheme, an id its scheme cannot have, or `auth` from a client
+/// [`Code::InvalidAcl`] for an empty list, one that is too long, an unknown scheme, an id its scheme cannot have, or `auth` from a client
 /// that has authenticated as nobody.
 pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     if let [only] = sent.as_slice()
         && only == &OPEN[0]
     {
         return Ok(open());
+    }
+    if sent.len() > MAX_ENTRIES {
+        return Err(Code::InvalidAcl);
     }
     let mut stored: Vec<Acl> = Vec::with_capacity(sent.len());
     for (at, acl) in sent.iter().enumerate() {
@@ -142,7 +150,8 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
             _ => return Err(Code::InvalidAcl),
         }
     }
-    if stored.is_empty() { Err(Code::InvalidAcl) } else { Ok(stored.into()) }
+    let bytes: usize = stored.iter().map(|acl| acl.who.id.len()).sum();
+    if stored.is_empty() || bytes > MAX_BYTES { Err(Code::InvalidAcl) } else { Ok(stored.into()) }
 }
 
 /// Checks that `list` lets a client do what `perm` names; an empty list lets everybody.

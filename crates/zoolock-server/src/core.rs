@@ -123,8 +123,9 @@ impl Core {
         id
     }
 
-    /// Forgets a connection that ended; its session lives on until it expires.
-    pub fn closed(&mut self, conn: ConnId) {
+    /// Forgets a connection that ended; its session lives on until it expires, unless it never was let in.
+    pub fn closed(&mut self, conn: ConnId, now: Now) {
+        self.end_if_never_admitted(conn, now);
         self.watches.forget(conn);
         if let Some(Conn { phase: Phase::Attached { session, .. }, .. }) = self.conns.remove(&conn)
             && self.attached.get(&session) == Some(&conn)
@@ -317,12 +318,23 @@ impl Core {
         }
     }
 
+    fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
+        if let Some(Phase::Attached { session, fresh: true, admitted: false, .. }) =
+            self.conns.get(&conn).map(|conn| conn.phase)
+        {
+            self.end_session(session, now);
+        }
+    }
+
     /// Ends a session and closes its connection.
     fn end_session(&mut self, session: SessionId, now: Now) {
         self.expiry.remove(session);
         if self.state.sessions.contains_key(&session) {
             let change = close_session(&self.state, session);
-            let _ = self.execute(session, change, now);
+            if self.execute(session, change, now).is_err() {
+                // No number left to end it with: again at the next tick.
+                self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
+            }
         }
         if let Some(conn) = self.attached.remove(&session) {
             self.watches.forget(conn);

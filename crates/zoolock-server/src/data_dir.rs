@@ -4,7 +4,7 @@
 //! earlier run even though the tree starts empty.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -19,7 +19,8 @@ const MAX_EPOCH: u32 = i32::MAX as u32;
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    _lock: File,
+    /// Locked for as long as we live; says in its text which epoch was the last.
+    lock: File,
 }
 
 impl DataDir {
@@ -33,12 +34,20 @@ impl DataDir {
         builder.recursive(true);
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        let is_new = !path.exists();
         builder.create(path).map_err(failed("create the data directory", path))?;
+        if is_new {
+            // Else a power cut could take the directory with its numbers, and they would start again.
+            for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
+                // What is not ours to open was there before.
+                let _ = File::open(parent).and_then(|parent| parent.sync_all());
+            }
+        }
         let file = path.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&file);
+        let lock = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&file);
         let lock = lock.map_err(failed("open the lock file", &file))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(DataDir { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(DataDir { path: path.to_owned(), lock }),
             Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned() }),
             Err(errno) => Err(failed("lock", &file)(errno.into())),
         }
@@ -47,14 +56,23 @@ impl DataDir {
     /// Advances the epoch on disk, and returns it.
     pub(crate) fn next_epoch(&self) -> Result<u32, Error> {
         let file = self.path.join("epoch");
-        let epoch = read_epoch(&file)? + 1;
-        if epoch > MAX_EPOCH {
+        let mut noted = String::new();
+        let read = (&self.lock).rewind().and_then(|()| (&self.lock).take(64).read_to_string(&mut noted));
+        let noted = read.ok().and_then(|_| noted.trim_end().parse::<u32>().ok()).unwrap_or(0);
+        let known = read_epoch(&file)?;
+        if known < noted {
             return Err(Error::CorruptEpoch {
                 path: file,
-                found: format!("{epoch} is the end of the numbers"),
+                found: format!("it says {known}, but {noted} was used"),
             });
         }
-        let written = write_epoch(&self.path, &file, epoch);
+        let epoch = known + 1;
+        let written = write_epoch(&self.path, &file, epoch).and_then(|()| {
+            self.lock.set_len(0)?;
+            (&self.lock).rewind()?;
+            (&self.lock).write_all(format!("{epoch}\n").as_bytes())?;
+            self.lock.sync_all()
+        });
         written.map_err(|source| Error::DataDir { what: "write the epoch file", path: file, source })?;
         Ok(epoch)
     }
@@ -96,6 +114,19 @@ mod tests {
         for epoch in 1..=3 {
             assert_eq!(DataDir::open(&path).expect("free").next_epoch().expect("writable"), epoch);
         }
+    }
+
+    #[test]
+    fn an_epoch_that_went_back_or_away_is_an_error() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let next = || DataDir::open(dir.path()).expect("free").next_epoch();
+        assert_eq!((next().expect("first"), next().expect("second")), (1, 2));
+        std::fs::write(dir.path().join("epoch"), "1\n").expect("writable");
+        assert!(matches!(next(), Err(Error::CorruptEpoch { .. })));
+        std::fs::remove_file(dir.path().join("epoch")).expect("there");
+        assert!(matches!(next(), Err(Error::CorruptEpoch { .. })));
+        std::fs::write(dir.path().join("epoch"), "7\n").expect("writable");
+        assert_eq!(next().expect("raised by hand"), 8);
     }
 
     #[test]

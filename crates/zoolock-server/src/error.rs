@@ -41,7 +41,7 @@ pub enum Error {
     /// The epoch file is damaged.
     #[error(
         "the epoch file {} is damaged ({found}); write a number into it that is higher than any epoch used before, \
-         or choose an empty data directory",
+         or choose an empty data directory and raise the epoch of the tokens",
         .path.display()
     )]
     CorruptEpoch {

@@ -46,7 +46,11 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         Request::GetEphemerals { prefix } => {
             let all = matches!(prefix.trim(), "" | "/");
             let mine = state.tree.ephemerals(asker.session).map(|path| path.as_ref().to_owned());
-            Ok(Reply::Children(mine.filter(|path| all || path.starts_with(prefix.as_str())).collect()))
+            let mine: Vec<String> = mine.filter(|path| all || path.starts_with(prefix.as_str())).collect();
+            if mine.iter().map(|path| path.len() + 4).sum::<usize>() > MAX_LISTING {
+                return Err(Code::SystemError);
+            }
+            Ok(Reply::Children(mine))
         }
         Request::GetAcl { path } => {
             let node = state.tree.get(path).ok_or(Code::NoNode)?;

@@ -29,6 +29,8 @@ const HIGH_WATER: usize = 1 << 20;
 
 /// How many frames are handled before others get at the core.
 const BATCH: usize = 128;
+/// How long a connection keeps the core before others have their turn: some requests cost more than others.
+const BATCH_TIME: Duration = Duration::from_millis(2);
 
 /// What the tasks have to know about time and limits.
 #[derive(Debug)]
@@ -164,9 +166,12 @@ impl Shared {
     }
 
     fn closed(&self, conn: ConnId) {
-        let mut inner = self.lock();
+        // It runs while a panic unwinds, too: a bug may cost the server, but not the process that it lives in.
+        let Ok(mut inner) = self.inner.lock() else { return };
+        let now = self.now();
         inner.wakers.remove(&conn);
-        inner.core.closed(conn);
+        inner.core.closed(conn, now);
+        inner.settle(None);
     }
 
     /// Hands whole frames from `input` to the core, and moves what it has for the connection to `output`.
@@ -176,7 +181,8 @@ impl Shared {
         let now = self.now();
         let (mut frames, mut broken) = (0, false);
         let more = loop {
-            if frames == BATCH || inner.core.output_len(conn) >= HIGH_WATER {
+            let full = frames == BATCH || frames > 0 && begun.elapsed() > BATCH_TIME;
+            if full || inner.core.output_len(conn) >= HIGH_WATER {
                 break whole_frame(input, self.timing.max_frame).is_some();
             }
             match whole_frame(input, self.timing.max_frame) {

@@ -178,6 +178,9 @@ impl Builder {
             _ => Err(Error::Invalid { what: format!("the {name} is {d:?}; choose 1 ms to 24 days") }),
         };
         let tick_ms = millis("tick", self.tick)?;
+        if self.secret.as_ref().is_some_and(|secret| secret.is("")) {
+            return Err(Error::Invalid { what: "the secret is empty; give one, or none at all".to_owned() });
+        }
         millis("container check", self.container_check)?;
         let min = self.min_session_timeout.unwrap_or(self.tick.saturating_mul(2));
         let max = self.max_session_timeout.unwrap_or(self.tick.saturating_mul(20)).max(min);

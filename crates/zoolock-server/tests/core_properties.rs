@@ -169,7 +169,7 @@ proptest! {
                     core.receive(conns[who], &bytes, now, || unreachable!("the session exists"));
                 }
                 Step::Reconnect(who) => {
-                    core.closed(conns[who]);
+                    core.closed(conns[who], now);
                     conns[who] = connect(&mut core, now, &mut seed);
                 }
                 Step::Pass(ms) => {
@@ -202,7 +202,7 @@ proptest! {
         }
         // When everybody has gone, nothing of theirs is left.
         for conn in conns {
-            core.closed(conn);
+            core.closed(conn, now);
         }
         now.mono_ms += 60_000;
         core.tick(now);
@@ -236,7 +236,7 @@ proptest! {
             }
             core.receive(conn, &bytes, now, || unreachable!("the session exists"));
             if core.take_output(conn, &mut BytesMut::new()) {
-                core.closed(conn);
+                core.closed(conn, now);
                 conn = connect(&mut core, now, &mut seed);
             }
             check_tree(core.state())?;

@@ -10,6 +10,7 @@ use common::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use zoolock_server::acl::{Acl, Identity};
 use zoolock_server::wire::{ConnectRequest, EventKind, OpResult, Reply, Request, SetWatches, Stat, op};
 use zoolock_server::{Error, Hidden, Secret};
 
@@ -444,6 +445,66 @@ async fn a_peer_that_does_not_read_is_not_read_from() {
     for xid in xids {
         let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
         assert_eq!(header.xid, xid);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_that_was_let_in_outlives_a_refused_authentication() {
+    let server = server().await;
+    let mut holder = Raw::connect(server.local_addr()).await;
+    holder.ok(create("/held", 1)).await;
+    assert_eq!(holder.err(auth("no-such-scheme", "x")).await, -115);
+    assert!(holder.closed().await);
+    // Its node is there until it expires: its owner believes as long.
+    let mut other = Raw::connect(server.local_addr()).await;
+    other.ok(exists("/held", false)).await;
+    let again = ConnectRequest {
+        session: holder.granted.session,
+        password: holder.granted.password.clone(),
+        ..connect_request()
+    };
+    let again = Raw::connect_with(server.local_addr(), &again).await.expect("an answer");
+    assert_eq!(again.granted.session, holder.granted.session);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn strangers_who_hang_up_leave_no_session() {
+    let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
+    for _ in 0..20 {
+        drop(Raw::connect(server.local_addr()).await);
+    }
+    within(async {
+        while server.sessions() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn much_is_not_made_of_little() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    // Long credentials, which every list that says `auth` would repeat.
+    assert_eq!(raw.err(auth("digest", &format!("{}:x", "u".repeat(5000)))).await, -115);
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for identity in 0..60 {
+        raw.ok(auth("digest", &format!("{}{identity}:x", "u".repeat(4000)))).await;
+    }
+    let who = Identity { scheme: "auth".to_owned(), id: String::new() };
+    let acl = |entries| (0..entries).map(|perms| Acl { perms, who: who.clone() }).collect::<Vec<_>>();
+    for (entries, code) in [(1, None), (900, Some(-114)), (2000, Some(-114))] {
+        let mut request = create(&format!("/n{entries}"), 0);
+        if let Request::Create(create) = &mut request {
+            create.acl = acl(entries);
+        }
+        match code {
+            None => drop(raw.ok(request).await),
+            Some(code) => assert_eq!(raw.err(request).await, code, "{entries}"),
+        }
     }
     server.shutdown().await;
 }

@@ -12,6 +12,8 @@ use crate::wire::{EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader,
 
 /// How many identities a connection may collect.
 const MAX_IDENTITIES: usize = 64;
+/// The longest credentials: each access control list that says `auth` keeps a copy of the user's name.
+const MAX_CREDENTIALS: usize = 4096;
 
 impl Core {
     pub(super) fn request(&mut self, conn: ConnId, session: SessionId, frame: &[u8], now: Now) {
@@ -44,6 +46,10 @@ impl Core {
                 self.expiry.remove(session);
                 let change = prepare(Request::CloseSession, &self.state, self.asker(conn, session));
                 let result = self.execute(session, change, now);
+                if result.is_err() {
+                    // No number left to end it with: it expires when there are some again.
+                    self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
+                }
                 self.attached.remove(&session);
                 self.watches.forget(conn);
                 self.reply(conn, header.xid, result);
@@ -108,13 +114,10 @@ impl Core {
         matches!(op, op::PING | op::AUTH | op::CLOSE_SESSION) || self.admitted(conn)
     }
 
-    /// Closes a connection that has not authenticated, and the session if it began with the connection.
+    /// Closes a connection that has not authenticated, and its session if it never was let in. A session that was
+    /// may own ephemeral nodes, whose holder still believes: it expires in its own time, as in ZooKeeper.
     fn turn_away(&mut self, conn: ConnId, now: Now) {
-        if let Some(Phase::Attached { session, fresh: true, .. }) =
-            self.conns.get(&conn).map(|conn| conn.phase)
-        {
-            self.end_session(session, now);
-        }
+        self.end_if_never_admitted(conn, now);
         self.close(conn);
     }
 
@@ -127,7 +130,8 @@ impl Core {
             }
             _ => true,
         };
-        if !admitted || !matches!(scheme, "digest" | "ip") || state.identities.len() >= MAX_IDENTITIES {
+        let too_much = state.identities.len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
+        if !admitted || !matches!(scheme, "digest" | "ip") || too_much {
             tracing::info!(%conn, scheme, "authentication failed, closing");
             let err = Code::AuthFailed.number();
             self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));

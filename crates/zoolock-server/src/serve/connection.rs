@@ -18,7 +18,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a closed connection waits for the peer to close too, so that the last reply is not lost to a reset.
 const LINGER: Duration = Duration::from_millis(500);
 
-const READ_SIZE: usize = 64 << 10;
+const READ_SIZE: usize = 16 << 10;
 
 /// Serves one connection to its end.
 pub(super) async fn run(
@@ -89,6 +89,10 @@ async fn converse(
     let mut fed = Fed { closing: false, more: false, admitted: false };
     let mut read_by = first_by;
     loop {
+        if !fed.admitted && !fed.closing && Instant::now() >= first_by {
+            // However busy it keeps us.
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
+        }
         // While much waits to be written nothing is read, and the core keeps what is for us.
         if output.len() < HIGH_WATER && !fed.closing {
             let waiting = !output.is_empty();
@@ -100,6 +104,8 @@ async fn converse(
         if fed.closing && output.is_empty() {
             return Ok(());
         }
+        give_back(&mut input);
+        give_back(&mut output);
         let ready = output.len() < HIGH_WATER && !fed.closing;
         if ready {
             input.reserve(READ_SIZE / 4);
@@ -126,6 +132,13 @@ async fn converse(
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its replies"));
             }
         }
+    }
+}
+
+/// One large request long ago must not be kept in mind by every connection for ever.
+fn give_back(buffer: &mut BytesMut) {
+    if buffer.is_empty() && buffer.capacity() > READ_SIZE {
+        *buffer = BytesMut::new();
     }
 }
 
