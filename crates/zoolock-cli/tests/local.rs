@@ -4,7 +4,7 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt;
 
-use common::{Sandbox, wait_until};
+use common::{Sandbox, lives, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -87,6 +87,17 @@ fn a_server_with_a_session_does_not_leave() {
     assert_eq!(status.code(), Some(0));
     let log = std::fs::read_to_string(sandbox.state().join("log")).expect("there");
     assert_eq!(log.matches("serving on").count(), 1, "{log}");
+}
+
+#[test]
+fn a_server_whose_files_are_removed_does_not_go_on_beside_the_next() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let old = server_pid(&sandbox);
+    std::fs::remove_dir_all(sandbox.state()).expect("there");
+    wait_until("the old server leaves", || !lives(&old.as_raw_nonzero().to_string()));
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    assert_ne!(server_pid(&sandbox), old);
 }
 
 #[test]

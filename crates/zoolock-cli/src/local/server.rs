@@ -3,7 +3,8 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{getpid, setsid};
@@ -32,7 +33,7 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     let _ = setsid();
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let dir = StateDir::open()?;
-    let Some(_lock) = take_lock(&dir).await? else {
+    let Some(lock) = take_lock(&dir).await? else {
         talk.detail("another server is there already");
         return Ok(Exit::OK);
     };
@@ -50,10 +51,13 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     write(&dir, "sessions", "0")?;
     publish(&dir, address)?;
     talk.note(format_args!("{} serving on {}", stamp(), address.socket));
-    let why = until_done(&server, &dir, address, idle, &mut signals).await;
-    let _ = withdraw(&dir);
+    let why = until_done(&server, &dir, &lock, address, idle, &mut signals).await;
+    // What is there now may be another's.
+    if is_still_at(&lock, &dir.file("lock")) {
+        let _ = withdraw(&dir);
+        let _ = std::fs::remove_file(dir.file("sessions"));
+    }
     server.shutdown().await;
-    let _ = std::fs::remove_file(dir.file("sessions"));
     talk.note(format_args!("{} {}", stamp(), why?));
     // Only now is the lock let go.
     Ok(Exit::OK)
@@ -75,6 +79,7 @@ async fn take_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
 async fn until_done(
     server: &ServerHandle,
     dir: &StateDir,
+    lock: &File,
     address: Address,
     idle: Duration,
     signals: &mut Signals,
@@ -85,9 +90,15 @@ async fn until_done(
             signal = signals.end() => return Ok(format!("stopped by {}", signal_name(signal))),
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
+        if !is_still_at(lock, &dir.file("lock")) {
+            // Whoever comes next finds no lock and starts another server: ours must not go on beside it.
+            return Err(Failure::unavailable(
+                "somebody removed our files; leaving, lest there be two servers",
+            ));
+        }
         let sessions = server.sessions();
-        if sessions != known {
-            write(dir, "sessions", &sessions.to_string())?;
+        // For `--status` only: a full disk is no reason to leave.
+        if sessions != known && write(dir, "sessions", &sessions.to_string()).is_ok() {
             known = sessions;
         }
         if server.idle_since().is_none_or(|since| since.elapsed() < idle) {
@@ -101,6 +112,16 @@ async fn until_done(
             return Ok("left, nobody needed it".to_owned());
         }
         publish(dir, address)?;
+    }
+}
+
+/// Whether an open file is still what its path leads to.
+fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(ours), Ok(theirs)) => identity(ours) == identity(theirs),
+        (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+        (Err(_), _) => true,
     }
 }
 
