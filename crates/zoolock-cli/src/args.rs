@@ -139,7 +139,7 @@ pub(crate) struct Waiting {
 const RUN_HELP: &str = "\
 CMD gets a process group of its own, our standard input, and in its environment ZOOLOCK_NAME, \
 ZOOLOCK_TOKEN (rises with every holder: let what CMD writes to refuse a lower one), \
-ZOOLOCK_PREVIOUS (clean, crashed, unknown) and ZOOLOCK_PATH. INT, TERM, HUP, QUIT, USR1 and USR2 \
+ZOOLOCK_PREVIOUS (clean, unknown) and ZOOLOCK_PATH. INT, TERM, HUP, QUIT, USR1 and USR2 \
 are passed on to the group; a second INT or TERM kills it.
 
 When the server cannot be reached, CMD goes on; if that lasts, the group gets TERM, and --grace \

@@ -20,6 +20,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A stop takes effect within this time.
 const STOPPING: Duration = Duration::from_millis(50);
 
+/// Two requests to end that come within this time are one.
+const ONE_AND_THE_SAME: Duration = Duration::from_millis(300);
+
 /// How it ended.
 pub(crate) struct End {
     pub(crate) ending: Ending,
@@ -48,8 +51,8 @@ pub(crate) struct Watch<'a> {
     /// With `--on-lost warn`, whether it was said.
     warned: bool,
     stopped: bool,
-    /// How often INT or TERM was sent to us.
-    asked_to_end: u32,
+    /// When INT or TERM was first sent to us.
+    asked_to_end: Option<Instant>,
 }
 
 impl<'a> Watch<'a> {
@@ -71,7 +74,7 @@ impl<'a> Watch<'a> {
             phase: Phase::Running,
             warned: false,
             stopped: false,
-            asked_to_end: 0,
+            asked_to_end: None,
         }
     }
 
@@ -218,11 +221,15 @@ impl<'a> Watch<'a> {
 
     fn signalled(&mut self, signal: Signal) {
         if signal == Signal::INT || signal == Signal::TERM {
-            self.asked_to_end += 1;
-            if self.asked_to_end > 1 {
-                self.talk.note("KILL sent to the command");
-                self.child.signal(Signal::KILL);
-                return;
+            // timeout(1) sends its signal to us and then to our group: that is one.
+            match self.asked_to_end {
+                Some(first) if first.elapsed() <= ONE_AND_THE_SAME => return,
+                Some(_) => {
+                    self.child.signal(Signal::KILL);
+                    self.talk.note("KILL sent to the command");
+                    return;
+                }
+                None => self.asked_to_end = Some(Instant::now()),
             }
         }
         self.talk.detail(format_args!("{} passed on to the command", signal_name(signal)));

@@ -75,6 +75,7 @@ fn signals_reach_the_whole_group_and_a_second_one_kills() {
     // Two signals that come at once are one.
     sandbox.wait_for_file("heard");
     wait_until("the grandchild got it too", || !lives(&grandchild));
+    std::thread::sleep(std::time::Duration::from_millis(400));
     running.signal(Signal::TERM);
     assert_eq!(running.code(), 137);
     assert_eq!(sandbox.contenders("x"), 0);

@@ -92,6 +92,8 @@ pub struct Core {
     expiry: ExpiryQueue,
     conns: BTreeMap<ConnId, Conn>,
     attached: HashMap<SessionId, ConnId>,
+    /// The longest timeout of a session since there was none.
+    longest_ms: u32,
     next_conn: u64,
     woken: Vec<ConnId>,
     received: u64,
@@ -108,6 +110,7 @@ impl Core {
             watches: Watches::default(),
             conns: BTreeMap::new(),
             attached: HashMap::new(),
+            longest_ms: 0,
             next_conn: 1,
             woken: Vec::new(),
             received: 0,
@@ -311,11 +314,20 @@ impl Core {
             self.watches.forget(old);
             self.close(old);
         }
+        self.longest_ms = self.longest_ms.max(timeout_ms);
         self.expiry.touch(session, timeout_ms, now.mono_ms);
         if let Some(state) = self.conns.get_mut(&conn) {
             let admitted = self.config.secret.is_none();
             state.phase = Phase::Attached { session, timeout_ms, fresh, admitted };
         }
+    }
+
+    /// How long the owners of sessions may believe without a server: the longest timeout, zero without sessions.
+    pub fn owed_ms(&mut self) -> u32 {
+        if self.state.sessions.is_empty() {
+            self.longest_ms = 0;
+        }
+        self.longest_ms
     }
 
     fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {

@@ -6,6 +6,7 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -14,6 +15,9 @@ use crate::error::Error;
 
 /// The highest epoch whose zxids are positive.
 const MAX_EPOCH: u32 = i32::MAX as u32;
+
+/// Says, while there are sessions, how long they may last without a server.
+const OWED: &str = "owed";
 
 /// A data directory that is ours for as long as this lives.
 #[derive(Debug)]
@@ -53,6 +57,24 @@ impl DataDir {
         }
     }
 
+    /// Notes that sessions of at most this timeout are alive; zero that none is.
+    pub(crate) fn owe(&self, timeout_ms: u32) -> io::Result<()> {
+        let file = self.path.join(OWED);
+        if timeout_ms == 0 {
+            return match std::fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        write_number(&self.path, &file, timeout_ms)
+    }
+
+    /// How long the holders that an earlier server left behind may still believe that they hold.
+    pub(crate) fn owed(&self) -> Duration {
+        let text = std::fs::read_to_string(self.path.join(OWED)).unwrap_or_default();
+        Duration::from_millis(text.trim_end().parse().unwrap_or(0))
+    }
+
     /// Advances the epoch on disk, and returns it.
     pub(crate) fn next_epoch(&self) -> Result<u32, Error> {
         let file = self.path.join("epoch");
@@ -67,7 +89,7 @@ impl DataDir {
             });
         }
         let epoch = known + 1;
-        let written = write_epoch(&self.path, &file, epoch).and_then(|()| {
+        let written = write_number(&self.path, &file, epoch).and_then(|()| {
             self.lock.set_len(0)?;
             (&self.lock).rewind()?;
             (&self.lock).write_all(format!("{epoch}\n").as_bytes())?;
@@ -94,10 +116,10 @@ fn read_epoch(file: &Path) -> Result<u32, Error> {
 }
 
 /// A crash leaves the old file or the new one: the new one is complete on disk before it takes the name.
-fn write_epoch(dir: &Path, file: &Path, epoch: u32) -> io::Result<()> {
-    let tmp = dir.join("epoch.tmp");
+fn write_number(dir: &Path, file: &Path, number: u32) -> io::Result<()> {
+    let tmp = file.with_extension("tmp");
     let mut out = File::create(&tmp)?;
-    out.write_all(format!("{epoch}\n").as_bytes())?;
+    out.write_all(format!("{number}\n").as_bytes())?;
     out.sync_all()?;
     std::fs::rename(&tmp, file)?;
     File::open(dir)?.sync_all()

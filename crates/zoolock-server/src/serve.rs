@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) idle_since: Option<Instant>,
     wakers: HashMap<ConnId, Arc<Notify>>,
     latency: Latency,
+    /// What the data directory says of [`Core::owed_ms`].
+    noted_ms: u32,
 }
 
 /// How long requests took, in milliseconds, as `srvr` tells it.
@@ -118,6 +120,7 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = stopped(&mut stop) => return,
             _ = ticks.tick() => {
                 shared.with_core(|core, now| core.tick(now));
+                shared.note_what_is_owed(&mut shared.lock(), true);
                 shared.keep_numbers_coming().await;
             }
             _ = checks.tick() => shared.with_core(Core::remove_empty_containers),
@@ -128,8 +131,13 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 impl Shared {
     pub(crate) fn new(core: Core, timing: Timing, data_dir: Option<DataDir>) -> Self {
         let started = Instant::now();
-        let inner =
-            Inner { core, idle_since: Some(started), wakers: HashMap::new(), latency: Latency::default() };
+        let inner = Inner {
+            core,
+            idle_since: Some(started),
+            wakers: HashMap::new(),
+            latency: Latency::default(),
+            noted_ms: 0,
+        };
         Shared { inner: Mutex::new(inner), started, timing, data_dir }
     }
 
@@ -199,6 +207,10 @@ impl Shared {
                 }
             }
         };
+        // Before the answer that gives somebody a session: the next server has to know that it may be believed in.
+        if !self.note_what_is_owed(&mut inner, false) {
+            broken = true;
+        }
         let closing = inner.core.take_output(conn, output) || broken;
         if frames > 0 {
             inner.latency.add(frames as u64, begun.elapsed());
@@ -206,6 +218,25 @@ impl Shared {
         inner.settle(Some(conn));
         let admitted = inner.core.admitted(conn);
         Fed { closing, more, admitted }
+    }
+
+    /// Keeps the note in the data directory true. What is more is written at once, what is less when there is time.
+    pub(crate) fn note_what_is_owed(&self, inner: &mut Inner, less_too: bool) -> bool {
+        let Some(dir) = &self.data_dir else { return true };
+        let owed = inner.core.owed_ms();
+        if owed == inner.noted_ms || owed < inner.noted_ms && !less_too {
+            return true;
+        }
+        match dir.owe(owed) {
+            Ok(()) => {
+                inner.noted_ms = owed;
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot note that there are sessions; giving none");
+                false
+            }
+        }
     }
 
     /// Starts a new epoch long before this one has no numbers left.

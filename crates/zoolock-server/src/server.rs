@@ -153,6 +153,23 @@ impl Builder {
         let failed = |source| Error::Listen { addr: self.listen, source };
         let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
+        if let Some(dir) = &data_dir {
+            // Sessions end with the server that had them, but their owners do not know: they believe until their
+            // timeout is over. Until then nothing may be promised to anybody else.
+            let owed = dir.owed();
+            if !owed.is_zero() {
+                tracing::warn!(
+                    ?owed,
+                    "the server before this one ended with sessions; waiting until they are over"
+                );
+                tokio::time::sleep(owed).await;
+                dir.owe(0).map_err(|source| Error::DataDir {
+                    what: "delete the note of sessions in",
+                    path: self.data_dir.clone().unwrap_or_default(),
+                    source,
+                })?;
+            }
+        }
         // Only now, so that a failed start costs no epoch.
         let epoch = data_dir.as_ref().map_or(Ok(1), DataDir::next_epoch)?;
         let timing = Timing {
@@ -234,6 +251,8 @@ impl ServerHandle {
                 tracing::error!(%error, "a server task panicked");
             }
         }
+        // Where nobody has a session the next server need not wait.
+        self.shared.note_what_is_owed(&mut self.shared.lock(), true);
     }
 
     /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.

@@ -12,6 +12,10 @@ use super::{Running, State, look, open_lock};
 use crate::exit::{Exit, Failure};
 
 const PAUSE: Duration = Duration::from_millis(10);
+/// Longer than any session of a local server, which is 40 s at most.
+const AFTER_A_CRASH: Duration = Duration::from_secs(60);
+/// Near enough for every clock.
+const NEVER: Duration = Duration::from_secs(365 * 86_400);
 /// How much of the end of the log is worth a look when a server did not start.
 const LAST_WORDS: usize = 300;
 
@@ -19,7 +23,9 @@ const LAST_WORDS: usize = 300;
 pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
     let dir = StateDir::open()?;
     let secret = Secret::of(&dir)?;
-    let deadline = Instant::now() + patience;
+    // A server that follows one which ended with sessions first waits until they are over.
+    let patience = if dir.file("data/owed").exists() { patience.max(AFTER_A_CRASH) } else { patience };
+    let deadline = Instant::now() + patience.min(NEVER);
     let address = loop {
         match look(&dir)? {
             State::Listening(address) => break address,
@@ -84,7 +90,8 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
 /// The server makes itself independent of us ([`super::server::serve`]).
 fn launch(dir: &StateDir) -> io::Result<Child> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"))?;
-    Command::new(std::env::current_exe()?)
+    // Not its path, which an upgrade may have given to another.
+    Command::new("/proc/self/exe")
         .args(["serve", "--local"])
         .env("ZOOLOCK_STATE_DIR", dir.path())
         .current_dir("/")
