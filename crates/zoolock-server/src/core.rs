@@ -44,6 +44,8 @@ pub struct CoreConfig {
     pub super_digest: Option<Secret>,
     /// How many bytes may wait for a connection when an event is added, before it is cut off.
     pub max_output: usize,
+    /// Keep what was decided for [`Core::take_decided`].
+    pub journal: bool,
 }
 
 /// The time, as two clocks tell it.
@@ -96,6 +98,9 @@ pub struct Core {
     longest_ms: u32,
     next_conn: u64,
     woken: Vec<ConnId>,
+    decided: Vec<Txn>,
+    /// The last transaction that changed anything.
+    last_change: Zxid,
     received: u64,
     sent: u64,
 }
@@ -103,16 +108,29 @@ pub struct Core {
 impl Core {
     /// Starts with an empty tree, numbering from the start of `epoch`.
     pub fn new(config: CoreConfig, epoch: u32) -> Self {
+        Core::restore(config, State::new(0), epoch, Now { mono_ms: 0, wall_ms: 0 })
+    }
+
+    /// Goes on with what an earlier server left, numbering from the start of `epoch`, which must be a later one.
+    /// Each session has its whole timeout from now on.
+    pub fn restore(config: CoreConfig, mut state: State, epoch: u32, now: Now) -> Self {
+        let mut expiry = ExpiryQueue::new(u64::from(config.tick_ms));
+        for (&session, known) in &state.sessions {
+            expiry.touch(session, known.timeout_ms, now.mono_ms);
+        }
+        state.zxid = state.zxid.max(Zxid::start_of(epoch));
         Core {
-            expiry: ExpiryQueue::new(u64::from(config.tick_ms)),
+            expiry,
             config,
-            state: State::new(epoch),
+            last_change: state.zxid,
+            state,
             watches: Watches::default(),
             conns: BTreeMap::new(),
             attached: HashMap::new(),
             longest_ms: 0,
             next_conn: 1,
             woken: Vec::new(),
+            decided: Vec::new(),
             received: 0,
             sent: 0,
         }
@@ -196,6 +214,17 @@ impl Core {
     /// How much output waits for a connection.
     pub fn output_len(&self, conn: ConnId) -> usize {
         self.conns.get(&conn).map_or(0, |conn| conn.output.len())
+    }
+
+    /// Takes what was decided since the last time, in order: what a log has to keep. Refusals change nothing and are
+    /// not among it. What [`Core::take_output`] gives may be sent when all of it is kept.
+    pub fn take_decided(&mut self) -> Vec<Txn> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// The last transaction that changed anything; whatever is answered shows its effects at most.
+    pub fn last_change(&self) -> Zxid {
+        self.last_change
     }
 
     /// Takes the connections that got output, or must be closed, through somebody else's doing.
@@ -364,6 +393,12 @@ impl Core {
         let Outcome { reply, events } = commit(&txn, &mut self.state);
         for (kind, path) in events {
             self.fire(kind, &path);
+        }
+        if !matches!(txn.change, Change::Refused(_)) {
+            self.last_change = zxid;
+            if self.config.journal {
+                self.decided.push(txn);
+            }
         }
         reply
     }

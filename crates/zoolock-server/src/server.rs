@@ -208,6 +208,7 @@ impl Builder {
             secret: self.secret.clone(),
             super_digest: self.super_digest.clone(),
             max_output: serve::MAX_OUTPUT,
+            journal: false,
         })
     }
 }

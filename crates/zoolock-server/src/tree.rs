@@ -82,6 +82,24 @@ impl Znode {
     }
 }
 
+/// One znode by itself, as a snapshot keeps it. What is not here follows from the other znodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of the znode")]
+pub struct NodeRecord {
+    pub path: String,
+    pub data: Option<Bytes>,
+    pub acl: AclList,
+    pub czxid: Zxid,
+    pub mzxid: Zxid,
+    pub pzxid: Zxid,
+    pub ctime: i64,
+    pub mtime: i64,
+    pub version: i32,
+    pub created: i32,
+    pub aversion: i32,
+    pub owner: i64,
+}
+
 /// All znodes, by path.
 #[derive(Debug, Clone)]
 pub struct Tree {
@@ -180,6 +198,74 @@ impl Tree {
             }
         }
         Some(count)
+    }
+
+    /// All znodes by themselves, in no particular order.
+    pub fn records(&self) -> impl Iterator<Item = NodeRecord> {
+        self.nodes.iter().map(|(path, node)| NodeRecord {
+            path: path.as_ref().to_owned(),
+            data: node.data.clone(),
+            acl: node.acl.clone(),
+            czxid: node.czxid,
+            mzxid: node.mzxid,
+            pzxid: node.pzxid,
+            ctime: node.ctime,
+            mtime: node.mtime,
+            version: node.version,
+            created: node.created,
+            aversion: node.aversion,
+            owner: node.owner,
+        })
+    }
+
+    /// Makes a tree of its znodes, in whatever order they come.
+    ///
+    /// # Errors
+    /// They make no tree: one comes twice, a parent is missing, a path is no path.
+    pub fn from_records(records: impl IntoIterator<Item = NodeRecord>) -> Result<Self, String> {
+        let mut nodes: HashMap<Arc<str>, Znode> = HashMap::new();
+        let mut ephemerals: BTreeMap<SessionId, BTreeSet<Arc<str>>> = BTreeMap::new();
+        let mut containers = BTreeSet::new();
+        for record in records {
+            path::validate(&record.path).map_err(|_| format!("{:?} is no path", record.path))?;
+            let path: Arc<str> = record.path.into();
+            match record.owner {
+                0 => {}
+                CONTAINER => {
+                    containers.insert(Arc::clone(&path));
+                }
+                session => {
+                    ephemerals.entry(SessionId::from_wire(session)).or_default().insert(Arc::clone(&path));
+                }
+            }
+            let node = Znode {
+                data: record.data,
+                acl: record.acl,
+                czxid: record.czxid,
+                mzxid: record.mzxid,
+                pzxid: record.pzxid,
+                ctime: record.ctime,
+                mtime: record.mtime,
+                version: record.version,
+                created: record.created,
+                aversion: record.aversion,
+                owner: record.owner,
+                children: BTreeSet::new(),
+            };
+            if nodes.insert(Arc::clone(&path), node).is_some() {
+                return Err(format!("{path} comes twice"));
+            }
+        }
+        let paths: Vec<Arc<str>> = nodes.keys().cloned().collect();
+        for path in paths.iter().filter(|path| &***path != "/") {
+            let (parent, name) = path::split(path);
+            let parent = nodes.get_mut(parent).ok_or_else(|| format!("{path} has no parent"))?;
+            parent.children.insert(name.into());
+        }
+        if !nodes.contains_key("/") {
+            return Err("there is no root".to_owned());
+        }
+        Ok(Tree { nodes, ephemerals, containers })
     }
 
     /// Adds a znode that [`crate::prepare`] allowed.

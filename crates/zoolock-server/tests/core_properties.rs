@@ -101,6 +101,7 @@ fn core() -> Core {
         secret: None,
         super_digest: None,
         max_output: 1 << 20,
+        journal: false,
     };
     Core::new(config, 1)
 }
