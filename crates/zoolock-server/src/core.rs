@@ -44,7 +44,7 @@ pub struct CoreConfig {
     pub super_digest: Option<Secret>,
     /// How many bytes may wait for a connection when an event is added, before it is cut off.
     pub max_output: usize,
-    /// Keep what was decided for [`Core::take_decided`].
+    /// Keep what was decided for [`Core::decided`].
     pub journal: bool,
 }
 
@@ -216,10 +216,10 @@ impl Core {
         self.conns.get(&conn).map_or(0, |conn| conn.output.len())
     }
 
-    /// Takes what was decided since the last time, in order: what a log has to keep. Refusals change nothing and are
-    /// not among it. What [`Core::take_output`] gives may be sent when all of it is kept.
-    pub fn take_decided(&mut self) -> Vec<Txn> {
-        std::mem::take(&mut self.decided)
+    /// What was decided and not yet taken from here, in order: what a log has to keep. Refusals change nothing and
+    /// are not among it. What [`Core::take_output`] gives may be sent when all of it is kept.
+    pub fn decided(&mut self) -> &mut Vec<Txn> {
+        &mut self.decided
     }
 
     /// The last transaction that changed anything; whatever is answered shows its effects at most.
@@ -299,6 +299,9 @@ impl Core {
         } else {
             self.find_session(&request)
         };
+        // What a restart brings back is the timeout that a session began with: nobody may believe for longer.
+        let known = granted.as_ref().and_then(|(session, _)| self.state.sessions.get(session));
+        let timeout_ms = known.map_or(timeout_ms, |known| timeout_ms.min(known.timeout_ms));
         let refused = granted.is_none();
         let (session, password) = granted.unwrap_or((SessionId::SERVER, Password([0; 16])));
         let response = ConnectResponse {

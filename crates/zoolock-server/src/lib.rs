@@ -8,6 +8,8 @@
 //!   earlier ones; everything else is gone after a restart, and clients see their sessions as expired.
 //! - Session passwords come from the operating system's random source, and a session moves only with its password.
 //!   (Apache ZooKeeper computes the password from the session id.)
+//! - A session that moves to a new connection keeps the timeout it began with, or a shorter one: a longer one would
+//!   not outlive a restart of the server, but its owner would believe in it.
 //! - An operation it does not know is answered "unimplemented" and the connection stays; Apache ZooKeeper closes it.
 //! - A request with bytes after its last field is a marshalling error.
 //! - A one-shot watch and a persistent one on the same path do not overwrite each other (ZOOKEEPER-4466).

@@ -5,6 +5,8 @@
 
 mod connection;
 mod four_letter;
+pub(crate) mod journal;
+mod outbox;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,6 +18,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
+use self::journal::Journal;
+use self::outbox::Outbox;
 use crate::core::{ConnId, Core, Fresh, Now};
 use crate::data_dir::DataDir;
 use crate::ids::SessionId;
@@ -50,6 +54,7 @@ pub(crate) struct Shared {
     started: Instant,
     timing: Timing,
     data_dir: Option<DataDir>,
+    journal: Option<Journal>,
 }
 
 #[derive(Debug)]
@@ -129,7 +134,12 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, timing: Timing, data_dir: Option<DataDir>) -> Self {
+    pub(crate) fn new(
+        core: Core,
+        timing: Timing,
+        data_dir: Option<DataDir>,
+        journal: Option<Journal>,
+    ) -> Self {
         let started = Instant::now();
         let inner = Inner {
             core,
@@ -138,7 +148,7 @@ impl Shared {
             latency: Latency::default(),
             noted_ms: 0,
         };
-        Shared { inner: Mutex::new(inner), started, timing, data_dir }
+        Shared { inner: Mutex::new(inner), started, timing, data_dir, journal }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -162,6 +172,7 @@ impl Shared {
     fn with_core<T>(&self, act: impl FnOnce(&mut Core, Now) -> T) -> T {
         let mut inner = self.lock();
         let result = act(&mut inner.core, self.now());
+        self.keep(&mut inner);
         inner.settle(None);
         result
     }
@@ -179,11 +190,19 @@ impl Shared {
         let now = self.now();
         inner.wakers.remove(&conn);
         inner.core.closed(conn, now);
+        self.keep(&mut inner);
         inner.settle(None);
     }
 
+    /// Hands what was decided to the journal, before anybody else can get at the core.
+    fn keep(&self, inner: &mut Inner) {
+        if let Some(journal) = &self.journal {
+            journal.append(inner.core.decided());
+        }
+    }
+
     /// Hands whole frames from `input` to the core, and moves what it has for the connection to `output`.
-    fn feed(&self, conn: ConnId, input: &mut BytesMut, output: &mut BytesMut) -> Fed {
+    fn feed(&self, conn: ConnId, input: &mut BytesMut, output: &mut Outbox) -> Fed {
         let begun = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
@@ -211,13 +230,20 @@ impl Shared {
         if !self.note_what_is_owed(&mut inner, false) {
             broken = true;
         }
-        let closing = inner.core.take_output(conn, output) || broken;
+        self.keep(&mut inner);
+        let last_change = inner.core.last_change();
+        let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
         if frames > 0 {
             inner.latency.add(frames as u64, begun.elapsed());
         }
         inner.settle(Some(conn));
         let admitted = inner.core.admitted(conn);
         Fed { closing, more, admitted }
+    }
+
+    /// Whether so much waits for the disk that nothing more should be decided.
+    fn is_full(&self, waker: &Arc<Notify>) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.is_full(waker))
     }
 
     /// Keeps the note in the data directory true. What is more is written at once, what is less when there is time.

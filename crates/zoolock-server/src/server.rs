@@ -179,7 +179,7 @@ impl Builder {
             max_frame: self.max_frame,
             guarded: self.secret.is_some(),
         };
-        let shared = Arc::new(Shared::new(Core::new(core, epoch), timing, data_dir));
+        let shared = Arc::new(Shared::new(Core::new(core, epoch), timing, data_dir, None));
         let (stop, stopped) = watch::channel(false);
         let tasks = vec![
             tokio::spawn(serve::accept(Arc::clone(&shared), listener, stopped.clone())),

@@ -41,6 +41,19 @@ async fn timeouts_are_clamped_to_2_and_20_ticks() {
 }
 
 #[tokio::test]
+async fn a_session_that_moves_gets_no_longer_timeout_than_would_outlive_a_restart() {
+    let server = server().await;
+    let first = Raw::connect(server.local_addr()).await;
+    for (asked, granted) in [(20_000, 10_000), (8_000, 8_000), (10_000, 10_000)] {
+        let (session, password) = (first.granted.session, first.granted.password.clone());
+        let request = ConnectRequest { timeout_ms: asked, session, password, ..connect_request() };
+        let moved = Raw::connect_with(server.local_addr(), &request).await.expect("the session lives");
+        assert_eq!((moved.granted.session, moved.granted.timeout_ms), (session, granted));
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_session_moves_to_a_new_connection_with_its_password_only() {
     let server = server().await;
     let addr = server.local_addr();

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Fed, HIGH_WATER, Shared, four_letter, stopped};
+use super::{Fed, HIGH_WATER, Outbox, Shared, four_letter, stopped};
 use crate::core::ConnId;
 
 /// How long a peer may leave its replies unread.
@@ -55,7 +55,7 @@ impl Drop for Open<'_> {
     }
 }
 
-async fn serve(shared: &Shared, conn: ConnId, socket: &mut TcpStream, waker: &Notify) -> io::Result<()> {
+async fn serve(shared: &Shared, conn: ConnId, socket: &mut TcpStream, waker: &Arc<Notify>) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(READ_SIZE);
     let first_by = Instant::now() + shared.timing.connect_timeout;
     let first = async {
@@ -80,12 +80,12 @@ async fn converse(
     shared: &Shared,
     conn: ConnId,
     socket: &mut TcpStream,
-    waker: &Notify,
+    waker: &Arc<Notify>,
     mut input: BytesMut,
     first_by: Instant,
 ) -> io::Result<()> {
     let (mut reader, mut writer) = socket.split();
-    let mut output = BytesMut::new();
+    let mut output = Outbox::default();
     let mut fed = Fed { closing: false, more: false, admitted: false };
     let mut read_by = first_by;
     loop {
@@ -93,28 +93,30 @@ async fn converse(
             // However busy it keeps us.
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
         }
-        // While much waits to be written nothing is read, and the core keeps what is for us.
-        if output.len() < HIGH_WATER && !fed.closing {
-            let waiting = !output.is_empty();
+        // While much waits to be written, or for the disk, nothing is read, and the core keeps what is for us.
+        let mut ready = output.len() < HIGH_WATER && !fed.closing && !shared.is_full(waker);
+        let was_writable = output.is_writable();
+        if ready {
             fed = shared.feed(conn, &mut input, &mut output);
-            if !waiting && !output.is_empty() {
-                read_by = Instant::now() + WRITE_TIMEOUT;
-            }
+            ready = output.len() < HIGH_WATER && !fed.closing;
+        }
+        output.release(shared.journal.as_ref(), waker);
+        if !was_writable {
+            read_by = Instant::now() + WRITE_TIMEOUT;
         }
         if fed.closing && output.is_empty() {
             return Ok(());
         }
         give_back(&mut input);
-        give_back(&mut output);
-        let ready = output.len() < HIGH_WATER && !fed.closing;
         if ready {
             input.reserve(READ_SIZE / 4);
         }
         tokio::select! {
             biased;
-            written = writer.write_buf(&mut output), if !output.is_empty() => {
-                if written? == 0 {
-                    return Err(io::ErrorKind::WriteZero.into());
+            written = writer.write(output.writable()), if output.is_writable() => {
+                match written? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    written => output.advance(written),
                 }
                 read_by = Instant::now() + WRITE_TIMEOUT;
             }
@@ -128,7 +130,7 @@ async fn converse(
             () = sleep_until(first_by), if !fed.admitted && !fed.closing => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
             }
-            () = sleep_until(read_by), if !output.is_empty() => {
+            () = sleep_until(read_by), if output.is_writable() => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its replies"));
             }
         }
@@ -136,7 +138,7 @@ async fn converse(
 }
 
 /// One large request long ago must not be kept in mind by every connection for ever.
-fn give_back(buffer: &mut BytesMut) {
+pub(super) fn give_back(buffer: &mut BytesMut) {
     if buffer.is_empty() && buffer.capacity() > READ_SIZE {
         *buffer = BytesMut::new();
     }

@@ -1,0 +1,435 @@
+//! The thread that keeps what was decided, and who waits for it.
+//!
+//! Connections hand over transactions in the order of their numbers while they hold the core, and go on. The thread
+//! takes all there are, writes and syncs them as one, and wakes those whose answers rest on them: while one sync is
+//! under way the next batch gathers. An answer leaves when everything it may show is kept, also a read's: what a
+//! client has seen must not be gone after a crash.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::ids::Zxid;
+use crate::txn::{Change, Txn};
+
+/// How many bytes may wait for the disk before connections are not read from.
+const MAX_WAITING: usize = 32 << 20;
+/// How long nothing must be decided before the log is sealed.
+const IDLE: Duration = Duration::from_millis(500);
+/// How often what was written is synced where nobody waits for it.
+const ASYNC_SYNC: Duration = Duration::from_millis(100);
+
+/// What the thread writes to.
+pub(crate) trait Sink: Send + 'static {
+    /// What went wrong.
+    type Error: std::error::Error + Send + Sync + 'static;
+    /// Adds a transaction to the next batch.
+    fn append(&mut self, txn: &Txn);
+    /// Writes the batch.
+    fn write(&mut self) -> Result<(), Self::Error>;
+    /// Sees to it that what was written outlives a crash.
+    fn sync(&mut self) -> Result<(), Self::Error>;
+    /// Is told that nothing has come for a while.
+    fn idle(&mut self) -> Result<(), Self::Error>;
+}
+
+/// Who may answer when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// What is answered is on disk.
+    Synced,
+    /// What is answered will be on disk soon.
+    Soon,
+}
+
+/// Where decided transactions go.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    shared: Arc<Shared>,
+    promise: Promise,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// How many bytes wait, about.
+    bytes: AtomicUsize,
+    kept: AtomicI64,
+    failure: OnceLock<String>,
+    failed: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    txns: Vec<Txn>,
+    waiting: Vec<(Zxid, Arc<Notify>)>,
+    stop: bool,
+}
+
+impl Journal {
+    /// Starts the thread. Everything up to `kept` is kept already.
+    pub(crate) fn start(sink: impl Sink, kept: Zxid, promise: Promise) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            bytes: AtomicUsize::new(0),
+            kept: AtomicI64::new(kept.get()),
+            failure: OnceLock::new(),
+            failed: watch::channel(false).0,
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("zoolock-log".to_owned())
+            .spawn(move || theirs.run(sink, promise))?;
+        Ok(Journal { shared, promise, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Takes transactions over, in order: the caller holds the core.
+    pub(crate) fn append(&self, txns: &mut Vec<Txn>) {
+        if txns.is_empty() {
+            return;
+        }
+        let mut queue = self.shared.lock();
+        let bytes = txns.iter().map(|txn| weight(&txn.change)).sum();
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        queue.txns.append(txns);
+        drop(queue);
+        self.shared.wake.notify_one();
+    }
+
+    /// Whether what rests on this transaction may be answered.
+    pub(crate) fn has_kept(&self, zxid: Zxid) -> bool {
+        self.promise == Promise::Soon || self.shared.kept() >= zxid
+    }
+
+    /// Sees to it that `waker` is told when [`Journal::has_kept`] becomes true; false where it is already.
+    pub(crate) fn wake_at(&self, zxid: Zxid, waker: &Arc<Notify>) -> bool {
+        if self.has_kept(zxid) {
+            return false;
+        }
+        let mut queue = self.shared.lock();
+        // The thread raises it before it looks who waits.
+        let waits = self.shared.kept() < zxid;
+        if waits {
+            queue.waiting.push((zxid, Arc::clone(waker)));
+        }
+        waits
+    }
+
+    /// Whether so much waits for the disk that nothing more should be decided. If so, `waker` is told when to look
+    /// again.
+    pub(crate) fn is_full(&self, waker: &Arc<Notify>) -> bool {
+        let full = || self.shared.bytes.load(Ordering::Relaxed) > MAX_WAITING;
+        if !full() {
+            return false;
+        }
+        // What is waited for is what the thread does next, whatever it is.
+        let mut queue = self.shared.lock();
+        let full = full();
+        if full {
+            queue.waiting.push((Zxid::from_wire(0), Arc::clone(waker)));
+        }
+        full
+    }
+
+    /// Everything up to here would outlive a crash.
+    pub(crate) fn kept(&self) -> Zxid {
+        self.shared.kept()
+    }
+
+    /// Why nothing is kept any more, if so.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.shared.failure.get().map(String::as_str)
+    }
+
+    /// Becomes true when nothing is kept any more.
+    pub(crate) fn failed(&self) -> watch::Receiver<bool> {
+        self.shared.failed.subscribe()
+    }
+
+    /// Keeps what has been handed over, and ends the thread. It blocks.
+    pub(crate) fn stop(&self) {
+        self.shared.lock().stop = true;
+        self.shared.wake.notify_one();
+        let thread = self.thread.lock().map(|mut thread| thread.take()).unwrap_or_default();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the log's thread panicked");
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> Zxid {
+        Zxid::from_wire(self.kept.load(Ordering::Acquire))
+    }
+
+    fn run<S: Sink>(&self, mut sink: S, promise: Promise) {
+        // Whichever way this ends, a panic included, nobody must wait for it.
+        let _end = End(self);
+        let result = match promise {
+            Promise::Synced => self.keep_synced(&mut sink),
+            Promise::Soon => self.keep_soon(&mut sink),
+        };
+        if let Err(error) = result {
+            tracing::error!(%error, "the log cannot be kept; stopping, lest anything be promised that is not kept");
+            let _ = self.failure.set(error.to_string());
+        }
+    }
+
+    fn keep_synced<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
+        let mut batch = Vec::new();
+        let mut sealed = true;
+        loop {
+            let stop = self.take(&mut batch, (!sealed).then_some(IDLE));
+            if let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) {
+                batch.drain(..).for_each(|txn| sink.append(&txn));
+                sink.write()?;
+                sink.sync()?;
+                self.have_kept(last);
+                sealed = false;
+            } else {
+                if !sealed {
+                    sink.idle()?;
+                    sealed = true;
+                }
+                if stop {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn keep_soon<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
+        let mut batch = Vec::new();
+        let (mut written, mut sealed) = (None, true);
+        let mut synced_at = std::time::Instant::now();
+        loop {
+            let patience = if written.is_some() { Some(ASYNC_SYNC) } else { (!sealed).then_some(IDLE) };
+            let stop = self.take(&mut batch, patience);
+            let idle = batch.is_empty();
+            if let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) {
+                batch.drain(..).for_each(|txn| sink.append(&txn));
+                sink.write()?;
+                written = Some(last);
+                self.tell();
+            }
+            if let Some(last) = written
+                && (idle || synced_at.elapsed() >= ASYNC_SYNC)
+            {
+                sink.sync()?;
+                self.have_kept(last);
+                (written, sealed, synced_at) = (None, false, std::time::Instant::now());
+            } else if idle && !sealed {
+                sink.idle()?;
+                sealed = true;
+            } else if idle && stop {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for transactions and takes all there are; none when `patience` is over or it is time to stop.
+    fn take(&self, batch: &mut Vec<Txn>, patience: Option<Duration>) -> bool {
+        let mut queue = self.lock();
+        while queue.txns.is_empty() && !queue.stop {
+            let poisoned = std::sync::PoisonError::into_inner;
+            match patience {
+                None => queue = self.wake.wait(queue).unwrap_or_else(poisoned),
+                Some(patience) => {
+                    let (taken, waited) =
+                        self.wake.wait_timeout(queue, patience).unwrap_or_else(|error| error.into_inner());
+                    queue = taken;
+                    if waited.timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        std::mem::swap(&mut queue.txns, batch);
+        self.bytes.store(0, Ordering::Relaxed);
+        queue.stop
+    }
+
+    fn have_kept(&self, zxid: Zxid) {
+        self.kept.store(zxid.get(), Ordering::Release);
+        self.tell();
+    }
+
+    /// Wakes those who have what they waited for.
+    fn tell(&self) {
+        let kept = self.kept();
+        let mut queue = self.lock();
+        let mut due = Vec::new();
+        queue.waiting.retain(|(zxid, waker)| {
+            let waits = *zxid > kept;
+            if !waits {
+                due.push(Arc::clone(waker));
+            }
+            waits
+        });
+        drop(queue);
+        due.iter().for_each(|waker| waker.notify_one());
+    }
+}
+
+/// Tells everybody that the thread is gone.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.failure.set("a bug: the log's thread panicked".to_owned());
+        }
+        if self.0.failure.get().is_some() {
+            self.0.failed.send_replace(true);
+        }
+    }
+}
+
+/// About how many bytes a change keeps in memory while it waits.
+fn weight(change: &Change) -> usize {
+    const SMALL: usize = 128;
+    SMALL
+        + match change {
+            Change::Create(create) => create.path.len() + create.data.as_ref().map_or(0, bytes::Bytes::len),
+            Change::SetData { path, data, .. } => path.len() + data.as_ref().map_or(0, bytes::Bytes::len),
+            Change::Multi(changes) => changes.iter().map(weight).sum(),
+            Change::CloseSession { ephemerals } => ephemerals.len() * 16,
+            _ => 0,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::ids::SessionId;
+
+    /// A disk whose every sync waits for a word.
+    struct Slow {
+        batch: Vec<i64>,
+        batches: Sender<Vec<i64>>,
+        word: Receiver<io::Result<()>>,
+    }
+
+    impl Sink for Slow {
+        type Error = io::Error;
+        fn append(&mut self, txn: &Txn) {
+            self.batch.push(txn.zxid.get());
+        }
+        fn write(&mut self) -> io::Result<()> {
+            self.batches.send(std::mem::take(&mut self.batch)).map_err(io::Error::other)
+        }
+        fn sync(&mut self) -> io::Result<()> {
+            self.word.recv().unwrap_or(Ok(()))
+        }
+        fn idle(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn slow(promise: Promise) -> (Journal, Receiver<Vec<i64>>, Sender<io::Result<()>>) {
+        let ((batches, written), (say, word)) = (channel(), channel());
+        let sink = Slow { batch: Vec::new(), batches, word };
+        (Journal::start(sink, zxid(0), promise).expect("a thread"), written, say)
+    }
+
+    fn zxid(number: i64) -> Zxid {
+        Zxid::from_wire(number)
+    }
+
+    fn txns(numbers: std::ops::RangeInclusive<i64>) -> Vec<Txn> {
+        let txn = |number| Txn {
+            zxid: zxid(number),
+            session: SessionId::SERVER,
+            time: 0,
+            change: Change::Delete { path: "/a".into() },
+        };
+        numbers.map(txn).collect()
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_is_woken_by_the_sync_and_not_before() {
+        let (journal, written, say) = slow(Promise::Synced);
+        let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        journal.append(&mut txns(1..=2));
+        assert_eq!(written.recv().expect("a batch"), [1, 2]);
+        // They gather while the sync is under way.
+        journal.append(&mut txns(3..=3));
+        journal.append(&mut txns(4..=5));
+        assert!(journal.wake_at(zxid(2), &first) && journal.wake_at(zxid(5), &second));
+        assert!(!journal.has_kept(zxid(1)));
+        say.send(Ok(())).expect("it listens");
+        first.notified().await;
+        assert!(journal.has_kept(zxid(2)) && !journal.has_kept(zxid(3)));
+        assert!(!journal.wake_at(zxid(2), &first));
+        assert_eq!(written.recv().expect("one batch of all that had gathered"), [3, 4, 5]);
+        say.send(Ok(())).expect("it listens");
+        second.notified().await;
+        assert_eq!(journal.kept(), zxid(5));
+    }
+
+    #[tokio::test]
+    async fn a_failed_sync_is_the_end_and_nothing_counts_as_kept() {
+        let (journal, written, say) = slow(Promise::Synced);
+        journal.append(&mut txns(1..=1));
+        written.recv().expect("a batch");
+        say.send(Err(io::Error::other("the disk is gone"))).expect("it listens");
+        journal.failed().wait_for(|failed| *failed).await.expect("the journal is there");
+        assert_eq!(journal.failure(), Some("the disk is gone"));
+        journal.append(&mut txns(2..=2));
+        journal.stop();
+        assert!(written.try_recv().is_err(), "it was tried again");
+        assert!(!journal.has_kept(zxid(1)));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_where_it_is_kept_soon_and_stopping_keeps_it() {
+        let (journal, written, say) = slow(Promise::Soon);
+        journal.append(&mut txns(1..=1));
+        assert!(journal.has_kept(zxid(1)));
+        assert_eq!(written.recv().expect("a batch"), [1]);
+        assert_eq!(journal.kept(), zxid(0));
+        drop(say);
+        journal.stop();
+        assert_eq!(journal.kept(), zxid(1));
+    }
+
+    #[tokio::test]
+    async fn too_much_that_waits_is_full_until_it_is_taken() {
+        let (journal, written, say) = slow(Promise::Synced);
+        let waker = Arc::new(Notify::new());
+        journal.append(&mut txns(1..=1));
+        written.recv().expect("the thread is in its sync");
+        assert!(!journal.is_full(&waker));
+        let data = Some(bytes::Bytes::from(vec![0; MAX_WAITING]));
+        let mut large = txns(2..=2);
+        large[0].change = Change::SetData { path: "/a".into(), data, version: 1 };
+        journal.append(&mut large);
+        assert!(journal.is_full(&waker));
+        say.send(Ok(())).expect("it listens");
+        waker.notified().await;
+        written.recv().expect("the large one");
+        assert!(!journal.is_full(&waker));
+        drop(say);
+    }
+}
