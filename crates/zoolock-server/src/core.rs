@@ -256,6 +256,17 @@ impl Core {
         known
     }
 
+    /// Ends all connections where they stand; what waits for them is not sent.
+    pub fn disconnect_all(&mut self) {
+        let conns: Vec<ConnId> = self.conns.keys().copied().collect();
+        for conn in conns {
+            if let Some(state) = self.conns.get_mut(&conn) {
+                state.output.clear();
+            }
+            self.close(conn);
+        }
+    }
+
     /// How many sessions are alive, attached or not.
     pub fn session_count(&self) -> usize {
         self.state.sessions.len()
@@ -370,9 +381,13 @@ impl Core {
         }
     }
 
-    /// Ends a session and closes its connection.
+    /// Ends a session and closes its connection, which hears nothing of the ephemerals that go: its client would take
+    /// them for deleted by somebody, when it is the session that is over.
     fn end_session(&mut self, session: SessionId, now: Now) {
         self.expiry.remove(session);
+        if let Some(&conn) = self.attached.get(&session) {
+            self.watches.forget(conn);
+        }
         if self.state.sessions.contains_key(&session) {
             let change = close_session(&self.state, session);
             if self.execute(session, change, now).is_err() {
@@ -381,7 +396,6 @@ impl Core {
             }
         }
         if let Some(conn) = self.attached.remove(&session) {
-            self.watches.forget(conn);
             self.close(conn);
         }
     }

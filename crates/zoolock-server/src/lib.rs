@@ -11,6 +11,7 @@
 //! - A session that moves to a new connection keeps the timeout it began with, or a shorter one: a longer one would
 //!   not outlive a restart of the server, but its owner would believe in it.
 //! - An operation it does not know is answered "unimplemented" and the connection stays; Apache ZooKeeper closes it.
+//! - A session that expires while it is connected hears no events of its own ephemerals: its connection is closed.
 //! - A request with bytes after its last field is a marshalling error.
 //! - A one-shot watch and a persistent one on the same path do not overwrite each other (ZOOKEEPER-4466).
 //! - The data of one `multiRead` answer is limited to 16 MiB.

@@ -9,6 +9,7 @@ pub(crate) mod journal;
 mod outbox;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -52,6 +53,8 @@ pub(crate) struct Timing {
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
     started: Instant,
+    /// How far the clocks were put forward, in milliseconds.
+    advanced: AtomicU64,
     timing: Timing,
     data_dir: Option<DataDir>,
     journal: Option<Journal>,
@@ -148,7 +151,7 @@ impl Shared {
             latency: Latency::default(),
             noted_ms: 0,
         };
-        Shared { inner: Mutex::new(inner), started, timing, data_dir, journal }
+        Shared { inner: Mutex::new(inner), started, advanced: AtomicU64::new(0), timing, data_dir, journal }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -161,11 +164,32 @@ impl Shared {
         self.with_core(|core, now| core.expire(SessionId::from_wire(session), now))
     }
 
+    pub(crate) fn expire_sessions(&self) -> usize {
+        self.with_core(|core, now| {
+            let sessions: Vec<SessionId> = core.state().sessions.keys().copied().collect();
+            sessions.iter().filter(|session| core.expire(**session, now)).count()
+        })
+    }
+
+    pub(crate) fn disconnect_all(&self) {
+        self.with_core(|core, _| core.disconnect_all());
+    }
+
+    /// Puts the clocks forward, and does what is due by then.
+    pub(crate) fn advance(&self, by: Duration) {
+        self.advanced.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.with_core(|core, now| {
+            core.tick(now);
+            core.remove_empty_containers(now);
+        });
+    }
+
     fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let advanced = Duration::from_millis(self.advanced.load(Ordering::Relaxed));
         Now {
-            mono_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
+            mono_ms: u64::try_from((self.started.elapsed() + advanced).as_millis()).unwrap_or(u64::MAX),
+            wall_ms: i64::try_from((wall + advanced).as_millis()).unwrap_or(i64::MAX),
         }
     }
 

@@ -9,11 +9,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::core::{Core, CoreConfig, Stats};
+use crate::core::{Core, CoreConfig, Now, Stats};
 use crate::data_dir::DataDir;
 use crate::error::Error;
 use crate::secret::Secret;
 use crate::serve::{self, Shared, Timing};
+use crate::state::State;
 use crate::wire;
 
 /// The server; see [`Server::builder`].
@@ -35,6 +36,7 @@ pub struct Builder {
     data_dir: Option<PathBuf>,
     secret: Option<Secret>,
     super_digest: Option<Secret>,
+    resume: Option<State>,
 }
 
 /// A running server. Dropping it stops the server without waiting for it.
@@ -76,6 +78,7 @@ impl Server {
             data_dir: None,
             secret: None,
             super_digest: None,
+            resume: None,
         }
     }
 }
@@ -141,6 +144,13 @@ impl Builder {
         self
     }
 
+    /// Goes on with what an earlier server had in memory; for tests that restart one without a disk.
+    #[doc(hidden)]
+    pub fn resume(mut self, state: State) -> Self {
+        self.resume = Some(state);
+        self
+    }
+
     /// Starts the server: takes the data directory, listens, and serves.
     ///
     /// # Errors
@@ -171,7 +181,9 @@ impl Builder {
             }
         }
         // Only now, so that a failed start costs no epoch.
-        let epoch = data_dir.as_ref().map_or(Ok(1), DataDir::next_epoch)?;
+        let mut epoch = data_dir.as_ref().map_or(Ok(1), DataDir::next_epoch)?;
+        let state = self.resume.unwrap_or_else(|| State::new(0));
+        epoch = epoch.max(state.zxid.epoch() + 1);
         let timing = Timing {
             tick: self.tick,
             container_check: self.container_check,
@@ -179,7 +191,8 @@ impl Builder {
             max_frame: self.max_frame,
             guarded: self.secret.is_some(),
         };
-        let shared = Arc::new(Shared::new(Core::new(core, epoch), timing, data_dir, None));
+        let core = Core::restore(core, state, epoch, Now { mono_ms: 0, wall_ms: 0 });
+        let shared = Arc::new(Shared::new(core, timing, data_dir, None));
         let (stop, stopped) = watch::channel(false);
         let tasks = vec![
             tokio::spawn(serve::accept(Arc::clone(&shared), listener, stopped.clone())),
@@ -244,6 +257,56 @@ impl ServerHandle {
     /// # Cancel safety
     /// Dropped early, the server still stops, but nobody waits for it.
     pub async fn shutdown(mut self) {
+        self.stop().await;
+    }
+
+    /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
+    #[doc(hidden)]
+    pub fn set_child_counter(&self, path: &str, count: i32) -> bool {
+        self.shared.lock().core.set_child_counter(path, count)
+    }
+
+    /// Expires a session now; false where there is none. Its connection is closed, its ephemerals go.
+    pub fn expire_session(&self, session: i64) -> bool {
+        self.shared.expire_session(session)
+    }
+
+    /// Expires all sessions now, and says how many.
+    pub fn expire_sessions(&self) -> usize {
+        self.shared.expire_sessions()
+    }
+
+    /// Ends all connections, as a network that breaks does; the sessions live on.
+    pub fn cut_connections(&self) {
+        self.shared.disconnect_all();
+    }
+
+    /// Puts the server's clocks forward: sessions that have not been heard of for so long expire, containers that
+    /// ran empty and znodes whose time is over go.
+    pub fn advance(&self, by: Duration) {
+        self.shared.advance(by);
+    }
+
+    /// The children of a znode, each with the session that it ends with, 0 for those that stay; none where there is
+    /// no such znode.
+    pub fn children(&self, path: &str) -> Vec<(String, i64)> {
+        let inner = self.shared.lock();
+        let tree = &inner.core.state().tree;
+        let Some(node) = tree.get(path) else { return Vec::new() };
+        let base = path.trim_end_matches('/');
+        let owner = |name: &str| tree.get(&format!("{base}/{name}")).map_or(0, |child| child.owner.max(0));
+        node.children.iter().map(|name| (name.to_string(), owner(name))).collect()
+    }
+
+    /// What the server has in memory; see [`Builder::resume`].
+    #[doc(hidden)]
+    pub fn state(&self) -> State {
+        self.shared.lock().core.state().clone()
+    }
+
+    /// Stops the server and waits for all of its tasks, but keeps the handle; see [`ServerHandle::shutdown`].
+    #[doc(hidden)]
+    pub async fn stop(&mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
             if let Err(error) = task.await
@@ -254,18 +317,6 @@ impl ServerHandle {
         }
         // Where nobody has a session the next server need not wait.
         self.shared.note_what_is_owed(&mut self.shared.lock(), true);
-    }
-
-    /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
-    #[doc(hidden)]
-    pub fn set_child_counter(&self, path: &str, count: i32) -> bool {
-        self.shared.lock().core.set_child_counter(path, count)
-    }
-
-    /// Expires a session now, for tests; false where there is none.
-    #[doc(hidden)]
-    pub fn expire_session(&self, session: i64) -> bool {
-        self.shared.expire_session(session)
     }
 }
 

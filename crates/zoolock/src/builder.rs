@@ -11,10 +11,10 @@ use crate::keeper::Opening;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
-use crate::zoolock::{Inner, SessionThread, Zoolock};
+use crate::zoolock::{Inner, Kept, SessionThread, Zoolock};
 
 /// The longest time that makes sense between two ticks, or for a session.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Settings of a [`Zoolock`], with defaults for an ensemble of several hosts.
 #[derive(Clone)]
@@ -124,6 +124,16 @@ impl Builder {
     /// # Cancel safety
     /// Dropping the future leaves at most a session without locks, which expires.
     pub async fn connect(self, address: &str) -> Result<Zoolock, Error> {
+        self.open(address, None).await
+    }
+
+    #[cfg(feature = "embedded")]
+    pub(crate) fn tick(&self) -> Duration {
+        self.ensemble.tick
+    }
+
+    /// Connects, and keeps `server` for as long as there are sessions.
+    pub(crate) async fn open(self, address: &str, server: Option<Kept>) -> Result<Zoolock, Error> {
         let connect = ConnectString::parse(address)?;
         check_root(&self.root)?;
         if self.ensemble.tick.is_zero() || self.ensemble.tick > LONGEST {
@@ -161,6 +171,7 @@ impl Builder {
             root,
             epoch: self.epoch,
             owner: self.owner,
+            server,
         };
         let zoolock = Zoolock::new(inner);
         zoolock.open_first_session().await?;

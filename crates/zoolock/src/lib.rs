@@ -30,6 +30,8 @@ mod connect;
 mod data;
 mod directory;
 mod driver;
+#[cfg(feature = "embedded")]
+mod embedded;
 mod error;
 mod guard;
 mod keeper;
@@ -59,6 +61,8 @@ struct Readme;
 
 pub use builder::Builder;
 pub use clock::Deadline;
+#[cfg(feature = "embedded")]
+pub use embedded::TestServer;
 pub use error::{Error, LossReason};
 pub use guard::{Guard, Previous};
 pub use mutex::Mutex;

@@ -35,7 +35,11 @@ pub(crate) struct Inner {
     pub(crate) root: String,
     pub(crate) epoch: u32,
     pub(crate) owner: Owner,
+    pub(crate) server: Option<Kept>,
 }
+
+/// A server in this process, which must outlive the sessions.
+pub(crate) type Kept = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Zoolock {
     /// Connects with the default settings.
@@ -236,6 +240,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let Some(runtime) = self.thread.runtime.take() else { return };
         let sessions = self.sessions.clone();
+        let server = self.server.take();
         // It ends the runtime gently wherever it is dropped, also if there is no thread to be had.
         let mut last = SessionThread { runtime: Some(runtime) };
         let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());
@@ -243,6 +248,7 @@ impl Drop for Inner {
             if let Some(runtime) = last.runtime.take() {
                 runtime.block_on(close(&sessions, true));
                 runtime.shutdown_timeout(Duration::from_secs(1));
+                drop(server);
             }
         });
         if let Err(error) = started {

@@ -1,0 +1,105 @@
+//! A server in the process: for single programs, and for tests that need no ensemble.
+
+mod test_server;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::runtime::Runtime;
+use zoolock_server::{Secret, Server, ServerHandle};
+
+pub use self::test_server::TestServer;
+use crate::builder::{Builder, LONGEST};
+use crate::error::Error;
+use crate::zoolock::Zoolock;
+
+impl Zoolock {
+    /// Starts a server in this process and connects to it: locks among the tasks of one program, with everything
+    /// that locks between hosts have. Nothing is written to disk; the server ends with the last clone and guard.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no port or thread to be had.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), zoolock::Error> {
+    /// let zl = zoolock::Zoolock::embedded().await?;
+    /// let guard = zl.mutex("nightly").lock().await?;
+    /// assert!(zl.mutex("nightly").try_lock().await?.is_none());
+    /// guard.release().await?;
+    /// zl.close().await;
+    /// # Ok(()) }
+    /// ```
+    pub async fn embedded() -> Result<Zoolock, Error> {
+        Zoolock::builder().embedded().await
+    }
+}
+
+impl Builder {
+    /// Starts a server in this process and connects to it; see [`Zoolock::embedded`].
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the server.
+    pub async fn embedded(self) -> Result<Zoolock, Error> {
+        // Whoever else is on this machine reaches the port, but not our locks.
+        let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        let server = Server::builder()
+            .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .tick(self.tick())
+            .max_session_timeout(LONGEST)
+            .secret(Secret::new(secret.as_str()));
+        let server = InProcess::start(server).await?;
+        let address = server.handle.local_addr().to_string();
+        self.auth("digest", format!("{}:{secret}", Secret::USER)).open(&address, Some(Arc::new(server))).await
+    }
+}
+
+/// A server on threads of its own, so that a caller who blocks its executor does not stall it. It ends when it is
+/// dropped.
+struct InProcess {
+    // First, so that the tasks are gone before the handle could ask them for anything.
+    runtime: OwnRuntime,
+    handle: ServerHandle,
+}
+
+struct OwnRuntime(Option<Runtime>);
+
+impl InProcess {
+    async fn start(builder: zoolock_server::Builder) -> Result<InProcess, Error> {
+        let failed = |what: &str, error: Arc<dyn std::error::Error + Send + Sync>| Error::Unavailable {
+            address: "embedded server".to_owned(),
+            message: format!("{what}: {error}"),
+            source: Some(error),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("zoolock-server")
+            .enable_all()
+            .build()
+            .map_err(|error| failed("cannot start its thread", Arc::new(error)))?;
+        let runtime = OwnRuntime(Some(runtime));
+        let started = runtime.get().spawn(builder.start()).await;
+        let started = started.map_err(|error| failed("did not start", Arc::new(error)))?;
+        let handle = started.map_err(|error| failed("did not start", Arc::new(error)))?;
+        Ok(InProcess { runtime, handle })
+    }
+}
+
+impl OwnRuntime {
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("taken only when dropped")
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // It must not wait: this may be an executor's thread.
+            runtime.shutdown_background();
+        }
+    }
+}
