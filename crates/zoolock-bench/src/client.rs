@@ -1,0 +1,99 @@
+//! A client that costs little itself: blocking, frames made by hand, answers only counted and checked for errors.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use zoolock_server::Hidden;
+use zoolock_server::acl::{Acl, perms};
+use zoolock_server::wire::{ConnectRequest, CreateRequest, Request, RequestHeader, Writer, op};
+
+use crate::Outcome;
+
+/// A session.
+pub(crate) struct Client {
+    socket: TcpStream,
+    chunk: Vec<u8>,
+    input: Vec<u8>,
+    output: BytesMut,
+}
+
+impl Client {
+    /// Opens a session.
+    pub(crate) fn connect(addr: SocketAddr) -> Outcome<Self> {
+        let socket = TcpStream::connect(addr)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut client =
+            Client { socket, chunk: vec![0; 256 << 10], input: Vec::new(), output: BytesMut::new() };
+        let hello = ConnectRequest {
+            protocol: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 30_000,
+            session: 0,
+            password: Hidden(vec![0; 16]),
+            read_only: Some(false),
+        };
+        Writer::frame(&mut client.output, |writer| hello.encode(writer));
+        client.send()?;
+        client.receive(1, false)?;
+        Ok(client)
+    }
+
+    /// Sends requests in one piece and waits for all their answers, none of which may be an error.
+    pub(crate) fn exchange(&mut self, requests: impl Iterator<Item = Request>) -> Outcome<()> {
+        let mut count = 0;
+        for request in requests {
+            Writer::frame(&mut self.output, |writer| {
+                RequestHeader { xid: 1, op: request.op() }.encode(writer);
+                request.encode(writer);
+            });
+            count += 1;
+        }
+        self.send()?;
+        self.receive(count, true)
+    }
+
+    fn send(&mut self) -> Outcome<()> {
+        self.socket.write_all(&self.output)?;
+        self.output.clear();
+        Ok(())
+    }
+
+    fn receive(&mut self, count: usize, replies: bool) -> Outcome<()> {
+        let (mut seen, mut at) = (0, 0);
+        self.input.clear();
+        while seen < count {
+            let read = self.socket.read(&mut self.chunk)?;
+            if read == 0 {
+                return Err("the server closed the connection".into());
+            }
+            self.input.extend_from_slice(&self.chunk[..read]);
+            while let Some(len) = self.input.get(at..).and_then(|rest| rest.first_chunk()) {
+                let end = at + 4 + u32::from_be_bytes(*len) as usize;
+                if end > self.input.len() {
+                    break;
+                }
+                // xid, zxid, err
+                if replies && self.input.get(at + 16..at + 20) != Some(&[0; 4]) {
+                    return Err("the server answered with an error".into());
+                }
+                (at, seen) = (end, seen + 1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A persistent znode of 100 bytes that anybody may use.
+pub(crate) fn create(path: String) -> Request {
+    Request::Create(CreateRequest {
+        op: op::CREATE,
+        path,
+        data: Some(Bytes::from_static(&[7; 100])),
+        acl: vec![Acl::anyone(perms::ALL)],
+        flags: 0,
+        ttl: -1,
+    })
+}

@@ -1,0 +1,159 @@
+//! The work both servers do.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use zoolock_server::wire::Request;
+
+use crate::Outcome;
+use crate::client::{Client, create};
+use crate::process::{cpu, resident};
+use crate::servers::{Kind, Running};
+
+const SESSIONS: usize = 8;
+/// How many requests a session has under way.
+const WINDOW: usize = 500;
+const WINDOWS: usize = 60;
+const AWAITED: usize = 2_000;
+/// Before anything is measured: Java compiles what it runs often.
+const WARM_UP: usize = 40;
+
+/// How to measure.
+pub(crate) struct Settings {
+    pub(crate) rounds: usize,
+    pub(crate) znodes: usize,
+    pub(crate) dir: PathBuf,
+    pub(crate) zoolock: PathBuf,
+}
+
+/// What came out: one sample for each round.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) znodes: usize,
+    pub(crate) ours: Samples,
+    pub(crate) apache: Samples,
+}
+
+/// The samples of one server.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Samples {
+    pub(crate) start_ms: Vec<f64>,
+    pub(crate) idle_mib: Vec<f64>,
+    pub(crate) awaited_p50_us: Vec<f64>,
+    pub(crate) awaited_p99_us: Vec<f64>,
+    pub(crate) creates: Piped,
+    pub(crate) reads: Piped,
+    pub(crate) deletes: Piped,
+    pub(crate) full_mib: Vec<f64>,
+}
+
+/// Pipelined work of one kind.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Piped {
+    pub(crate) per_second: Vec<f64>,
+    pub(crate) cpu_us: Vec<f64>,
+}
+
+/// Measures both.
+pub(crate) fn run(settings: &Settings) -> Outcome<Figures> {
+    let mut figures = Figures { znodes: settings.znodes, ..Figures::default() };
+    for round in 1..=settings.rounds {
+        for kind in Kind::BOTH {
+            eprintln!("round {round} of {}: {kind:?}", settings.rounds);
+            let samples = match kind {
+                Kind::Ours => &mut figures.ours,
+                Kind::Apache => &mut figures.apache,
+            };
+            measure(kind, settings, samples)?;
+        }
+    }
+    Ok(figures)
+}
+
+fn measure(kind: Kind, settings: &Settings, samples: &mut Samples) -> Outcome<()> {
+    let server = Running::start(kind, &settings.zoolock, &settings.dir)?;
+    samples.start_ms.push(server.start.as_secs_f64() * 1e3);
+    thread::sleep(Duration::from_secs(2));
+    samples.idle_mib.push(mib(&server)?);
+
+    let mut clients = (0..SESSIONS).map(|_| Client::connect(server.addr)).collect::<Outcome<Vec<_>>>()?;
+    clients[0].exchange(["/bench", "/full"].map(|path| create(path.to_owned())).into_iter())?;
+    for (at, what) in [make, read, delete].into_iter().enumerate() {
+        piped(&server, &mut clients, WARM_UP, what).map_err(|error| format!("warm-up {at}: {error}"))?;
+    }
+
+    let mut latencies = (0..AWAITED)
+        .map(|i| {
+            let begun = Instant::now();
+            clients[0].exchange(std::iter::once(create(format!("/bench/awaited-{i}"))))?;
+            Ok(begun.elapsed().as_secs_f64() * 1e6)
+        })
+        .collect::<Outcome<Vec<f64>>>()?;
+    latencies.sort_by(f64::total_cmp);
+    samples.awaited_p50_us.push(latencies[AWAITED / 2]);
+    samples.awaited_p99_us.push(latencies[AWAITED * 99 / 100]);
+
+    for (piped_samples, what) in [
+        (&mut samples.creates, make as fn(String) -> Request),
+        (&mut samples.reads, read),
+        (&mut samples.deletes, delete),
+    ] {
+        let (per_second, cpu_us) = piped(&server, &mut clients, WINDOWS, what)?;
+        piped_samples.per_second.push(per_second);
+        piped_samples.cpu_us.push(cpu_us);
+    }
+
+    let filler = &mut clients[0];
+    for first in (0..settings.znodes).step_by(WINDOW) {
+        let last = (first + WINDOW).min(settings.znodes);
+        filler.exchange((first..last).map(|i| create(format!("/full/n{i:010}"))))?;
+    }
+    thread::sleep(Duration::from_secs(3));
+    samples.full_mib.push(mib(&server)?);
+    Ok(())
+}
+
+/// Operations a second, and microseconds of the server's processor time for each.
+fn piped(
+    server: &Running,
+    clients: &mut [Client],
+    windows: usize,
+    what: fn(String) -> Request,
+) -> Outcome<(f64, f64)> {
+    let (cpu_before, begun) = (cpu(server.pid())?, Instant::now());
+    thread::scope(|scope| {
+        let workers: Vec<_> = clients
+            .iter_mut()
+            .enumerate()
+            .map(|(at, client)| {
+                scope.spawn(move || {
+                    (0..windows).try_for_each(|window| {
+                        client.exchange((0..WINDOW).map(|i| what(format!("/bench/{at}-{window}-{i}"))))
+                    })
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)
+    })?;
+    let (took, used) = (begun.elapsed(), cpu(server.pid())?.saturating_sub(cpu_before));
+    let count = (clients.len() * windows * WINDOW) as f64;
+    Ok((count / took.as_secs_f64(), used.as_secs_f64() * 1e6 / count))
+}
+
+fn make(path: String) -> Request {
+    create(path)
+}
+
+fn read(path: String) -> Request {
+    Request::GetData { path, watch: false }
+}
+
+fn delete(path: String) -> Request {
+    Request::Delete { path, version: -1 }
+}
+
+fn mib(server: &Running) -> Outcome<f64> {
+    Ok(resident(server.pid())? as f64 / f64::from(1 << 20))
+}
