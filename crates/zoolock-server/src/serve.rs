@@ -98,6 +98,7 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, mut stop:
             Some(ended) = tasks.join_next() => report(ended),
             accepted = listener.accept() => match accepted {
                 Ok((socket, peer)) => {
+                    let _ = socket.set_nodelay(true);
                     tasks.spawn(connection::run(Arc::clone(&shared), socket, peer, stop.clone()));
                 }
                 Err(error) => {

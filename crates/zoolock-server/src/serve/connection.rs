@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -20,15 +19,19 @@ const LINGER: Duration = Duration::from_millis(500);
 
 const READ_SIZE: usize = 16 << 10;
 
+/// What a connection is made of: a socket, or TLS over one.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
 /// Serves one connection to its end.
-pub(super) async fn run(
+pub(super) async fn run<S: Stream>(
     shared: Arc<Shared>,
-    mut socket: TcpStream,
+    mut socket: S,
     peer: SocketAddr,
     mut stop: watch::Receiver<bool>,
 ) {
     let waker = Arc::new(Notify::new());
-    let _ = socket.set_nodelay(true);
     let conn = shared.open(peer.ip(), Arc::clone(&waker));
     let open = Open { shared: &shared, conn };
     tokio::select! {
@@ -55,7 +58,12 @@ impl Drop for Open<'_> {
     }
 }
 
-async fn serve(shared: &Shared, conn: ConnId, socket: &mut TcpStream, waker: &Arc<Notify>) -> io::Result<()> {
+async fn serve<S: Stream>(
+    shared: &Shared,
+    conn: ConnId,
+    socket: &mut S,
+    waker: &Arc<Notify>,
+) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(READ_SIZE);
     let first_by = Instant::now() + shared.timing.connect_timeout;
     let first = async {
@@ -71,20 +79,22 @@ async fn serve(shared: &Shared, conn: ConnId, socket: &mut TcpStream, waker: &Ar
         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came")),
     }
     if let Some(answer) = four_letter::answer(shared, &input) {
-        return socket.write_all(answer.as_bytes()).await;
+        socket.write_all(answer.as_bytes()).await?;
+        return socket.flush().await;
     }
     converse(shared, conn, socket, waker, input, first_by).await
 }
 
-async fn converse(
+async fn converse<S: Stream>(
     shared: &Shared,
     conn: ConnId,
-    socket: &mut TcpStream,
+    socket: &mut S,
     waker: &Arc<Notify>,
     mut input: BytesMut,
     first_by: Instant,
 ) -> io::Result<()> {
-    let (mut reader, mut writer) = socket.split();
+    let (mut reader, mut writer) = tokio::io::split(socket);
+    let mut unflushed = false;
     let mut output = Outbox::default();
     let mut fed = Fed { closing: false, more: false, admitted: false };
     let mut read_by = first_by;
@@ -95,7 +105,7 @@ async fn converse(
         }
         // While much waits to be written, or for the disk, nothing is read, and the core keeps what is for us.
         let mut ready = output.len() < HIGH_WATER && !fed.closing && !shared.is_full(waker);
-        let was_writable = output.is_writable();
+        let was_writable = output.is_writable() || unflushed;
         if ready {
             fed = shared.feed(conn, &mut input, &mut output);
             ready = output.len() < HIGH_WATER && !fed.closing;
@@ -104,7 +114,7 @@ async fn converse(
         if !was_writable {
             read_by = Instant::now() + WRITE_TIMEOUT;
         }
-        if fed.closing && output.is_empty() {
+        if fed.closing && output.is_empty() && !unflushed {
             return Ok(());
         }
         give_back(&mut input);
@@ -113,11 +123,8 @@ async fn converse(
         }
         tokio::select! {
             biased;
-            written = writer.write(output.writable()), if output.is_writable() => {
-                match written? {
-                    0 => return Err(io::ErrorKind::WriteZero.into()),
-                    written => output.advance(written),
-                }
+            written = write(&mut writer, &mut output, &mut unflushed), if output.is_writable() || unflushed => {
+                written?;
                 read_by = Instant::now() + WRITE_TIMEOUT;
             }
             _ = std::future::ready(()), if ready && fed.more => tokio::task::yield_now().await,
@@ -130,11 +137,32 @@ async fn converse(
             () = sleep_until(first_by), if !fed.admitted && !fed.closing => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no session in time"));
             }
-            () = sleep_until(read_by), if output.is_writable() => {
+            () = sleep_until(read_by), if output.is_writable() || unflushed => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its replies"));
             }
         }
     }
+}
+
+/// Writes some of `output`, and all that the stream itself holds back when that was the last of it. What was written
+/// stays written when the future is dropped.
+async fn write(
+    writer: &mut (impl AsyncWrite + Unpin),
+    output: &mut Outbox,
+    unflushed: &mut bool,
+) -> io::Result<()> {
+    if output.is_writable() {
+        *unflushed = true;
+        match writer.write(output.writable()).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => output.advance(written),
+        }
+    }
+    if !output.is_writable() {
+        writer.flush().await?;
+        *unflushed = false;
+    }
+    Ok(())
 }
 
 /// One large request long ago must not be kept in mind by every connection for ever.
@@ -144,7 +172,7 @@ pub(super) fn give_back(buffer: &mut BytesMut) {
     }
 }
 
-async fn linger(socket: &mut TcpStream) -> io::Result<()> {
+async fn linger(socket: &mut impl Stream) -> io::Result<()> {
     socket.shutdown().await?;
     let mut rest = [0; 4096];
     while socket.read(&mut rest).await? > 0 {}
