@@ -1,6 +1,6 @@
 //! Access lists: who may do what to a znode.
 //!
-//! The schemes are `world`, `auth`, `digest` and `ip`, and `super` for the one identity that may do anything.
+//! The schemes are `world`, `auth`, `digest`, `ip` and `x509`, and `super` for the one identity that may do anything.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
@@ -11,6 +11,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::code::Code;
 use crate::wire::{Reader, WireError, Writer};
+use crate::x500;
 
 /// What an access list entry allows.
 pub mod perms {
@@ -31,7 +32,7 @@ pub mod perms {
 /// Names somebody: a scheme, and an id that means something in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// `world`, `auth`, `digest`, `ip` or `super`.
+    /// `world`, `auth`, `digest`, `ip`, `x509` or `super`.
     pub scheme: String,
     /// The id in that scheme.
     pub id: String,
@@ -63,6 +64,11 @@ impl Identity {
         let user = text.split(':').next().unwrap_or_default();
         let hash = STANDARD.encode(Sha1::digest(text.as_bytes()));
         Identity::new("digest", format!("{user}:{hash}"))
+    }
+
+    /// Whether somebody proved to be this, and may stand for `auth` in an access list.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        matches!(self.scheme.as_str(), "digest" | "x509")
     }
 
     /// The part that may be shown: the user without the hash.
@@ -138,7 +144,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
         match acl.who.scheme.as_str() {
             "world" if acl.who.id == "anyone" => stored.push(acl.clone()),
             "auth" => {
-                let mine = client.iter().filter(|who| who.scheme == "digest");
+                let mine = client.iter().filter(|who| who.is_authenticated());
                 let before = stored.len();
                 stored.extend(mine.map(|who| Acl { perms: acl.perms, who: who.clone() }));
                 if stored.len() == before {
@@ -146,6 +152,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
                 }
             }
             "digest" if acl.who.id.split(':').count() == 2 => stored.push(acl.clone()),
+            "x509" if x500::is_name(&acl.who.id) => stored.push(acl.clone()),
             "ip" if Subnet::parse(&acl.who.id).is_some() => stored.push(acl.clone()),
             _ => return Err(Code::InvalidAcl),
         }

@@ -17,13 +17,14 @@ use bytes::BytesMut;
 
 pub use self::connection::ConnId;
 use self::connection::{Conn, Phase};
+use crate::access::Access;
 use crate::acl::Identity;
 use crate::code::Code;
 use crate::commit::{Outcome, commit};
 use crate::expiry::ExpiryQueue;
 use crate::ids::{SessionId, Zxid};
 use crate::prepare::{close_session, remove_container};
-use crate::secret::{Hidden, Secret};
+use crate::secret::Hidden;
 use crate::state::State;
 use crate::txn::{Change, Password, Txn};
 use crate::watches::Watches;
@@ -38,10 +39,8 @@ pub struct CoreConfig {
     pub min_timeout_ms: u32,
     /// The longest session timeout granted, in milliseconds.
     pub max_timeout_ms: u32,
-    /// What every connection must present before anything else.
-    pub secret: Option<Secret>,
-    /// The digest identity that may do anything, as `user:base64(sha1(user:password))`.
-    pub super_digest: Option<Secret>,
+    /// Who is let in.
+    pub access: Access,
     /// How many bytes may wait for a connection when an event is added, before it is cut off.
     pub max_output: usize,
     /// Keep what was decided for [`Core::decided`].
@@ -103,6 +102,7 @@ pub struct Core {
     last_change: Zxid,
     received: u64,
     sent: u64,
+    auth_failures: u64,
 }
 
 impl Core {
@@ -133,14 +133,20 @@ impl Core {
             decided: Vec::new(),
             received: 0,
             sent: 0,
+            auth_failures: 0,
         }
     }
 
     /// Takes a new connection.
     pub fn open(&mut self, peer: IpAddr) -> ConnId {
+        self.open_as(peer, None)
+    }
+
+    /// Takes a new connection of somebody who has proven to be `who` already.
+    pub fn open_as(&mut self, peer: IpAddr, who: Option<Identity>) -> ConnId {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
-        self.conns.insert(id, Conn::new(peer));
+        self.conns.insert(id, Conn::new(peer, who));
         id
     }
 
@@ -360,7 +366,7 @@ impl Core {
         self.longest_ms = self.longest_ms.max(timeout_ms);
         self.expiry.touch(session, timeout_ms, now.mono_ms);
         if let Some(state) = self.conns.get_mut(&conn) {
-            let admitted = self.config.secret.is_none();
+            let admitted = self.config.access.lets_in(&state.identities);
             state.phase = Phase::Attached { session, timeout_ms, fresh, admitted };
         }
     }

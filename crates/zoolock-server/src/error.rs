@@ -50,6 +50,16 @@ pub enum Error {
         /// What is wrong with it.
         found: String,
     },
+    /// A certificate or a key cannot be used.
+    #[error("cannot use {} as {what}: {why}", .path.display())]
+    Certificate {
+        /// What it is to be.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do about it.
+        why: String,
+    },
     /// The operating system gives no random numbers.
     #[error("the operating system gives no random numbers for session passwords: {what}")]
     Random {

@@ -26,6 +26,7 @@
 //! without a clock or a socket; the server around it does the rest. Everything but [`Server`], [`Builder`],
 //! [`ServerHandle`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
 
+mod access;
 pub mod acl;
 mod code;
 mod commit;
@@ -41,12 +42,15 @@ mod secret;
 mod serve;
 mod server;
 mod state;
+mod tls;
 pub mod tree;
 pub mod txn;
 mod view;
 mod watches;
 pub mod wire;
+mod x500;
 
+pub use access::{Access, Users};
 pub use code::Code;
 pub use commit::{Outcome, commit};
 pub use error::Error;
@@ -56,3 +60,4 @@ pub use query::query;
 pub use secret::{Hidden, Secret};
 pub use server::{Builder, Server, ServerHandle};
 pub use state::{Session, State};
+pub use tls::{ClientCertificates, TlsConfig};

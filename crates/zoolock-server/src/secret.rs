@@ -18,6 +18,10 @@ impl Secret {
         equal(self.0.as_bytes(), text.as_bytes())
     }
 
+    pub(crate) fn is_digest(&self) -> bool {
+        crate::access::is_digest(&self.0)
+    }
+
     pub(crate) fn admits(&self, credentials: &[u8]) -> bool {
         equal(format!("{}:{}", Self::USER, self.0).as_bytes(), credentials)
     }

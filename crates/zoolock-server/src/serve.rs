@@ -4,8 +4,10 @@
 //! across an await; what a batch answers is written to the socket in one piece.
 
 mod connection;
+mod door;
 mod four_letter;
 pub(crate) mod journal;
+mod limits;
 mod outbox;
 
 use std::collections::HashMap;
@@ -14,13 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
+pub(crate) use self::door::{Door, Tls};
 use self::journal::Journal;
+pub(crate) use self::limits::Limits;
 use self::outbox::Outbox;
+use crate::acl::Identity;
 use crate::core::{ConnId, Core, Fresh, Now};
 use crate::data_dir::DataDir;
 use crate::ids::SessionId;
@@ -66,6 +70,10 @@ pub(crate) struct Inner {
     pub(crate) idle_since: Option<Instant>,
     wakers: HashMap<ConnId, Arc<Notify>>,
     latency: Latency,
+    /// Connections turned away because there were too many.
+    rejected: u64,
+    /// TLS handshakes that came to nothing.
+    failed_handshakes: u64,
     /// What the data directory says of [`Core::owed_ms`].
     noted_ms: u32,
 }
@@ -90,7 +98,13 @@ struct Fed {
 }
 
 /// Accepts connections until told to stop, then waits for their tasks.
-pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn accept(
+    shared: Arc<Shared>,
+    door: Door,
+    limits: Arc<Limits>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Door { listener, tls, .. } = door;
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
@@ -98,8 +112,20 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, mut stop:
             Some(ended) = tasks.join_next() => report(ended),
             accepted = listener.accept() => match accepted {
                 Ok((socket, peer)) => {
+                    let Some(place) = limits.enter(peer.ip()) else {
+                        tracing::debug!(%peer, "too many connections, closing");
+                        shared.lock().rejected += 1;
+                        continue;
+                    };
                     let _ = socket.set_nodelay(true);
-                    tasks.spawn(connection::run(Arc::clone(&shared), socket, peer, stop.clone()));
+                    let (shared, tls, stop) = (Arc::clone(&shared), tls.clone(), stop.clone());
+                    tasks.spawn(async move {
+                        let _place = place;
+                        match tls {
+                            None => connection::run(shared, socket, peer, None, stop).await,
+                            Some(tls) => door::admit(shared, socket, peer, tls, stop).await,
+                        }
+                    });
                 }
                 Err(error) => {
                     // Out of descriptors, most likely: let some connections end first.
@@ -150,6 +176,8 @@ impl Shared {
             idle_since: Some(started),
             wakers: HashMap::new(),
             latency: Latency::default(),
+            rejected: 0,
+            failed_handshakes: 0,
             noted_ms: 0,
         };
         Shared { inner: Mutex::new(inner), started, advanced: AtomicU64::new(0), timing, data_dir, journal }
@@ -202,9 +230,9 @@ impl Shared {
         result
     }
 
-    fn open(&self, peer: std::net::IpAddr, waker: Arc<Notify>) -> ConnId {
+    fn open(&self, peer: std::net::IpAddr, who: Option<Identity>, waker: Arc<Notify>) -> ConnId {
         let mut inner = self.lock();
-        let conn = inner.core.open(peer);
+        let conn = inner.core.open_as(peer, who);
         inner.wakers.insert(conn, waker);
         conn
     }

@@ -4,17 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::access::{Access, Users};
 use crate::core::{Core, CoreConfig, Now, Stats};
 use crate::data_dir::DataDir;
 use crate::error::Error;
 use crate::secret::Secret;
-use crate::serve::{self, Shared, Timing};
+use crate::serve::{self, Door, Limits, Shared, Timing};
 use crate::state::State;
+use crate::tls::TlsConfig;
 use crate::wire;
 
 /// The server; see [`Server::builder`].
@@ -34,14 +35,18 @@ pub struct Builder {
     connect_timeout: Duration,
     max_frame: usize,
     data_dir: Option<PathBuf>,
-    secret: Option<Secret>,
-    super_digest: Option<Secret>,
+    access: Access,
+    tls: Option<(SocketAddr, TlsConfig)>,
+    plain: bool,
+    max_connections: usize,
+    max_connections_per_address: usize,
     resume: Option<State>,
 }
 
 /// A running server. Dropping it stops the server without waiting for it.
 pub struct ServerHandle {
     addr: SocketAddr,
+    tls_addr: Option<SocketAddr>,
     epoch: u32,
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
@@ -76,8 +81,11 @@ impl Server {
             connect_timeout: Duration::from_secs(10),
             max_frame: wire::MAX_FRAME,
             data_dir: None,
-            secret: None,
-            super_digest: None,
+            access: Access::default(),
+            tls: None,
+            plain: true,
+            max_connections: 0,
+            max_connections_per_address: 0,
             resume: None,
         }
     }
@@ -134,13 +142,50 @@ impl Builder {
 
     /// Demands that every connection presents this secret first, as scheme `digest`, `zoolock:<secret>`.
     pub fn secret(mut self, secret: Secret) -> Self {
-        self.secret = Some(secret);
+        self.access.secret = Some(secret);
         self
     }
 
     /// Names the identity that may do anything, as `user:base64(sha1(user:password))`. Default: none.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
-        self.super_digest = Some(Secret::new(digest));
+        self.access.super_digest = Some(Secret::new(digest));
+        self
+    }
+
+    /// Serves nobody who has not authenticated: with an account of [`Builder::users`], with a client certificate, or
+    /// as the super user. Default: everybody is served.
+    pub fn require_auth(mut self) -> Self {
+        self.access.required = true;
+        self
+    }
+
+    /// Sets the only accounts of scheme `digest`. Default: whoever names himself and a password is that user.
+    pub fn users(mut self, users: Users) -> Self {
+        self.access.users = Some(users);
+        self
+    }
+
+    /// Listens for TLS too, on this address.
+    pub fn tls(mut self, listen: SocketAddr, config: TlsConfig) -> Self {
+        self.tls = Some((listen, config));
+        self
+    }
+
+    /// Listens for TLS only.
+    pub fn tls_only(mut self) -> Self {
+        self.plain = false;
+        self
+    }
+
+    /// Sets how many connections there may be at once; more are closed as they come. Default: 0, any number.
+    pub fn max_connections(mut self, count: usize) -> Self {
+        self.max_connections = count;
+        self
+    }
+
+    /// Sets how many connections one address may have at once, ZooKeeper's `maxClientCnxns`. Default: 0, any number.
+    pub fn max_connections_per_address(mut self, count: usize) -> Self {
+        self.max_connections_per_address = count;
         self
     }
 
@@ -160,9 +205,21 @@ impl Builder {
         let mut probe = [0; 1];
         getrandom::fill(&mut probe).map_err(|error| Error::Random { what: error.to_string() })?;
         let data_dir = self.data_dir.as_deref().map(DataDir::open).transpose()?;
-        let failed = |source| Error::Listen { addr: self.listen, source };
-        let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
-        let addr = listener.local_addr().map_err(failed)?;
+        let mut doors = Vec::new();
+        let mut tls_addr = None;
+        if self.plain {
+            doors.push(Door::open(self.listen, None).await?);
+        }
+        if let Some((listen, config)) = &self.tls {
+            let door = Door::open(*listen, Some(config.load()?)).await?;
+            tls_addr = Some(door.addr);
+            doors.push(door);
+        }
+        let Some(addr) = doors.first().map(|door| door.addr) else {
+            return Err(Error::Invalid {
+                what: "plain connections are refused and TLS is not set up; give a certificate".to_owned(),
+            });
+        };
         if let Some(dir) = &data_dir {
             // Sessions end with the server that had them, but their owners do not know: they believe until their
             // timeout is over. Until then nothing may be promised to anybody else.
@@ -189,17 +246,19 @@ impl Builder {
             container_check: self.container_check,
             connect_timeout: self.connect_timeout,
             max_frame: self.max_frame,
-            guarded: self.secret.is_some(),
+            guarded: self.access.is_guarded(),
         };
         let core = Core::restore(core, state, epoch, Now { mono_ms: 0, wall_ms: 0 });
         let shared = Arc::new(Shared::new(core, timing, data_dir, None));
         let (stop, stopped) = watch::channel(false);
-        let tasks = vec![
-            tokio::spawn(serve::accept(Arc::clone(&shared), listener, stopped.clone())),
-            tokio::spawn(serve::tick(Arc::clone(&shared), stopped)),
-        ];
-        tracing::info!(%addr, epoch, "serving");
-        Ok(ServerHandle { addr, epoch, shared, stop, tasks })
+        let limits = Arc::new(Limits::new(self.max_connections, self.max_connections_per_address));
+        let mut tasks = vec![tokio::spawn(serve::tick(Arc::clone(&shared), stopped.clone()))];
+        for door in doors {
+            tracing::info!(addr = %door.addr, tls = door.tls.is_some(), epoch, "serving");
+            let limits = Arc::clone(&limits);
+            tasks.push(tokio::spawn(serve::accept(Arc::clone(&shared), door, limits, stopped.clone())));
+        }
+        Ok(ServerHandle { addr, tls_addr, epoch, shared, stop, tasks })
     }
 
     fn core_config(&self) -> Result<CoreConfig, Error> {
@@ -208,7 +267,23 @@ impl Builder {
             _ => Err(Error::Invalid { what: format!("the {name} is {d:?}; choose 1 ms to 24 days") }),
         };
         let tick_ms = millis("tick", self.tick)?;
-        if self.secret.as_ref().is_some_and(|secret| secret.is("")) {
+        let certificates = self.tls.as_ref().is_some_and(|(_, tls)| tls.asks_for_certificates());
+        let Access { required, users, super_digest, .. } = &self.access;
+        if *required && !certificates && users.as_ref().is_none_or(Users::is_empty) && super_digest.is_none()
+        {
+            let what =
+                "authentication is required but nobody can authenticate; give accounts, or a certificate \
+                        authority for clients"
+                    .to_owned();
+            return Err(Error::Invalid { what });
+        }
+        if let Some(digest) = super_digest
+            && !digest.is_digest()
+        {
+            let what = "the super user is not of the form user:base64(sha1(user:password))".to_owned();
+            return Err(Error::Invalid { what });
+        }
+        if self.access.secret.as_ref().is_some_and(|secret| secret.is("")) {
             return Err(Error::Invalid { what: "the secret is empty; give one, or none at all".to_owned() });
         }
         millis("container check", self.container_check)?;
@@ -218,8 +293,7 @@ impl Builder {
             tick_ms,
             min_timeout_ms: millis("shortest session timeout", min)?,
             max_timeout_ms: millis("longest session timeout", max)?,
-            secret: self.secret.clone(),
-            super_digest: self.super_digest.clone(),
+            access: self.access.clone(),
             max_output: serve::MAX_OUTPUT,
             journal: false,
         })
@@ -227,9 +301,14 @@ impl Builder {
 }
 
 impl ServerHandle {
-    /// The address listened on, with the real port.
+    /// The address listened on, with the real port; that for TLS where there is no other.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The address listened on for TLS, with the real port.
+    pub fn tls_addr(&self) -> Option<SocketAddr> {
+        self.tls_addr
     }
 
     /// The epoch of this start: the upper half of its zxids.

@@ -11,7 +11,7 @@ use zoolock_server::tree::CONTAINER;
 use zoolock_server::wire::{
     ConnectRequest, CreateRequest, Reader, ReplyHeader, Request, RequestHeader, SetWatches, Writer, op,
 };
-use zoolock_server::{Asker, Hidden, SessionId, State, commit, prepare, txn};
+use zoolock_server::{Access, Asker, Hidden, SessionId, State, commit, prepare, txn};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -98,8 +98,7 @@ fn core() -> Core {
         tick_ms: 1000,
         min_timeout_ms: 2000,
         max_timeout_ms: 20_000,
-        secret: None,
-        super_digest: None,
+        access: Access::default(),
         max_output: 1 << 20,
         journal: false,
     };

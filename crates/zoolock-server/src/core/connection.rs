@@ -35,17 +35,17 @@ pub(super) enum Phase {
         timeout_ms: u32,
         /// This connection began the session.
         fresh: bool,
-        /// The secret was presented, or there is none.
+        /// It has proven what it must.
         admitted: bool,
     },
 }
 
 impl Conn {
-    pub(super) fn new(peer: IpAddr) -> Self {
+    pub(super) fn new(peer: IpAddr, who: Option<Identity>) -> Self {
         Conn {
             phase: Phase::New,
             // Every connection is somebody under the scheme `ip`.
-            identities: vec![Identity::new("ip", peer.to_string())],
+            identities: std::iter::once(Identity::new("ip", peer.to_string())).chain(who).collect(),
             output: BytesMut::new(),
             closing: false,
             woken: false,

@@ -123,32 +123,37 @@ impl Core {
 
     fn authenticate(&mut self, conn: ConnId, xid: i32, scheme: &str, credentials: &[u8], now: Now) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
-        let admitted = match (&mut state.phase, &self.config.secret) {
-            (Phase::Attached { admitted, .. }, Some(secret)) => {
-                *admitted = *admitted || scheme == "digest" && secret.admits(credentials);
+        let access = &self.config.access;
+        let too_much = state.identities.len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
+        let gained = match scheme {
+            _ if too_much => None,
+            // The secret is an account like any other where there are no accounts.
+            "digest" if access.is_secret(credentials) => Some(vec![Identity::digest(credentials)]),
+            "digest" => access.prove(credentials),
+            "ip" => Some(Vec::new()),
+            // The certificate has spoken already; who has none cannot prove it in this way.
+            "x509" => state.identities.iter().any(|who| who.scheme == "x509").then(Vec::new),
+            _ => None,
+        };
+        for who in gained.iter().flatten() {
+            if !state.identities.contains(who) {
+                state.identities.push(who.clone());
+            }
+        }
+        let let_in = access.lets_in(&state.identities) || scheme == "digest" && access.is_secret(credentials);
+        let admitted = match &mut state.phase {
+            Phase::Attached { admitted, .. } => {
+                *admitted |= let_in;
                 *admitted
             }
-            _ => true,
+            Phase::New => true,
         };
-        let too_much = state.identities.len() >= MAX_IDENTITIES || credentials.len() > MAX_CREDENTIALS;
-        if !admitted || !matches!(scheme, "digest" | "ip") || too_much {
+        if gained.is_none() || !admitted {
+            self.auth_failures += 1;
             tracing::info!(%conn, scheme, "authentication failed, closing");
             let err = Code::AuthFailed.number();
             self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err }.encode(writer));
             return self.turn_away(conn, now);
-        }
-        if scheme == "digest" {
-            let who = Identity::digest(credentials);
-            let is_super = self.config.super_digest.as_ref().is_some_and(|digest| digest.is(&who.id));
-            let mut gained = vec![who];
-            if is_super {
-                gained.insert(0, Identity::new("super", ""));
-            }
-            for who in gained {
-                if !state.identities.contains(&who) {
-                    state.identities.push(who);
-                }
-            }
         }
         // ZooKeeper answers with zxid 0 here, whatever it has seen.
         self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));

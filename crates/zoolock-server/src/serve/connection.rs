@@ -8,7 +8,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Fed, HIGH_WATER, Outbox, Shared, four_letter, stopped};
+use super::{Fed, HIGH_WATER, Outbox, Shared, door, four_letter, stopped};
+use crate::acl::Identity;
 use crate::core::ConnId;
 
 /// How long a peer may leave its replies unread.
@@ -29,10 +30,11 @@ pub(super) async fn run<S: Stream>(
     shared: Arc<Shared>,
     mut socket: S,
     peer: SocketAddr,
+    who: Option<Identity>,
     mut stop: watch::Receiver<bool>,
 ) {
     let waker = Arc::new(Notify::new());
-    let conn = shared.open(peer.ip(), Arc::clone(&waker));
+    let conn = shared.open(peer.ip(), who, Arc::clone(&waker));
     let open = Open { shared: &shared, conn };
     tokio::select! {
         () = stopped(&mut stop) => {}
@@ -77,6 +79,10 @@ async fn serve<S: Stream>(
     match tokio::time::timeout_at(first_by, first).await {
         Ok(result) => result?,
         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing came")),
+    }
+    if let Some(what) = door::other_protocol(&input) {
+        tracing::info!(%conn, what, "not a ZooKeeper client, closing");
+        return Ok(());
     }
     if let Some(answer) = four_letter::answer(shared, &input) {
         socket.write_all(answer.as_bytes()).await?;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::acl::{Acl, perms};
 use zoolock_server::wire::{
@@ -29,8 +29,13 @@ pub async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect("it happens in time")
 }
 
+/// A socket, or TLS over one.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 pub struct Raw {
-    socket: TcpStream,
+    socket: Box<dyn Stream>,
     input: BytesMut,
     next_xid: i32,
     pub granted: ConnectResponse,
@@ -64,6 +69,11 @@ impl Raw {
     pub async fn connect_with(addr: SocketAddr, request: &ConnectRequest) -> Option<Raw> {
         let socket = TcpStream::connect(addr).await.expect("the server listens");
         socket.set_nodelay(true).expect("a socket");
+        Raw::over(socket, request).await
+    }
+
+    /// The same over a stream that is there.
+    pub async fn over(socket: impl Stream + 'static, request: &ConnectRequest) -> Option<Raw> {
         let granted = ConnectResponse {
             protocol: 0,
             timeout_ms: 0,
@@ -71,7 +81,7 @@ impl Raw {
             password: Hidden::default(),
             read_only: None,
         };
-        let mut raw = Raw { socket, input: BytesMut::new(), next_xid: 1, granted };
+        let mut raw = Raw { socket: Box::new(socket), input: BytesMut::new(), next_xid: 1, granted };
         let mut out = BytesMut::new();
         Writer::frame(&mut out, |writer| request.encode(writer));
         raw.write(&out).await;
@@ -82,6 +92,7 @@ impl Raw {
 
     pub async fn write(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).await.expect("the server reads");
+        self.socket.flush().await.expect("the server reads");
     }
 
     /// Sends a request and does not wait.

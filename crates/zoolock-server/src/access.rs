@@ -1,0 +1,138 @@
+//! Who is let in.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::acl::Identity;
+use crate::secret::Secret;
+
+/// Whom a server believes, and whether it serves anybody else.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// What every connection must present before anything else.
+    pub secret: Option<Secret>,
+    /// The digest identity that may do anything, as `user:base64(sha1(user:password))`.
+    pub super_digest: Option<Secret>,
+    /// Nothing is done for a connection that has not authenticated, as ZooKeeper's `enforce.auth.enabled` has it.
+    pub required: bool,
+    /// The only accounts there are; without them whoever names himself and a password is that user, as in ZooKeeper.
+    pub users: Option<Users>,
+}
+
+/// Accounts, as `user:base64(sha1(user:password))`.
+#[derive(Clone, Default)]
+pub struct Users(HashSet<String>);
+
+impl Users {
+    /// Reads accounts, one a line; empty lines and those that start with `#` are none.
+    ///
+    /// # Errors
+    /// The number of the first line that is no account; its text may be a password.
+    pub fn parse(text: &str) -> Result<Self, usize> {
+        let mut users = HashSet::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if !is_digest(line) {
+                return Err(index + 1);
+            }
+            users.insert(line.to_owned());
+        }
+        Ok(Users(users))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn know(&self, who: &Identity) -> bool {
+        self.0.contains(&who.id)
+    }
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users").field("count", &self.0.len()).finish_non_exhaustive()
+    }
+}
+
+/// Whether a text has the form `user:base64(sha1(user:password))`.
+pub(crate) fn is_digest(text: &str) -> bool {
+    use base64::Engine as _;
+    text.split_once(':').is_some_and(|(user, hash)| {
+        let decoded = base64::engine::general_purpose::STANDARD.decode(hash);
+        !user.is_empty() && decoded.is_ok_and(|bytes| bytes.len() == 20)
+    })
+}
+
+impl Access {
+    /// Whether a connection that has these identities needs no more to be let in.
+    pub(crate) fn lets_in(&self, identities: &[Identity]) -> bool {
+        if self.secret.is_some() {
+            return false;
+        }
+        // Without accounts a digest proves nothing.
+        let proven = |who: &Identity| match who.scheme.as_str() {
+            "x509" | "super" => true,
+            "digest" => self.users.is_some(),
+            _ => false,
+        };
+        !self.required || identities.iter().any(proven)
+    }
+
+    /// What `credentials` of scheme `digest` prove; `None` when they are wrong.
+    pub(crate) fn prove(&self, credentials: &[u8]) -> Option<Vec<Identity>> {
+        let who = Identity::digest(credentials);
+        if self.super_digest.as_ref().is_some_and(|digest| digest.is(&who.id)) {
+            return Some(vec![Identity::new("super", ""), who]);
+        }
+        match &self.users {
+            Some(users) if !users.know(&who) => None,
+            _ => Some(vec![who]),
+        }
+    }
+
+    /// Whether these credentials are the secret.
+    pub(crate) fn is_secret(&self, credentials: &[u8]) -> bool {
+        self.secret.as_ref().is_some_and(|secret| secret.admits(credentials))
+    }
+
+    /// Whether strangers are to learn no more than that we are here.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.secret.is_some() || self.required
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_lines() {
+        let users = Users::parse("# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n").expect("one account");
+        assert!(
+            users.know(&Identity::digest(b"super:test")) && !users.know(&Identity::digest(b"super:tset"))
+        );
+        for bad in ["me:password", "nonsense", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "me:"] {
+            assert_eq!(Users::parse(&format!("\n{bad}")).err(), Some(2), "{bad}");
+        }
+        assert!(!format!("{users:?}").contains("super"));
+    }
+
+    #[test]
+    fn only_what_is_proven_lets_in_where_that_is_required() {
+        let digest = [Identity::digest(b"me:pw")];
+        let x509 = [Identity::new("x509", "CN=a")];
+        let open = Access::default();
+        assert!(open.lets_in(&[]));
+        let required = Access { required: true, ..Access::default() };
+        assert!(required.lets_in(&x509) && !required.lets_in(&digest) && !required.lets_in(&[]));
+        let users = Users::parse(&digest[0].id).expect("an account");
+        let required = Access { users: Some(users), ..required };
+        assert!(required.lets_in(&digest) && required.prove(b"me:pw").is_some());
+        assert!(required.prove(b"me:wp").is_none());
+    }
+}

@@ -1,0 +1,124 @@
+//! What TLS needs from files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+
+use crate::error::Error;
+use crate::serve::Tls;
+
+/// How to speak TLS: files in PEM, read when the server starts.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct TlsConfig {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+    clients: ClientCertificates,
+    handshake_timeout: Duration,
+}
+
+/// Whether clients show certificates. The name in one that is shown is an identity of scheme `x509`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ClientCertificates {
+    /// They are not asked for any.
+    #[default]
+    None,
+    /// They may; one that is not signed by the client authority ends the connection.
+    Optional,
+    /// They must.
+    Required,
+}
+
+impl TlsConfig {
+    /// Names the server's certificate, followed by those between it and the root, and its key.
+    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        TlsConfig {
+            certificate: certificate.into(),
+            key: key.into(),
+            client_ca: None,
+            clients: ClientCertificates::None,
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Asks clients for certificates that an authority in this file has signed.
+    pub fn client_ca(mut self, authorities: impl Into<PathBuf>, clients: ClientCertificates) -> Self {
+        self.client_ca = Some(authorities.into());
+        self.clients = clients;
+        self
+    }
+
+    /// Sets how long a handshake may take. Default: 10 s.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    pub(crate) fn asks_for_certificates(&self) -> bool {
+        self.client_ca.is_some() && self.clients != ClientCertificates::None
+    }
+
+    pub(crate) fn load(&self) -> Result<Tls, Error> {
+        let provider = Arc::new(ring::default_provider());
+        let chain = certificates("the certificate", &self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| unusable("the key", &self.key, why(&error, "a private key")))?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable("the certificate", &self.certificate, error))?;
+        let builder = match &self.client_ca {
+            Some(path) if self.asks_for_certificates() => {
+                let what = "the authority of clients";
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(what, path)? {
+                    roots.add(certificate).map_err(|error| unusable(what, path, error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = match self.clients {
+                    ClientCertificates::Required => verifier,
+                    _ => verifier.allow_unauthenticated(),
+                };
+                builder
+                    .with_client_cert_verifier(verifier.build().map_err(|error| unusable(what, path, error))?)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(chain, key).map_err(|error| {
+            let both = format!("{error}; does it belong to the key {}?", self.key.display());
+            unusable("the certificate", &self.certificate, both)
+        })?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(Tls { acceptor, handshake_timeout: self.handshake_timeout })
+    }
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = read.map_err(|error| unusable(what, path, why(&error, "a certificate")))?;
+    if found.is_empty() {
+        return Err(unusable(what, path, "there is no certificate in it; give a file in PEM"));
+    }
+    Ok(found)
+}
+
+fn why(error: &pem::Error, wanted: &str) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => format!("there is not {wanted} in it; give a file in PEM"),
+        // What is in it might be shown otherwise.
+        _ => "it is not PEM".to_owned(),
+    }
+}
+
+fn unusable(what: &'static str, path: &Path, why: impl ToString) -> Error {
+    Error::Certificate { what, path: path.to_owned(), why: why.to_string() }
+}

@@ -1,0 +1,278 @@
+//! Names in certificates, written as Java's `X500Principal.getName()` does: access lists compare them as text.
+
+use std::fmt::Write as _;
+
+use der::asn1::{AnyRef, ObjectIdentifier};
+use der::{Decode as _, Encode as _, Reader as _, SliceReader, Tag, Tagged as _};
+
+/// Java's words for the types that RFC 2253 names; the others are written as numbers.
+const RFC_2253: [(&str, &str); 9] = [
+    ("2.5.4.3", "CN"),
+    ("2.5.4.6", "C"),
+    ("2.5.4.7", "L"),
+    ("2.5.4.8", "ST"),
+    ("2.5.4.9", "STREET"),
+    ("2.5.4.10", "O"),
+    ("2.5.4.11", "OU"),
+    ("0.9.2342.19200300.100.1.1", "UID"),
+    ("0.9.2342.19200300.100.1.25", "DC"),
+];
+
+/// What Java understands beyond those.
+const MORE: [&str; 12] = [
+    "S",
+    "T",
+    "IP",
+    "DNQ",
+    "DNQUALIFIER",
+    "SURNAME",
+    "GIVENNAME",
+    "INITIALS",
+    "GENERATION",
+    "EMAIL",
+    "EMAILADDRESS",
+    "SERIALNUMBER",
+];
+
+/// The subject of a certificate, or `None` for bytes that are none.
+pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
+    let mut names = rdns(certificate).ok()?;
+    // The order of RFC 2253 is that of reading a host name: the most special first.
+    names.reverse();
+    Some(names.join(","))
+}
+
+/// Tells whether Java takes this for a name, as an access list entry of scheme `x509` must be.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.is_empty() || split(text, &[',', ';', '+']).is_some_and(|parts| parts.into_iter().all(is_ava))
+}
+
+fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
+    let mut certificate = SliceReader::new(AnyRef::from_der(certificate)?.value())?;
+    let mut tbs = SliceReader::new(AnyRef::decode(&mut certificate)?.value())?;
+    // The version is left out in the first one; then the serial number is first.
+    if matches!(AnyRef::decode(&mut tbs)?.tag(), Tag::ContextSpecific { .. }) {
+        AnyRef::decode(&mut tbs)?;
+    }
+    for _algorithm_issuer_validity in 0..3 {
+        AnyRef::decode(&mut tbs)?;
+    }
+    let mut subject = SliceReader::new(AnyRef::decode(&mut tbs)?.value())?;
+    let mut names = Vec::new();
+    while !subject.is_finished() {
+        let mut set = SliceReader::new(AnyRef::decode(&mut subject)?.value())?;
+        let mut parts = Vec::new();
+        while !set.is_finished() {
+            let mut part = SliceReader::new(AnyRef::decode(&mut set)?.value())?;
+            let oid = ObjectIdentifier::decode(&mut part)?.to_string();
+            parts.push(ava(&oid, &AnyRef::decode(&mut part)?)?);
+        }
+        names.push(parts.join("+"));
+    }
+    Ok(names)
+}
+
+fn ava(oid: &str, value: &AnyRef<'_>) -> der::Result<String> {
+    let keyword = RFC_2253.iter().find(|(known, _)| *known == oid).map(|(_, keyword)| keyword);
+    let (Some(keyword), Some(text)) = (keyword, text(value)) else {
+        let mut out = format!("{}=#", keyword.unwrap_or(&oid));
+        for byte in value.to_der()? {
+            let _ = write!(out, "{byte:02x}");
+        }
+        return Ok(out);
+    };
+    Ok(format!("{keyword}={}", escaped(&text)))
+}
+
+fn text(value: &AnyRef<'_>) -> Option<String> {
+    let is_text = matches!(
+        value.tag(),
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString | Tag::BmpString
+    );
+    // Java takes them all for UTF-8, wrong as that is for the last two.
+    is_text.then(|| String::from_utf8_lossy(value.value()).into_owned())
+}
+
+fn escaped(text: &str) -> String {
+    let blank = |c: char| matches!(c, ' ' | '\r');
+    let lead = text.len() - text.trim_start_matches(blank).len();
+    let trail = text.trim_end_matches(blank).len();
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        match c {
+            '\0' => out.push_str("\\00"),
+            _ if ",=+<>#;\"\\".contains(c) || blank(c) && (at < lead || at >= trail) => {
+                out.push('\\');
+                out.push(c);
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// Splits where one of `at` stands outside quotes and is not escaped; `None` where a quote or an escape is open.
+fn split<'a>(text: &'a str, at: &[char]) -> Option<Vec<&'a str>> {
+    let (mut parts, mut begin, mut quoted, mut escape) = (Vec::new(), 0, false, false);
+    for (index, c) in text.char_indices() {
+        match c {
+            _ if escape => escape = false,
+            '\\' => escape = true,
+            '"' => quoted = !quoted,
+            _ if !quoted && at.contains(&c) => {
+                parts.push(&text[begin..index]);
+                begin = index + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[begin..]);
+    (!quoted && !escape).then_some(parts)
+}
+
+fn is_ava(text: &str) -> bool {
+    let Some((keyword, value)) = text.split_once('=') else { return false };
+    let keyword = keyword.trim().to_ascii_uppercase();
+    let number = keyword.strip_prefix("OID.").unwrap_or(&keyword);
+    let known = RFC_2253.iter().any(|(_, word)| *word == keyword) || MORE.contains(&keyword.as_str());
+    (known || is_oid(number)) && is_value(value.trim())
+}
+
+fn is_oid(text: &str) -> bool {
+    text.contains('.')
+        && text.split('.').all(|arc| !arc.is_empty() && arc.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn is_value(value: &str) -> bool {
+    if let Some(hex) = value.strip_prefix('#') {
+        return !hex.is_empty() && hex.len() % 2 == 0 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    }
+    let mut rest = value.chars();
+    let mut quoted = false;
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some(c) if ",=+<>#;\"\\ ".contains(c) => {}
+                Some(c) if c.is_ascii_hexdigit() && rest.next().is_some_and(|c| c.is_ascii_hexdigit()) => {}
+                _ => return false,
+            },
+            '"' if quoted => return rest.as_str().is_empty(),
+            '"' if rest.as_str().len() + 1 == value.len() => quoted = true,
+            '"' | '<' | '>' if !quoted => return false,
+            _ => {}
+        }
+    }
+    !quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::string::{BmpString, Ia5String, PrintableString, TeletexString};
+    use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
+
+    use super::*;
+
+    fn of(names: impl IntoIterator<Item = (DnType, DnValue)>) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in names {
+            params.distinguished_name.push(kind, value);
+        }
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        subject(certificate.der()).expect("a name")
+    }
+
+    fn utf8(text: &str) -> DnValue {
+        DnValue::Utf8String(text.to_owned())
+    }
+
+    #[test]
+    fn names_are_written_as_java_writes_them() {
+        // What Java 17 prints for the same certificates.
+        let email = DnType::CustomDnType(vec![1, 2, 840, 113_549, 1, 9, 1]);
+        let ia5 = DnValue::Ia5String(Ia5String::try_from("me@example.com").expect("ASCII"));
+        assert_eq!(
+            of([
+                (DnType::CountryName, utf8("DE")),
+                (DnType::StateOrProvinceName, utf8("Berlin")),
+                (DnType::OrganizationName, utf8("Locks, Inc.")),
+                (DnType::OrganizationalUnitName, utf8("a+b")),
+                (DnType::CommonName, utf8("client 1"))
+            ]),
+            "CN=client 1,OU=a\\+b,O=Locks\\, Inc.,ST=Berlin,C=DE"
+        );
+        assert_eq!(
+            of([(DnType::OrganizationName, utf8("o")), (email, ia5)]),
+            "1.2.840.113549.1.9.1=#160e6d65406578616d706c652e636f6d,O=o"
+        );
+        assert_eq!(
+            of([(DnType::CommonName, utf8("  #lead and trail  "))]),
+            "CN=\\ \\ \\#lead and trail\\ \\ "
+        );
+        assert_eq!(
+            of([(DnType::CommonName, utf8("#=<>;\"\\\u{e9}\u{1f512}\t"))]),
+            "CN=\\#\\=\\<\\>\\;\\\"\\\\\u{e9}\u{1f512}\t"
+        );
+        let serial = DnType::CustomDnType(vec![2, 5, 4, 5]);
+        let dc = DnType::CustomDnType(vec![0, 9, 2342, 19_200_300, 100, 1, 25]);
+        let uid = DnType::CustomDnType(vec![0, 9, 2342, 19_200_300, 100, 1, 1]);
+        let street = DnType::CustomDnType(vec![2, 5, 4, 9]);
+        let printable =
+            |text: &str| DnValue::PrintableString(PrintableString::try_from(text).expect("printable"));
+        assert_eq!(
+            of([
+                (dc, DnValue::Ia5String(Ia5String::try_from("com").expect("ASCII"))),
+                (uid, printable("u1")),
+                (street, printable("1, A St")),
+                (serial, printable("42")),
+                (DnType::LocalityName, DnValue::BmpString(BmpString::try_from("K\u{f6}ln").expect("BMP"))),
+                (DnType::CommonName, DnValue::TeletexString(TeletexString::try_from("t61").expect("T61"))),
+            ]),
+            "CN=t61,L=\\00K\\00\u{fffd}\\00l\\00n,2.5.4.5=#13023432,STREET=1\\, A St,UID=u1,DC=com"
+        );
+    }
+
+    #[test]
+    fn only_names_are_names() {
+        // As `new X500Principal(text)` of Java 17 accepts or refuses them.
+        for good in [
+            "CN=a",
+            "cn=a,O=b",
+            "CN=a, O=\"b, c\"",
+            "CN=a\\,b",
+            "1.2.3=#0c0161",
+            "OID.1.2.3=x",
+            "CN=a+OU=b",
+            "",
+            "CN=",
+            "CN=a;O=b",
+            "CN=a=b",
+            "oid.1.2=x",
+        ] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in [
+            "a",
+            "FOO=a",
+            "CN",
+            "CN=a,",
+            "CN=\"a",
+            "CN=#xyz",
+            "CN=a\\",
+            " ",
+            "CN=a<b",
+            "CN=a,,O=b",
+            "SN=x",
+            "CN=#",
+            "CN=\"a\"b",
+            "1=x",
+            "CN=a+",
+            "+CN=a",
+            "=a",
+            "CN=\\xx",
+        ] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}
