@@ -39,7 +39,7 @@ pub struct Identity {
 }
 
 /// One entry of an access list.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Acl {
     /// A sum of [`perms`].
     pub perms: i32,

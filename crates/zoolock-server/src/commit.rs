@@ -47,17 +47,10 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<(EventK
             Reply::Empty
         }
         Change::SetData { path, data, version } => {
-            let node = state.tree.get_mut(path).expect("prepare saw the znode, and nothing came between");
-            (node.data, node.version) = (data.clone(), *version);
-            (node.mzxid, node.mtime) = (txn.zxid, txn.time);
             events.push((EventKind::DataChanged, Arc::clone(path)));
-            Reply::Stat(node.stat())
+            Reply::Stat(state.tree.set_data(path, data.as_deref(), *version, txn.zxid, txn.time))
         }
-        Change::SetAcl { path, acl, version } => {
-            let node = state.tree.get_mut(path).expect("prepare saw the znode, and nothing came between");
-            (node.acl, node.aversion) = (acl.clone(), *version);
-            Reply::Stat(node.stat())
-        }
+        Change::SetAcl { path, acl, version } => Reply::Stat(state.tree.set_acl(path, acl, *version)),
         Change::CreateSession { timeout_ms, password } => {
             let session = Session { timeout_ms: *timeout_ms, password: password.clone() };
             state.sessions.insert(txn.session, session);

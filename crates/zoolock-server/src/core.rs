@@ -294,7 +294,7 @@ impl Core {
     /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
     #[doc(hidden)]
     pub fn set_child_counter(&mut self, path: &str, count: i32) -> bool {
-        self.state.tree.get_mut(path).map(|node| node.created = count).is_some()
+        self.state.tree.set_created(path, count)
     }
 
     fn connect(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {

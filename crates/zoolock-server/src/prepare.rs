@@ -36,13 +36,13 @@ pub fn prepare(request: Request, state: &State, asker: Asker<'_>) -> Change {
 
 /// Decides the end of a session, by its own wish or because it expired.
 pub(crate) fn close_session(state: &State, session: SessionId) -> Change {
-    Change::CloseSession { ephemerals: state.tree.ephemerals(session).cloned().collect() }
+    Change::CloseSession { ephemerals: state.tree.ephemerals(session) }
 }
 
 /// Decides to remove a container that ran empty, if that still is so.
 pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change> {
     let node = state.tree.get(path)?;
-    (node.owner == CONTAINER && node.children.is_empty()).then(|| Change::Delete { path: Arc::clone(path) })
+    (node.owner() == CONTAINER && node.child_count() == 0).then(|| Change::Delete { path: Arc::clone(path) })
 }
 
 fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {

@@ -20,9 +20,9 @@ const MAX_LISTING: usize = 1 << 30;
 /// # Errors
 /// The code for the reply header.
 pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply, Code> {
-    let readable = |path: &str| -> Result<&Znode, Code> {
+    let readable = |path: &str| -> Result<Znode<'_>, Code> {
         let node = state.tree.get(path).ok_or(Code::NoNode)?;
-        acl::check(&node.acl, perms::READ, asker.identities)?;
+        acl::check(node.acl(), perms::READ, asker.identities)?;
         Ok(node)
     };
     match request {
@@ -31,7 +31,8 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
             state.tree.get(path).map(|node| Reply::Stat(node.stat())).ok_or(Code::NoNode)
         }
         Request::GetData { path, .. } => {
-            readable(path).map(|node| Reply::Data { data: node.data.clone(), stat: node.stat() })
+            let node = readable(path)?;
+            Ok(Reply::Data { data: node.data().map(Bytes::copy_from_slice), stat: node.stat() })
         }
         Request::GetChildren { path, .. } => readable(path).and_then(names).map(Reply::Children),
         Request::GetChildren2 { path, .. } => {
@@ -45,19 +46,19 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         }
         Request::GetEphemerals { prefix } => {
             let all = matches!(prefix.trim(), "" | "/");
-            let mine = state.tree.ephemerals(asker.session).map(|path| path.as_ref().to_owned());
-            let mine: Vec<String> = mine.filter(|path| all || path.starts_with(prefix.as_str())).collect();
+            let mut mine = state.tree.ephemerals(asker.session);
+            mine.retain(|path| all || path.starts_with(prefix.as_str()));
             if mine.iter().map(|path| path.len() + 4).sum::<usize>() > MAX_LISTING {
                 return Err(Code::SystemError);
             }
-            Ok(Reply::Children(mine))
+            Ok(Reply::Children(mine.iter().map(|path| path.as_ref().to_owned()).collect()))
         }
         Request::GetAcl { path } => {
             let node = state.tree.get(path).ok_or(Code::NoNode)?;
-            acl::check(&node.acl, perms::READ | perms::ADMIN, asker.identities)?;
-            let acl = match acl::check(&node.acl, perms::ADMIN, asker.identities) {
-                Ok(()) => node.acl.to_vec(),
-                Err(_) => acl::masked(&node.acl),
+            acl::check(node.acl(), perms::READ | perms::ADMIN, asker.identities)?;
+            let acl = match acl::check(node.acl(), perms::ADMIN, asker.identities) {
+                Ok(()) => node.acl().to_vec(),
+                Err(_) => acl::masked(node.acl()),
             };
             Ok(Reply::AclStat { acl, stat: node.stat() })
         }
@@ -93,9 +94,9 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
     }
 }
 
-fn names(node: &Znode) -> Result<Vec<String>, Code> {
-    if node.children.iter().map(|name| name.len() + 4).sum::<usize>() > MAX_LISTING {
+fn names(node: Znode<'_>) -> Result<Vec<String>, Code> {
+    if node.children().map(|name| name.len() + 4).sum::<usize>() > MAX_LISTING {
         return Err(Code::SystemError);
     }
-    Ok(node.children.iter().map(|name| name.as_ref().to_owned()).collect())
+    Ok(node.children().map(str::to_owned).collect())
 }

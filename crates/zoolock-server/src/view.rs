@@ -41,12 +41,12 @@ impl<'a> View<'a> {
         }
         let node = self.tree.get(path).ok_or(Code::NoNode)?;
         Ok(Record {
-            version: node.version,
-            created: node.created,
-            aversion: node.aversion,
-            owner: node.owner,
-            children: node.children.len(),
-            acl: node.acl.clone(),
+            version: node.version(),
+            created: node.created(),
+            aversion: node.aversion(),
+            owner: node.owner(),
+            children: node.child_count(),
+            acl: node.acl().clone(),
         })
     }
 

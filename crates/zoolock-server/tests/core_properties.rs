@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use zoolock_server::acl::{Acl, perms};
 use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
-use zoolock_server::tree::CONTAINER;
+use zoolock_server::tree::Owner;
 use zoolock_server::wire::{
     ConnectRequest, CreateRequest, Reader, ReplyHeader, Request, RequestHeader, SetWatches, Writer, op,
 };
@@ -133,20 +133,19 @@ fn check_tree(state: &State) -> Result<(), TestCaseError> {
     while let Some(path) = todo.pop() {
         let node = state.tree.get(&path).ok_or_else(|| TestCaseError::fail(format!("no {path}")))?;
         seen += 1;
-        if node.owner != 0 && node.owner != CONTAINER {
-            let session = SessionId::from_wire(node.owner);
+        if let Owner::Session(session) = Owner::of(node.owner()) {
             prop_assert!(state.sessions.contains_key(&session), "{path} outlived {session}");
-            prop_assert!(state.tree.ephemerals(session).any(|known| **known == *path));
-            prop_assert!(node.children.is_empty());
+            prop_assert!(state.tree.ephemerals(session).iter().any(|known| **known == *path));
+            prop_assert_eq!(node.child_count(), 0);
         }
-        prop_assert!(node.czxid <= node.mzxid.max(node.pzxid) && node.pzxid <= state.zxid);
+        prop_assert!(node.czxid() <= node.mzxid().max(node.pzxid()) && node.pzxid() <= state.zxid);
         let base = if path == "/" { "" } else { &path };
-        todo.extend(node.children.iter().map(|name| format!("{base}/{name}")));
+        todo.extend(node.children().map(|name| format!("{base}/{name}")));
     }
     prop_assert_eq!(seen, state.tree.len());
     for session in state.sessions.keys() {
         for path in state.tree.ephemerals(*session) {
-            prop_assert_eq!(state.tree.get(path).map(|node| node.owner), Some(session.get()));
+            prop_assert_eq!(state.tree.get(&path).map(|node| node.owner()), Some(session.get()));
         }
     }
     Ok(())

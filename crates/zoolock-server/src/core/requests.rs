@@ -190,7 +190,9 @@ impl Core {
         for path in &set.data {
             match self.state.tree.get(path) {
                 None => self.send_event(conn, EventKind::Deleted, path),
-                Some(node) if node.mzxid.get() > since => self.send_event(conn, EventKind::DataChanged, path),
+                Some(node) if node.mzxid().get() > since => {
+                    self.send_event(conn, EventKind::DataChanged, path)
+                }
                 Some(_) => self.watches.add(path, conn, Kinds::DATA),
             }
         }
@@ -203,7 +205,7 @@ impl Core {
         for path in &set.child {
             match self.state.tree.get(path) {
                 None => self.send_event(conn, EventKind::Deleted, path),
-                Some(node) if node.pzxid.get() > since => {
+                Some(node) if node.pzxid().get() > since => {
                     self.send_event(conn, EventKind::ChildrenChanged, path);
                 }
                 Some(_) => self.watches.add(path, conn, Kinds::CHILD),

@@ -1,0 +1,67 @@
+//! The access lists, each kept once and as long as a znode has it.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use slab::Slab;
+
+use crate::acl::AclList;
+
+/// The lists by number. Clients choose what is in them, so the hash is keyed at random.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Acls {
+    lists: Slab<Shared>,
+    index: HashTable<u32>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Clone)]
+struct Shared {
+    list: AclList,
+    users: u32,
+}
+
+impl Acls {
+    /// Counts one more user of a list, and numbers it.
+    pub(super) fn take(&mut self, list: &AclList) -> u32 {
+        let Acls { lists, index, hasher } = self;
+        let hash = hasher.hash_one(&**list);
+        let same = |id: &u32| lists[*id as usize].list == *list;
+        match index.entry(hash, same, |id| hasher.hash_one(&*lists[*id as usize].list)) {
+            Entry::Occupied(known) => {
+                let id = *known.get();
+                lists[id as usize].users += 1;
+                id
+            }
+            Entry::Vacant(free) => {
+                let id = u32::try_from(lists.vacant_key()).expect("there are no more lists than znodes");
+                free.insert(id);
+                lists.insert(Shared { list: list.clone(), users: 1 });
+                id
+            }
+        }
+    }
+
+    /// Counts one user less.
+    pub(super) fn give_back(&mut self, id: u32) {
+        let shared = &mut self.lists[id as usize];
+        shared.users -= 1;
+        if shared.users == 0 {
+            let hash = self.hasher.hash_one(&*self.lists.remove(id as usize).list);
+            if let Ok(entry) = self.index.find_entry(hash, |known| *known == id) {
+                entry.remove();
+            }
+        }
+    }
+
+    pub(super) fn get(&self, id: u32) -> &AclList {
+        &self.lists[id as usize].list
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.index.len(), self.lists.len());
+        self.lists.len()
+    }
+}

@@ -1,0 +1,283 @@
+//! Where the znodes lie: slots by number, one index of names, and the children of each in a linked list.
+//!
+//! A znode has no collection of its own, so that a million of them cost little more than their data. Nothing here
+//! recurses: a tree may be as deep as a path is long.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::iter::successors;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use slab::Slab;
+
+use crate::ids::Zxid;
+
+/// The root's slot.
+pub(super) const ROOT: u32 = 0;
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// What a znode is besides its place, name and data.
+#[derive(Debug, Clone)]
+pub(super) struct Meta {
+    /// A number in [`super::acls::Acls`].
+    pub(super) acl: u32,
+    pub(super) czxid: Zxid,
+    pub(super) mzxid: Zxid,
+    pub(super) pzxid: Zxid,
+    pub(super) ctime: i64,
+    pub(super) mtime: i64,
+    pub(super) version: i32,
+    pub(super) created: i32,
+    pub(super) aversion: i32,
+    pub(super) owner: i64,
+    /// Which snapshot has this znode already, or was under way when it came.
+    pub(super) mark: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) meta: Meta,
+    /// The name, and behind it the data: an allocation less for each znode.
+    text: Box<[u8]>,
+    name_len: u32,
+    /// Null is not the same as empty.
+    has_data: bool,
+    parent: u32,
+    children: u32,
+    first: u32,
+    next: u32,
+    /// The sibling before; before the first stands the last.
+    prev: u32,
+}
+
+impl Node {
+    pub(super) fn name(&self) -> &str {
+        std::str::from_utf8(self.name_bytes()).expect("it was taken from a str")
+    }
+
+    fn name_bytes(&self) -> &[u8] {
+        &self.text[..self.name_len as usize]
+    }
+
+    pub(super) fn data(&self) -> Option<&[u8]> {
+        self.has_data.then(|| &self.text[self.name_len as usize..])
+    }
+
+    pub(super) fn children(&self) -> u32 {
+        self.children
+    }
+
+    pub(super) fn set_data(&mut self, data: Option<&[u8]>) {
+        let (name, old) = self.text.split_at_mut(self.name_len as usize);
+        match data {
+            Some(data) if data.len() == old.len() => old.copy_from_slice(data),
+            _ => self.text = join(name, data),
+        }
+        self.has_data = data.is_some();
+    }
+}
+
+/// A name's place in the index. The hash stands here too: looking at a million znodes again when the index grows
+/// would stop the server for a second.
+#[derive(Debug, Clone)]
+struct Name {
+    hash: u32,
+    id: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Arena {
+    nodes: Slab<Node>,
+    index: HashTable<Name>,
+    /// Keyed at random: clients choose the names.
+    hasher: RandomState,
+    /// All slots ever used are below.
+    end: u32,
+}
+
+impl Arena {
+    /// Starts with a root.
+    pub(super) fn new(root: Meta) -> Self {
+        let (index, hasher) = (HashTable::new(), RandomState::new());
+        let mut arena = Arena { nodes: Slab::new(), index, hasher, end: ROOT + 1 };
+        arena.nodes.insert(node(NONE, "", None, root));
+        arena
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn end(&self) -> u32 {
+        self.end
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&Node> {
+        self.nodes.get(id as usize)
+    }
+
+    pub(super) fn node(&self, id: u32) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    pub(super) fn node_mut(&mut self, id: u32) -> &mut Node {
+        &mut self.nodes[id as usize]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Node)> {
+        (0..self.end).filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    pub(super) fn parent(&self, id: u32) -> Option<u32> {
+        some(self.node(id).parent)
+    }
+
+    /// The children, the oldest first.
+    pub(super) fn children(&self, id: u32) -> impl Iterator<Item = &Node> {
+        let node = |id: u32| some(id).map(|id| self.node(id));
+        successors(node(self.node(id).first), move |child| node(child.next))
+    }
+
+    pub(super) fn find(&self, path: &str) -> Option<u32> {
+        match path.strip_prefix('/')? {
+            "" => Some(ROOT),
+            names => names.split('/').try_fold(ROOT, |id, name| self.child(id, name)),
+        }
+    }
+
+    pub(super) fn child(&self, parent: u32, name: &str) -> Option<u32> {
+        let hash = self.hash(parent, name.as_bytes());
+        self.index.find(spread(hash), is(&self.nodes, hash, parent, name)).map(|found| found.id)
+    }
+
+    pub(super) fn path(&self, id: u32) -> String {
+        if id == ROOT {
+            return "/".to_owned();
+        }
+        let upwards = || successors(some(id), |id| self.parent(*id)).filter(|id| *id != ROOT);
+        let len = upwards().map(|id| self.node(id).name_len as usize + 1).sum();
+        let mut names: Vec<&str> = upwards().map(|id| self.node(id).name()).collect();
+        names.reverse();
+        let mut path = String::with_capacity(len);
+        for name in names {
+            path.push('/');
+            path.push_str(name);
+        }
+        path
+    }
+
+    /// How many znodes lie below this one.
+    pub(super) fn descendants(&self, top: u32) -> usize {
+        if top == ROOT {
+            return self.len() - 1;
+        }
+        let (mut count, mut at) = (0, top);
+        loop {
+            let node = self.node(at);
+            if let Some(first) = some(node.first) {
+                at = first;
+            } else {
+                while self.node(at).next == NONE || at == top {
+                    if at == top {
+                        return count;
+                    }
+                    at = self.node(at).parent;
+                }
+                at = self.node(at).next;
+            }
+            count += 1;
+        }
+    }
+
+    /// Adds a child, the last one; `None` where there is one of that name.
+    pub(super) fn insert(&mut self, parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Option<u32> {
+        let hash = self.hash(parent, name.as_bytes());
+        let id = u32::try_from(self.nodes.vacant_key()).expect("no memory holds so many znodes");
+        let is_it = is(&self.nodes, hash, parent, name);
+        match self.index.entry(spread(hash), is_it, |known| spread(known.hash)) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(free) => free.insert(Name { hash, id }),
+        };
+        self.nodes.insert(node(parent, name, data, meta));
+        self.end = self.end.max(id + 1);
+        self.link(parent, id);
+        Some(id)
+    }
+
+    /// Removes a znode that has no children and is not the root.
+    pub(super) fn remove(&mut self, id: u32) -> Node {
+        assert!(self.node(id).children == 0 && id != ROOT, "prepare saw no children, and never the root");
+        self.unlink(id);
+        let node = self.nodes.remove(id as usize);
+        let hash = self.hash(node.parent, node.name_bytes());
+        if let Ok(entry) = self.index.find_entry(spread(hash), |known| known.id == id) {
+            entry.remove();
+        }
+        node
+    }
+
+    fn link(&mut self, parent: u32, id: u32) {
+        let first = self.node(parent).first;
+        if first == NONE {
+            self.node_mut(id).prev = id;
+            self.node_mut(parent).first = id;
+        } else {
+            let last = std::mem::replace(&mut self.node_mut(first).prev, id);
+            self.node_mut(last).next = id;
+            self.node_mut(id).prev = last;
+        }
+        self.node_mut(parent).children += 1;
+    }
+
+    fn unlink(&mut self, id: u32) {
+        let &Node { parent, next, prev, .. } = self.node(id);
+        let above = self.node_mut(parent);
+        above.children -= 1;
+        if above.first == id {
+            above.first = next;
+        } else {
+            self.node_mut(prev).next = next;
+        }
+        // Where it was the last, the first one has to know the new last.
+        let after = if next == NONE { self.node(parent).first } else { next };
+        if after != NONE {
+            self.node_mut(after).prev = prev;
+        }
+    }
+
+    fn hash(&self, parent: u32, name: &[u8]) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u32(parent);
+        hasher.write(name);
+        hasher.finish() as u32
+    }
+}
+
+fn node(parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Node {
+    let name_len = u32::try_from(name.len()).expect("a name comes in a frame, and frames are shorter");
+    let text = join(name.as_bytes(), data);
+    let links = NONE;
+    let has_data = data.is_some();
+    Node { meta, text, name_len, has_data, parent, children: 0, first: links, next: links, prev: links }
+}
+
+fn is(nodes: &Slab<Node>, hash: u32, parent: u32, name: &str) -> impl Fn(&Name) -> bool {
+    move |known| {
+        let node = &nodes[known.id as usize];
+        known.hash == hash && node.parent == parent && node.name_bytes() == name.as_bytes()
+    }
+}
+
+fn join(name: &[u8], data: Option<&[u8]>) -> Box<[u8]> {
+    [name, data.unwrap_or_default()].concat().into()
+}
+
+fn some(id: u32) -> Option<u32> {
+    (id != NONE).then_some(id)
+}
+
+/// The table wants its bits at both ends of 64.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

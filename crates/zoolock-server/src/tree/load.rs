@@ -1,0 +1,92 @@
+//! Makes a tree of its records, in whatever order they come.
+
+use super::arena::{Arena, Meta, ROOT};
+use super::owner::Owner;
+use super::{NodeRecord, Tree, size};
+use crate::ids::Zxid;
+use crate::path;
+
+/// Marks a znode that was made for the sake of its children and whose own record has not come.
+const MISSING: u32 = u32::MAX;
+const LOADED: u32 = 0;
+
+impl Tree {
+    /// Makes a tree of its znodes, in whatever order they come.
+    ///
+    /// # Errors
+    /// They make no tree: one comes twice, a parent is missing or an ephemeral, a path is no path.
+    pub fn from_records(records: impl IntoIterator<Item = NodeRecord>) -> Result<Self, String> {
+        let mut tree = Tree::empty(Arena::new(missing()));
+        for record in records {
+            tree.load(&record)?;
+        }
+        for (id, node) in tree.arena.iter() {
+            let fault = match (node.meta.mark, Owner::of(node.meta.owner)) {
+                (MISSING, _) if id == ROOT => "there is no root".to_owned(),
+                (MISSING, _) => format!("{:?} has children and is missing", tree.arena.path(id)),
+                (_, Owner::Nobody) => continue,
+                _ if id == ROOT => format!("the root has the owner {:#x}", node.meta.owner),
+                (_, Owner::Session(_)) if node.children() > 0 => {
+                    format!("{:?} is an ephemeral and has children", tree.arena.path(id))
+                }
+                _ => {
+                    tree.owned.add(id, node);
+                    continue;
+                }
+            };
+            return Err(fault);
+        }
+        Ok(tree)
+    }
+
+    fn load(&mut self, record: &NodeRecord) -> Result<(), String> {
+        let path = record.path.as_str();
+        path::validate(path).map_err(|_| format!("{path:?} is no path"))?;
+        let names = path.split('/').filter(|name| !name.is_empty());
+        let mut id = ROOT;
+        for name in names {
+            id = match self.arena.child(id, name) {
+                Some(child) => child,
+                None => self.arena.insert(id, name, None, missing()).expect("there is no such child yet"),
+            };
+        }
+        let acl = self.acls.take(&record.acl);
+        let node = self.arena.node_mut(id);
+        if node.meta.mark != MISSING {
+            return Err(format!("{path:?} comes twice"));
+        }
+        node.set_data(record.data.as_deref());
+        node.meta = Meta {
+            acl,
+            czxid: record.czxid,
+            mzxid: record.mzxid,
+            pzxid: record.pzxid,
+            ctime: record.ctime,
+            mtime: record.mtime,
+            version: record.version,
+            created: record.created,
+            aversion: record.aversion,
+            owner: record.owner,
+            mark: LOADED,
+        };
+        self.size += size(path, record.data.as_deref());
+        Ok(())
+    }
+}
+
+fn missing() -> Meta {
+    let zero = Zxid::from_wire(0);
+    Meta {
+        acl: 0,
+        czxid: zero,
+        mzxid: zero,
+        pzxid: zero,
+        ctime: 0,
+        mtime: 0,
+        version: 0,
+        created: 0,
+        aversion: 0,
+        owner: 0,
+        mark: MISSING,
+    }
+}

@@ -1,0 +1,86 @@
+//! Which znodes go by themselves: the ephemerals of each session, and what is due to expire.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::arena::Node;
+use super::owner::Owner;
+use crate::ids::SessionId;
+
+/// When a container that has run empty is due: always.
+const AT_ONCE: i64 = i64::MIN;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Owned {
+    ephemerals: BTreeMap<SessionId, BTreeSet<u32>>,
+    ephemerals_count: usize,
+    /// What has no children now, by the last moment of its life. Kept with each change: searching all containers
+    /// at each tick would cost as much as there are locks.
+    due: BTreeSet<(i64, u32)>,
+}
+
+impl Owned {
+    pub(super) fn add(&mut self, id: u32, node: &Node) {
+        if let Owner::Session(session) = Owner::of(node.meta.owner) {
+            self.ephemerals.entry(session).or_default().insert(id);
+            self.ephemerals_count += 1;
+        }
+        self.change(id, None, due(node));
+    }
+
+    pub(super) fn remove(&mut self, id: u32, node: &Node) {
+        if let Owner::Session(session) = Owner::of(node.meta.owner)
+            && let Some(ids) = self.ephemerals.get_mut(&session)
+        {
+            ids.remove(&id);
+            self.ephemerals_count -= 1;
+            if ids.is_empty() {
+                self.ephemerals.remove(&session);
+            }
+        }
+        self.change(id, due(node), None);
+    }
+
+    pub(super) fn change(&mut self, id: u32, before: Option<i64>, after: Option<i64>) {
+        if before != after {
+            if let Some(before) = before {
+                self.due.remove(&(before, id));
+            }
+            if let Some(after) = after {
+                self.due.insert((after, id));
+            }
+        }
+    }
+
+    pub(super) fn ephemerals(&self, session: SessionId) -> impl Iterator<Item = u32> {
+        self.ephemerals.get(&session).into_iter().flatten().copied()
+    }
+
+    pub(super) fn ephemerals_count(&self) -> usize {
+        self.ephemerals_count
+    }
+
+    pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.ephemerals.keys().copied()
+    }
+
+    pub(super) fn emptied(&self) -> impl Iterator<Item = u32> {
+        self.due.range(..(AT_ONCE + 1, 0)).map(|(_, id)| *id)
+    }
+
+    pub(super) fn expired(&self, now_ms: i64) -> impl Iterator<Item = u32> {
+        self.due.range(..(now_ms, 0)).map(|(_, id)| *id)
+    }
+}
+
+/// When a znode's life ends, unless something happens to it: as ZooKeeper's `ContainerManager` has it.
+pub(super) fn due(node: &Node) -> Option<i64> {
+    if node.children() > 0 {
+        return None;
+    }
+    match Owner::of(node.meta.owner) {
+        // One that never had a child may just be about to get its first.
+        Owner::Container => (node.meta.created > 0).then_some(AT_ONCE),
+        Owner::Ttl(0) | Owner::Nobody | Owner::Session(_) => None,
+        Owner::Ttl(ttl_ms) => Some(node.meta.mtime.saturating_add(ttl_ms)),
+    }
+}

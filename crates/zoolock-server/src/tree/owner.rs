@@ -1,0 +1,59 @@
+//! What the number in `ephemeralOwner` says, as ZooKeeper's `EphemeralType` packs it.
+
+use crate::ids::SessionId;
+
+/// The owner that marks a container.
+pub const CONTAINER: i64 = i64::MIN;
+
+/// The longest time to live, in milliseconds: what fits beside the marks.
+pub const MAX_TTL_MS: i64 = 0x00ff_ffff_ffff;
+
+/// The first byte marks an extended type; the next two say which, and zero is a time to live.
+const TTL: i64 = 0xff_i64 << 56;
+
+/// Whom a znode belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// Nobody.
+    Nobody,
+    /// Nobody; it goes when its last child has gone.
+    Container,
+    /// Nobody; it goes when it had neither writes nor children for so many milliseconds.
+    Ttl(i64),
+    /// A session; it goes with it.
+    Session(SessionId),
+}
+
+impl Owner {
+    /// Takes the number apart.
+    pub fn of(number: i64) -> Self {
+        match number {
+            0 => Owner::Nobody,
+            CONTAINER => Owner::Container,
+            _ if number & !MAX_TTL_MS == TTL => Owner::Ttl(number & MAX_TTL_MS),
+            _ => Owner::Session(SessionId::from_wire(number)),
+        }
+    }
+}
+
+/// Makes the number for a time to live; `None` where ZooKeeper takes no such time.
+pub fn ttl_owner(ttl_ms: i64) -> Option<i64> {
+    (1..=MAX_TTL_MS).contains(&ttl_ms).then_some(TTL | ttl_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_zookeeper() {
+        assert_eq!(ttl_owner(1), Some(0xff00_0000_0000_0001_u64 as i64));
+        assert_eq!(ttl_owner(MAX_TTL_MS).map(Owner::of), Some(Owner::Ttl(MAX_TTL_MS)));
+        assert_eq!((ttl_owner(0), ttl_owner(-1), ttl_owner(MAX_TTL_MS + 1)), (None, None, None));
+        assert_eq!(Owner::of(i64::MIN), Owner::Container);
+        assert_eq!(Owner::of(0), Owner::Nobody);
+        for session in [1, i64::MAX, -1] {
+            assert_eq!(Owner::of(session), Owner::Session(SessionId::from_wire(session)));
+        }
+    }
+}

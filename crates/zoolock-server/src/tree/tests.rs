@@ -1,0 +1,378 @@
+//! The tree beside a plain map that is slow and says what is meant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+/// The znodes by path; everything else is worked out anew for each question.
+#[derive(Debug, Clone, Default)]
+struct Model(BTreeMap<String, NodeRecord>);
+
+impl Model {
+    fn of(tree: &Tree) -> Self {
+        Model(tree.records().map(|record| (record.path.clone(), record)).collect())
+    }
+
+    fn children(&self, path: &str) -> BTreeSet<&str> {
+        let names = self.0.keys().filter(|other| other.as_str() != "/").map(|other| path::split(other));
+        names.filter(|(parent, _)| *parent == path).map(|(_, name)| name).collect()
+    }
+
+    fn below(&self, path: &str) -> usize {
+        let prefix = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+        self.0.keys().filter(|other| other.starts_with(&prefix) && other.as_str() != "/").count()
+    }
+
+    fn where_(&self, is: impl Fn(&NodeRecord) -> bool) -> Vec<Arc<str>> {
+        self.0.values().filter(|record| is(record)).map(|record| record.path.as_str().into()).collect()
+    }
+
+    fn emptied(&self, record: &NodeRecord) -> bool {
+        record.owner == CONTAINER && record.created > 0 && self.children(&record.path).is_empty()
+    }
+
+    fn expired(&self, record: &NodeRecord, now: i64) -> bool {
+        let ttl_ms = record.owner & 0xff_ffff_ffff;
+        let has_ttl = (record.owner as u64) >> 40 == 0xff_0000 && ttl_ms != 0;
+        self.emptied(record)
+            || has_ttl && now - record.mtime > ttl_ms && self.children(&record.path).is_empty()
+    }
+
+    fn stat(&self, path: &str) -> Stat {
+        let (record, children) = (&self.0[path], self.children(path).len() as i32);
+        Stat {
+            czxid: record.czxid.get(),
+            mzxid: record.mzxid.get(),
+            ctime: record.ctime,
+            mtime: record.mtime,
+            version: record.version,
+            cversion: record.created.wrapping_mul(2).wrapping_sub(children),
+            aversion: record.aversion,
+            ephemeral_owner: record.owner.max(0),
+            data_length: record.data.as_ref().map_or(0, Bytes::len) as i32,
+            num_children: children,
+            pzxid: record.pzxid.get(),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Create { path: String, data: Option<Bytes>, acl: AclList, owner: i64, parent_created: i32 },
+    Delete(Index),
+    SetData(Index, Option<Bytes>),
+    SetAcl(Index, AclList),
+    SetCreated(Index, i32),
+    Reload(Vec<Index>),
+    Begin,
+    Chunk(usize),
+    Abandon,
+}
+
+fn data() -> impl Strategy<Value = Option<Bytes>> {
+    proptest::option::of(vec(any::<u8>(), 0..4).prop_map(Bytes::from))
+}
+
+fn list() -> impl Strategy<Value = AclList> {
+    (0..3).prop_map(|perms| -> AclList { Arc::new([Acl::anyone(perms)]) })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let owner = prop_oneof![
+        3 => Just(0),
+        2 => Just(CONTAINER),
+        2 => 1..3_i64,
+        2 => (0..20_i64).prop_map(|ttl| ttl_owner(ttl).unwrap_or(0xff_i64 << 56)),
+    ];
+    let parent_created = prop_oneof![Just(-1), 0..9, Just(i32::MIN)];
+    let create = ("(/[abé]){1,4}", data(), list(), owner, parent_created).prop_map(
+        |(path, data, acl, owner, parent_created)| Step::Create { path, data, acl, owner, parent_created },
+    );
+    let any = any::<Index>;
+    prop_oneof![
+        12 => create,
+        5 => any().prop_map(Step::Delete),
+        3 => (any(), data()).prop_map(|(at, data)| Step::SetData(at, data)),
+        2 => (any(), list()).prop_map(|(at, acl)| Step::SetAcl(at, acl)),
+        1 => (any(), proptest::sample::select(vec![0, 1, -3, i32::MAX])).prop_map(|(at, count)| Step::SetCreated(at, count)),
+        1 => vec(any(), 30).prop_map(Step::Reload),
+        2 => Just(Step::Begin),
+        6 => (0..5_usize).prop_map(Step::Chunk),
+        1 => Just(Step::Abandon),
+    ]
+}
+
+/// A tree, its model, and what a snapshot should give and has given.
+struct Both {
+    tree: Tree,
+    model: Model,
+    snapshot: Option<(Model, Vec<NodeRecord>)>,
+    now: i64,
+}
+
+impl Both {
+    fn new() -> Self {
+        let tree = Tree::new();
+        Both { model: Model::of(&tree), tree, snapshot: None, now: 0 }
+    }
+
+    fn pick(&self, at: Index) -> String {
+        self.model.0.keys().nth(at.index(self.model.0.len())).cloned().unwrap_or_default()
+    }
+
+    /// Takes the step, where it is one that a server takes.
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        self.now += 1;
+        let (now, zxid) = (self.now, Zxid::from_wire(self.now));
+        match step {
+            Step::Create { path, data, acl, owner, parent_created } => {
+                let (above, _) = path::split(&path);
+                let Some(parent) = self.model.0.get_mut(above) else { return Ok(()) };
+                if self.tree.get(&path).is_some() || parent.owner > 0 {
+                    return Ok(());
+                }
+                let count =
+                    if parent_created == -1 { parent.created.wrapping_add(1) } else { parent_created };
+                if count > parent.created {
+                    (parent.created, parent.pzxid) = (count, zxid);
+                }
+                let record = NodeRecord {
+                    path: path.clone(),
+                    data: data.clone(),
+                    acl: acl.clone(),
+                    czxid: zxid,
+                    mzxid: zxid,
+                    pzxid: zxid,
+                    ctime: now,
+                    mtime: now,
+                    version: 0,
+                    created: 0,
+                    aversion: 0,
+                    owner,
+                };
+                self.model.0.insert(path.clone(), record);
+                let new =
+                    NewNode { path: path.as_str().into(), data, acl, owner, parent_created, zxid, time: now };
+                prop_assert_eq!(self.tree.create(new), self.model.stat(&path));
+            }
+            Step::Delete(at) => {
+                let path = self.pick(at);
+                if path.starts_with("/zookeeper") || path == "/" || self.model.below(&path) > 0 {
+                    return Ok(());
+                }
+                self.tree.delete(&path, zxid);
+                self.model.0.remove(&path);
+                let parent = self.model.0.get_mut(path::split(&path).0).expect("the model keeps parents");
+                parent.pzxid = zxid;
+            }
+            Step::SetData(at, data) => {
+                let path = self.pick(at);
+                let stat = self.tree.set_data(&path, data.as_deref(), 7, zxid, now);
+                let record = self.model.0.get_mut(&path).expect("it was picked");
+                (record.data, record.version, record.mzxid, record.mtime) = (data, 7, zxid, now);
+                prop_assert_eq!(stat, self.model.stat(&path));
+            }
+            Step::SetAcl(at, acl) => {
+                let path = self.pick(at);
+                let stat = self.tree.set_acl(&path, &acl, 8);
+                let record = self.model.0.get_mut(&path).expect("it was picked");
+                (record.acl, record.aversion) = (acl, 8);
+                prop_assert_eq!(stat, self.model.stat(&path));
+            }
+            Step::SetCreated(at, count) => {
+                let path = self.pick(at);
+                prop_assert!(self.tree.set_created(&path, count));
+                self.model.0.get_mut(&path).expect("it was picked").created = count;
+            }
+            Step::Reload(order) => {
+                let mut records: Vec<NodeRecord> = self.tree.records().collect();
+                for (at, other) in order.into_iter().enumerate().take(records.len()) {
+                    let other = other.index(records.len());
+                    records.swap(at, other);
+                }
+                self.tree = Tree::from_records(records).map_err(TestCaseError::fail)?;
+                self.snapshot = None;
+            }
+            Step::Begin => {
+                self.tree.begin_snapshot();
+                self.snapshot = Some((self.model.clone(), Vec::new()));
+            }
+            Step::Chunk(max) => return self.chunk(max),
+            Step::Abandon => {
+                self.tree.abandon_snapshot();
+                self.snapshot = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(&mut self, max: usize) -> Result<(), TestCaseError> {
+        let chunk = self.tree.snapshot_chunk(max);
+        match (chunk, self.snapshot.take()) {
+            (None, None) => {}
+            (Some(chunk), Some((wanted, mut got))) => {
+                prop_assert!(chunk.len() <= max.max(1));
+                got.extend(chunk);
+                self.snapshot = Some((wanted, got));
+            }
+            (None, Some((wanted, got))) => {
+                prop_assert_eq!(got.len(), wanted.0.len());
+                let got: BTreeMap<_, _> =
+                    got.into_iter().map(|record| (record.path.clone(), record)).collect();
+                prop_assert_eq!(got, wanted.0);
+            }
+            (Some(_), None) => prop_assert!(false, "a chunk without a snapshot"),
+        }
+        Ok(())
+    }
+
+    fn compare(&self) -> Result<(), TestCaseError> {
+        let Both { tree, model, now, .. } = self;
+        prop_assert_eq!(&Model::of(tree).0, &model.0);
+        prop_assert_eq!(tree.len(), model.0.len());
+        for (path, record) in &model.0 {
+            let node = tree.get(path).ok_or_else(|| TestCaseError::fail(format!("no {path}")))?;
+            prop_assert_eq!(node.stat(), model.stat(path));
+            prop_assert_eq!((node.data(), node.acl()), (record.data.as_deref(), &record.acl));
+            prop_assert_eq!(node.children().count(), node.child_count());
+            prop_assert_eq!(node.children().collect::<BTreeSet<_>>(), model.children(path));
+            prop_assert_eq!(tree.descendants(path), Some(model.below(path)));
+            for no_path in [format!("{path}/c"), format!("{path}/"), format!("/{path}"), path[1..].to_owned()]
+            {
+                prop_assert!(tree.get(&no_path).is_none() || no_path.is_empty() || path == "/");
+            }
+        }
+        let sessions: BTreeSet<SessionId> =
+            model.0.values().filter(|r| r.owner > 0).map(|r| SessionId::from_wire(r.owner)).collect();
+        prop_assert_eq!(tree.owners().collect::<BTreeSet<_>>(), sessions);
+        for session in 1..3 {
+            let mine = model.where_(|record| record.owner == session);
+            prop_assert_eq!(tree.ephemerals(SessionId::from_wire(session)), mine);
+        }
+        prop_assert_eq!(tree.ephemerals_count(), model.where_(|record| record.owner > 0).len());
+        prop_assert_eq!(tree.emptied_containers(), model.where_(|record| model.emptied(record)));
+        for now in [0, *now, now + 7, now + 1000] {
+            prop_assert_eq!(tree.expired(now), model.where_(|record| model.expired(record, now)));
+        }
+        let size = |r: &NodeRecord| r.path.encode_utf16().count() + r.data.as_ref().map_or(0, Bytes::len);
+        prop_assert_eq!(tree.approximate_data_size(), model.0.values().map(size).sum::<usize>());
+        let lists: BTreeSet<i32> =
+            model.0.values().map(|record| record.acl.iter().map(|acl| acl.perms).sum()).collect();
+        prop_assert_eq!(tree.acls.len(), lists.len());
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_tree_does_what_the_model_does(steps in vec(step(), 0..120)) {
+        let mut both = Both::new();
+        for step in steps {
+            both.step(step)?;
+            both.compare()?;
+        }
+        both.tree.begin_snapshot();
+        both.snapshot = Some((both.model.clone(), Vec::new()));
+        while both.snapshot.is_some() {
+            both.chunk(3)?;
+        }
+    }
+
+    #[test]
+    fn a_snapshot_shows_the_moment_it_began_whatever_happens_meanwhile(
+        before in vec(step(), 0..60),
+        during in vec((step(), proptest::option::of(0..4_usize)), 0..80),
+    ) {
+        let mut both = Both::new();
+        for step in before {
+            both.step(step)?;
+        }
+        both.step(Step::Begin)?;
+        for (step, chunk) in during {
+            if !matches!(step, Step::Reload(_) | Step::Begin | Step::Abandon) {
+                both.step(step)?;
+            }
+            if let Some(max) = chunk {
+                both.chunk(max)?;
+            }
+        }
+        while both.snapshot.is_some() {
+            both.chunk(2)?;
+        }
+        both.compare()?;
+    }
+
+    #[test]
+    fn records_make_a_tree_exactly_where_each_has_its_parent(steps in vec(step(), 0..40), missing in vec(any::<Index>(), 0..2)) {
+        let mut both = Both::new();
+        for step in steps {
+            both.step(step)?;
+        }
+        let mut records: Vec<NodeRecord> = both.tree.records().collect();
+        for at in missing {
+            records.swap_remove(at.index(records.len()));
+        }
+        let paths: BTreeSet<&str> = records.iter().map(|record| record.path.as_str()).collect();
+        let whole = paths.contains("/") && paths.iter().all(|path| paths.contains(path::split(path).0));
+        prop_assert_eq!(Tree::from_records(records.clone()).is_ok(), whole);
+    }
+}
+
+fn record(path: &str, owner: i64) -> NodeRecord {
+    let root = Tree::new().get("/").map(Znode::record);
+    NodeRecord { path: path.to_owned(), owner, ..root.expect("there is a root") }
+}
+
+fn load(records: &[(&str, i64)]) -> Result<Tree, String> {
+    Tree::from_records(records.iter().map(|(path, owner)| record(path, *owner)))
+}
+
+#[test]
+fn damaged_records_are_refused() {
+    let refused = |records: &[(&str, i64)]| load(records).err().unwrap_or_default();
+    assert_eq!(refused(&[]), "there is no root");
+    assert_eq!(refused(&[("/a", 0)]), "there is no root");
+    assert_eq!(refused(&[("/", 0), ("/a", 0), ("/a", 0)]), "\"/a\" comes twice");
+    assert_eq!(refused(&[("/", 0), ("/", 0)]), "\"/\" comes twice");
+    assert_eq!(refused(&[("/a/b/c", 0), ("/", 0)]), "\"/a\" has children and is missing");
+    assert_eq!(refused(&[("/", 0), ("/a/", 0)]), "\"/a/\" is no path");
+    assert_eq!(refused(&[("/", 0), ("", 0)]), "\"\" is no path");
+    assert_eq!(refused(&[("/", 0), ("/a/b", 0), ("/a", 1)]), "\"/a\" is an ephemeral and has children");
+    assert_eq!(refused(&[("/", 7)]), "the root has the owner 0x7");
+    assert!(load(&[("/a/b", 1), ("/a", CONTAINER), ("/", 0)]).is_ok());
+}
+
+#[test]
+fn depth_takes_no_stack() {
+    let deep = "/a".repeat(200_000);
+    assert!(load(&[("/", 0), (&deep, 0)]).is_err());
+    let mut arena = load(&[("/", 0)]).expect("a root").arena;
+    let meta = arena.node(0).meta.clone();
+    let add = |above, _| arena.insert(above, "a", None, meta.clone()).expect("there is none");
+    let last = (0..200_000).fold(0, add);
+    assert_eq!(arena.path(last), deep);
+    assert_eq!(arena.find(&deep), Some(last));
+    assert_eq!(arena.descendants(1), 199_999);
+}
+
+#[test]
+fn a_fresh_tree_is_as_large_as_zookeepers() {
+    assert_eq!(Tree::new().approximate_data_size(), 44);
+}
+
+#[test]
+fn children_are_listed_in_the_order_in_which_they_came() {
+    let mut tree = load(&[("/", 0)]).expect("a root");
+    for name in ["/c", "/a", "/d", "/b"] {
+        let (zxid, path) = (Zxid::from_wire(1), name.into());
+        let (data, acl) = (None, acl::open());
+        tree.create(NewNode { path, data, acl, owner: 0, parent_created: -1, zxid, time: 0 });
+    }
+    tree.delete("/d", Zxid::from_wire(2));
+    let names: Option<Vec<&str>> = tree.get("/").map(|root| root.children().collect());
+    assert_eq!(names, Some(vec!["c", "a", "b"]));
+}
