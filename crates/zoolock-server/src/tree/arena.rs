@@ -193,7 +193,8 @@ impl Arena {
     /// Adds a child, the last one; `None` where there is one of that name.
     pub(super) fn insert(&mut self, parent: u32, name: &str, data: Option<&[u8]>, meta: Meta) -> Option<u32> {
         let hash = self.hash(parent, name.as_bytes());
-        let id = u32::try_from(self.nodes.vacant_key()).expect("no memory holds so many znodes");
+        let id = u32::try_from(self.nodes.vacant_key()).ok().and_then(some);
+        let id = id.expect("four thousand million znodes would fill a terabyte");
         let is_it = is(&self.nodes, hash, parent, name);
         match self.index.entry(spread(hash), is_it, |known| spread(known.hash)) {
             Entry::Occupied(_) => return None,

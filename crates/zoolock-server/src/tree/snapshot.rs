@@ -38,7 +38,7 @@ impl Snapshot {
 
     /// Whether the walk still has to come to this slot, and what stands there belongs to the snapshot.
     pub(super) fn lacks(&self, id: u32, mark: u32) -> bool {
-        self.walk.as_ref().is_some_and(|walk| (walk.at..walk.end).contains(&id) && mark != self.number)
+        self.walk.as_ref().is_some_and(|walk| walk.at <= id && mark != self.number)
     }
 
     pub(super) fn put_aside(&mut self, record: NodeRecord) {
@@ -50,7 +50,8 @@ impl Snapshot {
     /// What was put aside, `max` at most; `None` when nothing is left to do.
     pub(super) fn take_aside(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let walk = self.walk.as_mut()?;
-        if walk.aside.is_empty() && walk.at == walk.end {
+        // What was put aside goes out before the walk goes on, so nothing of it is left at the end.
+        if walk.at == walk.end {
             self.walk = None;
             return None;
         }

@@ -360,6 +360,17 @@ fn depth_takes_no_stack() {
 }
 
 #[test]
+fn a_chunk_looks_at_no_more_slots_than_it_may() {
+    let paths: Vec<String> = (1..100).map(|number| format!("/{number}")).collect();
+    let records = paths.iter().map(|path| (path.as_str(), 0)).chain([("/", 0)]);
+    let mut tree = load(&records.collect::<Vec<_>>()).expect("a tree");
+    paths.iter().take(90).for_each(|path| tree.delete(path, Zxid::from_wire(1)));
+    tree.begin_snapshot();
+    let chunks: Vec<usize> = std::iter::from_fn(|| tree.snapshot_chunk(5)).map(|chunk| chunk.len()).collect();
+    assert_eq!((chunks.len(), chunks.iter().sum()), (20, 10));
+}
+
+#[test]
 fn a_fresh_tree_is_as_large_as_zookeepers() {
     assert_eq!(Tree::new().approximate_data_size(), 44);
 }
