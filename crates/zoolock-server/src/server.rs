@@ -373,8 +373,8 @@ impl ServerHandle {
         let tree = &inner.core.state().tree;
         let Some(node) = tree.get(path) else { return Vec::new() };
         let base = path.trim_end_matches('/');
-        let owner = |name: &str| tree.get(&format!("{base}/{name}")).map_or(0, |child| child.owner.max(0));
-        node.children.iter().map(|name| (name.to_string(), owner(name))).collect()
+        let owner = |name: &str| tree.get(&format!("{base}/{name}")).map_or(0, |child| child.owner().max(0));
+        node.children().map(|name| (name.to_owned(), owner(name))).collect()
     }
 
     /// What the server has in memory; see [`Builder::resume`].
