@@ -190,8 +190,11 @@ impl Apache {
         let config = self.dir.path().join("zoo.cfg");
         std::fs::write(&config, self.config()).map_err(failed)?;
         let log = self.log().map_err(failed)?;
+        let digest = self.options.super_digest.as_deref();
+        let digest = digest.map(|it| format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={it}"));
         Command::new("java")
             .arg(format!("-Xmx{}", self.options.heap))
+            .args(digest)
             .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"])
             .arg("-Dzookeeper.extendedTypesEnabled=true")
             .arg(format!("-Dzookeeper.forceSync={}", if self.options.fsync { "yes" } else { "no" }))

@@ -88,6 +88,9 @@ impl Embedded {
         if let Some(shortest) = self.options.min_session_timeout {
             builder = builder.min_session_timeout(shortest);
         }
+        if let Some(digest) = &self.options.super_digest {
+            builder = builder.super_digest(digest.as_str());
+        }
         let started = runtime.handle().spawn(builder.start()).await;
         let started = started.expect("a server that starts does not panic");
         let handle = started.map_err(|error| Failure::during("starting the embedded server", error))?;

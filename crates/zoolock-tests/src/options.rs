@@ -13,6 +13,8 @@ pub struct ServerOptions {
     pub max_session_timeout: Duration,
     /// How often empty containers are looked for.
     pub container_check: Duration,
+    /// The identity that may do anything, as `user:base64(sha1(user:password))`.
+    pub super_digest: Option<String>,
     /// The heap of the Java virtual machine (Apache only).
     pub heap: String,
     /// Whether writes reach the disk before they are answered (Apache only).
@@ -28,6 +30,7 @@ impl Default for ServerOptions {
             min_session_timeout: None,
             max_session_timeout: Duration::from_secs(60),
             container_check: Duration::from_secs(60),
+            super_digest: None,
             heap: "256m".to_owned(),
             fsync: true,
             properties: Vec::new(),
