@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
@@ -86,7 +87,14 @@ public class CuratorLocks {
             };
         });
         check(writers.visits.get() + readers.visits.get() == CLIENTS * THREADS * ROUNDS, "rounds are missing");
-        check(readers.most.get() > 1, "readers never shared");
+        InterProcessReadWriteLock one = new InterProcessReadWriteLock(clients.get(0), "/read-write");
+        InterProcessReadWriteLock two = new InterProcessReadWriteLock(clients.get(1), "/read-write");
+        InterProcessReadWriteLock three = new InterProcessReadWriteLock(clients.get(2), "/read-write");
+        acquire(one.readLock());
+        acquire(two.readLock());
+        check(!three.writeLock().acquire(50, TimeUnit.MILLISECONDS), "a writer beside readers");
+        one.readLock().release();
+        two.readLock().release();
     }
 
     static void semaphore(List<CuratorFramework> clients) throws Exception {
@@ -101,7 +109,11 @@ public class CuratorLocks {
             };
         });
         inside.expect("semaphore", CLIENTS * THREADS * ROUNDS);
-        check(inside.most.get() == PERMITS, "permits were never used at once");
+        InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(clients.get(0), "/semaphore", PERMITS);
+        Collection<Lease> leases = semaphore.acquire(PERMITS, 60, TimeUnit.SECONDS);
+        check(leases != null, "no leases within a minute");
+        check(semaphore.acquire(50, TimeUnit.MILLISECONDS) == null, "a lease too many");
+        semaphore.returnAll(leases);
     }
 
     static void multiLock(List<CuratorFramework> clients) throws Exception {
@@ -154,7 +166,6 @@ public class CuratorLocks {
     /** Counts who is inside. */
     static class Inside {
         final AtomicInteger now = new AtomicInteger();
-        final AtomicInteger most = new AtomicInteger();
         final AtomicInteger visits = new AtomicInteger();
         final int allowed;
 
@@ -168,7 +179,6 @@ public class CuratorLocks {
 
         void visit(Runnable look) throws InterruptedException {
             int together = now.incrementAndGet();
-            most.accumulateAndGet(together, Math::max);
             visits.incrementAndGet();
             check(together <= allowed, together + " inside where " + allowed + " may be");
             look.run();
