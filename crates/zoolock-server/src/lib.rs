@@ -35,6 +35,8 @@ mod data_dir;
 mod error;
 mod expiry;
 mod ids;
+#[doc(hidden)]
+pub mod log;
 pub mod path;
 mod prepare;
 mod query;

@@ -1,0 +1,293 @@
+//! Transactions and what a snapshot keeps, as bytes.
+//!
+//! No match here has a wildcard and no struct is taken apart with `..`: whoever adds a kind of change or a field is
+//! pointed here by the compiler. Tags are never used for anything else again.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::acl::{self, Acl, AclList};
+use crate::ids::{SessionId, Zxid};
+use crate::state::Session;
+use crate::tree::NodeRecord;
+use crate::txn::{Change, Create, Password, Txn};
+use crate::wire::{Reader, WireError, Writer};
+
+/// The most bytes of one transaction. What a client sends is below 1 MiB, and its access lists are limited where
+/// they are resolved; only the end of a session has no such limit, since it lists all the ephemerals.
+pub(super) const MAX_RECORD: usize = 1 << 30;
+
+const CREATE: i32 = 1;
+const DELETE: i32 = 2;
+const SET_DATA: i32 = 3;
+const SET_ACL: i32 = 4;
+const CHECK: i32 = 5;
+const MULTI: i32 = 6;
+const CREATE_SESSION: i32 = 7;
+const CLOSE_SESSION: i32 = 8;
+
+/// The access list that almost every znode has.
+const OPEN: i32 = 0;
+const LISTED: i32 = 1;
+
+/// Appends a transaction.
+///
+/// # Errors
+/// It has no place in a log, or is too large.
+pub fn encode_txn(txn: &Txn, out: &mut BytesMut) -> Result<(), String> {
+    let Txn { zxid, session, time, change } = txn;
+    let start = out.len();
+    let mut writer = Writer::new(out);
+    writer.long(zxid.get());
+    writer.long(session.get());
+    writer.long(*time);
+    match change {
+        Change::Multi(changes) => {
+            writer.int(MULTI);
+            writer.count(changes.len());
+            for change in changes {
+                encode_change(change, true, out)?;
+                if out.len() - start > MAX_RECORD {
+                    break;
+                }
+            }
+        }
+        change => encode_change(change, false, out)?,
+    }
+    match out.len() - start {
+        len if len > MAX_RECORD => Err(format!("it has more than {MAX_RECORD} bytes")),
+        _ => Ok(()),
+    }
+}
+
+/// Decodes a transaction.
+///
+/// # Errors
+/// The bytes are none.
+pub fn decode_txn(bytes: &[u8]) -> Result<Txn, WireError> {
+    let mut reader = Reader::new(bytes);
+    let reader = &mut reader;
+    let zxid = zxid(reader, "zxid")?;
+    let session = SessionId::from_wire(reader.long("session")?);
+    let time = reader.long("time")?;
+    let change = match reader.int("kind")? {
+        MULTI => {
+            let count = reader.count("changes", 4)?;
+            let change = |_| {
+                let kind = reader.int("kind")?;
+                decode_change(kind, true, reader)
+            };
+            Change::Multi((0..count).map(change).collect::<Result<_, _>>()?)
+        }
+        kind => decode_change(kind, false, reader)?,
+    };
+    reader.end()?;
+    Ok(Txn { zxid, session, time, change })
+}
+
+fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<(), String> {
+    let mut writer = Writer::new(out);
+    match change {
+        Change::Create(create) => {
+            let Create { path, data, acl, owner, parent_created, with_stat } = create;
+            writer.int(CREATE);
+            writer.string(path);
+            writer.buffer(data.as_deref());
+            encode_acl(acl, &mut writer);
+            writer.long(*owner);
+            writer.int(*parent_created);
+            writer.bool(*with_stat);
+        }
+        Change::Delete { path } => {
+            writer.int(DELETE);
+            writer.string(path);
+        }
+        Change::SetData { path, data, version } => {
+            writer.int(SET_DATA);
+            writer.string(path);
+            writer.buffer(data.as_deref());
+            writer.int(*version);
+        }
+        Change::SetAcl { path, acl, version } => {
+            writer.int(SET_ACL);
+            writer.string(path);
+            encode_acl(acl, &mut writer);
+            writer.int(*version);
+        }
+        Change::Check => writer.int(CHECK),
+        Change::Multi(_) => return Err("there is a multi in a multi".to_owned()),
+        Change::CreateSession { .. } | Change::CloseSession { .. } if in_multi => {
+            return Err("a session begins or ends in a multi".to_owned());
+        }
+        Change::CreateSession { timeout_ms, password: Password(password) } => {
+            writer.int(CREATE_SESSION);
+            encode_timeout(*timeout_ms, &mut writer);
+            writer.buffer(Some(password));
+        }
+        Change::CloseSession { ephemerals } => {
+            writer.int(CLOSE_SESSION);
+            writer.count(ephemerals.len());
+            for path in ephemerals {
+                if out.len() > MAX_RECORD {
+                    break;
+                }
+                Writer::new(out).string(path);
+            }
+        }
+        Change::Refused(_) => return Err("it changes nothing".to_owned()),
+    }
+    Ok(())
+}
+
+fn decode_change(kind: i32, in_multi: bool, reader: &mut Reader<'_>) -> Result<Change, WireError> {
+    Ok(match kind {
+        CREATE => Change::Create(Create {
+            path: path(reader)?,
+            data: data(reader)?,
+            acl: decode_acl(reader)?,
+            owner: reader.long("owner")?,
+            parent_created: reader.int("parent created")?,
+            with_stat: reader.bool("with stat")?,
+        }),
+        DELETE => Change::Delete { path: path(reader)? },
+        SET_DATA => {
+            Change::SetData { path: path(reader)?, data: data(reader)?, version: reader.int("version")? }
+        }
+        SET_ACL => {
+            Change::SetAcl { path: path(reader)?, acl: decode_acl(reader)?, version: reader.int("version")? }
+        }
+        CHECK => Change::Check,
+        CREATE_SESSION if !in_multi => {
+            Change::CreateSession { timeout_ms: decode_timeout(reader)?, password: password(reader)? }
+        }
+        CLOSE_SESSION if !in_multi => {
+            let count = reader.count("ephemerals", 4)?;
+            Change::CloseSession { ephemerals: (0..count).map(|_| path(reader)).collect::<Result<_, _>>()? }
+        }
+        value => return Err(WireError::Invalid { field: "kind", value }),
+    })
+}
+
+/// Appends a session.
+pub fn encode_session(id: SessionId, session: &Session, out: &mut BytesMut) {
+    let Session { timeout_ms, password: Password(password) } = session;
+    let mut writer = Writer::new(out);
+    writer.long(id.get());
+    encode_timeout(*timeout_ms, &mut writer);
+    writer.buffer(Some(password));
+}
+
+/// Decodes a session.
+///
+/// # Errors
+/// The bytes are none.
+pub fn decode_session(reader: &mut Reader<'_>) -> Result<(SessionId, Session), WireError> {
+    let id = SessionId::from_wire(reader.long("session")?);
+    Ok((id, Session { timeout_ms: decode_timeout(reader)?, password: password(reader)? }))
+}
+
+/// Appends a znode, its access list by number.
+pub fn encode_node(node: &NodeRecord, list: u32, out: &mut BytesMut) {
+    let NodeRecord {
+        path,
+        data,
+        acl: _,
+        czxid,
+        mzxid,
+        pzxid,
+        ctime,
+        mtime,
+        version,
+        created,
+        aversion,
+        owner,
+    } = node;
+    let mut writer = Writer::new(out);
+    writer.string(path);
+    writer.buffer(data.as_deref());
+    writer.int(list as i32);
+    writer.long(czxid.get());
+    writer.long(mzxid.get());
+    writer.long(pzxid.get());
+    writer.long(*ctime);
+    writer.long(*mtime);
+    writer.int(*version);
+    writer.int(*created);
+    writer.int(*aversion);
+    writer.long(*owner);
+}
+
+/// Decodes a znode.
+///
+/// # Errors
+/// The bytes are none, or its access list is not among `lists`.
+pub fn decode_node(lists: &[AclList], reader: &mut Reader<'_>) -> Result<NodeRecord, WireError> {
+    Ok(NodeRecord {
+        path: reader.string("path")?,
+        data: data(reader)?,
+        acl: {
+            let value = reader.int("acl")?;
+            let list = lists.get(value as u32 as usize);
+            Arc::clone(list.ok_or(WireError::Invalid { field: "acl", value })?)
+        },
+        czxid: zxid(reader, "czxid")?,
+        mzxid: zxid(reader, "mzxid")?,
+        pzxid: zxid(reader, "pzxid")?,
+        ctime: reader.long("ctime")?,
+        mtime: reader.long("mtime")?,
+        version: reader.int("version")?,
+        created: reader.int("created")?,
+        aversion: reader.int("aversion")?,
+        owner: reader.long("owner")?,
+    })
+}
+
+/// Appends an access list.
+pub fn encode_acl(list: &AclList, writer: &mut Writer<'_>) {
+    if *list == acl::open() {
+        writer.int(OPEN);
+    } else {
+        writer.int(LISTED);
+        Acl::encode_list(list, writer);
+    }
+}
+
+/// Decodes an access list.
+///
+/// # Errors
+/// The bytes are none.
+pub fn decode_acl(reader: &mut Reader<'_>) -> Result<AclList, WireError> {
+    match reader.int("acl")? {
+        OPEN => Ok(acl::open()),
+        LISTED => Ok(Acl::decode_list(reader)?.into()),
+        value => Err(WireError::Invalid { field: "acl", value }),
+    }
+}
+
+fn path(reader: &mut Reader<'_>) -> Result<Arc<str>, WireError> {
+    Ok(reader.string("path")?.into())
+}
+
+fn data(reader: &mut Reader<'_>) -> Result<Option<Bytes>, WireError> {
+    // A copy: a slice would keep the whole batch in memory for as long as the znode lives.
+    Ok(reader.buffer("data")?.map(Bytes::copy_from_slice))
+}
+
+fn zxid(reader: &mut Reader<'_>, field: &'static str) -> Result<Zxid, WireError> {
+    Ok(Zxid::from_wire(reader.long(field)?))
+}
+
+fn encode_timeout(timeout_ms: u32, writer: &mut Writer<'_>) {
+    writer.int(timeout_ms as i32);
+}
+
+fn decode_timeout(reader: &mut Reader<'_>) -> Result<u32, WireError> {
+    Ok(reader.int("timeout")? as u32)
+}
+
+fn password(reader: &mut Reader<'_>) -> Result<Password, WireError> {
+    let bytes = reader.buffer("password")?.unwrap_or_default();
+    let invalid = |_| WireError::Invalid { field: "password length", value: bytes.len() as i32 };
+    Ok(Password(bytes.try_into().map_err(invalid)?))
+}

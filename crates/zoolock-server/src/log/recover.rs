@@ -1,0 +1,274 @@
+//! Finds out what was kept: the newest sound snapshot, and what the log says after it.
+//!
+//! Only what nobody was ever told may be dropped: the end of the last segment, if nothing shows that it had been
+//! synced. Everything else that is not as it was written is refused.
+
+use std::io;
+
+use super::codec;
+use super::disk::{Disk, DiskFile};
+use super::error::LogError;
+use super::names::{numbered, segment_name, snapshot_name};
+use super::replay::replay;
+use super::segment::{BatchHeader, Next, Scanner, SegmentHeader};
+use super::snapshot::{self, Mark, Snapshot};
+use crate::ids::Zxid;
+use crate::state::State;
+
+/// What was dropped from the end of the log: a write that a crash had cut short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Torn {
+    /// From which file.
+    pub file: String,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+pub(super) struct Recovery {
+    pub(super) state: State,
+    pub(super) snapshot: Option<Snapshot>,
+    /// Snapshots that are damaged, newest first.
+    pub(super) damaged: Vec<(Zxid, LogError)>,
+    pub(super) replayed: usize,
+    pub(super) replayed_bytes: u64,
+    pub(super) tail: Tail,
+    pub(super) torn: Option<Torn>,
+}
+
+/// The segment to go on with.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub(super) file: Box<dyn DiskFile>,
+    pub(super) header: SegmentHeader,
+    pub(super) chain: u64,
+    pub(super) end: u64,
+    pub(super) size: u64,
+    pub(super) sealed: bool,
+    /// The last transaction in the log.
+    pub(super) last: Zxid,
+    /// Why there is no more, if the end is not as a sound one is.
+    unsound: Option<&'static str>,
+    /// Whether it says that another segment follows.
+    succeeded: bool,
+}
+
+impl Tail {
+    /// A segment without transactions.
+    pub(super) fn empty(file: Box<dyn DiskFile>, header: SegmentHeader, size: u64) -> Self {
+        Tail {
+            file,
+            chain: header.first_link(),
+            end: SegmentHeader::LEN as u64,
+            size,
+            sealed: true,
+            last: header.after,
+            header,
+            unsound: None,
+            succeeded: false,
+        }
+    }
+}
+
+/// Reads everything; `None` where there is nothing.
+pub(super) fn recover(disk: &dyn Disk) -> Result<Option<Recovery>, LogError> {
+    let names = disk.list().map_err(LogError::io("list the directory of", disk.describe("log.*")))?;
+    let segments = numbered(&names, segment_name);
+    let snapshots = numbered(&names, snapshot_name);
+    if segments.is_empty() && snapshots.is_empty() {
+        return Ok(None);
+    }
+    let mut damaged = Vec::new();
+    let mut base = None;
+    for &zxid in snapshots.iter().rev() {
+        match snapshot::read(disk, zxid) {
+            Ok((state, mark)) => {
+                base = Some((state, mark));
+                break;
+            }
+            Err(error) => damaged.push((zxid, error)),
+        }
+    }
+    let snapshot = match &base {
+        Some((state, _)) => Some(Snapshot { zxid: state.zxid, bytes: size_of(disk, state.zxid)? }),
+        None => None,
+    };
+    let (state, mark) = match base {
+        Some((state, mark)) => (state, Some(mark)),
+        None => (State::new(0), None),
+    };
+    let Some(first) = segments.iter().rposition(|&after| after <= state.zxid) else {
+        return Err(match damaged.into_iter().next() {
+            Some((_, error)) => error,
+            None => LogError::Missing {
+                file: disk.describe(&segment_name(state.zxid)),
+                what: format!("no segment of the log begins at {} or before", state.zxid),
+            },
+        });
+    };
+    let segments = &segments[first..];
+    // An earlier one is no longer needed when it ends where the snapshot does.
+    let gone = |mark: &Mark| mark.segment > segments[0] && !segments.contains(&mark.segment);
+    if let Some(mark) = mark.filter(gone) {
+        return Err(LogError::Missing {
+            file: disk.describe(&segment_name(mark.segment)),
+            what: format!("{} was made when it was there", snapshot_name(state.zxid)),
+        });
+    }
+    // Snapshots get their names when the log is synced as far, so that even a damaged one shows how far that was.
+    let reach = damaged.iter().map(|(zxid, _)| *zxid).chain(mark.map(|mark| mark.zxid)).max();
+    let mut reading = Reading { disk, state, mark, replayed: 0, replayed_bytes: 0, torn: None };
+    let mut before = None;
+    for (i, &after) in segments.iter().enumerate() {
+        before = Some(reading.segment(after, before, i + 1 == segments.len())?);
+    }
+    let tail = before.expect("there is a first segment");
+    if let Some(reach) = reach.filter(|&reach| tail.last < reach) {
+        let what = format!("the log ends with {}, but {reach} had been synced", tail.last);
+        return Err(LogError::Damaged {
+            file: disk.describe(&segment_name(tail.header.after)),
+            offset: tail.end,
+            what,
+        });
+    }
+    let Reading { state, replayed, replayed_bytes, torn, .. } = reading;
+    Ok(Some(Recovery { state, snapshot, damaged, replayed, replayed_bytes, tail, torn }))
+}
+
+fn size_of(disk: &dyn Disk, zxid: Zxid) -> Result<u64, LogError> {
+    let name = snapshot_name(zxid);
+    let size = disk.open(&name).and_then(|file| file.size());
+    size.map_err(LogError::io("read", disk.describe(&name)))
+}
+
+struct Reading<'d> {
+    disk: &'d dyn Disk,
+    state: State,
+    mark: Option<Mark>,
+    replayed: usize,
+    replayed_bytes: u64,
+    torn: Option<Torn>,
+}
+
+impl Reading<'_> {
+    /// Reads one segment, which must begin where the one before ended, and repairs its end if it is the last.
+    fn segment(&mut self, after: Zxid, before: Option<Tail>, is_last: bool) -> Result<Tail, LogError> {
+        let name = self.disk.describe(&segment_name(after));
+        let failed = |what| LogError::io(what, name.clone());
+        let damaged = |offset, what: String| LogError::Damaged { file: name.clone(), offset, what };
+        let mut file = self.disk.open(&segment_name(after)).map_err(failed("open"))?;
+        let opened = Scanner::new(&*file).map_err(failed("read"))?;
+        let (header, mut scanner) = opened.map_err(|what| damaged(0, what))?;
+        if header.after != after {
+            return Err(damaged(0, format!("it says that it begins after {}", header.after)));
+        }
+        if let Some(before) = before {
+            self.succession(before, &header)?;
+        }
+        let mut last = after;
+        let mut succeeded = false;
+        let unsound = loop {
+            match scanner.next().map_err(failed("read"))? {
+                Next::Batch { at, records, payload } => {
+                    last = self.batch(last, records, payload).map_err(|what| damaged(at, what))?;
+                }
+                Next::Succeeded => {
+                    succeeded = true;
+                    break None;
+                }
+                Next::Clean => break None,
+                Next::Unsound(what) => break Some(what),
+            }
+        };
+        let end = scanner.at;
+        if let Some(mark) = self.mark.filter(|mark| mark.segment == after && mark.offset > end) {
+            return Err(damaged(
+                end,
+                format!("it had been synced up to byte {}, a snapshot says", mark.offset),
+            ));
+        }
+        if is_last && succeeded {
+            let what = format!("{name} says that it follows");
+            return Err(LogError::Missing { file: self.disk.describe(&segment_name(last)), what });
+        }
+        if let Some(what) = unsound.filter(|_| is_last) {
+            if let Some((at, synced_to)) = scanner.proof_of_loss().map_err(failed("read"))? {
+                let says =
+                    format!("{what}, and the batch at byte {at} says that all before {synced_to} was synced");
+                return Err(damaged(end, says));
+            }
+            self.torn = Some(Torn { file: name.clone(), offset: end, bytes: scanner.size() - end });
+        }
+        let (chain, sealed) = (scanner.chain, scanner.sealed);
+        let size = if unsound.is_some() { end } else { scanner.size() };
+        if is_last {
+            // What the cache shows need not be on the disk: the server may have ended before it synced, or because
+            // it could not, and then a sync would find nothing left to do. So what is not known to have been synced
+            // is written again.
+            let unproven = (scanner.proven < end).then(|| scanner.copy(scanner.proven, end));
+            let (proven, unproven) = (scanner.proven, unproven.transpose().map_err(failed("read"))?);
+            repair(&mut *file, unsound.is_some().then_some(end), proven, unproven)
+                .map_err(failed("repair"))?;
+        }
+        Ok(Tail { file, header, chain, end, size, sealed, last, unsound, succeeded })
+    }
+
+    /// Checks that a segment continues the one before. If it does, that one is complete, whatever its end looks
+    /// like: a crash may have cut the note that it has a successor.
+    fn succession(&self, mut before: Tail, header: &SegmentHeader) -> Result<(), LogError> {
+        let (file, next) = (segment_name(before.header.after), segment_name(header.after));
+        let file = self.disk.describe(&file);
+        if (before.last, before.chain) != (header.after, header.chain) {
+            let why = before.unsound.unwrap_or("something is missing at its end, or between them");
+            let what = format!("it ends with {}, and {next} does not continue it: {why}", before.last);
+            return Err(LogError::Damaged { file, offset: before.end, what });
+        }
+        if before.succeeded {
+            return Ok(());
+        }
+        let noted =
+            BatchHeader::note_successor(&mut *before.file, &before.header.nonce, before.end, before.chain);
+        noted.map_err(LogError::io("note the successor in", file))
+    }
+
+    /// Replays a batch; returns its last transaction, or says what is wrong with it.
+    fn batch(&mut self, mut last: Zxid, records: u32, mut payload: &[u8]) -> Result<Zxid, String> {
+        let mut left = records;
+        let whole = payload.len() as u64;
+        let before = self.replayed;
+        while let Some((len, rest)) = payload.split_first_chunk() {
+            let (record, rest) =
+                rest.split_at_checked(u32::from_be_bytes(*len) as usize).ok_or("a record is cut")?;
+            payload = rest;
+            left = left.checked_sub(1).ok_or("a batch has more records than it says")?;
+            let txn =
+                codec::decode_txn(record).map_err(|error| format!("a record cannot be read: {error}"))?;
+            if txn.zxid <= last {
+                return Err(format!("transaction {} comes after {last}", txn.zxid));
+            }
+            last = txn.zxid;
+            if txn.zxid > self.state.zxid {
+                replay(txn, &mut self.state)?;
+                self.replayed += 1;
+            }
+        }
+        if left > 0 || !payload.is_empty() {
+            return Err("a batch has fewer records than it says".to_owned());
+        }
+        if self.replayed > before {
+            self.replayed_bytes += whole;
+        }
+        Ok(last)
+    }
+}
+
+fn repair(file: &mut dyn DiskFile, cut: Option<u64>, from: u64, again: Option<Vec<u8>>) -> io::Result<()> {
+    if let Some(end) = cut {
+        file.set_len(end)?;
+    }
+    if let Some(bytes) = again {
+        file.write_at(&bytes, from)?;
+    }
+    file.sync_all()
+}

@@ -1,0 +1,109 @@
+//! Commits what a log kept, without trust: [`commit()`] panics where a transaction does not fit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::commit::commit;
+use crate::ids::SessionId;
+use crate::path;
+use crate::state::{Session, State};
+use crate::tree::{CONTAINER, Znode};
+use crate::txn::{Change, Create, Txn};
+
+/// Commits a transaction if it fits the state.
+///
+/// # Errors
+/// It does not fit. The state may then have a part of it, and must not be used.
+pub fn replay(txn: Txn, state: &mut State) -> Result<(), String> {
+    let Txn { zxid, session, time, change } = txn;
+    if zxid <= state.zxid {
+        return Err(format!("transaction {zxid} comes after {}", state.zxid));
+    }
+    let mut one = |change| {
+        let txn = Txn { zxid, session, time, change };
+        fits(&txn, state).map_err(|what| format!("transaction {zxid} does not fit: {what}"))?;
+        commit(&txn, state);
+        Ok(())
+    };
+    match change {
+        // One by one, so that each is compared with what the ones before it made.
+        Change::Multi(changes) => {
+            changes.into_iter().try_for_each(&mut one)?;
+            state.zxid = zxid;
+            Ok(())
+        }
+        change => one(change),
+    }
+}
+
+/// Tells whether an owner means something where there are these sessions.
+pub(super) fn owner_fits(owner: i64, sessions: &BTreeMap<SessionId, Session>) -> bool {
+    match owner {
+        0 | CONTAINER => true,
+        session => is_session(session) && sessions.contains_key(&SessionId::from_wire(session)),
+    }
+}
+
+pub(super) fn is_session(owner: i64) -> bool {
+    owner > 0
+}
+
+fn fits(txn: &Txn, state: &State) -> Result<(), String> {
+    let begins = matches!(txn.change, Change::CreateSession { .. });
+    if txn.session != SessionId::SERVER && begins == state.sessions.contains_key(&txn.session) {
+        return Err(format!(
+            "session {} {}",
+            txn.session,
+            if begins { "began before" } else { "is unknown" }
+        ));
+    }
+    match &txn.change {
+        Change::Create(Create { path, data: _, acl: _, owner, parent_created: _, with_stat: _ }) => {
+            if path::validate(path).is_err() || &**path == "/" {
+                return Err(format!("{path:?} cannot be created"));
+            }
+            if !owner_fits(*owner, &state.sessions) || is_session(*owner) && *owner != txn.session.get() {
+                return Err(format!("{path:?} would belong to {owner:#x}"));
+            }
+            if state.tree.get(path).is_some() {
+                return Err(format!("{path:?} exists"));
+            }
+            let parent = state.tree.get(path::split(path).0);
+            let parent = parent.ok_or_else(|| format!("{path:?} has no parent"))?;
+            if is_session(parent.owner()) { Err(format!("{path:?} is below an ephemeral")) } else { Ok(()) }
+        }
+        Change::Delete { path } => deletable(path, state).map(|_| ()),
+        Change::SetData { path, data: _, version: _ } | Change::SetAcl { path, acl: _, version: _ } => {
+            match state.tree.get(path) {
+                Some(_) if !path.is_empty() => Ok(()),
+                _ => Err(format!("{path:?} does not exist")),
+            }
+        }
+        Change::Check => Ok(()),
+        Change::CreateSession { timeout_ms: _, password: _ } => {
+            if is_session(txn.session.get()) {
+                Ok(())
+            } else {
+                Err("no session has this number".to_owned())
+            }
+        }
+        Change::CloseSession { ephemerals } => {
+            let named: BTreeSet<&str> = ephemerals.iter().map(|path| &**path).collect();
+            if named.len() != ephemerals.len() || named.len() != state.tree.ephemerals(txn.session).len() {
+                return Err(format!("session {} owns others than it says", txn.session));
+            }
+            for path in ephemerals {
+                if deletable(path, state)?.owner() != txn.session.get() {
+                    return Err(format!("{path:?} is not owned by session {}", txn.session));
+                }
+            }
+            Ok(())
+        }
+        Change::Multi(_) | Change::Refused(_) => Err("it has no place in a log".to_owned()),
+    }
+}
+
+fn deletable<'s>(path: &str, state: &'s State) -> Result<Znode<'s>, String> {
+    let node = state.tree.get(path).filter(|_| path.starts_with("/") && path != "/");
+    let node = node.ok_or_else(|| format!("{path:?} cannot be deleted"))?;
+    if node.child_count() == 0 { Ok(node) } else { Err(format!("{path:?} has children")) }
+}

@@ -1,0 +1,335 @@
+//! The format of a log file: a header, then batches. A batch is what is written at once.
+//!
+//! ```text
+//! segment: "zoolklog" version:4 0:4 nonce:16 after:8 chain:8 sum:8
+//! batch:   "zlbatch\x01" at:8 synced_to:8 len:4 records:4 chain:8 sum:8 payload:len
+//! payload: records times (len:4 transaction:len)
+//! ```
+//! All sums are SipHash-1-3 under the nonce of the file, which no client sees: data that looks like a batch is none.
+//! `sum` covers the header alone, so that a batch behind a damaged one can still be told for one; `chain` covers the
+//! payload and everything before, so that nothing can be left out, come twice, or come from another history.
+
+use std::hash::Hasher as _;
+use std::io;
+
+use siphasher::sip::SipHasher13;
+
+use super::disk::{DiskFile, Nonce};
+use crate::ids::Zxid;
+
+const SEGMENT_MAGIC: [u8; 8] = *b"zoolklog";
+const BATCH_MAGIC: [u8; 8] = *b"zlbatch\x01";
+pub(super) const VERSION: u32 = 1;
+
+/// How much is read at once.
+const CHUNK: usize = 1 << 20;
+
+/// The keyed sum of these bytes.
+pub(super) fn sum(nonce: &Nonce, parts: &[&[u8]]) -> u64 {
+    let mut hasher = SipHasher13::new_with_key(nonce);
+    for part in parts {
+        hasher.write(part);
+    }
+    hasher.finish()
+}
+
+/// Takes fields off the front of a header whose length is known to suffice.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl Fields<'_> {
+    pub(super) fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (head, rest) = self.0.split_first_chunk().expect("headers have a fixed length");
+        self.0 = rest;
+        *head
+    }
+
+    pub(super) fn u32(&mut self) -> u32 {
+        u32::from_be_bytes(self.take())
+    }
+
+    pub(super) fn u64(&mut self) -> u64 {
+        u64::from_be_bytes(self.take())
+    }
+
+    pub(super) fn zxid(&mut self) -> Zxid {
+        Zxid::from_wire(i64::from_be_bytes(self.take()))
+    }
+}
+
+/// The head of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    /// Its own.
+    pub(super) nonce: Nonce,
+    /// The last transaction before its first.
+    pub(super) after: Zxid,
+    /// Where the chain of the segment before ended.
+    pub(super) chain: u64,
+}
+
+impl SegmentHeader {
+    pub(super) const LEN: usize = 56;
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::LEN);
+        bytes.extend(SEGMENT_MAGIC);
+        bytes.extend(VERSION.to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(self.nonce);
+        bytes.extend(self.after.get().to_be_bytes());
+        bytes.extend(self.chain.to_be_bytes());
+        bytes.extend(sum(&self.nonce, &[&bytes]).to_be_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, String> {
+        let mut fields = Fields(bytes);
+        if fields.take() != SEGMENT_MAGIC {
+            return Err("this is no log".to_owned());
+        }
+        let (version, _) = (fields.u32(), fields.u32());
+        let header = SegmentHeader { nonce: fields.take(), after: fields.zxid(), chain: fields.u64() };
+        if fields.u64() != sum(&header.nonce, &[&bytes[..Self::LEN - 8]]) {
+            return Err("the header does not match its checksum".to_owned());
+        }
+        if version != VERSION {
+            return Err(format!("the format {version} is unknown, use the version of zoolock that wrote it"));
+        }
+        Ok(header)
+    }
+
+    /// Where the chain of this segment begins.
+    pub(super) fn first_link(&self) -> u64 {
+        sum(&self.nonce, &[&self.encode()])
+    }
+}
+
+/// The head of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BatchHeader {
+    /// Its own place in the file.
+    pub(super) at: u64,
+    /// The file was synced up to here when this was written: what is missing before it is damage.
+    pub(super) synced_to: u64,
+    /// The bytes that follow.
+    pub(super) len: u32,
+    /// The transactions in them, or [`SUCCEEDED`].
+    pub(super) records: u32,
+}
+
+/// Says, in place of a number of transactions, that another segment follows.
+pub(super) const SUCCEEDED: u32 = u32::MAX;
+
+impl BatchHeader {
+    pub(super) const LEN: usize = 48;
+
+    fn fields(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&BATCH_MAGIC);
+        bytes[8..16].copy_from_slice(&self.at.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.synced_to.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.len.to_be_bytes());
+        bytes[28..].copy_from_slice(&self.records.to_be_bytes());
+        bytes
+    }
+
+    fn link(&self, nonce: &Nonce, chain: u64, payload: &[u8]) -> u64 {
+        sum(nonce, &[&chain.to_be_bytes(), &self.fields(), payload])
+    }
+
+    /// Completes a batch whose payload follows room for the header; returns where the chain now ends.
+    pub(super) fn seal_into(&self, nonce: &Nonce, chain: u64, batch: &mut [u8]) -> u64 {
+        let (header, payload) = batch.split_at_mut(Self::LEN);
+        let chain = self.link(nonce, chain, payload);
+        header[..32].copy_from_slice(&self.fields());
+        header[32..40].copy_from_slice(&chain.to_be_bytes());
+        let sum = sum(nonce, &[&header[..40]]);
+        header[40..].copy_from_slice(&sum.to_be_bytes());
+        chain
+    }
+
+    /// Notes in a complete segment that there is another, so that it would be missed. Synced when this returns.
+    pub(super) fn note_successor(
+        file: &mut dyn DiskFile,
+        nonce: &Nonce,
+        end: u64,
+        chain: u64,
+    ) -> io::Result<()> {
+        let header = BatchHeader { at: end, synced_to: end, len: 0, records: SUCCEEDED };
+        let mut batch = [0; Self::LEN];
+        header.seal_into(nonce, chain, &mut batch);
+        file.set_len(end)?;
+        file.write_at(&batch, end)?;
+        file.sync_all()
+    }
+
+    /// Reads a header that claims to stand at `at`; with it where the chain ends after it.
+    fn decode(bytes: &[u8; Self::LEN], at: u64, nonce: &Nonce) -> Option<(Self, u64)> {
+        let mut fields = Fields(bytes);
+        let magic: [u8; 8] = fields.take();
+        let header = BatchHeader {
+            at: fields.u64(),
+            synced_to: fields.u64(),
+            len: fields.u32(),
+            records: fields.u32(),
+        };
+        let chain = fields.u64();
+        let sound = magic == BATCH_MAGIC
+            && header.at == at
+            && header.synced_to <= at
+            && fields.u64() == sum(nonce, &[&bytes[..40]]);
+        sound.then_some((header, chain))
+    }
+}
+
+/// A file read from front to back, a chunk at a time: a log may be larger than the memory.
+pub(super) struct Chunks<'f> {
+    file: &'f dyn DiskFile,
+    pub(super) size: u64,
+    buffer: Vec<u8>,
+    start: u64,
+}
+
+impl<'f> Chunks<'f> {
+    pub(super) fn new(file: &'f dyn DiskFile) -> io::Result<Self> {
+        Ok(Chunks { file, size: file.size()?, buffer: Vec::new(), start: 0 })
+    }
+
+    /// How much there is from `at` on.
+    pub(super) fn left(&self, at: u64) -> u64 {
+        self.size.saturating_sub(at)
+    }
+
+    /// At least `len` bytes from `at`, or fewer at the end of the file.
+    pub(super) fn get(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
+        let len = self.left(at).min(len as u64) as usize;
+        let held = self.start + self.buffer.len() as u64;
+        if at < self.start || at + len as u64 > held {
+            let wanted = self.left(at).min(len.max(CHUNK) as u64) as usize;
+            // One large batch must not leave its buffer behind.
+            self.buffer = vec![0; wanted];
+            self.file.read_at(&mut self.buffer, at)?;
+            self.start = at;
+        }
+        Ok(&self.buffer[(at - self.start) as usize..])
+    }
+
+    /// Exactly `N` bytes from `at`, if there are as many.
+    pub(super) fn array<const N: usize>(&mut self, at: u64) -> io::Result<Option<[u8; N]>> {
+        Ok(self.get(at, N)?.first_chunk().copied())
+    }
+}
+
+/// What comes next in a segment.
+pub(super) enum Next<'s> {
+    /// A sound batch.
+    Batch { at: u64, records: u32, payload: &'s [u8] },
+    /// Another segment follows.
+    Succeeded,
+    /// Nothing but zeros.
+    Clean,
+    /// Something that is no sound batch.
+    Unsound(&'static str),
+}
+
+/// Reads the batches of a segment.
+pub(super) struct Scanner<'f> {
+    chunks: Chunks<'f>,
+    nonce: Nonce,
+    /// Where the next batch begins.
+    pub(super) at: u64,
+    /// Where the chain has come to.
+    pub(super) chain: u64,
+    /// Up to here the batches read so far prove the file to have been synced.
+    pub(super) proven: u64,
+    /// Whether the last batch was a seal.
+    pub(super) sealed: bool,
+}
+
+impl<'f> Scanner<'f> {
+    /// Starts at the first batch; an error in words if there is no sound header.
+    pub(super) fn new(file: &'f dyn DiskFile) -> io::Result<Result<(SegmentHeader, Self), String>> {
+        let mut chunks = Chunks::new(file)?;
+        let Some(bytes) = chunks.array::<{ SegmentHeader::LEN }>(0)? else {
+            return Ok(Err("the file ends in its header".to_owned()));
+        };
+        Ok(SegmentHeader::decode(&bytes).map(|header| {
+            let at = SegmentHeader::LEN as u64;
+            let (nonce, chain) = (header.nonce, header.first_link());
+            (header, Scanner { chunks, nonce, at, chain, proven: at, sealed: true })
+        }))
+    }
+
+    /// Reads on.
+    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+        let at = self.at;
+        let Some(bytes) = self.chunks.array::<{ BatchHeader::LEN }>(at)? else {
+            return self.end("the file ends in the header of a batch");
+        };
+        let Some((header, chain)) = BatchHeader::decode(&bytes, at, &self.nonce) else {
+            return self.end("there is no sound batch");
+        };
+        let start = at + BatchHeader::LEN as u64;
+        if self.chunks.left(start) < u64::from(header.len) {
+            return Ok(Next::Unsound("the file ends in a batch"));
+        }
+        let len = header.len as usize;
+        let payload = &self.chunks.get(start, len)?[..len];
+        if header.link(&self.nonce, self.chain, payload) != chain {
+            return Ok(Next::Unsound("a batch does not match its checksum"));
+        }
+        if header.records == SUCCEEDED {
+            return Ok(Next::Succeeded);
+        }
+        self.at = start + u64::from(header.len);
+        self.chain = chain;
+        self.proven = self.proven.max(header.synced_to);
+        self.sealed = header.records == 0 && header.synced_to == at;
+        Ok(Next::Batch { at, records: header.records, payload })
+    }
+
+    fn end(&mut self, otherwise: &'static str) -> io::Result<Next<'_>> {
+        let mut at = self.at;
+        while self.chunks.left(at) > 0 {
+            let bytes = self.chunks.get(at, 1)?;
+            if bytes.iter().any(|&byte| byte != 0) {
+                return Ok(Next::Unsound(otherwise));
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(Next::Clean)
+    }
+
+    /// Looks behind the end for a batch that was written when more was synced than has been read: then what is
+    /// missing has been there. Returns where it is, and what it says.
+    pub(super) fn proof_of_loss(&mut self) -> io::Result<Option<(u64, u64)>> {
+        let end = self.at;
+        let mut at = end + 1;
+        while self.chunks.left(at) >= BatchHeader::LEN as u64 {
+            let nonce = self.nonce;
+            let bytes = self.chunks.get(at, BatchHeader::LEN)?;
+            for (i, window) in bytes.windows(BatchHeader::LEN).enumerate() {
+                if window[0] == BATCH_MAGIC[0]
+                    && let Some(bytes) = window.first_chunk()
+                    && let Some((header, _)) = BatchHeader::decode(bytes, at + i as u64, &nonce)
+                    && header.synced_to > end
+                {
+                    return Ok(Some((header.at, header.synced_to)));
+                }
+            }
+            at += (bytes.len() - BatchHeader::LEN + 1) as u64;
+        }
+        Ok(None)
+    }
+
+    /// Copies the bytes of a part that was read.
+    pub(super) fn copy(&mut self, from: u64, to: u64) -> io::Result<Vec<u8>> {
+        let len = (to - from) as usize;
+        Ok(self.chunks.get(from, len)?[..len].to_vec())
+    }
+
+    /// How long the file is.
+    pub(super) fn size(&self) -> u64 {
+        self.chunks.size
+    }
+}

@@ -1,0 +1,435 @@
+//! A snapshot: all znodes and sessions as they were after one transaction.
+//!
+//! ```text
+//! file:  "zoolksnp" version:4 0:4 nonce:16 zxid:8 sum:8, blocks
+//! block: kind:4 len:4 chain:8 payload:len
+//! ```
+//! Blocks of sessions, of access lists with the znodes that use them (each list once in a file), and a last block
+//! that counts them and says how far the log was synced. The chain is that of a log segment.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+
+use super::codec;
+use super::disk::{Disk, DiskFile, Nonce};
+use super::error::LogError;
+use super::names::{SNAPSHOT_TMP, snapshot_name};
+use super::replay::{is_session, owner_fits};
+use super::segment::{Chunks, Fields, VERSION, sum};
+use crate::acl::AclList;
+use crate::ids::{SessionId, Zxid};
+use crate::state::{Session, State};
+use crate::tree::{NodeRecord, Tree};
+use crate::wire::{Reader, WireError, Writer};
+
+const MAGIC: [u8; 8] = *b"zoolksnp";
+const HEADER: usize = 48;
+const BLOCK_HEADER: usize = 16;
+const SESSIONS: u32 = 1;
+const NODES: u32 = 2;
+const LAST: u32 = 3;
+
+/// A block is written when it has this much.
+const BLOCK: usize = 1 << 20;
+/// Synced every so often: one sync of everything would make the log wait for all of it.
+const SYNC_EVERY: u64 = 16 << 20;
+
+/// How far the log is synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The last transaction that is.
+    pub zxid: Zxid,
+    /// The segment it is in, by the transaction before its first.
+    pub(super) segment: Zxid,
+    /// The bytes of that segment that are.
+    pub(super) offset: u64,
+}
+
+/// A snapshot that is on the disk for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The last transaction in it.
+    pub zxid: Zxid,
+    /// How large it is.
+    pub bytes: u64,
+}
+
+/// Writes a snapshot, a part at a time, beside the log. One at a time.
+///
+/// Nobody sees it before [`SnapshotWriter::finish`]; what was abandoned is removed by the next one or at the next
+/// start.
+pub struct SnapshotWriter {
+    disk: Arc<dyn Disk>,
+    file: Box<dyn DiskFile>,
+    zxid: Zxid,
+    nonce: Nonce,
+    chain: u64,
+    end: u64,
+    synced: u64,
+    lists: HashMap<ByContent, u32>,
+    new_lists: BytesMut,
+    new_list_count: usize,
+    nodes: BytesMut,
+    node_count: usize,
+    all_nodes: u64,
+    all_sessions: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct ByContent(AclList);
+
+impl Hash for ByContent {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for acl in self.0.iter() {
+            (acl.perms, &acl.who).hash(state);
+        }
+    }
+}
+
+impl fmt::Debug for SnapshotWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotWriter").field("zxid", &self.zxid).finish_non_exhaustive()
+    }
+}
+
+impl SnapshotWriter {
+    /// Begins a snapshot of a state whose last transaction in the log is `zxid`.
+    ///
+    /// # Errors
+    /// The disk fails. That is no reason for the log to stop.
+    pub fn begin<'s>(
+        disk: Arc<dyn Disk>,
+        zxid: Zxid,
+        sessions: impl IntoIterator<Item = (&'s SessionId, &'s Session)>,
+    ) -> Result<Self, LogError> {
+        let failed = |what| LogError::io(what, disk.describe(SNAPSHOT_TMP));
+        let nonce = disk.nonce().map_err(failed("get a random number for"))?;
+        let file = disk.create(SNAPSHOT_TMP).map_err(failed("create"))?;
+        let mut header = Vec::with_capacity(HEADER);
+        header.extend(MAGIC);
+        header.extend(VERSION.to_be_bytes());
+        header.extend([0; 4]);
+        header.extend(nonce);
+        header.extend(zxid.get().to_be_bytes());
+        let chain = sum(&nonce, &[&header]);
+        header.extend(chain.to_be_bytes());
+        let mut writer = SnapshotWriter {
+            disk,
+            file,
+            zxid,
+            nonce,
+            chain,
+            end: 0,
+            synced: 0,
+            lists: HashMap::new(),
+            new_lists: BytesMut::new(),
+            new_list_count: 0,
+            nodes: BytesMut::new(),
+            node_count: 0,
+            all_nodes: 0,
+            all_sessions: 0,
+        };
+        writer.write(&header)?;
+        let mut block = BytesMut::new();
+        for (&id, session) in sessions {
+            codec::encode_session(id, session, &mut block);
+            writer.all_sessions += 1;
+            if block.len() >= BLOCK {
+                writer.block(SESSIONS, &[&block])?;
+                block.clear();
+            }
+        }
+        writer.block(SESSIONS, &[&block])?;
+        Ok(writer)
+    }
+
+    /// Adds znodes; each must be added once, in whatever order.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn add(&mut self, records: impl IntoIterator<Item = NodeRecord>) -> Result<(), LogError> {
+        for record in records {
+            let next = self.lists.len() as u32;
+            let list = *self.lists.entry(ByContent(Arc::clone(&record.acl))).or_insert(next);
+            if list == next {
+                codec::encode_acl(&record.acl, &mut Writer::new(&mut self.new_lists));
+                self.new_list_count += 1;
+            }
+            codec::encode_node(&record, list, &mut self.nodes);
+            self.node_count += 1;
+            if self.nodes.len() + self.new_lists.len() >= BLOCK {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the snapshot and gives it its name. `mark` is how far the log is synced by now: as far as the
+    /// snapshot, or it would bring back what a crash had undone.
+    ///
+    /// # Errors
+    /// The disk fails, or the log is behind.
+    pub fn finish(mut self, mark: Mark) -> Result<Snapshot, LogError> {
+        if mark.zxid < self.zxid {
+            return Err(LogError::NotDurable { snapshot: self.zxid, synced: mark.zxid });
+        }
+        self.flush()?;
+        let mut last = BytesMut::new();
+        let mut writer = Writer::new(&mut last);
+        writer.long(self.all_sessions as i64);
+        writer.long(self.all_nodes as i64);
+        writer.long(mark.zxid.get());
+        writer.long(mark.segment.get());
+        writer.long(mark.offset as i64);
+        self.block(LAST, &[&last])?;
+        let name = snapshot_name(self.zxid);
+        let failed = |what| LogError::io(what, self.disk.describe(&name));
+        self.file.sync_all().map_err(failed("sync"))?;
+        self.disk.rename(SNAPSHOT_TMP, &name).map_err(failed("rename to"))?;
+        self.disk.sync_dir().map_err(failed("sync the directory of"))?;
+        Ok(Snapshot { zxid: self.zxid, bytes: self.end })
+    }
+
+    fn flush(&mut self) -> Result<(), LogError> {
+        let counts =
+            [(self.new_list_count as u32).to_be_bytes(), (self.node_count as u32).to_be_bytes()].concat();
+        let (lists, nodes) = (std::mem::take(&mut self.new_lists), std::mem::take(&mut self.nodes));
+        self.all_nodes += self.node_count as u64;
+        (self.new_list_count, self.node_count) = (0, 0);
+        self.block(NODES, &[&counts, &lists, &nodes])?;
+        (self.new_lists, self.nodes) = (lists, nodes);
+        self.new_lists.clear();
+        self.nodes.clear();
+        Ok(())
+    }
+
+    fn block(&mut self, kind: u32, payload: &[&[u8]]) -> Result<(), LogError> {
+        let len: usize = payload.iter().map(|part| part.len()).sum();
+        let len = u32::try_from(len)
+            .expect("a block is written as soon as it has 1 MiB, a znode is far below 4 GiB");
+        let mut block = Vec::with_capacity(BLOCK_HEADER + len as usize);
+        block.extend(kind.to_be_bytes());
+        block.extend(len.to_be_bytes());
+        block.extend([0; 8]);
+        payload.iter().for_each(|part| block.extend_from_slice(part));
+        self.chain = sum(&self.nonce, &[&self.chain.to_be_bytes(), &block[..8], &block[BLOCK_HEADER..]]);
+        block[8..BLOCK_HEADER].copy_from_slice(&self.chain.to_be_bytes());
+        self.write(&block)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), LogError> {
+        let failed = |what| LogError::io(what, self.disk.describe(SNAPSHOT_TMP));
+        self.file.write_at(bytes, self.end).map_err(failed("write"))?;
+        self.end += bytes.len() as u64;
+        if self.end - self.synced >= SYNC_EVERY {
+            self.file.sync_data().map_err(failed("sync"))?;
+            self.synced = self.end;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a snapshot, and checks that it is a state.
+pub(super) fn read(disk: &dyn Disk, zxid: Zxid) -> Result<(State, Mark), LogError> {
+    let name = snapshot_name(zxid);
+    let failed = |what| LogError::io(what, disk.describe(&name));
+    let file = disk.open(&name).map_err(failed("open"))?;
+    let chunks = Chunks::new(&*file).map_err(failed("read"))?;
+    let mut blocks = Blocks { chunks, nonce: Nonce::default(), chain: 0, at: 0 };
+    let state = read_state(&mut blocks, zxid);
+    state.map_err(|problem| match problem {
+        Problem::Io(source) => failed("read")(source),
+        Problem::Damage(what) => LogError::Damaged { file: disk.describe(&name), offset: blocks.at, what },
+    })
+}
+
+enum Problem {
+    Io(std::io::Error),
+    Damage(String),
+}
+
+impl From<std::io::Error> for Problem {
+    fn from(error: std::io::Error) -> Self {
+        Problem::Io(error)
+    }
+}
+
+impl From<WireError> for Problem {
+    fn from(error: WireError) -> Self {
+        Problem::Damage(format!("{error} of a block"))
+    }
+}
+
+impl From<&str> for Problem {
+    fn from(what: &str) -> Self {
+        Problem::Damage(what.to_owned())
+    }
+}
+
+fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, Mark), Problem> {
+    blocks.header(zxid)?;
+    let mut state = State::new(0);
+    state.zxid = zxid;
+    let (mut lists, mut count) = (Vec::new(), 0);
+    let mut last = None;
+    let mut problem = None;
+    // Sessions come first, so that owners can be looked up.
+    let mut nodes_begun = false;
+    let mut batch = Vec::new().into_iter();
+    let sessions = &mut state.sessions;
+    let records = std::iter::from_fn(|| {
+        loop {
+            if let Some(record) = batch.next() {
+                return Some(record);
+            }
+            let mut advance = || -> Result<Option<Vec<NodeRecord>>, Problem> {
+                match blocks.next()? {
+                    (SESSIONS, payload) if !nodes_begun => {
+                        let mut reader = Reader::new(payload);
+                        while !reader.is_empty() {
+                            let (id, session) = codec::decode_session(&mut reader)?;
+                            if !is_session(id.get()) || sessions.insert(id, session).is_some() {
+                                return Err("a session comes twice, or has no number".into());
+                            }
+                        }
+                        Ok(Some(Vec::new()))
+                    }
+                    (NODES, payload) => {
+                        nodes_begun = true;
+                        let records = decode_nodes(payload, &mut lists)?;
+                        records.iter().try_for_each(|record| check(record, zxid, sessions))?;
+                        count += records.len() as u64;
+                        Ok(Some(records))
+                    }
+                    (LAST, payload) => {
+                        last = Some(decode_last(payload)?);
+                        Ok(None)
+                    }
+                    _ => Err("a block has a kind that means nothing here".into()),
+                }
+            };
+            match advance() {
+                Ok(Some(records)) => batch = records.into_iter(),
+                Ok(None) => return None,
+                Err(error) => {
+                    problem = Some(error);
+                    return None;
+                }
+            }
+        }
+    });
+    let tree = Tree::from_records(records);
+    if let Some(problem) = problem {
+        return Err(problem);
+    }
+    state.tree = tree.map_err(Problem::Damage)?;
+    let (last_sessions, last_nodes, mark) = last.ok_or("there is no last block")?;
+    if (last_sessions, last_nodes) != (state.sessions.len() as u64, count) {
+        return Err("there are not as many sessions and znodes as it says".into());
+    }
+    if blocks.chunks.left(blocks.at) > 0 {
+        return Err("bytes follow the last block".into());
+    }
+    if mark.zxid < zxid {
+        return Err("it is ahead of the log it was made of".into());
+    }
+    for path in state.sessions.keys().flat_map(|&session| state.tree.ephemerals(session)) {
+        if state.tree.get(&path).is_some_and(|node| node.child_count() > 0) {
+            return Err(Problem::Damage(format!("{path:?} is ephemeral and has children")));
+        }
+    }
+    Ok((state, mark))
+}
+
+fn decode_nodes(payload: &[u8], lists: &mut Vec<AclList>) -> Result<Vec<NodeRecord>, Problem> {
+    let mut reader = Reader::new(payload);
+    let (list_count, node_count) = (reader.count("lists", 4)?, reader.count("znodes", 68)?);
+    for _ in 0..list_count {
+        lists.push(codec::decode_acl(&mut reader)?);
+    }
+    let mut records = Vec::with_capacity(node_count);
+    for _ in 0..node_count {
+        records.push(codec::decode_node(lists, &mut reader)?);
+    }
+    reader.end()?;
+    Ok(records)
+}
+
+fn decode_last(payload: &[u8]) -> Result<(u64, u64, Mark), Problem> {
+    let mut reader = Reader::new(payload);
+    let mut long = |field| reader.long(field);
+    let counts = (long("sessions")? as u64, long("znodes")? as u64);
+    let mark = Mark {
+        zxid: Zxid::from_wire(long("zxid")?),
+        segment: Zxid::from_wire(long("segment")?),
+        offset: long("offset")? as u64,
+    };
+    reader.end()?;
+    Ok((counts.0, counts.1, mark))
+}
+
+fn check(record: &NodeRecord, zxid: Zxid, sessions: &BTreeMap<SessionId, Session>) -> Result<(), Problem> {
+    let what = if record.czxid.max(record.mzxid).max(record.pzxid) > zxid {
+        "is newer than the snapshot"
+    } else if !owner_fits(record.owner, sessions) {
+        "belongs to a session that is not there"
+    } else {
+        return Ok(());
+    };
+    Err(Problem::Damage(format!("{:?} {what}", record.path)))
+}
+
+struct Blocks<'f> {
+    chunks: Chunks<'f>,
+    nonce: Nonce,
+    chain: u64,
+    at: u64,
+}
+
+impl Blocks<'_> {
+    fn header(&mut self, zxid: Zxid) -> Result<(), Problem> {
+        let bytes = self.chunks.array::<HEADER>(0)?.ok_or("the file ends in its header")?;
+        let mut fields = Fields(&bytes);
+        if fields.take() != MAGIC {
+            return Err("this is no snapshot".into());
+        }
+        let (version, _) = (fields.u32(), fields.u32());
+        self.nonce = fields.take();
+        let says = fields.zxid();
+        self.chain = fields.u64();
+        if self.chain != sum(&self.nonce, &[&bytes[..HEADER - 8]]) {
+            return Err("the header does not match its checksum".into());
+        }
+        if version != VERSION {
+            return Err(Problem::Damage(format!(
+                "the format {version} is unknown, use the version of zoolock that wrote it"
+            )));
+        }
+        if says != zxid {
+            return Err(Problem::Damage(format!("it says that it is the snapshot of {says}")));
+        }
+        self.at = HEADER as u64;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(u32, &[u8]), Problem> {
+        let header = self.chunks.array::<BLOCK_HEADER>(self.at)?.ok_or("the file ends between blocks")?;
+        let mut fields = Fields(&header);
+        let (kind, len, chain) = (fields.u32(), fields.u32() as usize, fields.u64());
+        let start = self.at + BLOCK_HEADER as u64;
+        if self.chunks.left(start) < len as u64 {
+            return Err("the file ends in a block".into());
+        }
+        let payload = &self.chunks.get(start, len)?[..len];
+        if chain != sum(&self.nonce, &[&self.chain.to_be_bytes(), &header[..8], payload]) {
+            return Err("a block does not match its checksum".into());
+        }
+        self.chain = chain;
+        self.at = start + len as u64;
+        Ok((kind, payload))
+    }
+}

@@ -1,0 +1,274 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::segment::Scanner;
+use super::sim::SimDisk;
+use super::*;
+use crate::acl;
+use crate::ids::SessionId;
+use crate::tree::{NodeRecord, Tree};
+use crate::txn::{Create, Password};
+
+fn create(zxid: i64, path: &str) -> Txn {
+    let change = Change::Create(Create {
+        path: path.into(),
+        data: Some(Bytes::from_static(b"data")),
+        acl: acl::open(),
+        owner: 0,
+        parent_created: -1,
+        with_stat: false,
+    });
+    Txn { zxid: Zxid::from_wire(zxid), session: SessionId::SERVER, time: 1, change }
+}
+
+fn options() -> Options {
+    Options { segment_size: 1 << 20, allocate: 0, snapshot_after: 1000 }
+}
+
+fn log_with(disk: Arc<dyn Disk>, txns: &[Txn]) -> Log {
+    let (mut log, _) = Log::open(disk, options()).expect("a good disk");
+    for txn in txns {
+        log.append(txn).expect("a good disk");
+        log.write().expect("a good disk");
+        log.sync().expect("a good disk");
+    }
+    log
+}
+
+const FIRST: &str = "log.0000000000000000";
+
+/// Where the batches of the first segment begin, and where the last one ends.
+fn bounds(disk: &SimDisk) -> Vec<usize> {
+    let file = disk.open(FIRST).expect("there");
+    let (_, mut scanner) = Scanner::new(&*file).expect("a good disk").expect("a sound header");
+    let mut bounds = vec![scanner.at as usize];
+    while let super::segment::Next::Batch { .. } = scanner.next().expect("a good disk") {
+        bounds.push(scanner.at as usize);
+    }
+    bounds
+}
+
+#[test]
+fn a_batch_of_another_history_is_no_batch() {
+    // Both disks make the same nonce, and the batches have the same length: only what came before differs.
+    let (one, other) = (SimDisk::new(1), SimDisk::new(1));
+    log_with(one.port(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
+    log_with(other.port(), &[create(1, "/x"), create(2, "/y"), create(3, "/z")]);
+    let bounds = bounds(&one);
+    let mut mixed = one.contents(FIRST);
+    mixed[bounds[2]..].copy_from_slice(&other.contents(FIRST)[bounds[2]..]);
+    one.put(FIRST, mixed);
+    let (_, recovered) = Log::open(one.port(), options()).expect("the last batch shows nothing of itself");
+    assert_eq!(recovered.state.zxid.get(), 2);
+    let dropped = recovered.dropped.expect("a batch that does not belong there");
+    assert_eq!((dropped.offset, dropped.bytes), (bounds[2] as u64, (bounds[3] - bounds[2]) as u64));
+}
+
+#[test]
+fn the_last_batch_is_dropped_only_while_nothing_shows_that_it_was_synced() {
+    let disk = SimDisk::new(1);
+    let mut log = log_with(disk.port(), &[create(1, "/a"), create(2, "/b")]);
+    let damage = |disk: &SimDisk, at: usize| {
+        let disk = disk.copy();
+        let mut contents = disk.contents(FIRST);
+        contents[at] ^= 1;
+        disk.put(FIRST, contents);
+        Log::open(disk.port(), options()).map(|(_, recovered)| recovered)
+    };
+    let bounds = bounds(&disk);
+    let recovered = damage(&disk, bounds[2] - 1).expect("as after a crash");
+    assert_eq!((recovered.state.zxid.get(), recovered.dropped.is_some()), (1, true));
+    log.idle_seal().expect("a good disk");
+    let error = damage(&disk, bounds[2] - 1).expect_err("it was acknowledged").to_string();
+    assert!(error.contains(FIRST) && error.contains(&format!("byte {}:", bounds[1])), "{error}");
+    // The seal itself says nothing that is needed.
+    let recovered = damage(&disk, bounds[2] + 5).expect("nothing is missing");
+    assert_eq!((recovered.state.zxid.get(), recovered.dropped.is_some()), (2, true));
+    let steps = disk.steps();
+    log.idle_seal().expect("a good disk");
+    assert_eq!(disk.steps(), steps, "one seal is enough");
+}
+
+#[test]
+fn unsynced_writes_do_not_claim_to_be_synced() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = Log::open(disk.port(), options()).expect("a good disk");
+    for i in 1..4 {
+        log.append(&create(i, &format!("/{i}"))).expect("a good disk");
+        log.write().expect("a good disk");
+    }
+    assert_eq!(log.synced().zxid.get(), 0);
+    let bounds = bounds(&disk);
+    // The first batch is lost, the later ones are there.
+    let mut contents = disk.contents(FIRST);
+    contents[bounds[0]..bounds[1]].fill(0);
+    disk.put(FIRST, contents);
+    let (_, recovered) = Log::open(disk.port(), options()).expect("as after a crash");
+    assert_eq!((recovered.state.zxid.get(), recovered.replayed), (0, 0));
+    assert_eq!(disk.contents(FIRST).len(), bounds[0], "and nothing of them stays");
+}
+
+#[test]
+fn a_transaction_that_does_not_fit_is_refused_where_it_stands() {
+    for (bad, why) in [
+        (create(2, "/a"), "exists"),
+        (create(2, "/no/parent"), "has no parent"),
+        (Txn { change: Change::Delete { path: "/b".into() }, ..create(2, "") }, "cannot be deleted"),
+        (Txn { session: SessionId::from_wire(5), ..create(2, "/b") }, "session 0x5 is unknown"),
+    ] {
+        let disk = SimDisk::new(1);
+        log_with(disk.port(), &[create(1, "/a"), bad]).idle_seal().expect("a good disk");
+        let error = Log::open(disk.port(), options()).expect_err("it does not fit").to_string();
+        assert!(error.contains(why) && error.contains(&format!("byte {}:", bounds(&disk)[1])), "{error}");
+    }
+}
+
+#[test]
+fn transactions_go_up_or_end_the_log() {
+    let mut log = log_with(SimDisk::new(1).port(), &[create(5, "/a")]);
+    let error = log.append(&create(5, "/b")).expect_err("the same number again").to_string();
+    assert!(error.contains("0x5"), "{error}");
+    assert_eq!(log.append(&create(6, "/b")).expect_err("failed before").to_string(), error);
+}
+
+#[test]
+fn a_snapshot_that_is_no_state_is_refused() {
+    let record = |path: &str, owner: i64, zxid: i64| NodeRecord {
+        path: path.to_owned(),
+        data: None,
+        acl: acl::open(),
+        czxid: Zxid::from_wire(zxid),
+        mzxid: Zxid::from_wire(1),
+        pzxid: Zxid::from_wire(1),
+        ctime: 0,
+        mtime: 0,
+        version: 0,
+        created: 0,
+        aversion: 0,
+        owner,
+    };
+    let session = crate::state::Session { timeout_ms: 1, password: Password([7; 16]) };
+    let sessions = [(SessionId::from_wire(9), session)].into();
+    for (extra, why) in [
+        (vec![record("/b", 8, 1)], Some("belongs to a session that is not there")),
+        (vec![record("/b", -8, 1)], Some("belongs to a session that is not there")),
+        (vec![record("/b", 0, 2)], Some("newer than the snapshot")),
+        (vec![record("/b/c", 0, 1)], Some("has no parent")),
+        (vec![record("/b", 0, 1), record("/b", 0, 1)], Some("comes twice")),
+        (vec![record("/b", 9, 1), record("/b/c", 0, 1)], Some("is ephemeral and has children")),
+        (vec![record("/b", 9, 1)], None),
+    ] {
+        let disk = SimDisk::new(1);
+        let log = log_with(disk.port(), &[create(1, "/a")]);
+        let zxid = Zxid::from_wire(1);
+        let mut writer = SnapshotWriter::begin(disk.port(), zxid, &sessions).expect("a good disk");
+        let mut state = State::new(0);
+        replay(create(1, "/a"), &mut state).expect("it fits");
+        writer.add(Tree::records(&state.tree).chain(extra)).expect("a good disk");
+        assert!(!format!("{writer:?}{log:?}").contains("7, 7"));
+        writer.finish(log.synced()).expect("a good disk");
+        let read = super::snapshot::read(&disk, zxid);
+        match (read, why) {
+            (Ok((state, _)), None) => assert_eq!(state.sessions, sessions),
+            (Err(error), Some(why)) => assert!(error.to_string().contains(why), "{error}"),
+            (read, why) => panic!("{why:?}: {:?}", read.map(|_| ())),
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_ahead_of_the_log_is_not_kept() {
+    let disk = SimDisk::new(1);
+    let mut log = log_with(disk.port(), &[create(1, "/a")]);
+    log.append(&create(2, "/b")).expect("a good disk");
+    log.write().expect("a good disk");
+    let begin = || SnapshotWriter::begin(disk.port(), Zxid::from_wire(2), []).expect("a good disk");
+    assert!(matches!(begin().finish(log.synced()), Err(LogError::NotDurable { .. })));
+    log.sync().expect("a good disk");
+    begin().finish(log.synced()).expect("the log is as far");
+}
+
+#[test]
+fn a_snapshot_is_wanted_when_much_was_logged_since_the_last() {
+    let disk = SimDisk::new(1);
+    let mut log = log_with(disk.port(), &[]);
+    let mut zxid = 0;
+    let mut until_wanted = |log: &mut Log| {
+        let before = zxid;
+        while !log.wants_snapshot() {
+            zxid += 1;
+            log.append(&create(zxid, &format!("/{zxid}"))).expect("a good disk");
+        }
+        zxid - before
+    };
+    let first = until_wanted(&mut log);
+    log.snapshot_begins();
+    assert!(!log.wants_snapshot(), "one at a time");
+    log.snapshot_done(None);
+    assert!(!log.wants_snapshot(), "not again at once");
+    let again = until_wanted(&mut log);
+    assert!(again > 0 && again < first, "{again} after {first}");
+    log.snapshot_begins();
+    log.snapshot_done(Some(Snapshot { zxid: Zxid::from_wire(1), bytes: 2000 }));
+    assert!(until_wanted(&mut log) > first + first / 2, "a large one is not made as often");
+}
+
+#[test]
+fn a_large_write_is_several_batches_and_one_sync() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = Log::open(disk.port(), options()).expect("a good disk");
+    let data = Bytes::from(vec![7; 700_000]);
+    for i in 1..=5 {
+        let mut txn = create(i, &format!("/{i}"));
+        if let Change::Create(create) = &mut txn.change {
+            create.data = Some(data.clone());
+        }
+        log.append(&txn).expect("a good disk");
+    }
+    let before = disk.steps();
+    log.write().expect("a good disk");
+    log.sync().expect("a good disk");
+    assert_eq!(disk.steps() - before, 2);
+    assert_eq!(bounds(&disk).len(), 4);
+    let (_, recovered) = Log::open(disk.port(), options()).expect("a good log");
+    assert_eq!((recovered.replayed, recovered.dropped), (5, None));
+}
+
+#[test]
+fn a_directory_keeps_a_log() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir.path()));
+    let options = Options { segment_size: 3000, allocate: 1 << 16, snapshot_after: 1000 };
+    let mut state = State::new(0);
+    for start in 0..4 {
+        let (mut log, recovered) = Log::open(Arc::clone(&disk), options.clone()).expect("a good disk");
+        assert_eq!(recovered.fresh, start == 0);
+        assert_eq!((recovered.state.zxid.get(), recovered.state.tree.len()), (start * 50, state.tree.len()));
+        for i in start * 50 + 1..=start * 50 + 50 {
+            let txn = create(i, &format!("/{i}"));
+            crate::commit(&txn, &mut state);
+            log.append(&txn).expect("a good disk");
+            log.write().expect("a good disk");
+            log.sync().expect("a good disk");
+        }
+        let writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions);
+        let mut writer = writer.expect("a good disk");
+        writer.add(state.tree.records()).expect("a good disk");
+        writer.finish(log.synced()).expect("a good disk");
+        log.clean().expect("a good disk");
+        if start % 2 == 0 {
+            log.close().expect("a good disk");
+        }
+    }
+    let mut names = disk.list().expect("a good disk");
+    names.sort();
+    let snapshots = ["snapshot.0000000000000096", "snapshot.00000000000000c8"];
+    assert!(names.ends_with(&snapshots.map(str::to_owned)), "{names:?}");
+    assert!(names.len() < 6, "{names:?}");
+    for name in names {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(dir.path().join(name)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
