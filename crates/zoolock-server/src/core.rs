@@ -25,7 +25,8 @@ use crate::expiry::ExpiryQueue;
 use crate::ids::{SessionId, Zxid};
 use crate::prepare::{close_session, remove_container};
 use crate::secret::Hidden;
-use crate::state::State;
+use crate::state::{Session, State};
+use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
 use crate::watches::Watches;
 use crate::wire::{ConnectRequest, ConnectResponse, EventKind, ReplyHeader, Writer, encode_event, op};
@@ -118,11 +119,12 @@ impl Core {
         for (&session, known) in &state.sessions {
             expiry.touch(session, known.timeout_ms, now.mono_ms);
         }
+        let last_change = state.zxid;
         state.zxid = state.zxid.max(Zxid::start_of(epoch));
         Core {
             expiry,
             config,
-            last_change: state.zxid,
+            last_change,
             state,
             watches: Watches::default(),
             conns: BTreeMap::new(),
@@ -226,6 +228,23 @@ impl Core {
     /// are not among it. What [`Core::take_output`] gives may be sent when all of it is kept.
     pub fn decided(&mut self) -> &mut Vec<Txn> {
         &mut self.decided
+    }
+
+    /// Begins a snapshot of all znodes as they are now; [`Core::snapshot_chunk`] gives them a few at a time, whatever
+    /// is changed meanwhile. Returns the last transaction in it, and the sessions.
+    pub fn begin_snapshot(&mut self) -> (Zxid, BTreeMap<SessionId, Session>) {
+        self.state.tree.begin_snapshot();
+        (self.last_change, self.state.sessions.clone())
+    }
+
+    /// Some more of the znodes, perhaps none this time; `None` when there are no more.
+    pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
+        self.state.tree.snapshot_chunk(max)
+    }
+
+    /// Gives the snapshot up.
+    pub fn abandon_snapshot(&mut self) {
+        self.state.tree.abandon_snapshot();
     }
 
     /// The last transaction that changed anything; whatever is answered shows its effects at most.

@@ -1,7 +1,7 @@
 //! The data directory: locked against a second server, and where the epoch of each start is kept.
 //!
 //! The epoch goes up by one, on disk, before anything is served, so a zxid of this run is above every zxid of every
-//! earlier run even though the tree starts empty.
+//! earlier run, also of those whose last transactions were never kept.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -16,7 +16,7 @@ use crate::error::Error;
 /// The highest epoch whose zxids are positive.
 const MAX_EPOCH: u32 = i32::MAX as u32;
 
-/// Says, while there are sessions, how long they may last without a server.
+/// Says, while there are sessions that a crash would forget, how long they may last without a server.
 const OWED: &str = "owed";
 
 /// A data directory that is ours for as long as this lives.
@@ -75,13 +75,21 @@ impl DataDir {
         Duration::from_millis(text.trim_end().parse().unwrap_or(0))
     }
 
-    /// Advances the epoch on disk, and returns it.
-    pub(crate) fn next_epoch(&self) -> Result<u32, Error> {
+    /// Whether there are znodes of an earlier server.
+    pub(crate) fn has_log(&self) -> bool {
+        let ours = |name: &str| name.starts_with("log.") || name.starts_with("snapshot.");
+        let names = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        names.into_iter().any(|entry| entry.file_name().to_str().is_some_and(ours))
+    }
+
+    /// Advances the epoch on disk, and returns it. `logged` is that of the last transaction in the log.
+    pub(crate) fn next_epoch(&self, logged: u32) -> Result<u32, Error> {
         let file = self.path.join("epoch");
         let mut noted = String::new();
         let read = (&self.lock).rewind().and_then(|()| (&self.lock).take(64).read_to_string(&mut noted));
         let noted = read.ok().and_then(|_| noted.trim_end().parse::<u32>().ok()).unwrap_or(0);
         let known = read_epoch(&file)?;
+        let noted = noted.max(logged);
         if known < noted {
             return Err(Error::CorruptEpoch {
                 path: file,
@@ -134,14 +142,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("deep/er");
         for epoch in 1..=3 {
-            assert_eq!(DataDir::open(&path).expect("free").next_epoch().expect("writable"), epoch);
+            assert_eq!(DataDir::open(&path).expect("free").next_epoch(0).expect("writable"), epoch);
         }
     }
 
     #[test]
     fn an_epoch_that_went_back_or_away_is_an_error() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let next = || DataDir::open(dir.path()).expect("free").next_epoch();
+        let next = || DataDir::open(dir.path()).expect("free").next_epoch(0);
         assert_eq!((next().expect("first"), next().expect("second")), (1, 2));
         std::fs::write(dir.path().join("epoch"), "1\n").expect("writable");
         assert!(matches!(next(), Err(Error::CorruptEpoch { .. })));
@@ -164,7 +172,7 @@ mod tests {
         let damaged: [&[u8]; 5] = [b"", b"seven\n", b"-1\n", b"2147483647\n", b"\xff\xfe"];
         for damaged in damaged {
             std::fs::write(dir.path().join("epoch"), damaged).expect("writable");
-            let error = DataDir::open(dir.path()).expect("free").next_epoch().expect_err("damaged");
+            let error = DataDir::open(dir.path()).expect("free").next_epoch(0).expect_err("damaged");
             assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
             assert!(error.to_string().contains("epoch"), "{error}");
         }

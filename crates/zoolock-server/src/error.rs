@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::log::LogError;
+
 /// Why a server did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -49,6 +51,18 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         found: String,
+    },
+    /// What was kept cannot be brought back.
+    #[error("{source}")]
+    Log {
+        /// Which file, what is wrong with it, and what to do.
+        source: LogError,
+    },
+    /// A thread of the server could not be started.
+    #[error("cannot start a thread of the server: {source}; let it have more")]
+    Thread {
+        /// Why.
+        source: io::Error,
     },
     /// A certificate or a key cannot be used.
     #[error("cannot use {} as {what}: {why}", .path.display())]

@@ -6,11 +6,12 @@
 mod connection;
 mod door;
 mod four_letter;
-pub(crate) mod journal;
+mod journal;
+mod kept;
 mod limits;
 mod outbox;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,12 +23,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 pub(crate) use self::door::{Door, Tls};
 use self::journal::Journal;
+pub(crate) use self::journal::Promise;
+use self::kept::{Kept, Source};
 pub(crate) use self::limits::Limits;
 use self::outbox::Outbox;
 use crate::acl::Identity;
 use crate::core::{ConnId, Core, Fresh, Now};
 use crate::data_dir::DataDir;
-use crate::ids::SessionId;
+use crate::ids::{SessionId, Zxid};
+use crate::log::Log;
+use crate::state::Session;
+use crate::tree::NodeRecord;
 use crate::txn::Password;
 
 /// How many bytes of events may wait for a connection that does not read.
@@ -55,13 +61,16 @@ pub(crate) struct Timing {
 /// What all tasks of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    inner: Mutex<Inner>,
+    inner: Arc<Mutex<Inner>>,
     started: Instant,
     /// How far the clocks were put forward, in milliseconds.
     advanced: AtomicU64,
     timing: Timing,
-    data_dir: Option<DataDir>,
+    // Before the directory, whose lock goes when nobody writes there any more.
     journal: Option<Journal>,
+    data_dir: Option<DataDir>,
+    /// Whether a crash may undo what was answered, sessions among it.
+    forgets: bool,
 }
 
 #[derive(Debug)]
@@ -164,14 +173,16 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 }
 
 impl Shared {
+    /// Everything in `core` is in `log` already, if there is one.
     pub(crate) fn new(
         core: Core,
         timing: Timing,
         data_dir: Option<DataDir>,
-        journal: Option<Journal>,
-    ) -> Self {
+        log: Option<(Log, Promise)>,
+    ) -> std::io::Result<Self> {
         let started = Instant::now();
-        let inner = Inner {
+        let kept = core.last_change();
+        let inner = Arc::new(Mutex::new(Inner {
             core,
             idle_since: Some(started),
             wakers: HashMap::new(),
@@ -179,8 +190,28 @@ impl Shared {
             rejected: 0,
             failed_handshakes: 0,
             noted_ms: 0,
-        };
-        Shared { inner: Mutex::new(inner), started, advanced: AtomicU64::new(0), timing, data_dir, journal }
+        }));
+        let forgets = log.as_ref().is_none_or(|(_, promise)| *promise == Promise::Soon);
+        let start = |(log, promise)| Journal::start(Kept::new(log, Arc::clone(&inner))?, kept, promise);
+        let journal = log.map(start).transpose()?;
+        let advanced = AtomicU64::new(0);
+        let shared = Shared { inner, started, advanced, timing, journal, data_dir, forgets };
+        shared.lock().settle(None);
+        Ok(shared)
+    }
+
+    /// Why nothing is kept any more; never, while all is well.
+    pub(crate) async fn failed(&self) -> String {
+        let Some(journal) = &self.journal else { return std::future::pending().await };
+        let _ = journal.failed().wait_for(|failed| *failed).await;
+        journal.failure().unwrap_or("the log's thread is gone").to_owned()
+    }
+
+    /// Keeps what was decided, and ends the journal. It blocks.
+    pub(crate) fn stop_journal(&self) {
+        if let Some(journal) = &self.journal {
+            journal.stop();
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -301,7 +332,7 @@ impl Shared {
 
     /// Keeps the note in the data directory true. What is more is written at once, what is less when there is time.
     pub(crate) fn note_what_is_owed(&self, inner: &mut Inner, less_too: bool) -> bool {
-        let Some(dir) = &self.data_dir else { return true };
+        let Some(dir) = self.data_dir.as_ref().filter(|_| self.forgets) else { return true };
         let owed = inner.core.owed_ms();
         if owed == inner.noted_ms || owed < inner.noted_ms && !less_too {
             return true;
@@ -326,13 +357,33 @@ impl Shared {
         }
         let epoch = match &self.data_dir {
             None => Ok(zxid.epoch() + 1),
-            Some(dir) => dir.next_epoch(),
+            Some(dir) => dir.next_epoch(0),
         };
         match epoch {
             Ok(epoch) => self.lock().core.start_epoch(epoch),
             Err(error) => {
                 tracing::error!(%error, "cannot start a new epoch; writes will be refused in the end")
             }
+        }
+    }
+}
+
+/// A core that panicked is not looked at any more.
+impl Source for Arc<Mutex<Inner>> {
+    fn begin(&self) -> (Zxid, BTreeMap<SessionId, Session>) {
+        self.lock().map_or_else(
+            |_| (Zxid::from_wire(i64::MAX), BTreeMap::new()),
+            |mut inner| inner.core.begin_snapshot(),
+        )
+    }
+
+    fn chunk(&self, max: usize) -> Option<Vec<NodeRecord>> {
+        self.lock().ok()?.core.snapshot_chunk(max)
+    }
+
+    fn abandon(&self) {
+        if let Ok(mut inner) = self.lock() {
+            inner.core.abandon_snapshot();
         }
     }
 }

@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use crate::access::{Access, Users};
 use crate::core::{Core, CoreConfig, Now, Stats};
-use crate::data_dir::DataDir;
 use crate::error::Error;
+use crate::log;
 use crate::secret::Secret;
 use crate::serve::{self, Door, Limits, Shared, Timing};
 use crate::state::State;
+use crate::storage::{Durability, Storage};
 use crate::tls::TlsConfig;
 use crate::wire;
 
@@ -40,6 +41,8 @@ pub struct Builder {
     plain: bool,
     max_connections: usize,
     max_connections_per_address: usize,
+    durability: Option<Durability>,
+    log_options: log::Options,
     resume: Option<State>,
 }
 
@@ -86,6 +89,8 @@ impl Server {
             plain: true,
             max_connections: 0,
             max_connections_per_address: 0,
+            durability: None,
+            log_options: log::Options::default(),
             resume: None,
         }
     }
@@ -134,9 +139,24 @@ impl Builder {
         self
     }
 
-    /// Sets the directory that keeps the epoch, and is locked while the server runs. Without one nothing is kept.
+    /// Sets the directory that keeps znodes and sessions, as [`Builder::durability`] says, and is locked while the
+    /// server runs. Without one nothing is kept.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Sets what a client that has its answer may rely on. Default: [`Durability::Sync`] with a data directory,
+    /// [`Durability::Memory`] without.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// Sets the sizes of the log's files; for tests.
+    #[doc(hidden)]
+    pub fn log_options(mut self, options: log::Options) -> Self {
+        self.log_options = options;
         self
     }
 
@@ -204,7 +224,6 @@ impl Builder {
         let core = self.core_config()?;
         let mut probe = [0; 1];
         getrandom::fill(&mut probe).map_err(|error| Error::Random { what: error.to_string() })?;
-        let data_dir = self.data_dir.as_deref().map(DataDir::open).transpose()?;
         let mut doors = Vec::new();
         let mut tls_addr = None;
         if self.plain {
@@ -220,27 +239,8 @@ impl Builder {
                 what: "plain connections are refused and TLS is not set up; give a certificate".to_owned(),
             });
         };
-        if let Some(dir) = &data_dir {
-            // Sessions end with the server that had them, but their owners do not know: they believe until their
-            // timeout is over. Until then nothing may be promised to anybody else.
-            let owed = dir.owed();
-            if !owed.is_zero() {
-                tracing::warn!(
-                    ?owed,
-                    "the server before this one ended with sessions; waiting until they are over"
-                );
-                tokio::time::sleep(owed).await;
-                dir.owe(0).map_err(|source| Error::DataDir {
-                    what: "delete the note of sessions in",
-                    path: self.data_dir.clone().unwrap_or_default(),
-                    source,
-                })?;
-            }
-        }
-        // Only now, so that a failed start costs no epoch.
-        let mut epoch = data_dir.as_ref().map_or(Ok(1), DataDir::next_epoch)?;
-        let state = self.resume.unwrap_or_else(|| State::new(0));
-        epoch = epoch.max(state.zxid.epoch() + 1);
+        // Last, so that a failed start costs no epoch.
+        let Storage { dir, log, state, epoch } = self.storage().await?;
         let timing = Timing {
             tick: self.tick,
             container_check: self.container_check,
@@ -249,8 +249,10 @@ impl Builder {
             guarded: self.access.is_guarded(),
         };
         let core = Core::restore(core, state, epoch, Now { mono_ms: 0, wall_ms: 0 });
-        let shared = Arc::new(Shared::new(core, timing, data_dir, None));
+        let shared = Shared::new(core, timing, dir, log).map_err(|source| Error::Thread { source })?;
+        let shared = Arc::new(shared);
         let (stop, stopped) = watch::channel(false);
+        let failing = (Arc::clone(&shared), stop.clone(), stopped.clone());
         let limits = Arc::new(Limits::new(self.max_connections, self.max_connections_per_address));
         let mut tasks = vec![tokio::spawn(serve::tick(Arc::clone(&shared), stopped.clone()))];
         for door in doors {
@@ -258,7 +260,35 @@ impl Builder {
             let limits = Arc::clone(&limits);
             tasks.push(tokio::spawn(serve::accept(Arc::clone(&shared), door, limits, stopped.clone())));
         }
+        tasks.push(tokio::spawn(async move {
+            let (shared, stop, mut stopped) = failing;
+            tokio::select! {
+                // What cannot be kept must not be promised.
+                _ = shared.failed() => { stop.send_replace(true); }
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+            }
+        }));
         Ok(ServerHandle { addr, tls_addr, epoch, shared, stop, tasks })
+    }
+
+    /// Opens what is kept, on a thread where it may block.
+    async fn storage(&self) -> Result<Storage, Error> {
+        let Some(path) = self.data_dir.clone() else {
+            return match self.durability {
+                None | Some(Durability::Memory) => Ok(Storage::none(self.resume.clone())),
+                Some(_) => Err(Error::Invalid {
+                    what:
+                        "there is no data directory to keep anything in; choose one, or the durability memory"
+                            .to_owned(),
+                }),
+            };
+        };
+        let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.log_options.clone());
+        let opened = tokio::task::spawn_blocking(move || Storage::open(&path, durability, options)).await;
+        opened.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Error::Invalid { what: "the runtime ended while the server started".to_owned() }),
+        })
     }
 
     fn core_config(&self) -> Result<CoreConfig, Error> {
@@ -295,7 +325,7 @@ impl Builder {
             max_timeout_ms: millis("longest session timeout", max)?,
             access: self.access.clone(),
             max_output: serve::MAX_OUTPUT,
-            journal: false,
+            journal: self.data_dir.is_some() && self.durability != Some(Durability::Memory),
         })
     }
 }
@@ -331,7 +361,17 @@ impl ServerHandle {
         self.shared.lock().core.stats()
     }
 
-    /// Stops the server and waits for all of its tasks. Sessions are not closed: nothing would notice.
+    /// Resolves when the server had to stop because nothing can be kept any more, and says why. What was answered by
+    /// then is kept. It never resolves while all is well.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn failed(&self) -> String {
+        self.shared.failed().await
+    }
+
+    /// Stops the server and waits for all of its tasks. Sessions live on where there is a log, and are over for the
+    /// next server where there is none.
     ///
     /// # Cancel safety
     /// Dropped early, the server still stops, but nobody waits for it.
@@ -394,6 +434,8 @@ impl ServerHandle {
                 tracing::error!(%error, "a server task panicked");
             }
         }
+        let shared = Arc::clone(&self.shared);
+        let _ = tokio::task::spawn_blocking(move || shared.stop_journal()).await;
         // Where nobody has a session the next server need not wait.
         self.shared.note_what_is_owed(&mut self.shared.lock(), true);
     }

@@ -386,7 +386,7 @@ async fn zxids_never_go_back_over_restarts() {
         let second = builder().data_dir(dir.path()).start().await;
         assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
         let mut raw = Raw::connect(server.local_addr()).await;
-        let stat = stat_of(raw.ok(create_op(op::CREATE2, "/x", 0)).await);
+        let stat = stat_of(raw.ok(create_op(op::CREATE2, &format!("/x{epoch}"), 0)).await);
         assert!(stat.czxid > last && stat.czxid >> 32 == i64::from(epoch));
         last = stat.czxid;
         server.shutdown().await;

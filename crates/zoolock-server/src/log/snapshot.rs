@@ -337,11 +337,6 @@ fn read_state(blocks: &mut Blocks<'_>, zxid: Zxid) -> Result<(State, Mark), Prob
     if mark.zxid < zxid {
         return Err("it is ahead of the log it was made of".into());
     }
-    for path in state.sessions.keys().flat_map(|&session| state.tree.ephemerals(session)) {
-        if state.tree.get(&path).is_some_and(|node| node.child_count() > 0) {
-            return Err(Problem::Damage(format!("{path:?} is ephemeral and has children")));
-        }
-    }
     Ok((state, mark))
 }
 

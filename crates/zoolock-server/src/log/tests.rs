@@ -154,9 +154,9 @@ fn a_snapshot_that_is_no_state_is_refused() {
         (vec![record("/b", 8, 1)], Some("belongs to a session that is not there")),
         (vec![record("/b", -8, 1)], Some("belongs to a session that is not there")),
         (vec![record("/b", 0, 2)], Some("newer than the snapshot")),
-        (vec![record("/b/c", 0, 1)], Some("has no parent")),
+        (vec![record("/b/c", 0, 1)], Some("is missing")),
         (vec![record("/b", 0, 1), record("/b", 0, 1)], Some("comes twice")),
-        (vec![record("/b", 9, 1), record("/b/c", 0, 1)], Some("is ephemeral and has children")),
+        (vec![record("/b", 9, 1), record("/b/c", 0, 1)], Some("is an ephemeral and has children")),
         (vec![record("/b", 9, 1)], None),
     ] {
         let disk = SimDisk::new(1);

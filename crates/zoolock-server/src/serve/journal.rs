@@ -27,7 +27,7 @@ pub(crate) trait Sink: Send + 'static {
     /// What went wrong.
     type Error: std::error::Error + Send + Sync + 'static;
     /// Adds a transaction to the next batch.
-    fn append(&mut self, txn: &Txn);
+    fn append(&mut self, txn: &Txn) -> Result<(), Self::Error>;
     /// Writes the batch.
     fn write(&mut self) -> Result<(), Self::Error>;
     /// Sees to it that what was written outlives a crash.
@@ -137,11 +137,6 @@ impl Journal {
         full
     }
 
-    /// Everything up to here would outlive a crash.
-    pub(crate) fn kept(&self) -> Zxid {
-        self.shared.kept()
-    }
-
     /// Why nothing is kept any more, if so.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.shared.failure.get().map(String::as_str)
@@ -199,7 +194,7 @@ impl Shared {
         loop {
             let stop = self.take(&mut batch, (!sealed).then_some(IDLE));
             if let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) {
-                batch.drain(..).for_each(|txn| sink.append(&txn));
+                batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
                 sink.write()?;
                 sink.sync()?;
                 self.have_kept(last);
@@ -225,7 +220,7 @@ impl Shared {
             let stop = self.take(&mut batch, patience);
             let idle = batch.is_empty();
             if let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) {
-                batch.drain(..).for_each(|txn| sink.append(&txn));
+                batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
                 sink.write()?;
                 written = Some(last);
                 self.tell();
@@ -333,8 +328,9 @@ mod tests {
 
     impl Sink for Slow {
         type Error = io::Error;
-        fn append(&mut self, txn: &Txn) {
+        fn append(&mut self, txn: &Txn) -> io::Result<()> {
             self.batch.push(txn.zxid.get());
+            Ok(())
         }
         fn write(&mut self) -> io::Result<()> {
             self.batches.send(std::mem::take(&mut self.batch)).map_err(io::Error::other)
@@ -385,7 +381,7 @@ mod tests {
         assert_eq!(written.recv().expect("one batch of all that had gathered"), [3, 4, 5]);
         say.send(Ok(())).expect("it listens");
         second.notified().await;
-        assert_eq!(journal.kept(), zxid(5));
+        assert_eq!(journal.shared.kept(), zxid(5));
     }
 
     #[tokio::test]
@@ -408,10 +404,10 @@ mod tests {
         journal.append(&mut txns(1..=1));
         assert!(journal.has_kept(zxid(1)));
         assert_eq!(written.recv().expect("a batch"), [1]);
-        assert_eq!(journal.kept(), zxid(0));
+        assert_eq!(journal.shared.kept(), zxid(0));
         drop(say);
         journal.stop();
-        assert_eq!(journal.kept(), zxid(1));
+        assert_eq!(journal.shared.kept(), zxid(1));
     }
 
     #[tokio::test]
