@@ -135,16 +135,22 @@ public class CuratorLocks {
         check(lock.acquire(60, TimeUnit.SECONDS), "not acquired within a minute");
     }
 
-    /** Every client with all of its threads at once; fails where one fails. */
+    /** Every client with all of its threads at once. */
     static void all(List<CuratorFramework> clients, Worker worker) throws Exception {
         ExecutorService threads = Executors.newFixedThreadPool(CLIENTS * THREADS);
         List<Future<Void>> ends = new ArrayList<>();
         for (CuratorFramework client : clients) {
             for (int i = 0; i < THREADS; i++) {
                 Callable<Void> rounds = () -> {
-                    Round round = worker.on(client);
-                    for (int number = 0; number < ROUNDS; number++) {
-                        round.run(number);
+                    try {
+                        Round round = worker.on(client);
+                        for (int number = 0; number < ROUNDS; number++) {
+                            round.run(number);
+                        }
+                    } catch (Throwable failure) {
+                        // The others would wait for what this one has.
+                        failure.printStackTrace();
+                        Runtime.getRuntime().halt(1);
                     }
                     return null;
                 };

@@ -17,14 +17,15 @@ public class WriteLocks {
     public static void main(String[] args) throws Exception {
         AtomicInteger inside = new AtomicInteger();
         AtomicInteger visits = new AtomicInteger();
-        List<Throwable> failures = java.util.Collections.synchronizedList(new ArrayList<>());
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < SESSIONS; i++) {
             Thread thread = new Thread(() -> {
                 try {
                     rounds(args[0], inside, visits);
                 } catch (Throwable failure) {
-                    failures.add(failure);
+                    // The others would wait for what this one has.
+                    failure.printStackTrace();
+                    Runtime.getRuntime().halt(1);
                 }
             });
             thread.start();
@@ -33,10 +34,7 @@ public class WriteLocks {
         for (Thread thread : threads) {
             thread.join();
         }
-        for (Throwable failure : failures) {
-            failure.printStackTrace();
-        }
-        if (!failures.isEmpty() || visits.get() != SESSIONS * ROUNDS) {
+        if (visits.get() != SESSIONS * ROUNDS) {
             System.out.println(visits + " visits");
             System.exit(1);
         }

@@ -1,8 +1,10 @@
 """kazoo's recipes, by several sessions at once, looking for two where there may be one: recipes.py HOST:PORT"""
 
+import os
 import sys
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 from kazoo.client import KazooClient
@@ -33,8 +35,16 @@ class Inside:
 
 
 def all_at_once(clients, work):
+    def guarded(client):
+        try:
+            return work(client)
+        except BaseException:
+            # The others would wait for what this one has.
+            traceback.print_exc()
+            os._exit(1)
+
     with ThreadPoolExecutor(len(clients)) as pool:
-        return [done.result(PATIENCE) for done in [pool.submit(work, client) for client in clients]]
+        return [done.result(PATIENCE) for done in [pool.submit(guarded, client) for client in clients]]
 
 
 def expect_shared(locks):
