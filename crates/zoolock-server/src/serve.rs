@@ -207,10 +207,20 @@ impl Shared {
         journal.failure().unwrap_or("the log's thread is gone").to_owned()
     }
 
-    /// Keeps what was decided, and ends the journal. It blocks.
+    /// Keeps what was decided, ends the journal, and notes what the next server has to wait for. It blocks.
     pub(crate) fn stop_journal(&self) {
         if let Some(journal) = &self.journal {
             journal.stop();
+        }
+        let Some(dir) = self.data_dir.as_ref().filter(|_| self.forgets) else { return };
+        let remembered = self.journal.as_ref().is_some_and(|journal| journal.failure().is_none());
+        if remembered {
+            // The next server knows the sessions as we do.
+            if let Err(error) = dir.owe(0) {
+                tracing::warn!(%error, "the next server will wait for sessions that it knows");
+            }
+        } else {
+            self.note_what_is_owed(&mut self.lock(), true);
         }
     }
 

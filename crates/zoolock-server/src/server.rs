@@ -436,8 +436,6 @@ impl ServerHandle {
         }
         let shared = Arc::clone(&self.shared);
         let _ = tokio::task::spawn_blocking(move || shared.stop_journal()).await;
-        // Where nobody has a session the next server need not wait.
-        self.shared.note_what_is_owed(&mut self.shared.lock(), true);
     }
 }
 
