@@ -151,7 +151,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
                     return Err(Code::InvalidAcl);
                 }
             }
-            "digest" if acl.who.id.split(':').count() == 2 => stored.push(acl.clone()),
+            "digest" if has_two_parts(&acl.who.id) => stored.push(acl.clone()),
             "x509" if x500::is_name(&acl.who.id) => stored.push(acl.clone()),
             "ip" if Subnet::parse(&acl.who.id).is_some() => stored.push(acl.clone()),
             _ => return Err(Code::InvalidAcl),
@@ -159,6 +159,11 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
     }
     let bytes: usize = stored.iter().map(|acl| acl.who.id.len()).sum();
     if stored.is_empty() || bytes > MAX_BYTES { Err(Code::InvalidAcl) } else { Ok(stored.into()) }
+}
+
+/// Whether Java's `split(":")`, which drops empty parts at the end, finds two.
+fn has_two_parts(id: &str) -> bool {
+    id.trim_end_matches(':').split(':').count() == 2
 }
 
 /// Checks that `list` lets a client do what `perm` names; an empty list lets everybody.
@@ -203,7 +208,7 @@ impl Subnet {
             Some((addr, bits)) => (addr, Some(bits.parse::<usize>().ok()?)),
             None => (text, None),
         };
-        let bytes = octets(addr.parse().ok()?);
+        let bytes = octets_of_v4(addr).or_else(|| addr.parse().ok().map(octets))?;
         let all = bytes.len() * 8;
         let bits = bits.unwrap_or(all);
         (bits <= all).then_some(Subnet { bytes, bits })
@@ -218,6 +223,13 @@ impl Subnet {
             && other[..whole] == self.bytes[..whole]
             && rest(&other) == rest(&self.bytes)
     }
+}
+
+/// As Java's `parseInt` reads four numbers: "+127.00.0.1" is an address, too.
+fn octets_of_v4(addr: &str) -> Option<Vec<u8>> {
+    let octet = |part: &str| part.parse::<i32>().ok().and_then(|number| u8::try_from(number).ok());
+    let bytes: Option<Vec<u8>> = addr.split('.').map(octet).collect();
+    bytes.filter(|bytes| bytes.len() == 4)
 }
 
 fn octets(addr: IpAddr) -> Vec<u8> {

@@ -20,6 +20,7 @@ pub enum Code {
     InvalidAcl,
     AuthFailed,
     NoWatcher,
+    ReconfigDisabled,
     SessionClosedRequireAuth,
 }
 
@@ -42,6 +43,7 @@ impl Code {
             Code::InvalidAcl => -114,
             Code::AuthFailed => -115,
             Code::NoWatcher => -121,
+            Code::ReconfigDisabled => -123,
             Code::SessionClosedRequireAuth => -124,
         }
     }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::acl::AclList;
 use crate::code::Code;
 use crate::path;
+use crate::quota;
 use crate::state::{Session, State};
 use crate::tree::NewNode;
 use crate::txn::{Change, Create, Refusal, Txn};
@@ -14,8 +16,19 @@ use crate::wire::{EventKind, OpResult, Reply};
 pub struct Outcome {
     /// The answer to who asked.
     pub reply: Result<Reply, Code>,
-    /// What happened to which path, in order; for the watches.
-    pub events: Vec<(EventKind, Arc<str>)>,
+    /// What happened, in order; for the watches.
+    pub events: Vec<Event>,
+}
+
+/// Something that happened to a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What.
+    pub kind: EventKind,
+    /// To which path.
+    pub path: Arc<str>,
+    /// The access list of its znode; who may not read that is not told (CVE-2024-23944).
+    pub acl: AclList,
 }
 
 /// Makes the change, and advances the state's zxid.
@@ -39,7 +52,7 @@ pub fn commit(txn: &Txn, state: &mut State) -> Outcome {
     Outcome { reply, events }
 }
 
-fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<(EventKind, Arc<str>)>) -> Reply {
+fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<Event>) -> Reply {
     match change {
         Change::Create(create) => apply_create(create, txn, state, events),
         Change::Delete { path } => {
@@ -47,8 +60,13 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<(EventK
             Reply::Empty
         }
         Change::SetData { path, data, version } => {
-            events.push((EventKind::DataChanged, Arc::clone(path)));
-            Reply::Stat(state.tree.set_data(path, data.as_deref(), *version, txn.zxid, txn.time))
+            let node = state.tree.get(path).expect("prepare saw the znode, and nothing came between");
+            let grown = quota::len(data.as_deref()) - quota::len(node.data());
+            let acl = node.acl().clone();
+            let stat = state.tree.set_data(path, data.as_deref(), *version, txn.zxid, txn.time);
+            quota::changed(path, grown, 0, state);
+            events.push(Event { kind: EventKind::DataChanged, path: Arc::clone(path), acl });
+            Reply::Stat(stat)
         }
         Change::SetAcl { path, acl, version } => Reply::Stat(state.tree.set_acl(path, acl, *version)),
         Change::CreateSession { timeout_ms, password } => {
@@ -67,12 +85,7 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<(EventK
     }
 }
 
-fn apply_create(
-    create: &Create,
-    txn: &Txn,
-    state: &mut State,
-    events: &mut Vec<(EventKind, Arc<str>)>,
-) -> Reply {
+fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<Event>) -> Reply {
     let stat = state.tree.create(NewNode {
         path: Arc::clone(&create.path),
         data: create.data.clone(),
@@ -82,16 +95,26 @@ fn apply_create(
         zxid: txn.zxid,
         time: txn.time,
     });
-    events.push((EventKind::Created, Arc::clone(&create.path)));
-    events.push((EventKind::ChildrenChanged, path::split(&create.path).0.into()));
+    quota::created(&create.path, quota::len(create.data.as_deref()), state);
+    events.push(Event { kind: EventKind::Created, path: Arc::clone(&create.path), acl: create.acl.clone() });
+    events.push(children_changed(&create.path, state));
     let path = create.path.as_ref().to_owned();
     if create.with_stat { Reply::PathStat { path, stat } } else { Reply::Path(path) }
 }
 
-fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<(EventKind, Arc<str>)>) {
+fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<Event>) {
+    let node = state.tree.get(path).expect("prepare saw the znode, and nothing came between");
+    let (acl, bytes) = (node.acl().clone(), quota::len(node.data()));
     state.tree.delete(path, txn.zxid);
-    events.push((EventKind::Deleted, Arc::clone(path)));
-    events.push((EventKind::ChildrenChanged, path::split(path).0.into()));
+    quota::changed(path, -bytes, -1, state);
+    events.push(Event { kind: EventKind::Deleted, path: Arc::clone(path), acl });
+    events.push(children_changed(path, state));
+}
+
+fn children_changed(path: &str, state: &State) -> Event {
+    let parent = path::split(path).0;
+    let acl = state.tree.get(parent).expect("a znode that exists has a parent").acl().clone();
+    Event { kind: EventKind::ChildrenChanged, path: parent.into(), acl }
 }
 
 fn as_result(change: &Change, reply: &Reply) -> OpResult {

@@ -11,16 +11,15 @@ mod requests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use bytes::BytesMut;
 
 pub use self::connection::ConnId;
 use self::connection::{Conn, Phase};
 use crate::access::Access;
-use crate::acl::Identity;
+use crate::acl::{self, Identity, perms};
 use crate::code::Code;
-use crate::commit::{Outcome, commit};
+use crate::commit::{Event, Outcome, commit};
 use crate::expiry::ExpiryQueue;
 use crate::ids::{SessionId, Zxid};
 use crate::prepare::{close_session, remove_container};
@@ -44,6 +43,8 @@ pub struct CoreConfig {
     pub access: Access,
     /// How many bytes may wait for a connection when an event is added, before it is cut off.
     pub max_output: usize,
+    /// Whether znodes may have a time to live.
+    pub extended_types: bool,
     /// Keep what was decided for [`Core::decided`].
     pub journal: bool,
 }
@@ -192,9 +193,9 @@ impl Core {
         self.expiry.next()
     }
 
-    /// Deletes the containers that had a child and have none now.
+    /// Deletes the containers that had a child and have none now, and the znodes that outlived their time.
     pub fn remove_empty_containers(&mut self, now: Now) {
-        for path in self.state.tree.emptied_containers() {
+        for path in self.state.tree.expired(now.wall_ms) {
             if let Some(change) = remove_container(&self.state, &path) {
                 let _ = self.execute(SessionId::SERVER, change, now);
             }
@@ -433,8 +434,8 @@ impl Core {
         };
         let txn = Txn { zxid, session, time: now.wall_ms, change };
         let Outcome { reply, events } = commit(&txn, &mut self.state);
-        for (kind, path) in events {
-            self.fire(kind, &path);
+        for event in &events {
+            self.fire(event);
         }
         if !matches!(txn.change, Change::Refused(_)) {
             self.last_change = zxid;
@@ -445,9 +446,12 @@ impl Core {
         reply
     }
 
-    fn fire(&mut self, kind: EventKind, path: &Arc<str>) {
-        for conn in self.watches.fire(kind, path) {
-            self.send_event(conn, kind, path);
+    /// A watch of one shot is used up by an event that its owner may not hear of, as in ZooKeeper.
+    fn fire(&mut self, event: &Event) {
+        for conn in self.watches.fire(event.kind, &event.path) {
+            if acl::check(&event.acl, perms::READ, self.identities(conn)).is_ok() {
+                self.send_event(conn, event.kind, &event.path);
+            }
         }
     }
 

@@ -40,6 +40,7 @@ pub mod log;
 pub mod path;
 mod prepare;
 mod query;
+mod quota;
 mod secret;
 mod serve;
 mod server;
@@ -55,7 +56,7 @@ mod x500;
 
 pub use access::{Access, Users};
 pub use code::Code;
-pub use commit::{Outcome, commit};
+pub use commit::{Event, Outcome, commit};
 pub use error::Error;
 pub use ids::{SessionId, Zxid};
 pub use prepare::{Asker, prepare};

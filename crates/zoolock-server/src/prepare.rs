@@ -9,7 +9,7 @@ use crate::code::Code;
 use crate::ids::SessionId;
 use crate::path;
 use crate::state::State;
-use crate::tree::CONTAINER;
+use crate::tree::{CONTAINER, Owner, ttl_owner};
 use crate::txn::{Change, Create, Refusal};
 use crate::view::{Record, View};
 use crate::wire::{CreateRequest, Request, op};
@@ -21,6 +21,8 @@ pub struct Asker<'a> {
     pub session: SessionId,
     /// Everybody the connection has authenticated as.
     pub identities: &'a [Identity],
+    /// Whether znodes may have a time to live.
+    pub extended_types: bool,
 }
 
 /// Decides a write. A refusal is a [`Change::Refused`]: it takes a zxid too.
@@ -39,10 +41,11 @@ pub(crate) fn close_session(state: &State, session: SessionId) -> Change {
     Change::CloseSession { ephemerals: state.tree.ephemerals(session) }
 }
 
-/// Decides to remove a container that ran empty, if that still is so.
+/// Decides to remove a container that ran empty, or a znode that outlived its time, if it still has no child.
 pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change> {
     let node = state.tree.get(path)?;
-    (node.owner() == CONTAINER && node.child_count() == 0).then(|| Change::Delete { path: Arc::clone(path) })
+    let removable = matches!(Owner::of(node.owner()), Owner::Container | Owner::Ttl(_));
+    (removable && node.child_count() == 0).then(|| Change::Delete { path: Arc::clone(path) })
 }
 
 fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
@@ -51,7 +54,10 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
     let mut changes = Vec::with_capacity(of);
     for (at, request) in ops.into_iter().enumerate() {
         let decided = match request {
-            Request::SetAcl { .. } => Err(Code::Unimplemented),
+            Request::Create(create) => match as_in_multi(create) {
+                Some(create) => decide_create(create, &mut view, asker),
+                None => return Change::Refused(Refusal::One(Code::MarshallingError)),
+            },
             request => decide(request, &mut view, asker),
         };
         match decided {
@@ -60,6 +66,18 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
         }
     }
     Change::Multi(changes)
+}
+
+/// In a multi the flags decide what is created, and what is answered. Apache ZooKeeper fails over flags that want a
+/// time to live where the operation brings none; so do we, to the whole multi.
+fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
+    let op = match create.flags {
+        4 => op::CREATE_CONTAINER,
+        5 | 6 if create.op != op::CREATE_TTL => return None,
+        5 | 6 => op::CREATE_TTL,
+        _ => op::CREATE,
+    };
+    Some(CreateRequest { op, ..create })
 }
 
 fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Change, Code> {
@@ -108,19 +126,23 @@ fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Cha
             next_version(node.version, version)?;
             Ok(Change::Check)
         }
+        // Apache ZooKeeper looks for the path where a client's request has its header.
+        Request::DeleteContainer => Err(Code::BadArguments),
+        Request::Reconfig => Err(Code::ReconfigDisabled),
         _ => Err(Code::Unimplemented),
     }
 }
 
 fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -> Result<Change, Code> {
-    let CreateRequest { op, mut path, data, acl, flags, ttl: _ } = create;
+    let CreateRequest { op, mut path, data, acl, flags, ttl } = create;
     let mode = Mode::from_flags(flags)?;
-    match (op, mode.ttl) {
-        // As on a ZooKeeper without `extendedTypesEnabled`, its default.
-        (_, true) => return Err(Code::Unimplemented),
-        (op::CREATE_TTL, false) => return Err(Code::BadArguments),
-        _ => {}
-    }
+    let mortal = match (op, mode.ttl) {
+        (_, true) if !asker.extended_types => return Err(Code::Unimplemented),
+        (op::CREATE_TTL, true) => ttl_owner(ttl).ok_or(Code::BadArguments)?,
+        // A time without the flags for one, too: some such make Apache ZooKeeper exit.
+        (_, true) | (op::CREATE_TTL, false) => return Err(Code::BadArguments),
+        _ => 0,
+    };
     path::parent(&path)?;
     let acl = acl::resolve(acl, asker.identities)?;
     let mut parent = view.get(path::parent(&path)?)?;
@@ -133,13 +155,13 @@ fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -
         Err(Code::NoNode) => {}
         _ => return Err(Code::NodeExists),
     }
-    if parent.owner != 0 && parent.owner != CONTAINER {
+    if matches!(Owner::of(parent.owner), Owner::Session(_)) {
         return Err(Code::NoChildrenForEphemerals);
     }
     let owner = match op {
         op::CREATE_CONTAINER => CONTAINER,
         _ if mode.ephemeral => asker.session.get(),
-        _ => 0,
+        _ => mortal,
     };
     let parent_created = parent.created.wrapping_add(1);
     parent.created = parent_created;

@@ -41,7 +41,9 @@ pub fn query(request: &Request, state: &State, asker: Asker<'_>) -> Result<Reply
         }
         Request::GetAllChildrenNumber { path } => {
             readable(path)?;
-            let count = state.tree.descendants(path).ok_or(Code::NoNode)?;
+            let mut count = state.tree.descendants(path).ok_or(Code::NoNode)?;
+            // ZooKeeper knows the root by two names, and counts one of them as a child of the other.
+            count += usize::from(path.is_empty());
             Ok(Reply::Number(i32::try_from(count).unwrap_or(i32::MAX)))
         }
         Request::GetEphemerals { prefix } => {

@@ -33,6 +33,7 @@ pub struct Builder {
     min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
     container_check: Duration,
+    extended_types: bool,
     connect_timeout: Duration,
     max_frame: usize,
     data_dir: Option<PathBuf>,
@@ -81,6 +82,7 @@ impl Server {
             min_session_timeout: None,
             max_session_timeout: None,
             container_check: Duration::from_secs(60),
+            extended_types: true,
             connect_timeout: Duration::from_secs(10),
             max_frame: wire::MAX_FRAME,
             data_dir: None,
@@ -121,9 +123,15 @@ impl Builder {
         self
     }
 
-    /// Sets how often empty containers are looked for. Default: 60 s.
+    /// Sets how often empty containers, and znodes that outlived their time, are looked for. Default: 60 s.
     pub fn container_check(mut self, every: Duration) -> Self {
         self.container_check = every;
+        self
+    }
+
+    /// Sets whether znodes may have a time to live, ZooKeeper's `extendedTypesEnabled`. Default: true.
+    pub fn extended_types(mut self, enabled: bool) -> Self {
+        self.extended_types = enabled;
         self
     }
 
@@ -325,6 +333,7 @@ impl Builder {
             max_timeout_ms: millis("longest session timeout", max)?,
             access: self.access.clone(),
             max_output: serve::MAX_OUTPUT,
+            extended_types: self.extended_types,
             journal: self.data_dir.is_some() && self.durability != Some(Durability::Memory),
         })
     }

@@ -100,6 +100,7 @@ fn core() -> Core {
         max_timeout_ms: 20_000,
         access: Access::default(),
         max_output: 1 << 20,
+        extended_types: true,
         journal: false,
     };
     Core::new(config, 1)
@@ -250,7 +251,7 @@ proptest! {
         let mut changes: Vec<_> = requests.into_iter().chain([Request::Multi(multi), Request::CloseSession]).map(Some).collect();
         changes.insert(0, None);
         for (time, request) in changes.into_iter().enumerate() {
-            let asker = Asker { session, identities: &[] };
+            let asker = Asker { session, identities: &[], extended_types: true };
             let change = request.map_or(begin.clone(), |request| prepare(request, &first, asker));
             let zxid = first.zxid.next().expect("numbers are left");
             let txn = txn::Txn { zxid, session, time: time as i64, change };

@@ -265,7 +265,7 @@ async fn set_watches_fires_what_was_missed() {
 async fn unknown_and_malformed_requests_leave_the_connection_open() {
     let server = server().await;
     let mut raw = Raw::connect(server.local_addr()).await;
-    for code in [op::RECONFIG, 20, 102, 99, i32::MIN, -10] {
+    for code in [99, 0, i32::MIN, -1, -10] {
         assert_eq!(raw.err(Request::Unknown { op: code }).await, -6, "operation {code}");
     }
     // A getData with a byte too many, and one cut short.

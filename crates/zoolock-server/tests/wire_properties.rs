@@ -42,7 +42,7 @@ fn creation() -> impl Strategy<Value = Request> {
     })
 }
 
-fn in_multi() -> impl Strategy<Value = Request> {
+fn write() -> impl Strategy<Value = Request> {
     prop_oneof![
         creation(),
         (text(), any::<i32>()).prop_map(|(path, version)| Request::Delete { path, version }),
@@ -52,6 +52,11 @@ fn in_multi() -> impl Strategy<Value = Request> {
             data,
             version
         }),
+    ]
+}
+
+fn read() -> impl Strategy<Value = Request> {
+    prop_oneof![
         (text(), any::<bool>()).prop_map(|(path, watch)| Request::GetData { path, watch }),
         (text(), any::<bool>()).prop_map(|(path, watch)| Request::GetChildren { path, watch }),
     ]
@@ -61,9 +66,10 @@ fn request() -> impl Strategy<Value = Request> {
     let texts = || vec(text(), 0..4);
     let both = proptest::option::of((texts(), texts()));
     prop_oneof![
-        in_multi(),
-        vec(in_multi(), 0..5).prop_map(Request::Multi),
-        vec(in_multi(), 0..5).prop_map(Request::MultiRead),
+        write(),
+        read(),
+        vec(write(), 0..5).prop_map(Request::Multi),
+        vec(read(), 0..5).prop_map(Request::MultiRead),
         (text(), any::<bool>()).prop_map(|(path, watch)| Request::Exists { path, watch }),
         (text(), any::<bool>()).prop_map(|(path, watch)| Request::GetChildren2 { path, watch }),
         text().prop_map(|path| Request::GetAcl { path }),
@@ -84,6 +90,8 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Ping),
         Just(Request::WhoAmI),
         Just(Request::CloseSession),
+        Just(Request::Reconfig),
+        Just(Request::Sasl),
         (any::<i64>(), texts(), texts(), texts(), both).prop_map(
             |(relative_zxid, data, exist, child, both)| {
                 let (persistent, recursive) = both.unzip();
@@ -118,6 +126,7 @@ fn reply() -> impl Strategy<Value = (i32, Reply)> {
             .prop_map(|(children, stat)| (op::GET_CHILDREN2, Reply::ChildrenStat { children, stat })),
         (acls(), stat()).prop_map(|(acl, stat)| (op::GET_ACL, Reply::AclStat { acl, stat })),
         any::<i32>().prop_map(|number| (op::ADD_WATCH, Reply::Number(number))),
+        Just((op::SASL, Reply::NoToken)),
         vec(result(), 0..5).prop_map(|results| (op::MULTI, Reply::Multi(results))),
         vec((text(), text()), 0..3).prop_map(|clients| (op::WHO_AM_I, Reply::Clients(clients))),
     ]

@@ -7,6 +7,7 @@ use crate::code::Code;
 use crate::ids::SessionId;
 use crate::prepare::{Asker, prepare};
 use crate::query::query;
+use crate::txn::{Change, Refusal};
 use crate::watches::Kinds;
 use crate::wire::{EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
 
@@ -34,7 +35,12 @@ impl Core {
             Ok(request) => request,
             Err(error) => {
                 tracing::debug!(%conn, op = header.op, %error, "malformed request");
-                return self.reply(conn, header.xid, Err(Code::MarshallingError));
+                let mut result = Err(Code::MarshallingError);
+                if op::is_write(header.op) {
+                    let change = Change::Refused(Refusal::One(Code::MarshallingError));
+                    result = self.execute(session, change, now);
+                }
+                return self.reply(conn, header.xid, result);
             }
         };
         match request {
@@ -60,10 +66,19 @@ impl Core {
             | Request::SetData { .. }
             | Request::SetAcl { .. }
             | Request::Check { .. }
+            | Request::DeleteContainer
+            | Request::Reconfig
             | Request::Multi(_) => {
                 let change = prepare(request, &self.state, self.asker(conn, session));
                 let result = self.execute(session, change, now);
                 self.reply(conn, header.xid, result);
+            }
+            Request::Sasl => {
+                // What Apache ZooKeeper says where no SASL is configured. It gives nobody an identity.
+                self.send(conn, |writer| {
+                    ReplyHeader { xid: header.xid, zxid: 0, err: 0 }.encode(writer);
+                    Reply::NoToken.encode(writer);
+                });
             }
             Request::SetWatches(set) => {
                 self.set_watches(conn, &set);
@@ -107,7 +122,8 @@ impl Core {
     }
 
     fn asker(&self, conn: ConnId, session: SessionId) -> Asker<'_> {
-        Asker { session, identities: self.identities(conn) }
+        let extended_types = self.config.extended_types;
+        Asker { session, identities: self.identities(conn), extended_types }
     }
 
     fn admits(&self, conn: ConnId, op: i32) -> bool {
@@ -159,7 +175,7 @@ impl Core {
         self.send(conn, |writer| ReplyHeader { xid, zxid: 0, err: 0 }.encode(writer));
     }
 
-    /// Sets the watch that a read asked for, where ZooKeeper would.
+    /// Sets the watch that a read asked for, where ZooKeeper would; the reads of a multi set none.
     fn watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
         match (request, result) {
             (Request::Exists { path, watch: true }, Ok(_) | Err(Code::NoNode)) => {
@@ -171,14 +187,6 @@ impl Core {
                 Ok(_),
             ) => {
                 self.watches.add(path, conn, Kinds::CHILD);
-            }
-            (Request::MultiRead(reads), Ok(Reply::Multi(results))) => {
-                for (read, result) in reads.iter().zip(results) {
-                    let failed = matches!(result, crate::wire::OpResult::Error(_));
-                    if !failed {
-                        self.watch(conn, read, &Ok(Reply::Empty));
-                    }
-                }
             }
             _ => {}
         }

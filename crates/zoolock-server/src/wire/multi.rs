@@ -20,7 +20,8 @@ pub enum OpResult {
 
 const ERROR: i32 = -1;
 
-pub(super) fn decode_ops(reader: &mut Reader<'_>) -> Result<Vec<Request>, WireError> {
+/// Writes for a `multi`, reads for a `multiRead`; mixed or in the other one they make no sense.
+pub(super) fn decode_ops(reads: bool, reader: &mut Reader<'_>) -> Result<Vec<Request>, WireError> {
     let mut ops = Vec::new();
     loop {
         let code = reader.int("multi type")?;
@@ -30,8 +31,9 @@ pub(super) fn decode_ops(reader: &mut Reader<'_>) -> Result<Vec<Request>, WireEr
             return Ok(ops);
         }
         match code {
-            op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL | op::DELETE | op::SET_DATA => {}
-            op::CHECK | op::GET_DATA | op::GET_CHILDREN => {}
+            op::GET_DATA | op::GET_CHILDREN if reads => {}
+            op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL if !reads => {}
+            op::DELETE | op::SET_DATA | op::CHECK if !reads => {}
             value => return Err(WireError::Invalid { field: "multi type", value }),
         }
         ops.push(Request::decode_single(code, reader)?);

@@ -38,6 +38,8 @@ pub const CHECK_WATCHES: i32 = 17;
 pub const REMOVE_WATCHES: i32 = 18;
 /// Creates a container.
 pub const CREATE_CONTAINER: i32 = 19;
+/// Removes an empty container; only the server itself may.
+pub const DELETE_CONTAINER: i32 = 20;
 /// Creates a znode with a time to live.
 pub const CREATE_TTL: i32 = 21;
 /// Carries several reads.
@@ -46,6 +48,8 @@ pub const MULTI_READ: i32 = 22;
 pub const AUTH: i32 = 100;
 /// Sets watches again after a reconnect.
 pub const SET_WATCHES: i32 = 101;
+/// Carries a SASL token.
+pub const SASL: i32 = 102;
 /// Lists the session's ephemeral znodes.
 pub const GET_EPHEMERALS: i32 = 103;
 /// Counts all descendants.
@@ -58,6 +62,23 @@ pub const ADD_WATCH: i32 = 106;
 pub const WHO_AM_I: i32 = 107;
 /// Ends the session.
 pub const CLOSE_SESSION: i32 = -11;
+
+/// Whether an operation is a write, and takes a number even where it fails.
+pub(crate) fn is_write(code: i32) -> bool {
+    matches!(
+        code,
+        CREATE
+            | CREATE2
+            | CREATE_CONTAINER
+            | CREATE_TTL
+            | DELETE
+            | DELETE_CONTAINER
+            | SET_DATA
+            | SET_ACL
+            | CHECK
+            | MULTI
+    )
+}
 
 /// The xid of watch events.
 pub const XID_EVENT: i32 = -1;

@@ -113,6 +113,8 @@ pub enum Reply {
     /// A number: the count of `getAllChildrenNumber`, the error code of `addWatch`.
     Number(i32),
     Multi(Vec<OpResult>),
+    /// What answers a SASL token: no token.
+    NoToken,
     /// Pairs of scheme and user.
     Clients(Vec<(String, String)>),
 }
@@ -125,7 +127,7 @@ impl Reply {
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let reply = match code {
             op::CREATE | op::SYNC => Reply::Path(reader.string("path")?),
-            op::CREATE2 | op::CREATE_CONTAINER => {
+            op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
                 Reply::PathStat { path: reader.string("path")?, stat: Stat::decode(reader)? }
             }
             op::EXISTS | op::SET_DATA | op::SET_ACL => Reply::Stat(Stat::decode(reader)?),
@@ -140,6 +142,10 @@ impl Reply {
             op::GET_ACL => Reply::AclStat { acl: Acl::decode_list(reader)?, stat: Stat::decode(reader)? },
             op::GET_ALL_CHILDREN_NUMBER | op::ADD_WATCH => Reply::Number(reader.int("number")?),
             op::MULTI | op::MULTI_READ => Reply::Multi(multi::decode_results(reader)?),
+            op::SASL => {
+                reader.buffer("token")?;
+                Reply::NoToken
+            }
             op::WHO_AM_I => {
                 let count = reader.count("clientInfo", 8)?;
                 let pairs = (0..count).map(|_| Ok((reader.string("authScheme")?, reader.string("user")?)));
@@ -176,6 +182,7 @@ impl Reply {
             }
             Reply::Number(number) => writer.int(*number),
             Reply::Multi(results) => multi::encode_results(results, writer),
+            Reply::NoToken => writer.buffer(None),
             Reply::Clients(clients) => {
                 writer.count(clients.len());
                 for (scheme, user) in clients {

@@ -68,29 +68,84 @@ pub struct SetWatches {
 #[expect(missing_docs, reason = "the fields are those of the wire records, under the names they have there")]
 pub enum Request {
     Create(CreateRequest),
-    Delete { path: String, version: i32 },
-    Exists { path: String, watch: bool },
-    GetData { path: String, watch: bool },
-    SetData { path: String, data: Option<Bytes>, version: i32 },
-    GetAcl { path: String },
-    SetAcl { path: String, acl: Vec<Acl>, version: i32 },
-    GetChildren { path: String, watch: bool },
-    GetChildren2 { path: String, watch: bool },
-    Sync { path: String },
+    Delete {
+        path: String,
+        version: i32,
+    },
+    Exists {
+        path: String,
+        watch: bool,
+    },
+    GetData {
+        path: String,
+        watch: bool,
+    },
+    SetData {
+        path: String,
+        data: Option<Bytes>,
+        version: i32,
+    },
+    GetAcl {
+        path: String,
+    },
+    SetAcl {
+        path: String,
+        acl: Vec<Acl>,
+        version: i32,
+    },
+    GetChildren {
+        path: String,
+        watch: bool,
+    },
+    GetChildren2 {
+        path: String,
+        watch: bool,
+    },
+    Sync {
+        path: String,
+    },
     Ping,
-    Check { path: String, version: i32 },
+    Check {
+        path: String,
+        version: i32,
+    },
     Multi(Vec<Request>),
     MultiRead(Vec<Request>),
-    CheckWatches { path: String, kind: i32 },
-    RemoveWatches { path: String, kind: i32 },
-    AddWatch { path: String, mode: i32 },
+    CheckWatches {
+        path: String,
+        kind: i32,
+    },
+    RemoveWatches {
+        path: String,
+        kind: i32,
+    },
+    AddWatch {
+        path: String,
+        mode: i32,
+    },
     SetWatches(SetWatches),
-    Auth { kind: i32, scheme: String, credentials: Hidden },
-    GetEphemerals { prefix: String },
-    GetAllChildrenNumber { path: String },
+    Auth {
+        kind: i32,
+        scheme: String,
+        credentials: Hidden,
+    },
+    GetEphemerals {
+        prefix: String,
+    },
+    GetAllChildrenNumber {
+        path: String,
+    },
     WhoAmI,
     CloseSession,
-    Unknown { op: i32 },
+    /// With a body that does not matter.
+    DeleteContainer,
+    /// With a body that does not matter.
+    Reconfig,
+    /// With a token that does not matter.
+    Sasl,
+    Unknown {
+        op: i32,
+    },
 }
 
 impl Request {
@@ -100,12 +155,12 @@ impl Request {
     /// The body is not what the operation asks for. An unknown operation is no error but [`Request::Unknown`].
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let request = match code {
-            op::MULTI => Request::Multi(super::multi::decode_ops(reader)?),
-            op::MULTI_READ => Request::MultiRead(super::multi::decode_ops(reader)?),
+            op::MULTI => Request::Multi(super::multi::decode_ops(false, reader)?),
+            op::MULTI_READ => Request::MultiRead(super::multi::decode_ops(true, reader)?),
             _ => Request::decode_single(code, reader)?,
         };
         match request {
-            Request::Unknown { .. } => {}
+            Request::Unknown { .. } | Request::DeleteContainer => {}
             _ => reader.end()?,
         }
         Ok(request)
@@ -169,6 +224,18 @@ impl Request {
             op::GET_ALL_CHILDREN_NUMBER => Request::GetAllChildrenNumber { path: reader.string("path")? },
             op::WHO_AM_I => Request::WhoAmI,
             op::CLOSE_SESSION => Request::CloseSession,
+            op::DELETE_CONTAINER => Request::DeleteContainer,
+            op::RECONFIG => {
+                for field in ["joiningServers", "leavingServers", "newMembers"] {
+                    reader.opt_string(field)?;
+                }
+                reader.long("curConfigId")?;
+                Request::Reconfig
+            }
+            op::SASL => {
+                reader.buffer("token")?;
+                Request::Sasl
+            }
             op => Request::Unknown { op },
         })
     }
@@ -200,6 +267,9 @@ impl Request {
             Request::GetAllChildrenNumber { .. } => op::GET_ALL_CHILDREN_NUMBER,
             Request::WhoAmI => op::WHO_AM_I,
             Request::CloseSession => op::CLOSE_SESSION,
+            Request::DeleteContainer => op::DELETE_CONTAINER,
+            Request::Reconfig => op::RECONFIG,
+            Request::Sasl => op::SASL,
             Request::Unknown { op } => *op,
         }
     }
@@ -257,7 +327,18 @@ impl Request {
                 writer.string(scheme);
                 writer.buffer(Some(&credentials.0));
             }
-            Request::Ping | Request::WhoAmI | Request::CloseSession | Request::Unknown { .. } => {}
+            Request::Reconfig => {
+                for _ in 0..3 {
+                    writer.buffer(None);
+                }
+                writer.long(-1);
+            }
+            Request::Sasl => writer.buffer(Some(&[])),
+            Request::Ping
+            | Request::WhoAmI
+            | Request::CloseSession
+            | Request::DeleteContainer
+            | Request::Unknown { .. } => {}
         }
     }
 }
