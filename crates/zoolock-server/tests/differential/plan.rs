@@ -319,14 +319,14 @@ impl Planner {
             87..89 => one(
                 perms::ALL,
                 "ip",
-                &self.random.pick(&["127.0.0.0/8", "0.0.0.0/0", "127.0.0.7/29", "+127.00.0.1"]),
+                self.random.pick(&["127.0.0.0/8", "0.0.0.0/0", "127.0.0.7/29", "+127.00.0.1"]),
             ),
             89..91 => vec![Acl::anyone(perms::CREATE | perms::DELETE), acl(perms::ALL, "ip", "10.1.2.3/16")],
             91..93 => Vec::new(),
             93..95 => one(some, "world", "someone"),
             95..97 => {
                 let ids = ["a", "a:", ":b", "a:b:", "a:b:c", ":", "", "a::", "::b"];
-                one(some, "digest", &self.random.pick(&ids))
+                one(some, "digest", self.random.pick(&ids))
             }
             97..99 => {
                 let ids = [
@@ -340,9 +340,9 @@ impl Planner {
                     "x",
                     "",
                 ];
-                one(some, "ip", &self.random.pick(&ids))
+                one(some, "ip", self.random.pick(&ids))
             }
-            _ => one(some, &self.random.pick(&["super", "x509", "sasl", "", "nobody"]), "x"),
+            _ => one(some, self.random.pick(&["super", "x509", "sasl", "", "nobody"]), "x"),
         }
     }
 
