@@ -6,6 +6,8 @@ mod plan;
 mod play;
 mod random;
 mod side;
+mod tally;
+mod time;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -73,7 +75,31 @@ async fn random_calls_are_answered_as_by_apache_zookeeper() {
             }
         }
     }
-    eprintln!("{calls} calls");
+    eprintln!("{calls} calls, {:?}", pair.tally);
+    assert_eq!(pair.tally.missing(), [""; 0], "this is too little of a test, ZOOLOCK_SEED={seed}");
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_removes_what_it_removes_on_apache_zookeeper() {
+    if !apache::availability().or_skip("time_removes_what_it_removes_on_apache_zookeeper") {
+        return;
+    }
+    let seed = seed();
+    eprintln!("ZOOLOCK_SEED={seed}");
+    let container_check = Duration::from_millis(150);
+    let options = ServerOptions { container_check, fsync: false, ..Default::default() };
+    let apache = Apache::start(options).await.expect("it starts");
+    let server = Server::builder()
+        .listen(([127, 0, 0, 1], 0).into())
+        .tick(Duration::from_millis(500))
+        .container_check(container_check)
+        .start()
+        .await
+        .expect("there is a free port");
+    let ours = time::play("ours", server.local_addr(), seed, 8);
+    let theirs = time::play("theirs", apache.socket_addr(), seed, 8);
+    tokio::join!(ours, theirs);
     server.shutdown().await;
 }
 

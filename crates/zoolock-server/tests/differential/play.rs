@@ -9,6 +9,7 @@ use zoolock_server::wire::{CreateRequest, Reply, Request, op};
 
 use crate::plan::{Act, ROOT, SLOTS, Step};
 use crate::side::{Said, Side};
+use crate::tally::Tally;
 
 /// How long a failed round is made smaller.
 const SHRINKING: Duration = Duration::from_secs(30);
@@ -17,6 +18,7 @@ pub(crate) struct Pair {
     ours: Side,
     theirs: Side,
     rounds: usize,
+    pub(crate) tally: Tally,
 }
 
 /// Where two servers part.
@@ -37,7 +39,12 @@ impl fmt::Display for Mismatch {
 
 impl Pair {
     pub(crate) fn new(ours: SocketAddr, theirs: SocketAddr) -> Self {
-        Pair { ours: Side::new("ours", ours), theirs: Side::new("theirs", theirs), rounds: 0 }
+        Pair {
+            ours: Side::new("ours", ours),
+            theirs: Side::new("theirs", theirs),
+            rounds: 0,
+            tally: Tally::default(),
+        }
     }
 
     /// Plays a round on a root of its own, with sessions of its own.
@@ -145,6 +152,7 @@ impl Pair {
 
     async fn talk(&mut self, slot: usize, calls: &[(i32, Act)]) -> Result<(), Mismatch> {
         let (ours, theirs) = tokio::join!(self.ours.talk(slot, calls), self.theirs.talk(slot, calls));
+        self.tally.count(calls, &ours);
         compare(calls, &format!("session {slot}"), &ours, &theirs)
     }
 
