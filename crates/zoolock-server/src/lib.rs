@@ -12,13 +12,22 @@
 //!   not outlive a restart of the server, but its owner would believe in it.
 //! - An operation it does not know is answered "unimplemented" and the connection stays; Apache ZooKeeper closes it.
 //! - A session that expires while it is connected hears no events of its own ephemerals: its connection is closed.
-//! - A request with bytes after its last field is a marshalling error.
-//! - A one-shot watch and a persistent one on the same path do not overwrite each other (ZOOKEEPER-4466).
+//! - `createSession` sent by a client is such an operation; Apache ZooKeeper answers with a connect response.
+//! - A request with bytes after its last field, or text that is not UTF-8, is a marshalling error.
+//! - A one-shot watch, a persistent and a recursive one on the same path do not overwrite each other
+//!   (ZOOKEEPER-4466).
+//! - `checkWatches` tells of one's own watches; Apache ZooKeeper says yes when anybody watches the path.
+//! - A `check` by itself that succeeds is answered; Apache ZooKeeper never answers it.
+//! - Attaching to a session with a wrong password leaves the connection of its owner alone.
+//! - An access list may name IPv6 addresses.
+//! - `createTTL` without the flags for it is a bad argument, counts of a quota that are no numbers count as -1, and a
+//!   quota on the root means nothing; each makes Apache ZooKeeper exit.
+//! - Znodes with a time to live are on unless [`Builder::extended_types`] says otherwise.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
 //! # What is missing
-//! Znodes with a time to live, quotas, `reconfig`, SASL and TLS, `deleteContainer` sent by a client, limits on the
-//! number of connections and watches, and all four-letter words but `ruok`, `srvr`, `envi` and `isro`.
+//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), limits on the number of watches,
+//! quotas that refuse, and all four-letter words but `ruok`, `srvr`, `envi` and `isro`.
 //!
 //! # How it is built
 //! [`prepare()`] decides a write against the [`State`] and changes nothing; [`commit()`] makes the decided change and

@@ -11,8 +11,10 @@ const STATS: &str = "zookeeper_stats";
 
 /// Counts a znode that came, with so many bytes.
 pub(crate) fn created(path: &str, bytes: i64, state: &mut State) {
-    if let Some(counted) = path.strip_prefix(QUOTA).and_then(|path| path.strip_suffix(STATS)) {
-        begin(counted.strip_suffix('/').unwrap_or_default(), path, state);
+    if let Some((above, STATS)) = path.rsplit_once('/')
+        && let Some(counted) = above.strip_prefix(QUOTA)
+    {
+        begin(counted, path, state);
     }
     changed(path, bytes, 1, state);
 }

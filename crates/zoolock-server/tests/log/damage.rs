@@ -248,7 +248,7 @@ fn data_that_looks_like_a_log_is_data() {
             flags: 0,
             ttl: -1,
         };
-        let asker = Asker { session, identities: &[] };
+        let asker = Asker { session, identities: &[], extended_types: true };
         let change = prepare(Request::Create(create), &server.state, asker);
         assert!(matches!(change, Change::Create(_)), "{change:?}");
         server.execute(&mut model, session, change).expect("a good disk");

@@ -86,7 +86,7 @@ impl Server {
         } else {
             let session = sessions[random.below(sessions.len())];
             let identities = [Identity::digest(b"me:pw")];
-            let asker = Asker { session, identities: &identities };
+            let asker = Asker { session, identities: &identities, extended_types: true };
             (session, prepare(request(random), &self.state, asker))
         };
         self.execute(model, session, change)

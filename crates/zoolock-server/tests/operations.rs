@@ -1,0 +1,148 @@
+//! Operations beyond the usual ones, as the random comparison with Apache ZooKeeper found them to be.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Raw, auth, builder, children, create, create_op, delete, exists, get, server, set, within};
+use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::wire::{CreateRequest, EventKind, OpResult, Reply, Request, op};
+
+fn create_ttl(path: &str, ttl: i64) -> Request {
+    let Request::Create(create) = create_op(op::CREATE_TTL, path, 5) else { unreachable!("it is a create") };
+    Request::Create(CreateRequest { ttl, ..create })
+}
+
+async fn data(raw: &mut Raw, path: &str) -> String {
+    let Reply::Data { data, .. } = raw.ok(get(path, false)).await else { panic!("data") };
+    String::from_utf8(data.unwrap_or_default().to_vec()).expect("text")
+}
+
+#[tokio::test]
+async fn who_may_not_read_a_znode_hears_nothing_of_it() {
+    let server = server().await;
+    let mut owner = Raw::connect(server.local_addr()).await;
+    let mut other = Raw::connect(server.local_addr()).await;
+    owner.ok(auth("digest", "me:pw")).await;
+    owner.ok(create("/open", 0)).await;
+    other.ok(Request::AddWatch { path: "/open".into(), mode: 1 }).await;
+    other.err(exists("/open/secret", true)).await;
+    other.ok(children("/open", true)).await;
+    let Request::Create(mut secret) = create("/open/secret", 0) else { unreachable!("it is a create") };
+    secret.acl = vec![Acl { perms: perms::ALL, who: Identity::new("auth", "") }];
+    owner.ok(Request::Create(secret)).await;
+    owner.ok(set("/open/secret", "x", -1)).await;
+    owner.ok(delete("/open/secret", -1)).await;
+    owner.ok(create("/open/secret", 0)).await;
+    let (.., events) = other.call(Request::Ping).await;
+    let heard: Vec<_> = events.iter().map(|event| (event.kind, event.path.as_str())).collect();
+    // The watch of one shot on the secret went with the event that it may not tell of.
+    let expected = [(EventKind::ChildrenChanged, "/open"), (EventKind::Created, "/open/secret")];
+    assert_eq!(heard, expected);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_znode_outlives_its_time_while_it_has_children() {
+    let server = builder().container_check(Duration::from_millis(10)).start().await.expect("a free port");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(Request::Multi(vec![create_ttl("/parent", 1), create("/parent/child", 0)])).await;
+    raw.ok(create_ttl("/long", 3_600_000)).await;
+    let Reply::Stat(stat) = raw.ok(exists("/long", false)).await else { panic!("a stat") };
+    assert_eq!(stat.ephemeral_owner, 0);
+    raw.ok(create_ttl("/short", 1)).await;
+    within(async { while raw.err(exists("/short", false)).await == 0 {} }).await;
+    raw.ok(exists("/parent", false)).await;
+    raw.ok(delete("/parent/child", -1)).await;
+    within(async { while raw.err(exists("/parent", false)).await == 0 {} }).await;
+    raw.ok(exists("/long", false)).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn times_to_live_are_checked_and_can_be_off() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for ttl in [0, -1, 0x100_0000_0000] {
+        assert_eq!(raw.err(create_ttl("/x", ttl)).await, -8, "{ttl}");
+    }
+    raw.ok(create_ttl("/x", 0xff_ffff_ffff)).await;
+    server.shutdown().await;
+    let server = builder().extended_types(false).start().await.expect("a free port");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!(raw.err(create_ttl("/x", 1)).await, -6);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn quotas_count_what_lies_below() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/a", 0)).await;
+    raw.ok(create("/a/b", 0)).await;
+    // What `setquota -n 3 /a` of zkCli does.
+    let (limits, stats) = ("/zookeeper/quota/a/zookeeper_limits", "/zookeeper/quota/a/zookeeper_stats");
+    raw.ok(create("/zookeeper/quota/a", 0)).await;
+    raw.ok(create(limits, 0)).await;
+    raw.ok(set(limits, "count=3,bytes=-1", -1)).await;
+    raw.ok(create(stats, 0)).await;
+    assert_eq!(data(&mut raw, stats).await, "count=2,bytes=2");
+    raw.ok(create("/zookeeper/quota/a/no_zookeeper_stats", 0)).await;
+    assert_eq!(data(&mut raw, "/zookeeper/quota/a/no_zookeeper_stats").await, "x");
+    let (header, ..) = raw.call(Request::Ping).await;
+    raw.ok(create("/a/b/c", 0)).await;
+    raw.ok(create("/a/d", 1)).await;
+    raw.ok(set("/a", "12345", -1)).await;
+    assert_eq!(data(&mut raw, stats).await, "count=4,bytes=8");
+    let Reply::Stat(stat) = raw.ok(exists(stats, false)).await else { panic!("a stat") };
+    assert!(stat.mzxid <= header.zxid && stat.version == 0, "the counts are no writes");
+    raw.ok(delete("/a/b/c", -1)).await;
+    assert_eq!(data(&mut raw, stats).await, "count=3,bytes=7");
+    // What makes Apache ZooKeeper exit is no reason to.
+    raw.ok(set(stats, "what?", -1)).await;
+    raw.ok(delete("/a/d", -1)).await;
+    raw.ok(delete(limits, -1)).await;
+    raw.ok(delete("/a/b", -1)).await;
+    assert_eq!(data(&mut raw, stats).await, "count=-2,bytes=-2=;what?=-1");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn in_a_multi_the_flags_say_what_is_created() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    let ops = vec![
+        create("/container", 4),
+        create_op(op::CREATE2, "/plain", 0),
+        create_op(op::CREATE_CONTAINER, "/ephemeral", 1),
+    ];
+    let Reply::Multi(results) = raw.ok(Request::Multi(ops)).await else { panic!("results") };
+    let with_stat: Vec<bool> =
+        results.iter().map(|result| matches!(result, OpResult::Create2 { .. })).collect();
+    assert_eq!(with_stat, [true, false, false]);
+    let Reply::Children(mine) = raw.ok(Request::GetEphemerals { prefix: String::new() }).await else {
+        panic!("paths")
+    };
+    assert_eq!(mine, ["/ephemeral"]);
+    // These flags without the operation that brings a time: the whole multi fails, and takes a number.
+    let (before, ..) = raw.call(Request::Ping).await;
+    let (after, ..) = raw.call(Request::Multi(vec![create("/x", 0), create("/y", 5)])).await;
+    assert_eq!((after.err, after.zxid), (-5, before.zxid + 1));
+    assert_eq!(raw.err(exists("/x", false)).await, -101);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn reads_of_a_multi_set_no_watches_and_a_malformed_write_takes_a_number() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/a", 0)).await;
+    raw.ok(Request::MultiRead(vec![get("/a", true)])).await;
+    let (header, _, events) = raw.call(set("/a", "y", -1)).await;
+    assert!(events.is_empty());
+    let (mixed, ..) = raw.call(Request::Multi(vec![create("/b", 0), get("/a", false)])).await;
+    assert_eq!((mixed.err, mixed.zxid), (-5, header.zxid + 1));
+    let (mixed, ..) = raw.call(Request::MultiRead(vec![delete("/a", -1)])).await;
+    assert_eq!((mixed.err, mixed.zxid), (-5, header.zxid + 1));
+    server.shutdown().await;
+}
