@@ -7,6 +7,7 @@
 //! the very commit that causes it, before any later reply can be.
 
 mod connection;
+mod report;
 mod requests;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,8 +15,9 @@ use std::net::IpAddr;
 
 use bytes::BytesMut;
 
-pub use self::connection::ConnId;
 use self::connection::{Conn, Phase};
+pub use self::connection::{ConnId, Counts, Latency};
+pub use self::report::{ConnectionReport, WatchReport};
 use crate::access::Access;
 use crate::acl::{self, Identity, perms};
 use crate::code::Code;
@@ -27,7 +29,7 @@ use crate::secret::Hidden;
 use crate::state::{Session, State};
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
-use crate::watches::Watches;
+use crate::watches::{Kinds, Watches};
 use crate::wire::{ConnectRequest, ConnectResponse, EventKind, ReplyHeader, Writer, encode_event, op};
 
 /// What a core has to be told once.
@@ -43,6 +45,10 @@ pub struct CoreConfig {
     pub access: Access,
     /// How many bytes may wait for a connection when an event is added, before it is cut off.
     pub max_output: usize,
+    /// How many bytes may wait for all connections together, before the one with the most is cut off; 0: any number.
+    pub max_queued: usize,
+    /// How many paths a connection may watch before it is cut off; 0: any number.
+    pub max_watches: usize,
     /// Whether znodes may have a time to live.
     pub extended_types: bool,
     /// Keep what was decided for [`Core::decided`].
@@ -80,10 +86,26 @@ pub struct Stats {
     pub sessions: usize,
     /// Znodes, the root included.
     pub znodes: usize,
+    /// Those of them that go with their session.
+    pub ephemerals: usize,
     /// Watches: pairs of path and connection.
     pub watches: usize,
+    /// Watches as ZooKeeper counts them: one on a path's data and one on its children are two.
+    pub watch_sides: usize,
     /// The last transaction.
     pub zxid: i64,
+    /// Bytes of frames received.
+    pub bytes_received: u64,
+    /// Bytes of frames sent.
+    pub bytes_sent: u64,
+    /// Bytes that wait to be written, on all connections.
+    pub queued: usize,
+    /// Authentications refused.
+    pub auth_failures: u64,
+    /// Sessions that expired.
+    pub expired: u64,
+    /// Connections closed because they did not read, or watched too much.
+    pub cut_off: u64,
 }
 
 /// The server without its input and output.
@@ -105,6 +127,12 @@ pub struct Core {
     received: u64,
     sent: u64,
     auth_failures: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+    expired: u64,
+    cut_off: u64,
+    /// What waits for all connections.
+    queued: usize,
 }
 
 impl Core {
@@ -137,6 +165,11 @@ impl Core {
             received: 0,
             sent: 0,
             auth_failures: 0,
+            bytes_received: 0,
+            bytes_sent: 0,
+            expired: 0,
+            cut_off: 0,
+            queued: 0,
         }
     }
 
@@ -157,23 +190,34 @@ impl Core {
     pub fn closed(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.watches.forget(conn);
-        if let Some(Conn { phase: Phase::Attached { session, .. }, .. }) = self.conns.remove(&conn)
+        let Some(state) = self.conns.remove(&conn) else { return };
+        self.queued -= state.output.len() + state.unwritten;
+        if let Phase::Attached { session, .. } = state.phase
             && self.attached.get(&session) == Some(&conn)
         {
             self.attached.remove(&session);
         }
     }
 
+    /// Takes nothing more from a connection; false when it has no session, and no answer to wait for.
+    pub fn finish(&mut self, conn: ConnId) -> bool {
+        self.close(conn);
+        matches!(self.conns.get(&conn), Some(Conn { phase: Phase::Attached { .. }, .. }))
+    }
+
     /// Takes one frame of a connection, without its length.
     pub fn receive(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
-        let Some(state) = self.conns.get(&conn) else { return };
+        let Some(state) = self.conns.get_mut(&conn) else { return };
         if state.closing {
             return;
         }
         self.received += 1;
+        self.bytes_received += frame.len() as u64 + 4;
+        state.counts.received += 1;
         match state.phase {
             Phase::New => self.connect(conn, frame, now, fresh),
             Phase::Attached { session, timeout_ms, .. } => {
+                state.counts.note(frame, now.mono_ms);
                 self.expiry.touch(session, timeout_ms, now.mono_ms);
                 self.request(conn, session, frame, now);
             }
@@ -184,6 +228,7 @@ impl Core {
     pub fn tick(&mut self, now: Now) {
         for session in self.expiry.expired(now.mono_ms) {
             tracing::info!(%session, "session expired");
+            self.expired += 1;
             self.end_session(session, now);
         }
     }
@@ -206,12 +251,15 @@ impl Core {
     pub fn take_output(&mut self, conn: ConnId, out: &mut BytesMut) -> bool {
         let Some(conn) = self.conns.get_mut(&conn) else { return true };
         conn.woken = false;
+        self.queued -= conn.output.len() + conn.unwritten;
         if out.is_empty() {
             std::mem::swap(out, &mut conn.output);
         } else {
             out.extend_from_slice(&conn.output);
             conn.output.clear();
         }
+        conn.unwritten = out.len();
+        self.queued += conn.unwritten;
         conn.closing
     }
 
@@ -298,19 +346,6 @@ impl Core {
         self.state.sessions.len()
     }
 
-    /// Counts what there is.
-    pub fn stats(&self) -> Stats {
-        Stats {
-            received: self.received,
-            sent: self.sent,
-            connections: self.conns.len(),
-            sessions: self.state.sessions.len(),
-            znodes: self.state.tree.len(),
-            watches: self.watches.len(),
-            zxid: self.state.zxid.get(),
-        }
-    }
-
     /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
     #[doc(hidden)]
     pub fn set_child_counter(&mut self, path: &str, count: i32) -> bool {
@@ -388,6 +423,8 @@ impl Core {
         if let Some(state) = self.conns.get_mut(&conn) {
             let admitted = self.config.access.lets_in(&state.identities);
             state.phase = Phase::Attached { session, timeout_ms, fresh, admitted };
+            state.counts.last_op = op::CREATE_SESSION;
+            state.counts.last_answer_ms = now.mono_ms;
         }
     }
 
@@ -464,10 +501,25 @@ impl Core {
             && state.output.len() > self.config.max_output
         {
             tracing::warn!(%conn, waiting = state.output.len(), "peer does not read its events, closing");
-            state.output.clear();
-            self.close(conn);
+            self.cut_off(conn);
         }
         self.wake(conn);
+    }
+
+    /// Ends a connection and what waits for it.
+    fn cut_off(&mut self, conn: ConnId) {
+        self.cut_off += 1;
+        if let Some(state) = self.conns.get_mut(&conn) {
+            self.queued -= state.output.len();
+            state.output = BytesMut::new();
+            state.cut_off = true;
+        }
+        self.close(conn);
+    }
+
+    /// Whether a connection is to end at once: what its task has not written can go too.
+    pub fn is_cut_off(&self, conn: ConnId) -> bool {
+        self.conns.get(&conn).is_none_or(|state| state.cut_off)
     }
 
     fn send(&mut self, conn: ConnId, body: impl FnOnce(&mut Writer<'_>)) {
@@ -475,8 +527,37 @@ impl Core {
         if state.closing {
             return;
         }
+        let before = state.output.len();
         Writer::frame(&mut state.output, body);
+        let added = state.output.len() - before;
+        state.counts.sent += 1;
+        state.counts.last_zxid = self.state.zxid.get();
         self.sent += 1;
+        self.bytes_sent += added as u64;
+        self.queued += added;
+        if self.config.max_queued != 0 && self.queued > self.config.max_queued {
+            self.cut_off_largest();
+        }
+    }
+
+    /// One that reads nothing must not cost the others their memory.
+    fn cut_off_largest(&mut self) {
+        let waiting = |state: &Conn| state.output.len() + state.unwritten;
+        let open = self.conns.iter().filter(|(_, state)| !state.closing);
+        if let Some((&conn, state)) = open.max_by_key(|(_, state)| waiting(state)) {
+            tracing::warn!(%conn, waiting = waiting(state), all = self.queued, "too much waits to be read, closing");
+            self.cut_off(conn);
+        }
+    }
+
+    fn add_watch(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
+        let max = self.config.max_watches;
+        self.watches.add(path, conn, kinds);
+        if max != 0 && self.watches.count(conn) > max {
+            tracing::warn!(%conn, max, "too many watches, closing");
+            self.watches.forget(conn);
+            self.cut_off(conn);
+        }
     }
 
     fn close(&mut self, conn: ConnId) {

@@ -47,6 +47,11 @@ impl ExpiryQueue {
         due
     }
 
+    /// The sessions by their deadlines, the nearest first.
+    pub(crate) fn buckets(&self) -> &BTreeMap<u64, BTreeSet<SessionId>> {
+        &self.buckets
+    }
+
     /// The nearest deadline.
     pub(crate) fn next(&self) -> Option<u64> {
         self.buckets.keys().next().copied()

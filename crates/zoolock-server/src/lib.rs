@@ -61,6 +61,7 @@ pub mod txn;
 mod view;
 mod watches;
 pub mod wire;
+mod word;
 mod x500;
 
 pub use access::{Access, Users};
@@ -75,3 +76,4 @@ pub use server::{Builder, Server, ServerHandle};
 pub use state::{Session, State};
 pub use storage::Durability;
 pub use tls::{ClientCertificates, TlsConfig};
+pub use word::Word;

@@ -5,13 +5,17 @@
 
 mod connection;
 mod door;
-mod four_letter;
+mod figures;
+pub(crate) mod http;
 mod journal;
 mod kept;
 mod limits;
 mod outbox;
+mod words;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,13 +32,14 @@ use self::kept::{Kept, Source};
 pub(crate) use self::limits::Limits;
 use self::outbox::Outbox;
 use crate::acl::Identity;
-use crate::core::{ConnId, Core, Fresh, Now};
+use crate::core::{ConnId, Core, Fresh, Latency, Now};
 use crate::data_dir::DataDir;
 use crate::ids::{SessionId, Zxid};
 use crate::log::Log;
 use crate::state::Session;
 use crate::tree::NodeRecord;
 use crate::txn::Password;
+use crate::word::Word;
 
 /// How many bytes of events may wait for a connection that does not read.
 pub(crate) const MAX_OUTPUT: usize = 64 << 20;
@@ -54,8 +59,30 @@ pub(crate) struct Timing {
     pub(crate) container_check: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) max_frame: usize,
-    /// A secret is demanded; strangers learn no more than that we are here.
-    pub(crate) guarded: bool,
+    /// The words that are answered.
+    pub(crate) words: Vec<Word>,
+    pub(crate) conf: Conf,
+}
+
+/// What `conf` and the handle tell besides.
+#[derive(Debug)]
+pub(crate) struct Conf {
+    pub(crate) addr: Option<SocketAddr>,
+    pub(crate) tls_addr: Option<SocketAddr>,
+    pub(crate) metrics_addr: Option<SocketAddr>,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) max_connections_per_address: usize,
+    pub(crate) min_timeout_ms: u32,
+    pub(crate) max_timeout_ms: u32,
+}
+
+/// The other end of a connection.
+#[derive(Debug)]
+struct Peer {
+    addr: SocketAddr,
+    /// Since when, in milliseconds since 1970.
+    since_ms: i64,
+    waker: Arc<Notify>,
 }
 
 /// What all tasks of a server share.
@@ -65,7 +92,7 @@ pub(crate) struct Shared {
     started: Instant,
     /// How far the clocks were put forward, in milliseconds.
     advanced: AtomicU64,
-    timing: Timing,
+    pub(crate) timing: Timing,
     // Before the directory, whose lock goes when nobody writes there any more.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
@@ -77,7 +104,8 @@ pub(crate) struct Shared {
 pub(crate) struct Inner {
     pub(crate) core: Core,
     pub(crate) idle_since: Option<Instant>,
-    wakers: HashMap<ConnId, Arc<Notify>>,
+    peers: HashMap<ConnId, Peer>,
+    opened: u64,
     latency: Latency,
     /// Connections turned away because there were too many.
     rejected: u64,
@@ -85,15 +113,6 @@ pub(crate) struct Inner {
     failed_handshakes: u64,
     /// What the data directory says of [`Core::owed_ms`].
     noted_ms: u32,
-}
-
-/// How long requests took, in milliseconds, as `srvr` tells it.
-#[derive(Debug, Default)]
-struct Latency {
-    count: u64,
-    total: u64,
-    min: u64,
-    max: u64,
 }
 
 /// What became of a connection's input.
@@ -185,7 +204,8 @@ impl Shared {
         let inner = Arc::new(Mutex::new(Inner {
             core,
             idle_since: Some(started),
-            wakers: HashMap::new(),
+            peers: HashMap::new(),
+            opened: 0,
             latency: Latency::default(),
             rejected: 0,
             failed_handshakes: 0,
@@ -230,6 +250,11 @@ impl Shared {
             .expect("the core panics only through a bug of ours, and must not be used after that")
     }
 
+    /// Whether no bug has left the core half way.
+    fn is_sound(&self) -> bool {
+        !self.inner.is_poisoned() && self.journal.as_ref().is_none_or(|journal| journal.failure().is_none())
+    }
+
     pub(crate) fn expire_session(&self, session: i64) -> bool {
         self.with_core(|core, now| core.expire(SessionId::from_wire(session), now))
     }
@@ -271,18 +296,27 @@ impl Shared {
         result
     }
 
-    fn open(&self, peer: std::net::IpAddr, who: Option<Identity>, waker: Arc<Notify>) -> ConnId {
+    fn open(&self, addr: SocketAddr, who: Option<Identity>, waker: Arc<Notify>) -> ConnId {
         let mut inner = self.lock();
-        let conn = inner.core.open_as(peer, who);
-        inner.wakers.insert(conn, waker);
+        let conn = inner.core.open_as(addr.ip(), who);
+        inner.peers.insert(conn, Peer { addr, since_ms: self.now().wall_ms, waker });
+        inner.opened += 1;
         conn
+    }
+
+    /// Lets a connection end with what has been answered; false when nothing has.
+    fn finish(&self, conn: ConnId) -> bool {
+        let Ok(mut inner) = self.inner.lock() else { return false };
+        let had_session = inner.core.finish(conn);
+        inner.settle(None);
+        had_session
     }
 
     fn closed(&self, conn: ConnId) {
         // It runs while a panic unwinds, too: a bug may cost the server, but not the process that it lives in.
         let Ok(mut inner) = self.inner.lock() else { return };
         let now = self.now();
-        inner.wakers.remove(&conn);
+        inner.peers.remove(&conn);
         inner.core.closed(conn, now);
         self.keep(&mut inner);
         inner.settle(None);
@@ -328,7 +362,7 @@ impl Shared {
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
         if frames > 0 {
-            inner.latency.add(frames as u64, begun.elapsed());
+            inner.took(conn, frames as u64, begun.elapsed());
         }
         inner.settle(Some(conn));
         let admitted = inner.core.admitted(conn);
@@ -399,13 +433,19 @@ impl Source for Arc<Mutex<Inner>> {
 }
 
 impl Inner {
+    fn took(&mut self, conn: ConnId, frames: u64, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.latency.add(frames, ms);
+        self.core.took(conn, frames, ms);
+    }
+
     /// Wakes the connections that something was queued for, all but the one that is awake anyway.
     fn settle(&mut self, awake: Option<ConnId>) {
         for conn in self.core.take_woken() {
             if Some(conn) != awake
-                && let Some(waker) = self.wakers.get(&conn)
+                && let Some(peer) = self.peers.get(&conn)
             {
-                waker.notify_one();
+                peer.waker.notify_one();
             }
         }
         match (self.core.session_count(), self.idle_since) {
@@ -413,16 +453,6 @@ impl Inner {
             (0, Some(_)) | (_, None) => {}
             (_, Some(_)) => self.idle_since = None,
         }
-    }
-}
-
-impl Latency {
-    fn add(&mut self, frames: u64, took: Duration) {
-        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        self.min = if self.count == 0 { ms } else { self.min.min(ms) };
-        self.max = self.max.max(ms);
-        self.count += frames;
-        self.total = self.total.saturating_add(ms.saturating_mul(frames));
     }
 }
 

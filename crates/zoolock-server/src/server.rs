@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -13,11 +14,12 @@ use crate::core::{Core, CoreConfig, Now, Stats};
 use crate::error::Error;
 use crate::log;
 use crate::secret::Secret;
-use crate::serve::{self, Door, Limits, Shared, Timing};
+use crate::serve::{self, Conf, Door, Limits, Shared, Timing};
 use crate::state::State;
 use crate::storage::{Durability, Storage};
 use crate::tls::TlsConfig;
 use crate::wire;
+use crate::word::Word;
 
 /// The server; see [`Server::builder`].
 #[derive(Debug)]
@@ -42,6 +44,10 @@ pub struct Builder {
     plain: bool,
     max_connections: usize,
     max_connections_per_address: usize,
+    max_queued: usize,
+    max_watches: usize,
+    words: Option<Vec<Word>>,
+    metrics: Option<SocketAddr>,
     durability: Option<Durability>,
     log_options: log::Options,
     resume: Option<State>,
@@ -50,11 +56,13 @@ pub struct Builder {
 /// A running server. Dropping it stops the server without waiting for it.
 pub struct ServerHandle {
     addr: SocketAddr,
-    tls_addr: Option<SocketAddr>,
     epoch: u32,
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
+    /// Given when clients are served no more.
+    gone: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    http: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -62,6 +70,10 @@ impl Server {
     pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
     /// The tick by default.
     pub const DEFAULT_TICK: Duration = Duration::from_millis(2000);
+    /// How many bytes may wait to be read by all clients together, by default.
+    pub const DEFAULT_MAX_QUEUED: usize = 512 << 20;
+    /// How many paths a connection may watch by default.
+    pub const DEFAULT_MAX_WATCHES: usize = 1_000_000;
 
     /// Starts to configure a server.
     ///
@@ -91,6 +103,10 @@ impl Server {
             plain: true,
             max_connections: 0,
             max_connections_per_address: 0,
+            max_queued: Self::DEFAULT_MAX_QUEUED,
+            max_watches: Self::DEFAULT_MAX_WATCHES,
+            words: None,
+            metrics: None,
             durability: None,
             log_options: log::Options::default(),
             resume: None,
@@ -217,6 +233,33 @@ impl Builder {
         self
     }
 
+    /// Sets how many bytes of replies and events may wait for all connections together; beyond, the connection with
+    /// the most is closed. 0: any number. Default: [`Server::DEFAULT_MAX_QUEUED`].
+    pub fn max_queued(mut self, bytes: usize) -> Self {
+        self.max_queued = bytes;
+        self
+    }
+
+    /// Sets how many paths a connection may watch before it is closed; 0: any number. Default:
+    /// [`Server::DEFAULT_MAX_WATCHES`].
+    pub fn max_watches(mut self, paths: usize) -> Self {
+        self.max_watches = paths;
+        self
+    }
+
+    /// Sets the four-letter words that are answered. Default: [`Word::DEFAULT`]; where everybody has to present a secret
+    /// or to authenticate, `ruok` alone.
+    pub fn words(mut self, words: impl IntoIterator<Item = Word>) -> Self {
+        self.words = Some(words.into_iter().collect());
+        self
+    }
+
+    /// Answers `/metrics` (in Prometheus' text form), `/ready` and `/live` over HTTP, on this address.
+    pub fn metrics(mut self, addr: SocketAddr) -> Self {
+        self.metrics = Some(addr);
+        self
+    }
+
     /// Goes on with what an earlier server had in memory; for tests that restart one without a disk.
     #[doc(hidden)]
     pub fn resume(mut self, state: State) -> Self {
@@ -242,6 +285,13 @@ impl Builder {
             tls_addr = Some(door.addr);
             doors.push(door);
         }
+        let http = match self.metrics {
+            None => None,
+            Some(addr) => {
+                Some(TcpListener::bind(addr).await.map_err(|source| Error::Listen { addr, source })?)
+            }
+        };
+        let metrics_addr = http.as_ref().and_then(|listener| listener.local_addr().ok());
         let Some(addr) = doors.first().map(|door| door.addr) else {
             return Err(Error::Invalid {
                 what: "plain connections are refused and TLS is not set up; give a certificate".to_owned(),
@@ -249,12 +299,31 @@ impl Builder {
         };
         // Last, so that a failed start costs no epoch.
         let Storage { dir, log, state, epoch } = self.storage().await?;
+        if let Some(listener) = &http {
+            tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
+        }
+        let conf = Conf {
+            addr: self.plain.then_some(addr),
+            tls_addr,
+            metrics_addr,
+            data_dir: self.data_dir.clone(),
+            max_connections_per_address: self.max_connections_per_address,
+            min_timeout_ms: core.min_timeout_ms,
+            max_timeout_ms: core.max_timeout_ms,
+        };
+        // Strangers learn no more than that we are here, unless somebody wants it otherwise.
+        let words = match &self.words {
+            Some(words) => words.clone(),
+            None if self.access.is_guarded() => vec![Word::Ruok],
+            None => Word::DEFAULT.to_vec(),
+        };
         let timing = Timing {
             tick: self.tick,
             container_check: self.container_check,
             connect_timeout: self.connect_timeout,
             max_frame: self.max_frame,
-            guarded: self.access.is_guarded(),
+            words,
+            conf,
         };
         let core = Core::restore(core, state, epoch, Now { mono_ms: 0, wall_ms: 0 });
         let shared = Shared::new(core, timing, dir, log).map_err(|source| Error::Thread { source })?;
@@ -276,7 +345,11 @@ impl Builder {
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
         }));
-        Ok(ServerHandle { addr, tls_addr, epoch, shared, stop, tasks })
+        let (gone, is_gone) = watch::channel(false);
+        let http = http.map(|listener| {
+            tokio::spawn(serve::http::answer(Arc::clone(&shared), listener, stopped, is_gone))
+        });
+        Ok(ServerHandle { addr, epoch, shared, stop, gone, tasks, http })
     }
 
     /// Opens what is kept, on a thread where it may block.
@@ -335,6 +408,8 @@ impl Builder {
             max_output: serve::MAX_OUTPUT,
             extended_types: self.extended_types,
             journal: self.data_dir.is_some() && self.durability != Some(Durability::Memory),
+            max_queued: self.max_queued,
+            max_watches: self.max_watches,
         })
     }
 }
@@ -347,12 +422,17 @@ impl ServerHandle {
 
     /// The address listened on for TLS, with the real port.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
-        self.tls_addr
+        self.shared.timing.conf.tls_addr
     }
 
     /// The epoch of this start: the upper half of its zxids.
     pub fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// The address that answers HTTP, with the real port.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.shared.timing.conf.metrics_addr
     }
 
     /// How many sessions are alive, connected or not.
@@ -436,13 +516,10 @@ impl ServerHandle {
     #[doc(hidden)]
     pub async fn stop(&mut self) {
         self.stop.send_replace(true);
-        for task in self.tasks.drain(..) {
-            if let Err(error) = task.await
-                && error.is_panic()
-            {
-                tracing::error!(%error, "a server task panicked");
-            }
-        }
+        let tasks = std::mem::take(&mut self.tasks);
+        join(tasks).await;
+        self.gone.send_replace(true);
+        join(self.http.take()).await;
         let shared = Arc::clone(&self.shared);
         let _ = tokio::task::spawn_blocking(move || shared.stop_journal()).await;
     }
@@ -457,8 +534,19 @@ impl fmt::Debug for ServerHandle {
     }
 }
 
+async fn join(tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+    for task in tasks {
+        if let Err(error) = task.await
+            && error.is_panic()
+        {
+            tracing::error!(%error, "a server task panicked");
+        }
+    }
+}
+
 impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop.send_replace(true);
+        self.gone.send_replace(true);
     }
 }

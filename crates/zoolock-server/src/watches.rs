@@ -55,6 +55,11 @@ impl Kinds {
         Kinds(self.0 & !other.0)
     }
 
+    /// How many watches this is for ZooKeeper.
+    fn sides(self) -> usize {
+        usize::from(self.and(Kinds::DATA_SIDE).any()) + usize::from(self.and(Kinds::CHILD_SIDE).any())
+    }
+
     fn any(self) -> bool {
         self.0 != 0
     }
@@ -67,6 +72,8 @@ pub(crate) struct Watches {
     conns: HashMap<ConnId, HashSet<Arc<str>>>,
     /// How many (path, connection) pairs are recursive; while there are none, no ancestor is looked at.
     recursive: usize,
+    /// How many watches there are as ZooKeeper counts them: those on data and those on children.
+    sides: usize,
 }
 
 impl Watches {
@@ -79,6 +86,7 @@ impl Watches {
         let entry = self.paths.entry(Arc::clone(&path)).or_default().entry(conn).or_insert(Kinds(0));
         let before = *entry;
         entry.0 |= kinds.0;
+        self.sides += entry.sides() - before.sides();
         if kinds.and(Kinds::RECURSIVE).any() && !before.and(Kinds::RECURSIVE).any() {
             self.recursive += 1;
         }
@@ -136,6 +144,24 @@ impl Watches {
         heard
     }
 
+    /// How many paths a connection watches.
+    pub(crate) fn count(&self, conn: ConnId) -> usize {
+        self.conns.get(&conn).map_or(0, HashSet::len)
+    }
+
+    /// The paths whose data is watched, and by whom.
+    pub(crate) fn on_data(&self) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = ConnId>)> {
+        self.paths.iter().map(|(path, conns)| {
+            let mine = conns.iter().filter(|(_, kinds)| kinds.and(Kinds::DATA_SIDE).any());
+            (path, mine.map(|(&conn, _)| conn))
+        })
+    }
+
+    /// How many watches there are, those on data and those on children.
+    pub(crate) fn sides(&self) -> usize {
+        self.sides
+    }
+
     /// How many (path, connection) pairs are watched.
     pub(crate) fn len(&self) -> usize {
         self.conns.values().map(HashSet::len).sum()
@@ -147,6 +173,7 @@ impl Watches {
         let before = *has;
         *has = has.without(kinds);
         let after = *has;
+        self.sides -= before.sides() - after.sides();
         if before.and(Kinds::RECURSIVE).any() && !after.and(Kinds::RECURSIVE).any() {
             self.recursive -= 1;
         }
@@ -193,7 +220,7 @@ mod tests {
         assert_eq!(watches.fire(EventKind::DataChanged, "/a"), []);
         assert_eq!(watches.fire(EventKind::ChildrenChanged, "/a"), [ME, YOU]);
         assert!(watches.paths.is_empty() && watches.conns.is_empty());
-        assert_eq!(watches.len(), 0);
+        assert_eq!((watches.len(), watches.sides()), (0, 0));
     }
 
     #[test]
@@ -217,7 +244,7 @@ mod tests {
         assert!(watches.remove("/a", ME, Kinds::RECURSIVE));
         watches.forget(YOU);
         assert!(watches.paths.is_empty() && watches.conns.is_empty());
-        assert_eq!(watches.recursive, 0);
+        assert_eq!((watches.recursive, watches.sides()), (0, 0));
     }
 
     #[test]

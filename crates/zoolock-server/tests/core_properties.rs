@@ -101,6 +101,8 @@ fn core() -> Core {
         access: Access::default(),
         max_output: 1 << 20,
         extended_types: true,
+        max_queued: 0,
+        max_watches: 0,
         journal: false,
     };
     Core::new(config, 1)

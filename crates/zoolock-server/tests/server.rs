@@ -325,7 +325,7 @@ async fn four_letter_words() {
     let lines: Vec<&str> = srvr.lines().collect();
     assert!(lines[0].starts_with("Zookeeper version: 3.8.0-"), "{srvr}");
     assert!(lines[1].starts_with("Latency min/avg/max: 0/0.0/"), "{srvr}");
-    assert_eq!(lines[2..4], ["Received: 2", "Sent: 2"]);
+    assert_eq!(lines[2..4], ["Received: 6", "Sent: 5"]);
     assert_eq!(lines[5..], ["Outstanding: 0", "Zxid: 0x100000002", "Mode: standalone", "Node count: 6"]);
     server.shutdown().await;
 }

@@ -87,7 +87,7 @@ impl Core {
             Request::AddWatch { path, mode } => {
                 let result = match Kinds::from_add_mode(mode) {
                     Some(kinds) => {
-                        self.watches.add(&path, conn, kinds);
+                        self.add_watch(&path, conn, kinds);
                         Ok(Reply::Number(0))
                     }
                     None => Err(Code::MarshallingError),
@@ -179,14 +179,14 @@ impl Core {
     fn watch(&mut self, conn: ConnId, request: &Request, result: &Result<Reply, Code>) {
         match (request, result) {
             (Request::Exists { path, watch: true }, Ok(_) | Err(Code::NoNode)) => {
-                self.watches.add(path, conn, Kinds::DATA);
+                self.add_watch(path, conn, Kinds::DATA);
             }
-            (Request::GetData { path, watch: true }, Ok(_)) => self.watches.add(path, conn, Kinds::DATA),
+            (Request::GetData { path, watch: true }, Ok(_)) => self.add_watch(path, conn, Kinds::DATA),
             (
                 Request::GetChildren { path, watch: true } | Request::GetChildren2 { path, watch: true },
                 Ok(_),
             ) => {
-                self.watches.add(path, conn, Kinds::CHILD);
+                self.add_watch(path, conn, Kinds::CHILD);
             }
             _ => {}
         }
@@ -201,13 +201,13 @@ impl Core {
                 Some(node) if node.mzxid().get() > since => {
                     self.send_event(conn, EventKind::DataChanged, path)
                 }
-                Some(_) => self.watches.add(path, conn, Kinds::DATA),
+                Some(_) => self.add_watch(path, conn, Kinds::DATA),
             }
         }
         for path in &set.exist {
             match self.state.tree.get(path) {
                 Some(_) => self.send_event(conn, EventKind::Created, path),
-                None => self.watches.add(path, conn, Kinds::DATA),
+                None => self.add_watch(path, conn, Kinds::DATA),
             }
         }
         for path in &set.child {
@@ -216,14 +216,14 @@ impl Core {
                 Some(node) if node.pzxid().get() > since => {
                     self.send_event(conn, EventKind::ChildrenChanged, path);
                 }
-                Some(_) => self.watches.add(path, conn, Kinds::CHILD),
+                Some(_) => self.add_watch(path, conn, Kinds::CHILD),
             }
         }
         for path in set.persistent.iter().flatten() {
-            self.watches.add(path, conn, Kinds::PERSISTENT);
+            self.add_watch(path, conn, Kinds::PERSISTENT);
         }
         for path in set.recursive.iter().flatten() {
-            self.watches.add(path, conn, Kinds::RECURSIVE);
+            self.add_watch(path, conn, Kinds::RECURSIVE);
         }
     }
 

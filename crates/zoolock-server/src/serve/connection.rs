@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Fed, HIGH_WATER, Outbox, Shared, door, four_letter, stopped};
+use super::{Fed, HIGH_WATER, Outbox, Shared, door, stopped, words};
 use crate::acl::Identity;
 use crate::core::ConnId;
 
@@ -18,7 +18,20 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a closed connection waits for the peer to close too, so that the last reply is not lost to a reset.
 const LINGER: Duration = Duration::from_millis(500);
 
+/// The same when the server stops, and has others to wait for.
+const SHORT_LINGER: Duration = Duration::from_millis(100);
+
+/// How long a peer may take to read what was answered before the server stopped.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How much is read at once from a client that sends much.
 const READ_SIZE: usize = 16 << 10;
+
+/// How much is read at once from one that sends little: as much memory as an idle one costs.
+const SMALL_READ: usize = 512;
+
+/// The longest first frame: a greeting has no more than a password in it.
+const MAX_GREETING: usize = 4096;
 
 /// What a connection is made of: a socket, or TLS over one.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -34,18 +47,29 @@ pub(super) async fn run<S: Stream>(
     mut stop: watch::Receiver<bool>,
 ) {
     let waker = Arc::new(Notify::new());
-    let conn = shared.open(peer.ip(), who, Arc::clone(&waker));
+    let conn = shared.open(peer, who, Arc::clone(&waker));
     let open = Open { shared: &shared, conn };
-    tokio::select! {
-        () = stopped(&mut stop) => {}
-        result = serve(&shared, conn, &mut socket, &waker) => {
-            if let Err(error) = result {
-                tracing::debug!(%conn, %peer, %error, "connection ended");
+    let (result, patience) = {
+        let mut serving = std::pin::pin!(serve(&shared, conn, &mut socket, &waker));
+        tokio::select! {
+            result = serving.as_mut() => (result, LINGER),
+            () = stopped(&mut stop) => {
+                if !shared.finish(conn) {
+                    return;
+                }
+                // What was answered is still to be written.
+                match timeout(FAREWELL, serving).await {
+                    Ok(result) => (result, SHORT_LINGER),
+                    Err(_) => return,
+                }
             }
-            drop(open);
-            let _ = timeout(LINGER, linger(&mut socket)).await;
         }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%conn, %peer, %error, "connection ended");
     }
+    drop(open);
+    let _ = timeout(patience, linger(&mut socket)).await;
 }
 
 /// Tells the core that the connection is gone, whichever way the task ends.
@@ -66,7 +90,7 @@ async fn serve<S: Stream>(
     socket: &mut S,
     waker: &Arc<Notify>,
 ) -> io::Result<()> {
-    let mut input = BytesMut::with_capacity(READ_SIZE);
+    let mut input = BytesMut::with_capacity(SMALL_READ);
     let first_by = Instant::now() + shared.timing.connect_timeout;
     let first = async {
         while input.len() < 4 {
@@ -84,9 +108,14 @@ async fn serve<S: Stream>(
         tracing::info!(%conn, what, "not a ZooKeeper client, closing");
         return Ok(());
     }
-    if let Some(answer) = four_letter::answer(shared, &input) {
+    if let Some(answer) = words::answer(shared, conn, &input) {
         socket.write_all(answer.as_bytes()).await?;
         return socket.flush().await;
+    }
+    // A stranger is not to make us keep a large frame.
+    if input.first_chunk().is_some_and(|len| u32::from_be_bytes(*len) as usize > MAX_GREETING) {
+        tracing::debug!(%conn, "no greeting is that long, closing");
+        return Ok(());
     }
     converse(shared, conn, socket, waker, input, first_by).await
 }
@@ -104,6 +133,7 @@ async fn converse<S: Stream>(
     let mut output = Outbox::default();
     let mut fed = Fed { closing: false, more: false, admitted: false };
     let mut read_by = first_by;
+    let mut room = SMALL_READ;
     loop {
         if !fed.admitted && !fed.closing && Instant::now() >= first_by {
             // However busy it keeps us.
@@ -123,9 +153,13 @@ async fn converse<S: Stream>(
         if fed.closing && output.is_empty() && !unflushed {
             return Ok(());
         }
-        give_back(&mut input);
+        give_back(&mut input, 4 * room);
+        output.give_back(4 * room);
+        if !ready && !fed.closing && shared.lock().core.is_cut_off(conn) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read what waits for it"));
+        }
         if ready {
-            input.reserve(READ_SIZE / 4);
+            input.reserve(room);
         }
         tokio::select! {
             biased;
@@ -136,8 +170,14 @@ async fn converse<S: Stream>(
             _ = std::future::ready(()), if ready && fed.more => tokio::task::yield_now().await,
             () = waker.notified() => {}
             read = reader.read_buf(&mut input), if ready => {
-                if read? == 0 {
+                let read = read?;
+                if read == 0 {
                     return Ok(());
+                }
+                if input.len() == input.capacity() {
+                    room = (2 * room).min(READ_SIZE);
+                } else if read < room / 4 {
+                    room = (room / 2).max(SMALL_READ);
                 }
             }
             () = sleep_until(first_by), if !fed.admitted && !fed.closing => {
@@ -172,8 +212,9 @@ async fn write(
 }
 
 /// One large request long ago must not be kept in mind by every connection for ever.
-pub(super) fn give_back(buffer: &mut BytesMut) {
-    if buffer.is_empty() && buffer.capacity() > READ_SIZE {
+pub(super) fn give_back(buffer: &mut BytesMut, keep: usize) {
+    // An empty one does not tell how large it was.
+    if buffer.is_empty() && buffer.try_reclaim(keep + 1) {
         *buffer = BytesMut::new();
     }
 }

@@ -75,6 +75,10 @@ impl Outbox {
     pub(super) fn advance(&mut self, written: usize) {
         self.bytes.advance(written);
         self.free -= written;
-        give_back(&mut self.bytes);
+    }
+
+    /// Keeps no more than this in mind when there is nothing.
+    pub(super) fn give_back(&mut self, keep: usize) {
+        give_back(&mut self.bytes, keep);
     }
 }

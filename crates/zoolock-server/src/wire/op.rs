@@ -60,6 +60,8 @@ pub const SET_WATCHES2: i32 = 105;
 pub const ADD_WATCH: i32 = 106;
 /// Lists the identities of the connection.
 pub const WHO_AM_I: i32 = 107;
+/// Begins a session; never in a request of a client.
+pub const CREATE_SESSION: i32 = -10;
 /// Ends the session.
 pub const CLOSE_SESSION: i32 = -11;
 

@@ -1,0 +1,135 @@
+//! The words that administrators type into a bare connection.
+
+mod date;
+mod lists;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use self::date::java_date;
+use super::figures::{Value, figures, java_float};
+use super::{Inner, Shared};
+use crate::core::{ConnId, Latency};
+use crate::word::Word;
+
+/// The release of Apache ZooKeeper whose behaviour we copy, and what we are.
+pub(super) const VERSION: &str =
+    concat!("3.8.0-zoolock-", env!("CARGO_PKG_VERSION"), ", built on 1970-01-01 00:00 UTC");
+
+/// Words of ZooKeeper that mean nothing here.
+const FOREIGN: [&[u8; 4]; 3] = [b"gtmk", b"hash", b"stmk"];
+
+/// Answers a word, or `None` when the bytes are the start of a frame. (As lengths, the words are far too large.)
+pub(super) fn answer(shared: &Shared, conn: ConnId, input: &[u8]) -> Option<String> {
+    let typed: &[u8; 4] = input.first_chunk()?;
+    let word = Word::ALL.into_iter().find(|word| word.name().as_bytes() == typed);
+    if word.is_none() && !FOREIGN.contains(&typed) {
+        return None;
+    }
+    shared.lock().core.count_word(conn, false);
+    let answer = match word.filter(|word| shared.timing.words.contains(word)) {
+        Some(word) => execute(shared, conn, word),
+        None => {
+            let word = String::from_utf8_lossy(typed);
+            format!("{word} is not executed because it is not in the whitelist.\n")
+        }
+    };
+    shared.lock().core.count_word(conn, true);
+    Some(answer)
+}
+
+fn execute(shared: &Shared, conn: ConnId, word: Word) -> String {
+    match word {
+        Word::Ruok => "imok".to_owned(),
+        Word::Isro => "rw".to_owned(),
+        Word::Envi => envi(),
+        Word::Conf => conf(shared),
+        Word::Dirs => {
+            let size = shared.timing.conf.data_dir.as_deref().map_or(0, size_of);
+            format!("datadir_size: {size}\nlogdir_size: {size}\n")
+        }
+        Word::Mntr => mntr(shared),
+        Word::Srvr => format!("Zookeeper version: {VERSION}\n{}", server(&shared.lock())),
+        Word::Stat => {
+            let inner = shared.lock();
+            let clients = lists::connections(&inner, conn, true);
+            format!("Zookeeper version: {VERSION}\nClients:\n{clients}\n{}", server(&inner))
+        }
+        Word::Cons => lists::connections(&shared.lock(), conn, false) + "\n",
+        Word::Dump => lists::dump(shared),
+        Word::Wchs => lists::watch_summary(&shared.lock()),
+        Word::Wchp => lists::watches_by_path(&shared.lock()),
+        Word::Wchc => lists::watches_by_session(&shared.lock()),
+        Word::Srst => {
+            let mut inner = shared.lock();
+            inner.core.reset_counts();
+            inner.latency = Latency::default();
+            "Server stats reset.\n".to_owned()
+        }
+        Word::Crst => {
+            shared.lock().core.reset_connection_counts();
+            "Connection stats reset.\n".to_owned()
+        }
+    }
+}
+
+fn server(inner: &Inner) -> String {
+    let (stats, latency) = (inner.core.stats(), &inner.latency);
+    let mut text = String::new();
+    let average = java_float(latency.average());
+    let _ = writeln!(text, "Latency min/avg/max: {}/{average}/{}", latency.min, latency.max);
+    let _ = writeln!(text, "Received: {}\nSent: {}", stats.received, stats.sent);
+    // The one that asks is no client yet, but counted, as ZooKeeper does.
+    let _ = writeln!(text, "Connections: {}\nOutstanding: 0", stats.connections);
+    // ZooKeeper counts the root twice, as "" and as "/".
+    let _ = writeln!(text, "Zxid: {:#x}\nMode: standalone\nNode count: {}", stats.zxid, stats.znodes + 1);
+    text
+}
+
+fn mntr(shared: &Shared) -> String {
+    let mut text = format!("zk_version\t{VERSION}\nzk_server_state\tstandalone\n");
+    for figure in figures(shared) {
+        let _ = match figure.value {
+            Value::Whole(value) => writeln!(text, "zk_{}\t{value}", figure.name),
+            Value::Fraction(value) => writeln!(text, "zk_{}\t{}", figure.name, java_float(value)),
+        };
+    }
+    text
+}
+
+fn envi() -> String {
+    let system = rustix::system::uname();
+    format!(
+        "Environment:\nzookeeper.version={VERSION}\nhost.name={}\nos.name={}\nos.arch={}\nos.version={}\n",
+        system.nodename().to_string_lossy(),
+        system.sysname().to_string_lossy(),
+        system.machine().to_string_lossy(),
+        system.release().to_string_lossy(),
+    )
+}
+
+fn conf(shared: &Shared) -> String {
+    let conf = &shared.timing.conf;
+    let port = |addr: Option<SocketAddr>| addr.map_or(-1, |addr| i32::from(addr.port()));
+    let dir = conf.data_dir.as_deref().map_or_else(String::new, |dir| dir.display().to_string());
+    let size = conf.data_dir.as_deref().map_or(0, size_of);
+    format!(
+        "clientPort={}\nsecureClientPort={}\ndataDir={dir}\ndataDirSize={size}\ndataLogDir={dir}\n\
+         dataLogSize={size}\ntickTime={}\nmaxClientCnxns={}\nminSessionTimeout={}\nmaxSessionTimeout={}\n\
+         clientPortListenBacklog=-1\nserverId=0\n",
+        port(conf.addr),
+        port(conf.tls_addr),
+        shared.timing.tick.as_millis(),
+        conf.max_connections_per_address,
+        conf.min_timeout_ms,
+        conf.max_timeout_ms,
+    )
+}
+
+/// The bytes of the files in a directory.
+fn size_of(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let sizes = entries.flatten().filter_map(|entry| entry.metadata().ok()).filter(|file| file.is_file());
+    sizes.map(|file| file.len()).sum()
+}

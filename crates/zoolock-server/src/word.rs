@@ -1,0 +1,87 @@
+use std::fmt;
+use std::str::FromStr;
+
+/// A word that an administrator types into a bare connection, answered in the form of Apache ZooKeeper 3.8.0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are ZooKeeper's own")]
+#[non_exhaustive]
+pub enum Word {
+    Conf,
+    Cons,
+    Crst,
+    Dirs,
+    Dump,
+    Envi,
+    Isro,
+    Mntr,
+    Ruok,
+    Srst,
+    Srvr,
+    Stat,
+    Wchc,
+    Wchp,
+    Wchs,
+}
+
+impl Word {
+    /// All that are known.
+    pub const ALL: [Word; 15] = [
+        Word::Conf,
+        Word::Cons,
+        Word::Crst,
+        Word::Dirs,
+        Word::Dump,
+        Word::Envi,
+        Word::Isro,
+        Word::Mntr,
+        Word::Ruok,
+        Word::Srst,
+        Word::Srvr,
+        Word::Stat,
+        Word::Wchc,
+        Word::Wchp,
+        Word::Wchs,
+    ];
+
+    /// Those that are answered by default: they show counts, and change nothing. The others show addresses, paths and
+    /// session ids, or take the longer the more there is.
+    pub const DEFAULT: [Word; 6] = [Word::Envi, Word::Isro, Word::Mntr, Word::Ruok, Word::Srvr, Word::Wchs];
+
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Word::Conf => "conf",
+            Word::Cons => "cons",
+            Word::Crst => "crst",
+            Word::Dirs => "dirs",
+            Word::Dump => "dump",
+            Word::Envi => "envi",
+            Word::Isro => "isro",
+            Word::Mntr => "mntr",
+            Word::Ruok => "ruok",
+            Word::Srst => "srst",
+            Word::Srvr => "srvr",
+            Word::Stat => "stat",
+            Word::Wchc => "wchc",
+            Word::Wchp => "wchp",
+            Word::Wchs => "wchs",
+        }
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Word {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Word::ALL.into_iter().find(|word| word.name() == text).ok_or_else(|| {
+            let known: Vec<_> = Word::ALL.into_iter().map(Word::name).collect();
+            format!("{text:?} is no word; the words are {}", known.join(", "))
+        })
+    }
+}

@@ -1,0 +1,219 @@
+//! What an operator relies on: limits, metrics, an orderly end.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use common::{Heard, Raw, builder, children, connect_request, create, get, set, within};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use zoolock_server::wire::{Request, op};
+use zoolock_server::{ServerHandle, Users};
+
+async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    within(socket.read_to_string(&mut answer)).await.expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+async fn until(server: &ServerHandle, what: &str, condition: impl Fn(&zoolock_server::core::Stats) -> bool) {
+    let met = async {
+        while !condition(&server.stats()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let Err(_) = tokio::time::timeout(common::PATIENCE, met).await else { return };
+    panic!("it was never so: {what}; {:?}", server.stats());
+}
+
+#[tokio::test]
+async fn metrics_have_the_names_of_zookeeper() {
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/e", 1)).await;
+    raw.ok(get("/e", true)).await;
+    let (status, text) = ask(addr, "/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "# TYPE znode_count gauge",
+        "znode_count 6",
+        "ephemerals_count 1",
+        "watch_count 1",
+        "num_alive_connections 1",
+        "global_sessions 1",
+        "packets_received 3",
+        "# TYPE connection_rejected counter",
+        "connection_rejected 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    // What the word tells, and nothing else.
+    let mntr = zoolock_tests::four_letter::four_letter(server.local_addr(), "mntr").await.expect("an answer");
+    let names = |text: &str, prefix: &str, mark: char| -> Vec<String> {
+        let names = text.lines().filter_map(|line| line.strip_prefix(prefix)?.split(mark).next());
+        names
+            .map(str::to_owned)
+            .filter(|name| !["version", "server_state", "zoolock_info"].contains(&name.as_str()))
+            .collect()
+    };
+    assert_eq!(names(&mntr, "zk_", '\t'), names(&text, "# TYPE ", ' '));
+    assert_eq!(ask(addr, "/live").await, (200, "live\n".to_owned()));
+    assert_eq!(ask(addr, "/ready").await, (200, "ready\n".to_owned()));
+    assert_eq!(ask(addr, "/nothing").await.0, 404);
+    server.shutdown().await;
+    assert!(TcpStream::connect(addr).await.is_err());
+}
+
+#[tokio::test]
+async fn one_that_stops_is_alive_but_not_ready() {
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    // One that does not read what it asked for has to be waited for.
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/big", 0)).await;
+    raw.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
+    for _ in 0..40 {
+        raw.send(&get("/big", false)).await;
+    }
+    until(&server, "much waits", |stats| stats.queued > 500_000).await;
+    let stopping = tokio::spawn(server.shutdown());
+    within(async {
+        while ask(addr, "/ready").await != (503, "stopping\n".to_owned()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(ask(addr, "/live").await.0, 200);
+    drop(raw);
+    within(stopping).await.expect("it does not panic");
+}
+
+#[tokio::test]
+async fn what_was_answered_arrives_before_the_end() {
+    let server = builder().start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/big", 0)).await;
+    let data = "x".repeat(900_000);
+    raw.ok(set("/big", &data, -1)).await;
+    let received = server.stats().received;
+    // More than the socket holds, but not more than the server answers ahead.
+    for _ in 0..6 {
+        raw.send(&get("/big", false)).await;
+    }
+    until(&server, "some are answered", |stats| stats.received > received).await;
+    let sent = server.stats().sent;
+    let stopping = tokio::spawn(server.shutdown());
+    let mut answers = 0;
+    while let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await {
+        assert_eq!(header.err, 0);
+        answers += 1;
+    }
+    assert!(answers + 3 >= sent, "{answers} came of {sent} with those before");
+    within(stopping).await.expect("it does not panic");
+}
+
+#[tokio::test]
+async fn those_who_do_not_read_share_a_budget() {
+    let server = builder().max_queued(8 << 20).start().await.expect("it starts");
+    let mut writer = Raw::connect(server.local_addr()).await;
+    writer.ok(create("/big", 0)).await;
+    writer.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
+    let mut greedy = Vec::new();
+    for _ in 0..20 {
+        let mut raw = Raw::connect(server.local_addr()).await;
+        for _ in 0..20 {
+            raw.send(&get("/big", false)).await;
+        }
+        greedy.push(raw);
+    }
+    until(&server, "some are cut off", |stats| stats.cut_off > 0).await;
+    until(&server, "the budget is kept", |stats| stats.queued <= 8 << 20).await;
+    // Whoever reads is served.
+    for _ in 0..5 {
+        writer.ok(get("/big", false)).await;
+    }
+    drop(greedy);
+    until(&server, "all is given back", |stats| stats.connections == 1 && stats.queued == 0).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn watches_have_a_limit() {
+    let server = builder().max_watches(10).start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for i in 0..10 {
+        assert_eq!(raw.err(common::exists(&format!("/{i}"), true)).await, -101);
+    }
+    // Again is not more.
+    assert_eq!(raw.err(common::exists("/3", true)).await, -101);
+    raw.ok(Request::AddWatch { path: "/3".into(), mode: 1 }).await;
+    raw.send(&children("/", true)).await;
+    assert!(raw.closed().await);
+    until(&server, "nothing is left of it", |stats| stats.watches == 0 && stats.watch_sides == 0).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_connections() {
+    let server =
+        builder().max_connections(3).metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
+    let addr = server.local_addr();
+    let mut in_time = Vec::new();
+    for _ in 0..3 {
+        in_time.push(Raw::connect(addr).await);
+    }
+    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let mut rest = Vec::new();
+    let _ = within(socket.read_to_end(&mut rest)).await;
+    assert_eq!(rest, b"");
+    let (_, text) = ask(server.metrics_addr().expect("it was asked for"), "/metrics").await;
+    assert!(text.contains("connection_rejected 1\n"), "{text}");
+    for raw in &mut in_time {
+        raw.ok(Request::Ping).await;
+    }
+    in_time.pop();
+    within(async {
+        loop {
+            let mut socket = TcpStream::connect(addr).await.expect("it listens");
+            let mut answer = String::new();
+            if socket.write_all(b"ruok").await.is_ok()
+                && socket.read_to_string(&mut answer).await.is_ok_and(|n| n > 0)
+            {
+                return;
+            }
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_stranger_cannot_make_us_keep_a_large_frame() {
+    let server = builder().connect_timeout(Duration::from_secs(3600)).start().await.expect("it starts");
+    let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
+    socket.write_all(&100_000_u32.to_be_bytes()).await.expect("it reads");
+    let mut rest = Vec::new();
+    let _ = within(socket.read_to_end(&mut rest)).await;
+    assert_eq!(rest, b"");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_account_is_needed_where_there_are_accounts() {
+    let users = Users::parse("me:1Q9WBBGgwTW8TNzGqP2i0cQ0wjs=\n").expect("an account");
+    let server = builder().users(users).start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    // Without an account one may still do what everybody may.
+    raw.ok(create("/open", 0)).await;
+    assert_eq!(raw.err(common::auth("digest", "you:pw")).await, -115);
+    assert!(raw.closed().await);
+    assert!(Raw::connect_with(server.local_addr(), &connect_request()).await.is_some());
+    server.shutdown().await;
+}
