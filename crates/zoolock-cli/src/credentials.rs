@@ -27,10 +27,20 @@ pub(crate) fn credentials(text: &str) -> Result<(String, Vec<u8>), Failure> {
         ));
     };
     let path = Path::new(file);
+    let content = private("--auth", path, FILE_LIMIT)?;
+    let colon = content.iter().position(|byte| *byte == b':');
+    if colon.is_none_or(|at| at == 0) || content.contains(&b'\n') {
+        return Err(Failure::usage(format!("--auth: {} must hold one line, USER:PASSWORD", path.display())));
+    }
+    Ok((scheme.to_owned(), content))
+}
+
+/// Reads a file that nobody else may read; the newlines at its end are left out.
+pub(crate) fn private(flag: &str, path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| {
         let exit =
             if error.kind() == std::io::ErrorKind::PermissionDenied { Exit::DENIED } else { Exit::USAGE };
-        Failure::new(exit, format!("--auth: cannot read {}: {error}", path.display()))
+        Failure::new(exit, format!("{flag}: cannot read {}: {error}", path.display()))
     };
     let mut opened = File::open(path).map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
@@ -38,7 +48,7 @@ pub(crate) fn credentials(text: &str) -> Result<(String, Vec<u8>), Failure> {
         return Err(Failure::new(
             Exit::DENIED,
             format!(
-                "--auth: {} can be read by others (mode {:04o}); run: chmod 600 {}",
+                "{flag}: {} can be read by others (mode {:04o}); run: chmod 600 {}",
                 path.display(),
                 metadata.mode() & 0o7777,
                 path.display()
@@ -46,13 +56,9 @@ pub(crate) fn credentials(text: &str) -> Result<(String, Vec<u8>), Failure> {
         ));
     }
     let mut content = Vec::new();
-    opened.by_ref().take(FILE_LIMIT).read_to_end(&mut content).map_err(failed)?;
+    opened.by_ref().take(limit).read_to_end(&mut content).map_err(failed)?;
     while content.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         content.pop();
     }
-    let colon = content.iter().position(|byte| *byte == b':');
-    if colon.is_none_or(|at| at == 0) || content.contains(&b'\n') {
-        return Err(Failure::usage(format!("--auth: {} must hold one line, USER:PASSWORD", path.display())));
-    }
-    Ok((scheme.to_owned(), content))
+    Ok(content)
 }

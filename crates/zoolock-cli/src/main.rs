@@ -16,6 +16,7 @@ mod plan;
 mod reaper;
 mod run;
 mod serve;
+mod serve_plan;
 mod signals;
 mod status;
 mod talk;
@@ -82,7 +83,7 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
                 list::ls(&service, prefix.as_deref(), json, color, talk).await
             }
             Plan::Show { service, name, json } => list::show(&service, &name, json, color, talk).await,
-            Plan::Serve { listen, data } => serve::serve(listen, data.as_deref(), talk).await,
+            Plan::Serve(plan) => serve::serve(*plan, talk).await,
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),
             Plan::ServeStop => serve::stop(talk).await,

@@ -1,17 +1,17 @@
 //! From what was written to what will be done: every value is checked here, before anything is connected.
 
 use std::ffi::OsString;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use zoolock::{ConnectString, LockPath};
 
-use crate::args::{Args, BecomeArgs, Command, Global, OnLost, ServeArgs, Waiting};
+use crate::args::{Args, BecomeArgs, Command, Global, OnLost, Waiting};
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
 use crate::executable;
 use crate::exit::{Exit, Failure};
+use crate::serve_plan::{self, Serve};
 
 /// The grace period where the session is long enough for it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(crate) enum Plan {
     Hold(Hold),
     Ls { service: Service, prefix: Option<String>, json: bool },
     Show { service: Service, name: String, json: bool },
-    Serve { listen: SocketAddr, data: Option<PathBuf> },
+    Serve(Box<Serve>),
     ServeLocal { idle: Duration },
     ServeStatus { json: bool },
     ServeStop,
@@ -145,44 +145,13 @@ impl Plan {
                 check_name(&show.name, &service.root)?;
                 Ok(Self::Show { service, name: show.name, json: global.json })
             }
-            Command::Serve(serve) => serve_plan(serve, &global),
+            Command::Serve(serve) => serve_plan::plan(serve, &global),
             Command::Become(args) => Ok(Self::Become(args)),
         }
     }
 }
 
-fn serve_plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
-    if serve.status {
-        return Ok(Plan::ServeStatus { json: global.json });
-    }
-    refuse_json(global, "serve")?;
-    if serve.stop {
-        return Ok(Plan::ServeStop);
-    }
-    if serve.local {
-        return Ok(Plan::ServeLocal { idle: duration("--idle", &serve.idle)? });
-    }
-    let listen = serve.listen.unwrap_or_default();
-    Ok(Plan::Serve { listen: listen_address(&listen)?, data: serve.data })
-}
-
-fn listen_address(text: &str) -> Result<SocketAddr, Failure> {
-    let hint = "write it as HOST:PORT, as in 127.0.0.1:2181";
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    match text.to_socket_addrs() {
-        Ok(mut all) => all.next().ok_or_else(|| {
-            Failure::unavailable(format!("--listen {text:?}: the name has no address; {hint}"))
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            Err(Failure::usage(format!("--listen {text:?}: {error}; {hint}")))
-        }
-        Err(error) => Err(Failure::unavailable(format!("--listen {text:?}: {error}; {hint}"))),
-    }
-}
-
-fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
+pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
             "--json means nothing to `{command}`; it is for hold, ls, show and serve --status"

@@ -1,36 +1,51 @@
 //! `zoolock serve`: the embedded server in the foreground; and asking for this user's own.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use sd_notify::NotifyState;
 use serde::Serialize;
-use zoolock_server::{Error, Server};
+use zoolock_server::Error;
 
 use crate::exit::{Exit, Failure};
 use crate::list::{print, to_json};
 use crate::local::{self, State, StateDir};
+use crate::serve_plan::Serve;
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 
 const PAUSE: Duration = Duration::from_millis(20);
 const STOP_BOUND: Duration = Duration::from_secs(10);
 
+/// Files that a server has open besides its connections, and then some.
+const OTHER_FILES: u64 = 64;
+
 /// Serves until told to stop.
-pub(crate) async fn serve(listen: SocketAddr, data: Option<&Path>, talk: &Talk) -> Result<Exit, Failure> {
+pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
-    let mut builder = Server::builder().listen(listen);
-    if let Some(data) = data {
-        builder = builder.data_dir(data);
-    }
+    let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
     let server = builder.start().await.map_err(|error| failure(&error))?;
-    let address = server.local_addr();
-    talk.note(format_args!("serving on {address}"));
-    if !address.ip().is_loopback() {
-        talk.note("whoever reaches this address can take and break any lock; let a firewall choose who does");
+    let (address, tls) = (server.local_addr(), server.tls_addr());
+    if tls != Some(address) {
+        talk.note(format_args!("serving on {address}"));
     }
+    if let Some(tls) = tls {
+        talk.note(format_args!("serving TLS on {tls}"));
+    }
+    if let Some(metrics) = server.metrics_addr() {
+        talk.note(format_args!("metrics at http://{metrics}/metrics"));
+    }
+    let reachable = |address: SocketAddr| !address.ip().is_loopback();
+    if plan.open && (reachable(address) || tls.is_some_and(reachable)) {
+        talk.note("whoever reaches this address can take and break any lock; let a firewall choose who does");
+    } else if reachable(address) && tls != Some(address) {
+        talk.note("passwords cross the network unencrypted; --tls-listen without --listen prevents that");
+    }
+    // Whoever started us may not wait for it.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
     let signal = signals.end().await;
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
     talk.detail(format_args!("{} received", signal_name(signal)));
     tokio::select! {
         () = server.shutdown() => {}
@@ -39,11 +54,27 @@ pub(crate) async fn serve(listen: SocketAddr, data: Option<&Path>, talk: &Talk) 
     Ok(Exit::OK)
 }
 
+/// Allows us as many files as we may have, and says how many connections that makes.
+fn most_connections(asked: Option<usize>) -> Result<usize, Failure> {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it fails we go on with what there is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = usize::try_from(files.saturating_sub(OTHER_FILES).max(1)).unwrap_or(usize::MAX);
+    match asked {
+        Some(asked) if asked > most => Err(Failure::usage(format!(
+            "--max-connections {asked}: this process may open {files} files, which is enough for {most}; raise the \
+             limit (ulimit -n, LimitNOFILE)"
+        ))),
+        asked => Ok(asked.unwrap_or(most)),
+    }
+}
+
 /// A server that did not start.
 pub(crate) fn failure(error: &Error) -> Failure {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let exit = match error {
-        Error::Invalid { .. } => Exit::USAGE,
+        Error::Invalid { .. } | Error::Certificate { .. } => Exit::USAGE,
         Error::Listen { source, .. } | Error::DataDir { source, .. } if denied(source) => Exit::DENIED,
         _ => Exit::UNAVAILABLE,
     };

@@ -42,6 +42,32 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
         (&["serve"], "--listen"),
         (&["serve", "--listen", "nonsense"], "nonsense"),
         (&["serve", "--status", "--stop"], "--stop"),
+        (&["serve", "--listen", "localhost"], "no port"),
+        (&["serve", "--listen", "2181"], "no port"),
+        (&["serve", "--listen", ":2181"], "no host"),
+        (&["serve", "--listen", "::1:2181"], "[::1]:2181"),
+        (&["serve", "--listen", "127.0.0.1:99999"], "99999"),
+        (&["serve", "--listen", "127.0.0.1:0", "--connect", "h:1"], "--connect"),
+        (&["serve", "--status", "--connect", "h:1"], "--connect"),
+        (&["serve", "--listen", "127.0.0.1:0", "--auth", "digest:@f"], "--users"),
+        (&["serve", "--listen", "127.0.0.1:0", "--tick", "soon"], "--tick"),
+        (&["serve", "--listen", "127.0.0.1:0", "--tick", "0s"], "the tick is"),
+        (&["serve", "--listen", "127.0.0.1:0", "--max-session-timeout", "5"], "--max-session-timeout"),
+        (&["serve", "--listen", "127.0.0.1:0", "--min-session-timeout", "x"], "--min-session-timeout"),
+        (&["serve", "--listen", "127.0.0.1:0", "--words", "ruok,frob"], "frob"),
+        (&["serve", "--listen", "127.0.0.1:0", "--metrics", "9090"], "--metrics"),
+        (&["serve", "--listen", "127.0.0.1:0", "--require-auth"], "--users"),
+        (&["serve", "--listen", "127.0.0.1:0", "--users", "/no/such/file"], "/no/such/file"),
+        (&["serve", "--listen", "127.0.0.1:0", "--tls-cert", "c.pem"], "--tls-listen"),
+        (&["serve", "--tls-listen", "127.0.0.1:0"], "--tls-cert"),
+        (
+            &["serve", "--tls-listen", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k"],
+            "c as the certificate",
+        ),
+        (&["serve", "--listen", "127.0.0.1:0", "--tls-client-ca", "ca"], "--tls-listen"),
+        (&["serve", "--listen", "127.0.0.1:0", "--max-connections", "0"], "--max-connections"),
+        (&["serve", "--listen", "127.0.0.1:0", "--max-connections", "99999999"], "99999999"),
+        (&["serve", "--stop", "--require-auth"], "--require-auth"),
         (&["frobnicate"], "frobnicate"),
         (&["ls", "--frobnicate"], "--frobnicate"),
         (&[], "Usage"),
@@ -124,6 +150,25 @@ fn a_file_of_credentials_is_yours_alone() {
         64,
         "/no/such/file",
     );
+}
+
+#[test]
+fn files_of_accounts_are_yours_alone_and_hold_accounts() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("accounts");
+    let path = file.display().to_string();
+    for flag in ["--users", "--super-digest-file"] {
+        let args = ["serve", "--listen", "127.0.0.1:0", flag, &path];
+        std::fs::write(&file, "me:hunter2\n").expect("writable");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("ours");
+        refused(&sandbox.output(&args), 77, "chmod 600");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+        let done = sandbox.output(&args);
+        refused(&done, 64, "USER:HASH");
+        assert!(!done.stderr.contains("hunter2"), "{done:?}");
+        std::fs::write(&file, "# none\n").expect("writable");
+        refused(&sandbox.output(&args), 64, &path);
+    }
 }
 
 #[test]

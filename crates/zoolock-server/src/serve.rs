@@ -151,7 +151,8 @@ pub(crate) async fn accept(
                         let _place = place;
                         match tls {
                             None => connection::run(shared, socket, peer, None, stop).await,
-                            Some(tls) => door::admit(shared, socket, peer, tls, stop).await,
+                            // Those without TLS are not to be as large as those with it.
+                            Some(tls) => Box::pin(door::admit(shared, socket, peer, tls, stop)).await,
                         }
                     });
                 }

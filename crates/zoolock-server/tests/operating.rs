@@ -207,7 +207,7 @@ async fn a_stranger_cannot_make_us_keep_a_large_frame() {
 
 #[tokio::test]
 async fn an_account_is_needed_where_there_are_accounts() {
-    let users = Users::parse("me:1Q9WBBGgwTW8TNzGqP2i0cQ0wjs=\n").expect("an account");
+    let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
     let server = builder().users(users).start().await.expect("it starts");
     let mut raw = Raw::connect(server.local_addr()).await;
     // Without an account one may still do what everybody may.

@@ -221,7 +221,8 @@ pub(super) fn give_back(buffer: &mut BytesMut, keep: usize) {
 
 async fn linger(socket: &mut impl Stream) -> io::Result<()> {
     socket.shutdown().await?;
-    let mut rest = [0; 4096];
+    // Not in the task itself: every connection would carry it from its start.
+    let mut rest = vec![0; 4096];
     while socket.read(&mut rest).await? > 0 {}
     Ok(())
 }
