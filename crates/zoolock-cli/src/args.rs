@@ -110,7 +110,7 @@ pub(crate) enum Command {
     /// Show one lock: its holder and everyone who waits
     Show(ShowArgs),
     /// Be the embedded server, in the foreground; or ask for the one of this user
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Become the command of `run`
     #[command(hide = true, name = "become")]
     Become(BecomeArgs),

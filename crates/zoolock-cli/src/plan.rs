@@ -145,7 +145,7 @@ impl Plan {
                 check_name(&show.name, &service.root)?;
                 Ok(Self::Show { service, name: show.name, json: global.json })
             }
-            Command::Serve(serve) => serve_plan::plan(serve, &global),
+            Command::Serve(serve) => serve_plan::plan(*serve, &global),
             Command::Become(args) => Ok(Self::Become(args)),
         }
     }
