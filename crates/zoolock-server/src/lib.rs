@@ -26,14 +26,14 @@
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
 //! # What is missing
-//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), limits on the number of watches,
-//! quotas that refuse, and all four-letter words but `ruok`, `srvr`, `envi` and `isro`.
+//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), quotas that refuse, and the words
+//! `gtmk`, `stmk` and `hash`.
 //!
 //! # How it is built
 //! [`prepare()`] decides a write against the [`State`] and changes nothing; [`commit()`] makes the decided change and
 //! says what to answer and what happened. Both are pure. [`core::Core`] adds sessions, watches and connections, still
 //! without a clock or a socket; the server around it does the rest. Everything but [`Server`], [`Builder`],
-//! [`ServerHandle`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
+//! [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
 
 mod access;
 pub mod acl;
