@@ -4,6 +4,7 @@
 //! synced. Everything else that is not as it was written is refused.
 
 use std::io;
+use std::ops::Range;
 
 use super::codec;
 use super::disk::{Disk, DiskFile};
@@ -206,10 +207,9 @@ impl Reading<'_> {
             // What the cache shows need not be on the disk: the server may have ended before it synced, or because
             // it could not, and then a sync would find nothing left to do. So what is not known to have been synced
             // is written again.
-            let unproven = (scanner.proven < end).then(|| scanner.copy(scanner.proven, end));
-            let (proven, unproven) = (scanner.proven, unproven.transpose().map_err(failed("read"))?);
-            repair(&mut *file, unsound.is_some().then_some(end), proven, unproven)
-                .map_err(failed("repair"))?;
+            let proven = scanner.proven;
+            let repaired = repair(&mut *file, unsound.is_some().then_some(end), proven..end);
+            repaired.map_err(failed("repair"))?;
         }
         Ok(Tail { file, header, chain, end, size, sealed, last, unsound, succeeded })
     }
@@ -263,12 +263,18 @@ impl Reading<'_> {
     }
 }
 
-fn repair(file: &mut dyn DiskFile, cut: Option<u64>, from: u64, again: Option<Vec<u8>>) -> io::Result<()> {
+/// Cuts the file where it is torn, and writes a part of it again.
+fn repair(file: &mut dyn DiskFile, cut: Option<u64>, again: Range<u64>) -> io::Result<()> {
     if let Some(end) = cut {
         file.set_len(end)?;
     }
-    if let Some(bytes) = again {
-        file.write_at(&bytes, from)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = again.start;
+    while at < again.end {
+        let len = (again.end - at).min(buffer.len() as u64) as usize;
+        file.read_at(&mut buffer[..len], at)?;
+        file.write_at(&buffer[..len], at)?;
+        at += len as u64;
     }
     file.sync_all()
 }

@@ -322,12 +322,6 @@ impl<'f> Scanner<'f> {
         Ok(None)
     }
 
-    /// Copies the bytes of a part that was read.
-    pub(super) fn copy(&mut self, from: u64, to: u64) -> io::Result<Vec<u8>> {
-        let len = (to - from) as usize;
-        Ok(self.chunks.get(from, len)?[..len].to_vec())
-    }
-
     /// How long the file is.
     pub(super) fn size(&self) -> u64 {
         self.chunks.size

@@ -66,6 +66,19 @@ fn a_batch_of_another_history_is_no_batch() {
 }
 
 #[test]
+fn a_batch_in_another_place_shows_nothing() {
+    let disk = SimDisk::new(1);
+    log_with(disk.port(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
+    let bounds = bounds(&disk);
+    let mut moved = disk.contents(FIRST);
+    moved[bounds[1]] ^= 1;
+    moved.insert(bounds[2], 7);
+    disk.put(FIRST, moved);
+    let (_, recovered) = Log::open(disk.port(), options()).expect("nothing shows that more was synced");
+    assert_eq!(recovered.state.zxid.get(), 1);
+}
+
+#[test]
 fn the_last_batch_is_dropped_only_while_nothing_shows_that_it_was_synced() {
     let disk = SimDisk::new(1);
     let mut log = log_with(disk.port(), &[create(1, "/a"), create(2, "/b")]);
@@ -125,6 +138,20 @@ fn a_transaction_that_does_not_fit_is_refused_where_it_stands() {
 }
 
 #[test]
+fn a_log_whose_transactions_go_down_is_refused() {
+    let disk = SimDisk::new(1);
+    let mut log = log_with(disk.port(), &[create(1, "/a"), create(3, "/b")]);
+    log.appended_zxid = Zxid::from_wire(1);
+    log.append(&create(2, "/c")).expect("it does not know");
+    log.idle_seal().expect("a good disk");
+    let error = Log::open(disk.port(), options()).expect_err("2 after 3").to_string();
+    assert!(
+        error.contains(&format!("byte {}: transaction 0x2 comes after 0x3", bounds(&disk)[2])),
+        "{error}"
+    );
+}
+
+#[test]
 fn transactions_go_up_or_end_the_log() {
     let mut log = log_with(SimDisk::new(1).port(), &[create(5, "/a")]);
     let error = log.append(&create(5, "/b")).expect_err("the same number again").to_string();
@@ -175,6 +202,38 @@ fn a_snapshot_that_is_no_state_is_refused() {
             (read, why) => panic!("{why:?}: {:?}", read.map(|_| ())),
         }
     }
+}
+
+#[test]
+fn a_log_that_is_shorter_than_a_snapshot_says_is_refused() {
+    let disk = SimDisk::new(1);
+    let txns: Vec<Txn> = (1..5).map(|i| create(i, &format!("/{i}"))).collect();
+    let log = log_with(disk.port(), &txns);
+    let mut state = State::new(0);
+    txns.into_iter().try_for_each(|txn| replay(txn, &mut state)).expect("they fit");
+    // A later mark than the snapshot needs, as when writes go on while it is made.
+    let zxid = Zxid::from_wire(4);
+    let mut writer = SnapshotWriter::begin(disk.port(), zxid, []).expect("a good disk");
+    writer.add(state.tree.records()).expect("a good disk");
+    writer.finish(log.synced()).expect("a good disk");
+    let bounds = bounds(&disk);
+    let whole = disk.contents(FIRST);
+    for (cut, to) in [(bounds[4] - 1, 3), (bounds[3], 3), (bounds[0], 0)] {
+        disk.put(FIRST, whole[..cut].to_vec());
+        let error = Log::open(disk.port(), options()).expect_err("it was synced").to_string();
+        assert!(
+            error.contains(&format!("{FIRST} is damaged at byte {}: it had been", bounds[to])),
+            "{error}"
+        );
+    }
+    // A snapshot that cannot be read says how far the log went by its name.
+    disk.put(FIRST, whole[..bounds[3]].to_vec());
+    disk.put("snapshot.0000000000000004", vec![0; 100]);
+    let error = Log::open(disk.port(), options()).expect_err("it was synced").to_string();
+    assert!(error.contains("ends with 0x3, but 0x4 had been synced"), "{error}");
+    disk.put(FIRST, whole);
+    let (_, recovered) = Log::open(disk.port(), options()).expect("the whole log is there");
+    assert_eq!((recovered.state.zxid, recovered.passed_over.len()), (zxid, 1));
 }
 
 #[test]

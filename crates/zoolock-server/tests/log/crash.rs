@@ -57,7 +57,7 @@ fn fails_with_the_disk(lived: Result<(), LogError>) {
 
 #[test]
 fn every_acknowledged_write_is_there_wherever_the_power_goes() {
-    for seed in 0..effort(9, 60) as u64 {
+    for seed in 0..effort(4, 60) as u64 {
         let options = small([0, 1024, 3000][seed as usize % 3]);
         let all = steps(&options, seed);
         for cut in 0..all {
@@ -78,7 +78,7 @@ fn every_acknowledged_write_is_there_wherever_the_power_goes() {
 
 #[test]
 fn a_failed_write_ends_the_log_and_loses_nothing_acknowledged() {
-    for seed in 100..100 + effort(6, 60) as u64 {
+    for seed in 100..100 + effort(4, 60) as u64 {
         let options = small([0, 1024, 3000][seed as usize % 3]);
         let all = steps(&options, seed);
         for step in 0..all {

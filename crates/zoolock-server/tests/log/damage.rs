@@ -18,7 +18,7 @@ fn full_disk() -> (SimDisk, Model) {
     let mut random = Random(SEED);
     let mut server = Server::start(&disk, &options, &mut model).expect("an empty disk");
     for round in 0..3 {
-        for _ in 0..45 {
+        for _ in 0..if round < 2 { 70 } else { 120 } {
             server.decide(&mut model, &mut random).expect("a good disk");
             if random.one_in(3) {
                 server.sync(&mut model).expect("a good disk");
@@ -32,6 +32,15 @@ fn full_disk() -> (SimDisk, Model) {
     let names = disk.names();
     let count = |of: &str| names.iter().filter(|name| name.starts_with(of)).count();
     assert!(count("snapshot.") == 2 && count("log.") >= 3, "{names:?}");
+    // So that the two snapshots need different segments.
+    let number = |name: &str| name.rsplit('.').next().map(str::to_owned);
+    let mut snapshots = names.iter().filter(|name| name.starts_with("snapshot.")).map(|name| number(name));
+    let (older, newer) = (snapshots.next().expect("two"), snapshots.next().expect("two"));
+    let between = |name: &&String| name.starts_with("log.") && number(name) > older && number(name) <= newer;
+    assert!(names.iter().find(between).is_some_and(|name| number(name) < newer), "{names:?}");
+    // And one that is neither the last nor before the newer snapshot.
+    let after = |name: &&String| name.starts_with("log.") && number(name) > newer;
+    assert!(names.iter().filter(after).count() > 1, "{names:?}");
     (disk, model)
 }
 
