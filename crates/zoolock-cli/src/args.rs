@@ -227,9 +227,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "status", "stop", "local"])]
     pub(crate) listen: Option<String>,
 
-    /// Where to keep what must outlive the server; without it nothing does
+    /// Where to keep znodes and sessions; without it they end with the server
     #[arg(long, value_name = "DIR", conflicts_with_all = ELSEWHERE)]
     pub(crate) data: Option<PathBuf>,
+
+    /// What a client that has its answer may rely on
+    #[arg(long, value_name = "HOW", requires = "data", default_value = "sync")]
+    pub(crate) durability: Durability,
 
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
@@ -262,6 +266,17 @@ pub(crate) struct ServeArgs {
 
 /// What is said to this user's server goes with nothing that a server of one's own is told.
 const ELSEWHERE: [&str; 3] = ["status", "stop", "local"];
+
+/// What `zoolock serve` promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// It is on disk, and outlives a power cut
+    Sync,
+    /// It will be on disk within moments; a crash may undo the last of it, sessions among it
+    Async,
+    /// Nothing: znodes and sessions end with the server, and the next one waits until they are over
+    Memory,
+}
 
 /// How `zoolock serve` speaks TLS.
 #[derive(Debug, ClapArgs)]

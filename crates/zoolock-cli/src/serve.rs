@@ -44,14 +44,19 @@ pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     }
     // Whoever started us may not wait for it.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let signal = signals.end().await;
+    let result = tokio::select! {
+        signal = signals.end() => {
+            talk.detail(format_args!("{} received", signal_name(signal)));
+            Ok(Exit::OK)
+        }
+        why = server.failed() => Err(Failure::unavailable(format!("stopping, nothing was lost: {why}"))),
+    };
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    talk.detail(format_args!("{} received", signal_name(signal)));
     tokio::select! {
         () = server.shutdown() => {}
         _ = signals.end() => {}
     }
-    Ok(Exit::OK)
+    result
 }
 
 /// Allows us as many files as we may have, and says how many connections that makes.

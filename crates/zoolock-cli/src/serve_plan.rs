@@ -3,9 +3,9 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
-use zoolock_server::{Builder, ClientCertificates, Server, TlsConfig, Users, Word};
+use zoolock_server::{Builder, ClientCertificates, Durability, Server, TlsConfig, Users, Word};
 
-use crate::args::{Global, ServeArgs, TlsArgs, TlsClients};
+use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
 use crate::credentials::private;
 use crate::duration::duration;
 use crate::exit::Failure;
@@ -99,7 +99,11 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         ));
     }
     if let Some(data) = serve.data {
-        builder = builder.data_dir(data);
+        builder = builder.data_dir(data).durability(match serve.durability {
+            args::Durability::Sync => Durability::Sync,
+            args::Durability::Async => Durability::Async,
+            args::Durability::Memory => Durability::Memory,
+        });
     }
     Ok(Plan::Serve(Box::new(Serve {
         builder,

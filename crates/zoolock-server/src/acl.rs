@@ -121,6 +121,8 @@ pub fn open() -> AclList {
 const MAX_ENTRIES: usize = 1024;
 /// The most bytes of a list as it is stored: `auth` makes much of little.
 const MAX_BYTES: usize = 1 << 20;
+/// The same for all lists of a multi together, which the log keeps one by one.
+pub(crate) const MAX_MULTI_BYTES: usize = 4 << 20;
 
 /// Turns the list a client sent into the one to store: no duplicates, `auth` replaced by the client's identities.
 ///
@@ -157,8 +159,16 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
             _ => return Err(Code::InvalidAcl),
         }
     }
-    let bytes: usize = stored.iter().map(|acl| acl.who.id.len()).sum();
-    if stored.is_empty() || bytes > MAX_BYTES { Err(Code::InvalidAcl) } else { Ok(stored.into()) }
+    if stored.is_empty() || stored_bytes(&stored) > MAX_BYTES {
+        Err(Code::InvalidAcl)
+    } else {
+        Ok(stored.into())
+    }
+}
+
+/// What a list takes in the log, about.
+pub(crate) fn stored_bytes(list: &[Acl]) -> usize {
+    list.iter().map(|acl| acl.who.scheme.len() + acl.who.id.len()).sum()
 }
 
 /// Whether Java's `split(":")`, which drops empty parts at the end, finds two.

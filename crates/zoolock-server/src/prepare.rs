@@ -52,6 +52,7 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
     let of = ops.len();
     let mut view = View::of_many(state);
     let mut changes = Vec::with_capacity(of);
+    let mut acl_bytes = 0;
     for (at, request) in ops.into_iter().enumerate() {
         let decided = match request {
             Request::Create(create) => match as_in_multi(create) {
@@ -60,7 +61,13 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
             },
             request => decide(request, &mut view, asker),
         };
+        if let Ok(Change::Create(Create { acl, .. })) = &decided {
+            acl_bytes += acl::stored_bytes(acl);
+        }
         match decided {
+            Ok(_) if acl_bytes > acl::MAX_MULTI_BYTES => {
+                return Change::Refused(Refusal::InMulti { at, of, code: Code::InvalidAcl });
+            }
             Ok(change) => changes.push(change),
             Err(code) => return Change::Refused(Refusal::InMulti { at, of, code }),
         }

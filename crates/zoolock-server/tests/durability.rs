@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
-use zoolock_server::wire::{ConnectRequest, Reply, Request, op};
+use zoolock_server::wire::{ConnectRequest, CreateRequest, Reply, Request, op};
 use zoolock_server::{Durability, Error, ServerHandle, log};
 
 async fn start(dir: &std::path::Path) -> ServerHandle {
@@ -175,4 +175,32 @@ async fn damage_is_an_error_that_names_the_file_and_the_byte() {
     }
     let error = builder().data_dir(dir.path()).start().await.expect_err("the epoch is gone");
     assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn containers_and_times_to_live_outlive_the_server() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = start(dir.path()).await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create_op(op::CREATE_CONTAINER, "/box", 4)).await;
+    raw.ok(create("/box/e", 1)).await;
+    let Request::Create(ttl) = create_op(op::CREATE_TTL, "/ttl", 5) else { panic!("a create") };
+    raw.ok(Request::Create(CreateRequest { ttl: 5000, ..ttl })).await;
+    raw.ok(Request::CloseSession).await;
+    server.shutdown().await;
+    for _ in 0..2 {
+        let server = start(dir.path()).await;
+        let mut raw = Raw::connect(server.local_addr()).await;
+        for path in ["/box", "/ttl"] {
+            raw.ok(exists(path, false)).await;
+        }
+        server.shutdown().await;
+    }
+    let server = start(dir.path()).await;
+    server.advance(Duration::from_secs(6));
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for path in ["/box", "/ttl"] {
+        assert_eq!(raw.err(exists(path, false)).await, -101, "{path}");
+    }
+    server.shutdown().await;
 }

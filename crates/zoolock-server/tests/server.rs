@@ -11,7 +11,9 @@ use common::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::acl::{Acl, Identity};
-use zoolock_server::wire::{ConnectRequest, EventKind, OpResult, Reply, Request, SetWatches, Stat, op};
+use zoolock_server::wire::{
+    ConnectRequest, CreateRequest, EventKind, OpResult, Reply, Request, SetWatches, Stat, op,
+};
 use zoolock_server::{Error, Hidden, Secret};
 
 fn stat_of(reply: Reply) -> Stat {
@@ -519,5 +521,12 @@ async fn much_is_not_made_of_little() {
             Some(code) => assert_eq!(raw.err(request).await, code, "{entries}"),
         }
     }
+    let creates = (0..30).map(|i| match create(&format!("/m{i}"), 0) {
+        Request::Create(create) => Request::Create(CreateRequest { acl: acl(1), ..create }),
+        other => other,
+    });
+    let Reply::Multi(results) = raw.ok(Request::Multi(creates.collect())).await else { panic!("a multi") };
+    assert!(results.contains(&OpResult::Error(-114)), "{results:?}");
+    assert_eq!(raw.err(exists("/m0", false)).await, -101);
     server.shutdown().await;
 }

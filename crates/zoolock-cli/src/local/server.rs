@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{getpid, setsid};
-use zoolock_server::{Server, ServerHandle};
+use zoolock_server::{Error, Server, ServerHandle};
 
 use super::paths::StateDir;
 use super::secret::Secret;
@@ -40,14 +40,9 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     // It may be that of a server that crashed.
     withdraw(&dir)?;
     let secret = Secret::of(&dir)?;
-    let server = Server::builder()
-        .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-        .data_dir(dir.file("data"))
-        .secret(zoolock_server::Secret::new(secret.expose()))
-        .start()
-        .await
-        .map_err(|error| crate::serve::failure(&error))?;
+    let server = start(&dir, &secret).await?;
     let address = Address { socket: server.local_addr(), pid: getpid() };
+    write(&dir, "port", &address.socket.port().to_string())?;
     write(&dir, "sessions", "0")?;
     publish(&dir, address)?;
     talk.note(format_args!("{} serving on {}", stamp(), address.socket));
@@ -61,6 +56,26 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     talk.note(format_args!("{} {}", stamp(), why?));
     // Only now is the lock let go.
     Ok(Exit::OK)
+}
+
+/// Sessions outlive a server that crashed: their owners look for it where it was.
+async fn start(dir: &StateDir, secret: &Secret) -> Result<ServerHandle, Failure> {
+    let builder = |port| {
+        Server::builder()
+            .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .data_dir(dir.file("data"))
+            .secret(zoolock_server::Secret::new(secret.expose()))
+    };
+    let known = std::fs::read_to_string(dir.file("port")).ok().and_then(|port| port.trim().parse().ok());
+    let started = match known {
+        Some(port) => match builder(port).start().await {
+            // Somebody else has it by now.
+            Err(Error::Listen { .. }) => builder(0).start().await,
+            started => started,
+        },
+        None => builder(0).start().await,
+    };
+    started.map_err(|error| crate::serve::failure(&error))
 }
 
 async fn take_lock(dir: &StateDir) -> Result<Option<File>, Failure> {
@@ -88,6 +103,7 @@ async fn until_done(
     loop {
         tokio::select! {
             signal = signals.end() => return Ok(format!("stopped by {}", signal_name(signal))),
+            why = server.failed() => return Err(Failure::unavailable(why)),
             () = tokio::time::sleep(LOOK.min(idle)) => {}
         }
         if !is_still_at(lock, &dir.file("lock")) {

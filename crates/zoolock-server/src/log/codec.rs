@@ -125,16 +125,8 @@ fn encode_change(change: &Change, in_multi: bool, out: &mut BytesMut) -> Result<
             encode_timeout(*timeout_ms, &mut writer);
             writer.buffer(Some(password));
         }
-        Change::CloseSession { ephemerals } => {
-            writer.int(CLOSE_SESSION);
-            writer.count(ephemerals.len());
-            for path in ephemerals {
-                if out.len() > MAX_RECORD {
-                    break;
-                }
-                Writer::new(out).string(path);
-            }
-        }
+        // Which they are follows from the state; there may be many, and long ones.
+        Change::CloseSession { ephemerals: _ } => writer.int(CLOSE_SESSION),
         Change::Refused(_) => return Err("it changes nothing".to_owned()),
     }
     Ok(())
@@ -161,10 +153,7 @@ fn decode_change(kind: i32, in_multi: bool, reader: &mut Reader<'_>) -> Result<C
         CREATE_SESSION if !in_multi => {
             Change::CreateSession { timeout_ms: decode_timeout(reader)?, password: password(reader)? }
         }
-        CLOSE_SESSION if !in_multi => {
-            let count = reader.count("ephemerals", 4)?;
-            Change::CloseSession { ephemerals: (0..count).map(|_| path(reader)).collect::<Result<_, _>>()? }
-        }
+        CLOSE_SESSION if !in_multi => Change::CloseSession { ephemerals: Vec::new() },
         value => return Err(WireError::Invalid { field: "kind", value }),
     })
 }
