@@ -4,8 +4,8 @@
 //! use it. It is no cluster: whoever outgrows one machine points the client at Apache ZooKeeper instead.
 //!
 //! # What it does differently
-//! - The tree and the sessions are in memory. With a data directory the zxids of each start are above those of all
-//!   earlier ones; everything else is gone after a restart, and clients see their sessions as expired.
+//! - The zxids of each start are above those of all earlier ones. Without a data directory, or with
+//!   [`Durability::Memory`], everything else is gone after a restart.
 //! - Session passwords come from the operating system's random source, and a session moves only with its password.
 //!   (Apache ZooKeeper computes the password from the session id.)
 //! - A session that moves to a new connection keeps the timeout it began with, or a shorter one: a longer one would
