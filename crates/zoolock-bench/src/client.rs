@@ -22,9 +22,14 @@ pub(crate) struct Client {
 impl Client {
     /// Opens a session.
     pub(crate) fn connect(addr: SocketAddr) -> Outcome<Self> {
+        Client::connect_within(addr, Duration::from_secs(60))
+    }
+
+    /// Opens a session if the server answers in time.
+    pub(crate) fn connect_within(addr: SocketAddr, patience: Duration) -> Outcome<Self> {
         let socket = TcpStream::connect(addr)?;
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        socket.set_read_timeout(Some(patience))?;
         let mut client =
             Client { socket, chunk: vec![0; 256 << 10], input: Vec::new(), output: BytesMut::new() };
         let hello = ConnectRequest {
@@ -38,6 +43,7 @@ impl Client {
         Writer::frame(&mut client.output, |writer| hello.encode(writer));
         client.send()?;
         client.receive(1, false)?;
+        client.socket.set_read_timeout(Some(Duration::from_secs(60)))?;
         Ok(client)
     }
 
