@@ -24,6 +24,8 @@ const OTHER_FILES: u64 = 64;
 /// Serves until told to stop.
 pub(crate) async fn serve(plan: Serve, talk: &Talk) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    // Where files may only be so large, a write then fails as on a full disk, and can be told of.
+    let _ = signals.also(Signal::XFSZ);
     let builder = plan.builder.max_connections(most_connections(plan.max_connections)?);
     let server = builder.start().await.map_err(|error| failure(&error))?;
     let (address, tls) = (server.local_addr(), server.tls_addr());

@@ -42,8 +42,21 @@ impl Serving {
         let mut notes = BufReader::new(child.stderr.take().expect("it is piped"));
         let addr = timeout(BOUND, listening(&mut notes)).await;
         let addr = addr.unwrap_or_else(|_| Err(Failure::new(format!("it says nothing within {BOUND:?}"))));
-        let addr = addr.map_err(|failure| Failure::during("starting the server", failure))?;
+        let (_, addr) = addr.map_err(|failure| Failure::during("starting the server", failure))?;
         Ok(Self { child, notes, addr })
+    }
+
+    /// Waits until another server listens in the place of this one, and returns what was said until then: for a
+    /// command that starts two.
+    ///
+    /// # Errors
+    /// What was said instead.
+    pub async fn next(&mut self) -> Result<String> {
+        let next = timeout(BOUND, listening(&mut self.notes)).await;
+        let (said, addr) =
+            next.unwrap_or_else(|_| Err(Failure::new(format!("no server follows within {BOUND:?}"))))?;
+        self.addr = addr;
+        Ok(said)
     }
 
     /// Where it listens.
@@ -88,7 +101,7 @@ impl Serving {
     }
 }
 
-async fn listening(notes: &mut BufReader<ChildStderr>) -> Result<SocketAddr> {
+async fn listening(notes: &mut BufReader<ChildStderr>) -> Result<(String, SocketAddr)> {
     let mut said = String::new();
     loop {
         let before = said.len();
@@ -98,7 +111,8 @@ async fn listening(notes: &mut BufReader<ChildStderr>) -> Result<SocketAddr> {
             Err(error) => return Err(Failure::during("reading what it says", error)),
         }
         if let Some((_, addr)) = said[before..].split_once("serving on ") {
-            return addr.trim().parse().map_err(|error| Failure::during(addr.trim(), error));
+            let addr = addr.trim().parse().map_err(|error| Failure::during(addr.trim(), error))?;
+            return Ok((said, addr));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A data directory, its servers one after the other, and their clients.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -97,7 +99,7 @@ impl<'a> World<'a> {
         child.kill().await.map_err(|error| Failure::during("killing the server", error))
     }
 
-    async fn check(&mut self, server: &Serving) -> Result<()> {
+    pub(crate) async fn check(&mut self, server: &Serving) -> Result<()> {
         let addr = server.addr();
         let dead = |Dead| {
             Failure::new(
@@ -122,40 +124,46 @@ impl<'a> World<'a> {
 
     async fn load(&mut self, server: Serving, large: bool, moment: Duration, end: End) -> Result<()> {
         let addr = server.addr();
-        let seen = std::sync::Arc::new(AtomicI64::new(self.seen));
+        let ends = async move {
+            // The moment is what is tried here, nothing is waited for.
+            tokio::time::sleep(moment).await;
+            let ended = match end {
+                End::Kill => return Ok(server.kill().await),
+                End::Term => server.terminate().await?,
+            };
+            match ended.code {
+                Some(0) => Ok(()),
+                code => Err(Failure::new(format!("told to stop it ended with {code:?}: {}", ended.notes))),
+            }
+        };
+        self.while_writing(addr, large, ends).await
+    }
+
+    /// Lets clients write until what ends the server has done so.
+    pub(crate) async fn while_writing<T>(
+        &mut self,
+        addr: SocketAddr,
+        large: bool,
+        ends: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let seen = Arc::new(AtomicI64::new(self.seen));
         let mut working = JoinSet::new();
         for mut worker in std::mem::take(&mut self.workers) {
-            let seen = std::sync::Arc::clone(&seen);
-            working.spawn(async move {
-                let result = worker.work(addr, large, &seen).await;
-                result.map(|()| worker)
-            });
+            let seen = Arc::clone(&seen);
+            working.spawn(async move { worker.work(addr, large, &seen).await.map(|()| worker) });
         }
         let mut mortals = std::mem::take(&mut self.mortals);
         let living = tokio::spawn(async move {
             mortals.work(addr).await;
             mortals
         });
-        // The moment is what is tried here, nothing is waited for.
-        tokio::time::sleep(moment).await;
-        match end {
-            End::Kill => server.kill().await,
-            End::Term => {
-                let ended = server.terminate().await?;
-                if ended.code != Some(0) {
-                    return Err(Failure::new(format!(
-                        "told to stop it ended with {:?}: {}",
-                        ended.code, ended.notes
-                    )));
-                }
-            }
-        }
+        let ended = ends.await?;
         while let Some(worker) = working.join_next().await {
             self.workers.push(worker.map_err(|error| Failure::during("a worker", error))??);
         }
         self.mortals = living.await.map_err(|error| Failure::during("the mortals", error))?;
         self.seen = seen.load(Ordering::Relaxed);
-        Ok(())
+        Ok(ended)
     }
 
     /// What has happened, in words, lest too little did.
