@@ -127,10 +127,11 @@ impl<'a> World<'a> {
         let ends = async move {
             // The moment is what is tried here, nothing is waited for.
             tokio::time::sleep(moment).await;
-            let ended = match end {
-                End::Kill => return Ok(server.kill().await),
-                End::Term => server.terminate().await?,
-            };
+            if end == End::Kill {
+                server.kill().await;
+                return Ok(());
+            }
+            let ended = server.terminate().await?;
             match ended.code {
                 Some(0) => Ok(()),
                 code => Err(Failure::new(format!("told to stop it ended with {code:?}: {}", ended.notes))),
