@@ -73,7 +73,14 @@ async fn zkcli_says_on_ours_what_it_says_on_apache() {
     let [(said_there, events_there), (said_here, events_here)] =
         <[_; 2]>::try_from(sorted).expect("two servers");
     // Lest both said nothing.
-    for known in ["Created /a/es-0000000002", "mZxid = 4", "Insufficient permission", "- history"] {
+    for known in [
+        "Created /a/es-0000000002",
+        "mZxid = 4",
+        "Insufficient permission",
+        "- history",
+        "Created /ttl-s-0000000004",
+        "count=4,bytes=120",
+    ] {
         assert!(said_there.contains(known), "nothing of {known} in\n{said_there}");
     }
     if let Some(at) = said_here.lines().zip(said_there.lines()).position(|(here, there)| here != there) {
