@@ -22,6 +22,8 @@ pub(crate) struct Worker {
     random: Random,
     client: Option<Client>,
     ticket: Option<Ticket>,
+    /// Its sessions that it has closed.
+    over: Vec<Ticket>,
     /// After all that was acknowledged, and after all that was sent.
     acked: Area,
     sent: Area,
@@ -54,6 +56,7 @@ impl Worker {
             random: Random::new(seed ^ (index + 1) << 48),
             client: None,
             ticket: None,
+            over: Vec::new(),
             acked: Area::default(),
             sent: Area::default(),
             unanswered: VecDeque::new(),
@@ -114,13 +117,14 @@ impl Worker {
             self.client = Some(client);
         } else {
             self.tally.closed += 1;
+            self.over.extend(self.ticket.take());
         }
         Ok(Step::Went)
     }
 
-    /// Compares what there is after a restart with what was promised, and goes on from there. Returns the session
-    /// if it was closed meanwhile.
-    pub(crate) async fn check(&mut self, addr: SocketAddr, reader: &mut Client) -> Result<Option<Ticket>> {
+    /// Compares what there is after a restart with what was promised, and goes on from there. Returns the sessions
+    /// that were closed meanwhile.
+    pub(crate) async fn check(&mut self, addr: SocketAddr, reader: &mut Client) -> Result<Vec<Ticket>> {
         let dead = |Dead| Failure::new("the server is gone while nobody kills it");
         let found = read(reader, &self.root).await.map_err(dead)?;
         let client = match &self.ticket {
@@ -162,7 +166,10 @@ impl Worker {
         zxids.prune(&area);
         (self.zxids, self.client) = (zxids, client);
         (self.acked, self.sent) = (area.clone(), area);
-        Ok(if self.acked.open { None } else { self.ticket.take() })
+        if !self.acked.open {
+            self.over.extend(self.ticket.take());
+        }
+        Ok(std::mem::take(&mut self.over))
     }
 }
 
