@@ -2,6 +2,7 @@
 //!
 //! The schemes are `world`, `auth`, `digest`, `ip` and `x509`, and `super` for the one identity that may do anything.
 
+use std::cell::LazyCell;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
@@ -119,6 +120,8 @@ pub fn open() -> AclList {
 
 /// The most entries of a list: each is compared with those before it.
 const MAX_ENTRIES: usize = 1024;
+/// The most subnets of a list: they are read again at each check, and a multi checks tens of thousands of times.
+const MAX_SUBNETS: usize = 256;
 /// The most bytes of a list as it is stored: `auth` makes much of little.
 const MAX_BYTES: usize = 1 << 20;
 /// The same for all lists of a multi together, which the log keeps one by one.
@@ -136,6 +139,9 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
         return Ok(open());
     }
     if sent.len() > MAX_ENTRIES {
+        return Err(Code::InvalidAcl);
+    }
+    if sent.iter().filter(|acl| acl.who.scheme == "ip").count() > MAX_SUBNETS {
         return Err(Code::InvalidAcl);
     }
     let mut stored: Vec<Acl> = Vec::with_capacity(sent.len());
@@ -181,13 +187,16 @@ fn has_two_parts(id: &str) -> bool {
 /// # Errors
 /// [`Code::NoAuth`].
 pub fn check(list: &[Acl], perm: i32, client: &[Identity]) -> Result<(), Code> {
+    let addresses = LazyCell::new(|| {
+        let mine = client.iter().filter(|who| who.scheme == "ip");
+        mine.filter_map(|who| who.id.parse().ok()).map(octets).collect::<Vec<_>>()
+    });
     let allowed = |acl: &Acl| {
         acl.perms & perm != 0
             && match acl.who.scheme.as_str() {
                 "world" => acl.who.id == "anyone",
-                "ip" => Subnet::parse(&acl.who.id).is_some_and(|net| {
-                    client.iter().any(|who| who.scheme == "ip" && net.contains(who.id.parse().ok()))
-                }),
+                "ip" => Subnet::parse(&acl.who.id)
+                    .is_some_and(|net| addresses.iter().any(|address| net.contains(address))),
                 _ => client.contains(&acl.who),
             }
     };
@@ -207,8 +216,14 @@ pub fn masked(list: &[Acl]) -> Vec<Acl> {
     list.iter().map(mask).collect()
 }
 
+/// Without an allocation, since it is read so often.
+struct Octets {
+    bytes: [u8; 16],
+    len: usize,
+}
+
 struct Subnet {
-    bytes: Vec<u8>,
+    octets: Octets,
     bits: usize,
 }
 
@@ -218,35 +233,42 @@ impl Subnet {
             Some((addr, bits)) => (addr, Some(bits.parse::<usize>().ok()?)),
             None => (text, None),
         };
-        let bytes = octets_of_v4(addr).or_else(|| addr.parse().ok().map(octets))?;
-        let all = bytes.len() * 8;
+        let octets = octets_of_v4(addr).or_else(|| addr.parse().ok().map(octets))?;
+        let all = octets.len * 8;
         let bits = bits.unwrap_or(all);
-        (bits <= all).then_some(Subnet { bytes, bits })
+        (bits <= all).then_some(Subnet { octets, bits })
     }
 
-    fn contains(&self, addr: Option<IpAddr>) -> bool {
-        let Some(other) = addr.map(octets) else { return false };
+    fn contains(&self, other: &Octets) -> bool {
         let whole = self.bits / 8;
         let mask = !(0xff_u8.checked_shr(u32::try_from(self.bits % 8).unwrap_or(0)).unwrap_or(0));
-        let rest = |bytes: &[u8]| bytes.get(whole).map_or(0, |byte| byte & mask);
-        other.len() == self.bytes.len()
-            && other[..whole] == self.bytes[..whole]
-            && rest(&other) == rest(&self.bytes)
+        let rest = |octets: &Octets| octets.bytes.get(whole).map_or(0, |byte| byte & mask);
+        other.len == self.octets.len
+            && other.bytes[..whole] == self.octets.bytes[..whole]
+            && rest(other) == rest(&self.octets)
     }
 }
 
 /// As Java's `parseInt` reads four numbers: "+127.00.0.1" is an address, too.
-fn octets_of_v4(addr: &str) -> Option<Vec<u8>> {
-    let octet = |part: &str| part.parse::<i32>().ok().and_then(|number| u8::try_from(number).ok());
-    let bytes: Option<Vec<u8>> = addr.split('.').map(octet).collect();
-    bytes.filter(|bytes| bytes.len() == 4)
+fn octets_of_v4(addr: &str) -> Option<Octets> {
+    let mut octets = Octets { bytes: [0; 16], len: 0 };
+    for part in addr.split('.') {
+        if octets.len == 4 {
+            return None;
+        }
+        octets.bytes[octets.len] = u8::try_from(part.parse::<i32>().ok()?).ok()?;
+        octets.len += 1;
+    }
+    (octets.len == 4).then_some(octets)
 }
 
-fn octets(addr: IpAddr) -> Vec<u8> {
+fn octets(addr: IpAddr) -> Octets {
+    let mut octets = Octets { bytes: [0; 16], len: if addr.is_ipv4() { 4 } else { 16 } };
     match addr {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
+        IpAddr::V4(v4) => octets.bytes[..4].copy_from_slice(&v4.octets()),
+        IpAddr::V6(v6) => octets.bytes = v6.octets(),
     }
+    octets
 }
 
 #[cfg(test)]
@@ -276,8 +298,9 @@ mod tests {
 
     #[test]
     fn subnets() {
-        let within =
-            |net: &str, addr: &str| Subnet::parse(net).is_some_and(|net| net.contains(addr.parse().ok()));
+        let within = |net: &str, addr: &str| {
+            Subnet::parse(net).is_some_and(|net| net.contains(&octets(addr.parse().expect("an address"))))
+        };
         assert!(within("10.1.0.0/16", "10.1.2.3"));
         assert!(!within("10.1.0.0/16", "10.2.2.3"));
         assert!(within("10.1.2.0/23", "10.1.3.9"));
@@ -287,5 +310,17 @@ mod tests {
         assert!(!within("::1", "127.0.0.1"));
         assert!(Subnet::parse("10.0.0.0/33").is_none());
         assert!(Subnet::parse("home").is_none());
+        assert!(Subnet::parse("1.2.3.4.5").is_none() && Subnet::parse("1.2.3").is_none());
+        assert!(within("fe80::/10", "fe80::1") && !within("fe80::/10", "10.0.0.1"));
+    }
+
+    #[test]
+    fn a_list_of_very_many_subnets_is_refused() {
+        let ip = |n: usize| Acl {
+            perms: perms::READ,
+            who: Identity::new("ip", format!("10.0.{}.{}", n / 256, n % 256)),
+        };
+        assert!(resolve((0..MAX_SUBNETS).map(ip).collect(), &[]).is_ok());
+        assert_eq!(resolve((0..=MAX_SUBNETS).map(ip).collect(), &[]), Err(Code::InvalidAcl));
     }
 }
