@@ -47,7 +47,7 @@ pub struct CoreConfig {
     pub max_output: usize,
     /// How many bytes may wait for all connections together, before the one with the most is cut off; 0: any number.
     pub max_queued: usize,
-    /// How many paths a connection may watch before it is cut off; 0: any number.
+    /// How many paths a connection may watch before it is cut off, a long one counted as several; 0: any number.
     pub max_watches: usize,
     /// Whether znodes may have a time to live.
     pub extended_types: bool,
@@ -553,7 +553,7 @@ impl Core {
     fn add_watch(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
         let max = self.config.max_watches;
         self.watches.add(path, conn, kinds);
-        if max != 0 && self.watches.count(conn) > max {
+        if max != 0 && self.watches.cost(conn) > max {
             tracing::warn!(%conn, max, "too many watches, closing");
             self.watches.forget(conn);
             self.cut_off(conn);

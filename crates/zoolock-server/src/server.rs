@@ -151,7 +151,8 @@ impl Builder {
         self
     }
 
-    /// Sets how long a new connection may take to get a session, and to present the secret. Default: 10 s.
+    /// Sets how long a new connection may take to get a session, and to present the secret; or to ask for a word, or
+    /// over HTTP, and to read the answer. Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -240,8 +241,8 @@ impl Builder {
         self
     }
 
-    /// Sets how many paths a connection may watch before it is closed; 0: any number. Default:
-    /// [`Server::DEFAULT_MAX_WATCHES`].
+    /// Sets how many paths a connection may watch before it is closed; one of more than 128 bytes counts as several. 0:
+    /// any number. Default: [`Server::DEFAULT_MAX_WATCHES`].
     pub fn max_watches(mut self, paths: usize) -> Self {
         self.max_watches = paths;
         self

@@ -69,11 +69,24 @@ impl Kinds {
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     paths: HashMap<Arc<str>, BTreeMap<ConnId, Kinds>>,
-    conns: HashMap<ConnId, HashSet<Arc<str>>>,
+    conns: HashMap<ConnId, Watched>,
     /// How many (path, connection) pairs are recursive; while there are none, no ancestor is looked at.
     recursive: usize,
     /// How many watches there are as ZooKeeper counts them: those on data and those on children.
     sides: usize,
+}
+
+/// What a connection watches.
+#[derive(Debug, Default)]
+struct Watched {
+    paths: HashSet<Arc<str>>,
+    /// What they cost together.
+    cost: usize,
+}
+
+/// A path that is long counts as several: a path may have a million bytes.
+fn cost(path: &str) -> usize {
+    1 + path.len() / 128
 }
 
 impl Watches {
@@ -91,7 +104,9 @@ impl Watches {
             self.recursive += 1;
         }
         if !before.any() {
-            self.conns.entry(conn).or_default().insert(path);
+            let watched = self.conns.entry(conn).or_default();
+            watched.cost += cost(&path);
+            watched.paths.insert(path);
         }
     }
 
@@ -111,7 +126,7 @@ impl Watches {
 
     /// Removes all watches of a connection.
     pub(crate) fn forget(&mut self, conn: ConnId) {
-        for path in self.conns.remove(&conn).unwrap_or_default() {
+        for path in self.conns.remove(&conn).unwrap_or_default().paths {
             self.clear(&path, conn, Kinds(u8::MAX));
         }
     }
@@ -144,9 +159,9 @@ impl Watches {
         heard
     }
 
-    /// How many paths a connection watches.
-    pub(crate) fn count(&self, conn: ConnId) -> usize {
-        self.conns.get(&conn).map_or(0, HashSet::len)
+    /// How many paths a connection watches, a long one counted as several.
+    pub(crate) fn cost(&self, conn: ConnId) -> usize {
+        self.conns.get(&conn).map_or(0, |watched| watched.cost)
     }
 
     /// The paths whose data is watched, and by whom.
@@ -164,7 +179,7 @@ impl Watches {
 
     /// How many (path, connection) pairs are watched.
     pub(crate) fn len(&self) -> usize {
-        self.conns.values().map(HashSet::len).sum()
+        self.conns.values().map(|watched| watched.paths.len()).sum()
     }
 
     fn clear(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
@@ -184,9 +199,11 @@ impl Watches {
         if conns.is_empty() {
             self.paths.remove(path);
         }
-        if let Some(paths) = self.conns.get_mut(&conn) {
-            paths.remove(path);
-            if paths.is_empty() {
+        if let Some(watched) = self.conns.get_mut(&conn)
+            && watched.paths.remove(path)
+        {
+            watched.cost -= cost(path);
+            if watched.paths.is_empty() {
                 self.conns.remove(&conn);
             }
         }
@@ -245,6 +262,21 @@ mod tests {
         watches.forget(YOU);
         assert!(watches.paths.is_empty() && watches.conns.is_empty());
         assert_eq!((watches.recursive, watches.sides()), (0, 0));
+    }
+
+    #[test]
+    fn a_long_path_counts_as_several() {
+        let mut watches = Watches::default();
+        let long = format!("/{}", "x".repeat(1279));
+        for kinds in [Kinds::DATA, Kinds::CHILD] {
+            watches.add("/a", ME, kinds);
+            watches.add(&long, ME, kinds);
+        }
+        assert_eq!(watches.cost(ME), 12);
+        watches.fire(EventKind::Deleted, &long);
+        assert_eq!(watches.cost(ME), 1);
+        watches.fire(EventKind::Deleted, "/a");
+        assert_eq!(watches.cost(ME), 0);
     }
 
     #[test]
