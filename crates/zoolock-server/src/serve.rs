@@ -47,6 +47,9 @@ pub(crate) const MAX_OUTPUT: usize = 64 << 20;
 /// How many bytes of replies may wait for a connection before it is not read from.
 const HIGH_WATER: usize = 1 << 20;
 
+/// The longest frame of a stranger: a greeting has no more than a password in it, and credentials are not longer.
+const MAX_GREETING: usize = 8192;
+
 /// How many frames are handled before others get at the core.
 const BATCH: usize = 128;
 /// How long a connection keeps the core before others have their turn: some requests cost more than others.
@@ -338,10 +341,13 @@ impl Shared {
         let (mut frames, mut broken) = (0, false);
         let more = loop {
             let full = frames == BATCH || frames > 0 && begun.elapsed() > BATCH_TIME;
+            // A stranger is not to make us keep a large frame.
+            let most = if inner.core.admitted(conn) { usize::MAX } else { MAX_GREETING };
+            let longest = most.min(self.timing.max_frame);
             if full || inner.core.output_len(conn) >= HIGH_WATER {
-                break whole_frame(input, self.timing.max_frame).is_some();
+                break whole_frame(input, longest).is_some();
             }
-            match whole_frame(input, self.timing.max_frame) {
+            match whole_frame(input, longest) {
                 None => break false,
                 Some(Err(len)) => {
                     tracing::debug!(%conn, len, "no length for a frame, closing");

@@ -206,6 +206,92 @@ async fn a_stranger_cannot_make_us_keep_a_large_frame() {
 }
 
 #[tokio::test]
+async fn who_has_not_authenticated_cannot_make_us_keep_a_large_frame() {
+    let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
+    let long = Duration::from_secs(3600);
+    let server =
+        builder().users(users).require_auth().connect_timeout(long).start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.write(&100_000_u32.to_be_bytes()).await;
+    assert!(raw.closed().await);
+    server.shutdown().await;
+    // In the same piece, right behind what lets it in, it may come.
+    let server = builder().secret(zoolock_server::Secret::new("s")).start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.send(&common::auth("digest", "zoolock:s")).await;
+    raw.send(&create("/big", 0)).await;
+    raw.send(&set("/big", &"x".repeat(100_000), -1)).await;
+    for code in [op::AUTH, op::CREATE, op::SET_DATA] {
+        let Heard::Reply(header, _) = raw.hear(code).await else { panic!("a reply") };
+        assert_eq!(header.err, 0);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_asks_over_http_and_says_nothing_does_not_stay() {
+    let quick = Duration::from_millis(300);
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(quick);
+    let server = server.start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    let mut slow = Vec::new();
+    for begun in ["", "GET /metrics HTTP/1.1\r\nX: "] {
+        let mut socket = TcpStream::connect(addr).await.expect("it listens");
+        socket.write_all(begun.as_bytes()).await.expect("it reads");
+        slow.push(socket);
+    }
+    for socket in &mut slow {
+        let _ = within(socket.read_to_end(&mut Vec::new())).await;
+    }
+    assert_eq!(ask(addr, "/live").await.0, 200);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn only_so_many_ask_over_http_at_once() {
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(Duration::from_secs(3600));
+    let server = server.start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    let mut idle = Vec::new();
+    for _ in 0..128 {
+        idle.push(TcpStream::connect(addr).await.expect("it listens"));
+    }
+    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let _ = within(socket.read_to_end(&mut Vec::new())).await;
+    drop(idle);
+    within(async {
+        loop {
+            let mut socket = TcpStream::connect(addr).await.expect("it listens");
+            let mut answer = String::new();
+            if socket.write_all(b"GET /live HTTP/1.1\r\nHost: me\r\n\r\n").await.is_ok()
+                && socket.read_to_string(&mut answer).await.is_ok_and(|n| n > 0)
+            {
+                return;
+            }
+        }
+    })
+    .await;
+    within(server.shutdown()).await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_the_answer_to_a_word_does_not_stay() {
+    let server = builder().words([zoolock_server::Word::Wchp]).connect_timeout(Duration::from_millis(500));
+    let server = server.start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    // More than two sockets hold.
+    for part in 0..20 {
+        let exist = (0..9).map(|i| format!("/{part}-{i}-{}", "x".repeat(100_000))).collect();
+        raw.ok(Request::SetWatches(zoolock_server::wire::SetWatches { exist, ..Default::default() })).await;
+    }
+    let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
+    socket.write_all(b"wchp").await.expect("it reads");
+    until(&server, "it is there", |stats| stats.connections == 2).await;
+    until(&server, "it is gone", |stats| stats.connections == 1).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn an_account_is_needed_where_there_are_accounts() {
     let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
     let server = builder().users(users).start().await.expect("it starts");

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Fed, HIGH_WATER, Outbox, Shared, door, stopped, words};
+use super::{Fed, HIGH_WATER, MAX_GREETING, Outbox, Shared, door, stopped, words};
 use crate::acl::Identity;
 use crate::core::ConnId;
 
@@ -29,9 +29,6 @@ const READ_SIZE: usize = 16 << 10;
 
 /// How much is read at once from one that sends little: as much memory as an idle one costs.
 const SMALL_READ: usize = 512;
-
-/// The longest first frame: a greeting has no more than a password in it.
-const MAX_GREETING: usize = 4096;
 
 /// What a connection is made of: a socket, or TLS over one.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -109,8 +106,12 @@ async fn serve<S: Stream>(
         return Ok(());
     }
     if let Some(answer) = words::answer(shared, conn, &input) {
-        socket.write_all(answer.as_bytes()).await?;
-        return socket.flush().await;
+        let written = tokio::time::timeout_at(first_by, async {
+            socket.write_all(answer.as_bytes()).await?;
+            socket.flush().await
+        });
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its answer"));
+        return written.await.unwrap_or_else(late);
     }
     // A stranger is not to make us keep a large frame.
     if input.first_chunk().is_some_and(|len| u32::from_be_bytes(*len) as usize > MAX_GREETING) {

@@ -9,16 +9,26 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use super::figures::{Value, figures};
 use super::words::VERSION;
-use super::{Shared, stopped};
+use super::{Shared, report, stopped};
 
 /// How long a request may keep us from stopping.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How many may ask at once. They are monitors, and few.
+const MAX_ASKING: usize = 128;
+
+/// Out of descriptors, most likely: until some connections have ended.
+const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 struct Asked {
@@ -33,21 +43,45 @@ pub(crate) async fn answer(
     stop: watch::Receiver<bool>,
     mut gone: watch::Receiver<bool>,
 ) {
+    // From the connection to the last byte of the answer.
+    let patience = shared.timing.connect_timeout;
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/ready", get(ready))
         .route("/live", get(live))
         .with_state(Asked { shared, stop });
-    let mut end = gone.clone();
-    let served = axum::serve(listener, router).with_graceful_shutdown(async move { stopped(&mut end).await });
-    tokio::select! {
-        result = served.into_future() => {
-            if let Err(error) = result {
-                tracing::error!(%error, "cannot answer HTTP any more");
-            }
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stopped(&mut gone) => break,
+            Some(ended) = tasks.join_next() => report(ended),
+            accepted = listener.accept() => match accepted {
+                Ok((_, peer)) if tasks.len() >= MAX_ASKING => {
+                    tracing::debug!(%peer, "too many ask over HTTP, closing");
+                }
+                Ok((socket, peer)) => {
+                    let service = TowerToHyperService::new(router.clone());
+                    tasks.spawn(async move {
+                        // One request each: whoever says nothing, or does not read, is not to keep a place.
+                        let serving = Builder::new()
+                            .keep_alive(false)
+                            .serve_connection(TokioIo::new(socket), service);
+                        match timeout(patience, serving).await {
+                            Ok(Ok(())) => {}
+                            Ok(Err(error)) => tracing::debug!(%peer, %error, "no HTTP, closing"),
+                            Err(_) => tracing::debug!(%peer, "HTTP took too long, closing"),
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection for HTTP");
+                    sleep(PAUSE).await;
+                }
+            },
         }
-        () = async { stopped(&mut gone).await; sleep(FAREWELL).await } => {}
     }
+    drop(listener);
+    let _ = timeout(FAREWELL, async { while tasks.join_next().await.is_some() {} }).await;
 }
 
 async fn metrics(State(Asked { shared, .. }): State<Asked>) -> impl IntoResponse {
