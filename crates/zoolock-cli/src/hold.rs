@@ -12,6 +12,7 @@ use zoolock::{Guard, LossReason};
 use crate::acquire::{Acquired, acquire};
 use crate::connect::{abandon, close};
 use crate::exit::{Exit, Failure};
+use crate::local::Keeper;
 use crate::plan::Hold;
 use crate::run::{previous, release};
 use crate::signals::{Signals, name as signal_name};
@@ -31,6 +32,7 @@ struct Held<'a> {
 /// Takes the lock and holds it until somebody asks for its end.
 pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let _keeper = Keeper::of(&plan.service, talk);
     let Acquired { zoolock, guard } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
     let name = plan.wanted.name.as_str();
     print(&guard, name, plan.json);

@@ -23,7 +23,7 @@ mod talk;
 mod terminal;
 mod watch;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -51,9 +51,12 @@ fn main() -> ExitCode {
             return Exit::USAGE.into();
         }
     };
+    if matches!(&args.command, args::Command::Serve(serve) if serve.local) {
+        local::close_inherited();
+    }
     let talk = Arc::new(Talk::new(&args.global));
     let color = args.global.color;
-    let _logging = log(args.global.verbose);
+    let _logging = log(args.global.verbose, color);
     let result = Plan::new(args).and_then(|plan| carry_out(plan, color, &talk));
     let exit = result.unwrap_or_else(|failure| {
         talk.error(&failure);
@@ -97,7 +100,7 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
 
 /// Logs go to standard error and only when asked for. The client's own say session ids, which are as good as
 /// passwords on Apache ZooKeeper.
-fn log(verbose: u8) -> Option<WorkerGuard> {
+fn log(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
     let level = match verbose {
         0 => return None,
         1 => "info",
@@ -107,6 +110,17 @@ fn log(verbose: u8) -> Option<WorkerGuard> {
     let filter = EnvFilter::new(format!("{level},zookeeper_client=error"));
     // Lossy: a reader that does not read must not hold up the lease.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colored(color)).init();
     Some(guard)
+}
+
+fn colored(when: ColorWhen) -> bool {
+    match when {
+        ColorWhen::Always => true,
+        ColorWhen::Never => false,
+        ColorWhen::Auto => {
+            std::io::stderr().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
+    }
 }

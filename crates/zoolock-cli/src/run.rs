@@ -9,6 +9,7 @@ use crate::acquire::{Acquired, acquire};
 use crate::child::{Child, Ending, Environment};
 use crate::connect::{abandon, close};
 use crate::exit::{Exit, Failure};
+use crate::local::Keeper;
 use crate::plan::Run;
 use crate::signals::Signals;
 use crate::talk::{Talk, printable};
@@ -21,6 +22,7 @@ const RELEASE_BOUND: Duration = Duration::from_secs(5);
 /// Takes the lock, runs the command, gives the lock back.
 pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let _keeper = Keeper::of(&plan.service, talk);
     let Acquired { zoolock, guard } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
     let name = plan.wanted.name.as_str();
     talk.detail(format_args!("holding {name}, token {}", guard.token()));

@@ -141,6 +141,7 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + STOP_BOUND;
     let mut told = None;
+    local::stopped(&dir)?;
     loop {
         match local::look(&dir)? {
             State::Absent if told.is_none() => {
@@ -153,6 +154,8 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
             }
             // The lock is held and the process is there, so it is the server and not another of the same number.
             State::Listening(address) if told != Some(address.pid) => {
+                // Again: one that has just started has taken it away.
+                local::stopped(&dir)?;
                 kill_process(address.pid, Signal::TERM).map_err(|error| {
                     Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", address.pid))
                 })?;

@@ -64,6 +64,68 @@ fn a_server_that_crashed_is_replaced_and_tokens_still_rise() {
 }
 
 #[test]
+fn a_server_that_is_killed_comes_back_and_nobody_loses_a_place() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >first; cat"]);
+    let first = sandbox.wait_for_file("first");
+    let waiter = sandbox.converse(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >second"]);
+    sandbox.wait_for_contenders("x", 2);
+    let queue = || {
+        let shown = sandbox.output(&["show", "x", "--json"]);
+        let lock: Value = serde_json::from_str(&shown.stdout).expect("JSON");
+        (
+            lock["holder"]["pid"].clone(),
+            lock["waiters"][0]["pid"].clone(),
+            lock["waiters"].as_array().map(Vec::len),
+        )
+    };
+    let before = queue();
+    assert_eq!(before.0, holder.0.id());
+    // By KILL, as the kernel does when memory is short; and by TERM, as systemd does when the unit ends that started it.
+    for signal in [Signal::KILL, Signal::TERM] {
+        let old = server_pid(&sandbox);
+        kill_process(old, signal).expect("ours");
+        // Only to look starts nothing.
+        wait_until("another server is there", || {
+            let status = status(&sandbox);
+            status["pid"].is_number() && status["pid"] != old.as_raw_pid()
+        });
+        assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 75, "nobody else gets in");
+        assert_eq!(queue(), before, "each is where it was");
+    }
+    assert!(holder.0.try_wait().expect("ours").is_none(), "the command goes on");
+    holder.end_of_input();
+    let (holder, waiter) = (holder.done(), waiter.done());
+    assert_eq!((holder.code, waiter.code), (0, 0), "{holder:?} {waiter:?}");
+    assert!(!holder.stderr.contains("lost") && !waiter.stderr.contains("lost"), "{holder:?} {waiter:?}");
+    assert!(sandbox.wait_for_file("second") > first);
+}
+
+#[test]
+fn a_server_that_was_stopped_stays_away() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.converse(&["run", "--session-timeout", "6s", "x", "--", "sleep", "100"]);
+    sandbox.wait_for_contenders("x", 1);
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    assert_eq!(holder.done().code, 70);
+    assert_eq!(status(&sandbox)["running"], false);
+}
+
+#[test]
+fn the_server_keeps_no_file_of_whoever_started_it() {
+    let sandbox = Sandbox::new();
+    let zoolock = env!("CARGO_BIN_EXE_zoolock");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "exec 9>held; exec \"$0\" run x -- true", zoolock]);
+    shell.env("ZOOLOCK_STATE_DIR", sandbox.state()).current_dir(sandbox.path(""));
+    assert_eq!(shell.status().expect("it starts").code(), Some(0));
+    let files = std::fs::read_dir(format!("/proc/{}/fd", server_pid(&sandbox))).expect("it runs");
+    let files: Vec<_> = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok()).collect();
+    assert!(files.iter().any(|file| file.ends_with("state/lock")), "{files:?}");
+    assert!(!files.iter().any(|file| file.ends_with("held")), "{files:?}");
+}
+
+#[test]
 fn an_idle_server_leaves_and_nobody_fails_for_it() {
     let sandbox = Sandbox::new();
     let run = |name: &str| {

@@ -4,11 +4,14 @@
 //! - `secret`: what every client presents; made once;
 //! - `lock`: locked by the one server for as long as it lives;
 //! - `address`: where it listens, and its process; believed only while `lock` is held;
+//! - `port`: where the last one listened, which the next one does if it can;
+//! - `stopped`: says that nobody who holds or waits is to start it again;
 //! - `starting`: locked by the one client that starts a server;
 //! - `sessions`: how many clients the server has, for `serve --status`;
 //! - `log`: what the server has to say;
 //! - `data`: what must not be forgotten, so that tokens never go back.
 
+mod keep;
 mod paths;
 mod secret;
 mod server;
@@ -22,8 +25,9 @@ use std::str::FromStr;
 
 use rustix::process::{Pid, test_kill_process};
 
+pub(crate) use keep::{Keeper, stopped};
 pub(crate) use paths::StateDir;
-pub(crate) use server::serve;
+pub(crate) use server::{close_inherited, serve};
 pub(crate) use start::running;
 
 use crate::exit::{Exit, Failure};

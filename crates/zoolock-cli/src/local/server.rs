@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::RawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{getpid, setsid};
 use zoolock_server::{Error, Server, ServerHandle};
 
+use super::keep;
 use super::paths::StateDir;
 use super::secret::Secret;
 use super::{Address, open_lock};
@@ -39,6 +41,7 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     };
     // It may be that of a server that crashed.
     withdraw(&dir)?;
+    keep::started(&dir);
     let secret = Secret::of(&dir)?;
     let server = start(&dir, &secret).await?;
     let address = Address { socket: server.local_addr(), pid: getpid() };
@@ -56,6 +59,18 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     talk.note(format_args!("{} {}", stamp(), why?));
     // Only now is the lock let go.
     Ok(Exit::OK)
+}
+
+/// Closes the files that whoever started us had open, which it must be before any are our own: we outlive him, and with
+/// us would his lock on a file, or the pipe whose end somebody waits for.
+pub(crate) fn close_inherited() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<RawFd> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for fd in open.into_iter().filter(|fd| *fd > 2) {
+        // The list itself is closed by now.
+        let _ = nix::unistd::close(fd);
+    }
 }
 
 /// Sessions outlive a server that crashed: their owners look for it where it was.
