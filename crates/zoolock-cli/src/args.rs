@@ -12,6 +12,7 @@ Exit codes:
   64       the command line, or a value in it, is wrong
   69       the service cannot be reached
   70       the lock was lost while it was held
+  74       the output cannot be written
   75       the lock was not acquired in time (--try, --timeout)
   77       permission denied
   126/127  CMD cannot be executed / was not found

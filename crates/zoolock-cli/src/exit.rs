@@ -20,6 +20,8 @@ impl Exit {
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// The lock was lost while it was needed.
     pub(crate) const LOST: Self = Self(70);
+    /// What was asked for cannot be written to standard output.
+    pub(crate) const OUTPUT: Self = Self(74);
     /// The lock was not acquired in time.
     pub(crate) const BUSY: Self = Self(75);
     /// Somebody does not let us.

@@ -186,7 +186,7 @@ pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => Ok(Exit::OK),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::OK),
-        Err(error) => Err(Failure::unavailable(format!("cannot write the output: {error}"))),
+        Err(error) => Err(Failure::new(Exit::OUTPUT, format!("cannot write the output: {error}"))),
     }
 }
 

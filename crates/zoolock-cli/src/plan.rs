@@ -17,7 +17,8 @@ use crate::serve_plan::{self, Serve};
 const GRACE: Duration = Duration::from_secs(5);
 /// The shortest session that Apache ZooKeeper's default tick lets us keep.
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);
-const LONGEST_SESSION: Duration = Duration::from_secs(24 * 60 * 60);
+/// What the library takes at most.
+const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 
 /// What will be done.
 #[derive(Debug)]
@@ -164,7 +165,7 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
     let session_timeout = duration("--session-timeout", &global.session_timeout)?;
     if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&session_timeout) {
         return Err(Failure::usage(format!(
-            "--session-timeout {}: must be between 6s and 24h",
+            "--session-timeout {}: must be between 6s and 1h",
             global.session_timeout
         )));
     }
@@ -300,7 +301,10 @@ mod tests {
             let message = refused(&["hold", &timeout, "x"]);
             assert!(message.contains("--timeout"), "{message}");
         }
-        assert!(refused(&["ls", "--session-timeout", "1s"]).contains("--session-timeout"));
+        for bad in ["1s", "61m"] {
+            assert!(refused(&["ls", "--session-timeout", bad]).contains("--session-timeout"));
+        }
+        assert!(plan(&["ls", "--session-timeout", "1h"]).is_ok());
     }
 
     #[test]

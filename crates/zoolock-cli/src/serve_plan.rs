@@ -2,14 +2,18 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::time::Duration;
 
 use zoolock_server::{Builder, ClientCertificates, Durability, Server, TlsConfig, Users, Word};
 
 use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
 use crate::credentials::private;
-use crate::duration::duration;
+use crate::duration::{duration, humane};
 use crate::exit::Failure;
 use crate::plan::{Plan, refuse_json};
+
+/// Who starts a server needs some time to reach it.
+const SHORTEST_IDLE: Duration = Duration::from_millis(100);
 
 /// More accounts than anybody has.
 const USERS_LIMIT: u64 = 16 << 20;
@@ -42,11 +46,18 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         return Ok(Plan::ServeStop);
     }
     if serve.local {
-        return Ok(Plan::ServeLocal { idle: duration("--idle", &serve.idle)? });
+        let idle = duration("--idle", &serve.idle)?;
+        if idle < SHORTEST_IDLE {
+            return Err(Failure::usage(format!(
+                "--idle (or ZOOLOCK_LOCAL_IDLE) {}: nobody would find the server; choose 100ms or more",
+                serve.idle
+            )));
+        }
+        return Ok(Plan::ServeLocal { idle });
     }
-    let mut builder = Server::builder()
-        .tick(duration("--tick", &serve.limits.tick)?)
-        .max_connections_per_address(serve.limits.max_connections_per_address);
+    let tick = duration("--tick", &serve.limits.tick)?;
+    let mut builder =
+        Server::builder().tick(tick).max_connections_per_address(serve.limits.max_connections_per_address);
     builder = match &serve.listen {
         Some(listen) => builder.listen(address("--listen", listen)?),
         None => builder.tls_only(),
@@ -54,12 +65,19 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     if let Some(listen) = &serve.tls.tls_listen {
         builder = builder.tls(address("--tls-listen", listen)?, tls(&serve.tls)?);
     }
-    if let Some(time) = &serve.limits.min_session_timeout {
-        builder = builder.min_session_timeout(duration("--min-session-timeout", time)?);
+    let time = |flag: &str, text: &Option<String>| text.as_ref().map(|text| duration(flag, text)).transpose();
+    let min = time("--min-session-timeout", &serve.limits.min_session_timeout)?;
+    let max = time("--max-session-timeout", &serve.limits.max_session_timeout)?;
+    let (shortest, longest) = (min.unwrap_or(tick.saturating_mul(2)), max.unwrap_or(tick.saturating_mul(20)));
+    if max.is_some() && shortest > longest {
+        return Err(Failure::usage(format!(
+            "--max-session-timeout {}: is below the shortest one, {}; lower --min-session-timeout or --tick",
+            humane(longest),
+            humane(shortest)
+        )));
     }
-    if let Some(time) = &serve.limits.max_session_timeout {
-        builder = builder.max_session_timeout(duration("--max-session-timeout", time)?);
-    }
+    builder = min.into_iter().fold(builder, Builder::min_session_timeout);
+    builder = max.into_iter().fold(builder, Builder::max_session_timeout);
     if let Some(listen) = &serve.operation.metrics {
         builder = builder.metrics(address("--metrics", listen)?);
     }

@@ -83,3 +83,11 @@ fn a_hostile_note_cannot_write_to_the_terminal() {
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
 }
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error_of_its_own() {
+    let sandbox = Sandbox::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+    let done = sandbox.zoolock(["ls", "--json"]).stdout(full).output().expect("it starts");
+    assert_eq!(done.status.code(), Some(74), "{done:?}");
+}
