@@ -23,6 +23,8 @@
 //! - `createTTL` without the flags for it is a bad argument, counts of a quota that are no numbers count as -1, and a
 //!   quota on the root means nothing; each makes Apache ZooKeeper exit.
 //! - Znodes with a time to live are on unless [`Builder::extended_types`] says otherwise.
+//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal: Java writes several such names alike.
+//! - An access list has 256 subnets at most, and 1,024 entries.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
 //! # What is missing

@@ -89,8 +89,8 @@ fn text(value: &AnyRef<'_>) -> Option<String> {
         value.tag(),
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString | Tag::BmpString
     );
-    // Java takes them all for UTF-8, wrong as that is for the last two.
-    is_text.then(|| String::from_utf8_lossy(value.value()).into_owned())
+    // Java takes them all for UTF-8, wrong as that is for the last two, and for two of the same name what is not.
+    std::str::from_utf8(value.value()).ok().filter(|_| is_text).map(str::to_owned)
 }
 
 fn escaped(text: &str) -> String {
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn names_are_written_as_java_writes_them() {
-        // What Java 17 prints for the same certificates.
+        // What Java 17 prints for the same certificates, but for what is not UTF-8.
         let email = DnType::CustomDnType(vec![1, 2, 840, 113_549, 1, 9, 1]);
         let ia5 = DnValue::Ia5String(Ia5String::try_from("me@example.com").expect("ASCII"));
         assert_eq!(
@@ -229,7 +229,7 @@ mod tests {
                 (DnType::LocalityName, DnValue::BmpString(BmpString::try_from("K\u{f6}ln").expect("BMP"))),
                 (DnType::CommonName, DnValue::TeletexString(TeletexString::try_from("t61").expect("T61"))),
             ]),
-            "CN=t61,L=\\00K\\00\u{fffd}\\00l\\00n,2.5.4.5=#13023432,STREET=1\\, A St,UID=u1,DC=com"
+            "CN=t61,L=#1e08004b00f6006c006e,2.5.4.5=#13023432,STREET=1\\, A St,UID=u1,DC=com"
         );
     }
 
