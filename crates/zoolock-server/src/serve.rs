@@ -16,7 +16,7 @@ mod words;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -62,6 +62,8 @@ pub(crate) struct Timing {
     pub(crate) container_check: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) max_frame: usize,
+    /// How many bytes all connections together may have half sent; 0: any number.
+    pub(crate) max_queued: usize,
     /// The words that are answered.
     pub(crate) words: Vec<Word>,
     pub(crate) conf: Conf,
@@ -95,6 +97,8 @@ pub(crate) struct Shared {
     started: Instant,
     /// How far the clocks were put forward, in milliseconds.
     advanced: AtomicU64,
+    /// How many bytes of requests all connections have sent that are not whole, or not taken yet.
+    half_sent: AtomicUsize,
     pub(crate) timing: Timing,
     // Before the directory, whose lock goes when nobody writes there any more.
     journal: Option<Journal>,
@@ -219,7 +223,8 @@ impl Shared {
         let start = |(log, promise)| Journal::start(Kept::new(log, Arc::clone(&inner))?, kept, promise);
         let journal = log.map(start).transpose()?;
         let advanced = AtomicU64::new(0);
-        let shared = Shared { inner, started, advanced, timing, journal, data_dir, forgets };
+        let half_sent = AtomicUsize::new(0);
+        let shared = Shared { inner, started, advanced, half_sent, timing, journal, data_dir, forgets };
         shared.lock().settle(None);
         Ok(shared)
     }

@@ -235,7 +235,8 @@ impl Builder {
     }
 
     /// Sets how many bytes of replies and events may wait for all connections together; beyond, the connection with
-    /// the most is closed. 0: any number. Default: [`Server::DEFAULT_MAX_QUEUED`].
+    /// the most is closed. Requests that are half sent may take as much again; beyond, those are closed that go on with
+    /// one of more than 64 KiB. 0: any number. Default: [`Server::DEFAULT_MAX_QUEUED`].
     pub fn max_queued(mut self, bytes: usize) -> Self {
         self.max_queued = bytes;
         self
@@ -323,6 +324,7 @@ impl Builder {
             container_check: self.container_check,
             connect_timeout: self.connect_timeout,
             max_frame: self.max_frame,
+            max_queued: self.max_queued,
             words,
             conf,
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Heard, Raw, builder, children, connect_request, create, get, set, within};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use zoolock_server::wire::{Request, op};
+use zoolock_server::wire::{ConnectRequest, Request, op};
 use zoolock_server::{ServerHandle, Users};
 
 async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
@@ -20,6 +20,12 @@ async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, body.to_owned())
+}
+
+/// One that does not end while a test waits for something else.
+async fn long_session(server: &ServerHandle) -> Raw {
+    let request = ConnectRequest { timeout_ms: 40_000, ..connect_request() };
+    Raw::connect_with(server.local_addr(), &request).await.expect("a session")
 }
 
 async fn until(server: &ServerHandle, what: &str, condition: impl Fn(&zoolock_server::core::Stats) -> bool) {
@@ -145,6 +151,30 @@ async fn those_who_do_not_read_share_a_budget() {
 }
 
 #[tokio::test]
+async fn those_who_do_not_finish_what_they_send_share_a_budget() {
+    let server = builder().max_queued(8 << 20).start().await.expect("it starts");
+    let mut other = long_session(&server).await;
+    let mut greedy = Vec::new();
+    for _ in 0..20 {
+        let mut raw = long_session(&server).await;
+        let mut frame = 1_000_000_u32.to_be_bytes().to_vec();
+        frame.resize(900_000, 0);
+        greedy.push(tokio::spawn(async move {
+            let _ = raw.try_write(&frame).await;
+            raw
+        }));
+    }
+    until(&server, "some are closed", |stats| stats.connections <= 10).await;
+    assert!(server.stats().connections > 5, "no more than needed");
+    // Whoever sends little is served.
+    other.ok(create("/a", 0)).await;
+    drop(greedy);
+    until(&server, "the others end", |stats| stats.connections == 1).await;
+    other.ok(set("/a", &"x".repeat(1_000_000), -1)).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn watches_have_a_limit() {
     let server = builder().max_watches(10).start().await.expect("it starts");
     let mut raw = Raw::connect(server.local_addr()).await;
@@ -211,7 +241,7 @@ async fn who_has_not_authenticated_cannot_make_us_keep_a_large_frame() {
     let long = Duration::from_secs(3600);
     let server =
         builder().users(users).require_auth().connect_timeout(long).start().await.expect("it starts");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = long_session(&server).await;
     raw.write(&100_000_u32.to_be_bytes()).await;
     assert!(raw.closed().await);
     server.shutdown().await;
@@ -278,7 +308,7 @@ async fn only_so_many_ask_over_http_at_once() {
 async fn who_does_not_read_the_answer_to_a_word_does_not_stay() {
     let server = builder().words([zoolock_server::Word::Wchp]).connect_timeout(Duration::from_millis(500));
     let server = server.start().await.expect("it starts");
-    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut raw = long_session(&server).await;
     // More than two sockets hold.
     for part in 0..20 {
         let exist = (0..9).map(|i| format!("/{part}-{i}-{}", "x".repeat(100_000))).collect();

@@ -1,6 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -29,6 +30,9 @@ const READ_SIZE: usize = 16 << 10;
 
 /// How much is read at once from one that sends little: as much memory as an idle one costs.
 const SMALL_READ: usize = 512;
+
+/// From how much on a half-sent request is one too much where there are too many: those of locks are small.
+const MUCH: usize = 64 << 10;
 
 /// What a connection is made of: a socket, or TLS over one.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -121,6 +125,32 @@ async fn serve<S: Stream>(
     converse(shared, conn, socket, waker, input, first_by).await
 }
 
+/// What a connection has been sent and cannot yet use, as part of what all have been.
+struct HalfSent<'a> {
+    all: &'a AtomicUsize,
+    mine: usize,
+}
+
+impl HalfSent<'_> {
+    /// Notes how much it is now, and says how much all have.
+    fn set(&mut self, bytes: usize) -> usize {
+        // Most frames come whole.
+        if bytes == self.mine {
+            return self.all.load(Ordering::Relaxed);
+        }
+        let before = self.all.fetch_add(bytes.wrapping_sub(self.mine), Ordering::Relaxed);
+        let now = before.wrapping_add(bytes).wrapping_sub(self.mine);
+        self.mine = bytes;
+        now
+    }
+}
+
+impl Drop for HalfSent<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 async fn converse<S: Stream>(
     shared: &Shared,
     conn: ConnId,
@@ -135,6 +165,7 @@ async fn converse<S: Stream>(
     let mut fed = Fed { closing: false, more: false, admitted: false };
     let mut read_by = first_by;
     let mut room = SMALL_READ;
+    let mut half_sent = HalfSent { all: &shared.half_sent, mine: 0 };
     loop {
         if !fed.admitted && !fed.closing && Instant::now() >= first_by {
             // However busy it keeps us.
@@ -158,6 +189,11 @@ async fn converse<S: Stream>(
         output.give_back(4 * room);
         if !ready && !fed.closing && shared.lock().core.is_cut_off(conn) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read what waits for it"));
+        }
+        let (all, most) = (half_sent.set(input.len()), shared.timing.max_queued);
+        if most != 0 && all > most && input.len() > MUCH {
+            tracing::warn!(%conn, waiting = input.len(), all, "too much is half sent, closing");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "too much is half sent by all"));
         }
         if ready {
             input.reserve(room);

@@ -95,6 +95,12 @@ impl Raw {
         self.socket.flush().await.expect("the server reads");
     }
 
+    /// Sends what the server may not want to have.
+    pub async fn try_write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.socket.write_all(bytes).await?;
+        self.socket.flush().await
+    }
+
     /// Sends a request and does not wait.
     pub async fn send(&mut self, request: &Request) -> i32 {
         let xid = match request {
