@@ -50,6 +50,7 @@ pub struct Builder {
     metrics: Option<SocketAddr>,
     durability: Option<Durability>,
     log_options: log::Options,
+    disk: Option<Arc<dyn log::Disk>>,
     resume: Option<State>,
 }
 
@@ -109,6 +110,7 @@ impl Server {
             metrics: None,
             durability: None,
             log_options: log::Options::default(),
+            disk: None,
             resume: None,
         }
     }
@@ -182,6 +184,13 @@ impl Builder {
     #[doc(hidden)]
     pub fn log_options(mut self, options: log::Options) -> Self {
         self.log_options = options;
+        self
+    }
+
+    /// Keeps the log on this disk, and only the epoch in the data directory; for tests of crashes.
+    #[doc(hidden)]
+    pub fn disk(mut self, disk: Arc<dyn log::Disk>) -> Self {
+        self.disk = Some(disk);
         self
     }
 
@@ -368,7 +377,9 @@ impl Builder {
             };
         };
         let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.log_options.clone());
-        let opened = tokio::task::spawn_blocking(move || Storage::open(&path, durability, options)).await;
+        let disk = self.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
+        let opened = tokio::task::spawn_blocking(move || Storage::open(&path, disk, durability, options));
+        let opened = opened.await;
         opened.unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err(Error::Invalid { what: "the runtime ended while the server started".to_owned() }),

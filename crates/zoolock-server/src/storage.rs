@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::data_dir::DataDir;
 use crate::error::Error;
-use crate::log::{Log, Options, RealDisk};
+use crate::log::{Disk, Log, Options};
 use crate::serve::Promise;
 use crate::state::State;
 
@@ -41,7 +41,12 @@ impl Storage {
 
     /// Takes the directory, brings back what is in it, and begins an epoch. It blocks, for as long as there is much
     /// to read.
-    pub(crate) fn open(path: &Path, durability: Durability, options: Options) -> Result<Self, Error> {
+    pub(crate) fn open(
+        path: &Path,
+        disk: Arc<dyn Disk>,
+        durability: Durability,
+        options: Options,
+    ) -> Result<Self, Error> {
         let dir = DataDir::open(path)?;
         let owed = dir.owed();
         if !owed.is_zero() {
@@ -75,8 +80,7 @@ impl Storage {
                 return Ok(Storage { dir: Some(dir), log: None, state: State::new(0), epoch });
             }
         };
-        let (log, recovered) =
-            Log::open(Arc::new(RealDisk::new(path)), options).map_err(|source| Error::Log { source })?;
+        let (log, recovered) = Log::open(disk, options).map_err(|source| Error::Log { source })?;
         for error in &recovered.passed_over {
             tracing::warn!(%error, "a snapshot cannot be used; an older one, and the log, have all that is needed");
         }
