@@ -25,6 +25,9 @@ use crate::ids::{SessionId, Zxid};
 use crate::path;
 use crate::wire::Stat;
 
+/// How much data a chunk of a snapshot copies: a thousand large znodes would be the memory that they take, again.
+const CHUNK_BYTES: usize = 4 << 20;
+
 /// All znodes, by path.
 #[derive(Debug, Clone)]
 pub struct Tree {
@@ -165,10 +168,18 @@ impl Tree {
     pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         let max = max.max(1);
         let mut chunk = self.snapshot.take_aside(max)?;
-        let slots = self.snapshot.advance(max - chunk.len());
-        let wanted =
-            |id: &u32| self.arena.get(*id).is_some_and(|node| node.meta.mark != self.snapshot.mark());
-        chunk.extend(slots.filter(wanted).map(|id| self.at(id).record()));
+        let mut bytes = 0;
+        for _ in chunk.len()..max {
+            if bytes >= CHUNK_BYTES {
+                break;
+            }
+            let Some(id) = self.snapshot.advance() else { break };
+            if self.arena.get(id).is_some_and(|node| node.meta.mark != self.snapshot.mark()) {
+                let record = self.at(id).record();
+                bytes += record.data.as_ref().map_or(0, Bytes::len);
+                chunk.push(record);
+            }
+        }
         Some(chunk)
     }
 

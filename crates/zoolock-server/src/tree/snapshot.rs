@@ -58,11 +58,10 @@ impl Snapshot {
         Some(walk.aside.split_off(walk.aside.len().saturating_sub(max)))
     }
 
-    /// The next slots to visit, `max` at most.
-    pub(super) fn advance(&mut self, max: usize) -> std::ops::Range<u32> {
-        let Some(walk) = &mut self.walk else { return 0..0 };
-        let from = walk.at;
-        walk.at = from.saturating_add(u32::try_from(max).unwrap_or(u32::MAX)).min(walk.end);
-        from..walk.at
+    /// The next slot to visit.
+    pub(super) fn advance(&mut self) -> Option<u32> {
+        let walk = self.walk.as_mut().filter(|walk| walk.at < walk.end)?;
+        walk.at += 1;
+        Some(walk.at - 1)
     }
 }

@@ -371,6 +371,25 @@ fn a_chunk_looks_at_no_more_slots_than_it_may() {
 }
 
 #[test]
+fn a_chunk_has_not_much_more_data_than_it_may() {
+    let paths: Vec<String> = (1..20).map(|number| format!("/{number}")).collect();
+    let records = paths.iter().map(|path| (path.as_str(), 0)).chain([("/", 0)]);
+    let mut tree = load(&records.collect::<Vec<_>>()).expect("a tree");
+    let large = vec![0; 1 << 20];
+    for path in &paths {
+        tree.set_data(path, Some(&large), 1, Zxid::from_wire(1), 0);
+    }
+    tree.begin_snapshot();
+    let mut records = 0;
+    while let Some(chunk) = tree.snapshot_chunk(1000) {
+        let bytes: usize = chunk.iter().map(|record| record.data.as_ref().map_or(0, Bytes::len)).sum();
+        assert!(bytes <= 5 << 20, "{bytes}");
+        records += chunk.len();
+    }
+    assert_eq!(records, 20);
+}
+
+#[test]
 fn a_fresh_tree_is_as_large_as_zookeepers() {
     assert_eq!(Tree::new().approximate_data_size(), 44);
 }
