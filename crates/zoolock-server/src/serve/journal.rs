@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
+use crate::acl::stored_bytes;
 use crate::ids::Zxid;
-use crate::txn::{Change, Txn};
+use crate::txn::{Change, Create, Txn};
 
 /// How many bytes may wait for the disk before connections are not read from.
 const MAX_WAITING: usize = 32 << 20;
@@ -303,10 +304,13 @@ fn weight(change: &Change) -> usize {
     const SMALL: usize = 128;
     SMALL
         + match change {
-            Change::Create(create) => create.path.len() + create.data.as_ref().map_or(0, bytes::Bytes::len),
+            Change::Create(Create { path, data, acl, .. }) => {
+                path.len() + data.as_ref().map_or(0, bytes::Bytes::len) + stored_bytes(acl)
+            }
             Change::SetData { path, data, .. } => path.len() + data.as_ref().map_or(0, bytes::Bytes::len),
+            Change::SetAcl { path, acl, .. } => path.len() + stored_bytes(acl),
             Change::Multi(changes) => changes.iter().map(weight).sum(),
-            Change::CloseSession { ephemerals } => ephemerals.len() * 16,
+            Change::CloseSession { ephemerals } => ephemerals.iter().map(|path| 16 + path.len()).sum(),
             _ => 0,
         }
 }
@@ -427,5 +431,25 @@ mod tests {
         written.recv().expect("the large one");
         assert!(!journal.is_full(&waker));
         drop(say);
+    }
+
+    #[test]
+    fn access_lists_weigh_too() {
+        let list: crate::acl::AclList =
+            [crate::acl::Acl { perms: 31, who: crate::acl::Identity::new("digest", "u".repeat(100_000)) }]
+                .into();
+        let create = Change::Create(crate::txn::Create {
+            path: "/a".into(),
+            data: None,
+            acl: list.clone(),
+            owner: 0,
+            parent_created: 1,
+            with_stat: false,
+        });
+        let set = Change::SetAcl { path: "/a".into(), acl: list, version: 1 };
+        let close = Change::CloseSession { ephemerals: vec!["/a".repeat(50_000).into()] };
+        for change in [create, set, close] {
+            assert!(weight(&change) > 100_000, "{}", weight(&change));
+        }
     }
 }
