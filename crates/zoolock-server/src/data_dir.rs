@@ -69,10 +69,16 @@ impl DataDir {
         write_number(&self.path, &file, timeout_ms)
     }
 
-    /// How long the holders that an earlier server left behind may still believe that they hold.
-    pub(crate) fn owed(&self) -> Duration {
-        let text = std::fs::read_to_string(self.path.join(OWED)).unwrap_or_default();
-        Duration::from_millis(text.trim_end().parse().unwrap_or(0))
+    /// How long the holders that an earlier server left behind may still believe that they hold. A note that cannot
+    /// be read is an error: it says that there are some.
+    pub(crate) fn owed(&self) -> Result<Duration, Error> {
+        let path = self.path.join(OWED);
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Duration::ZERO),
+            text => text,
+        };
+        let ms = text.and_then(|text| text.trim_end().parse().map_err(io::Error::other));
+        ms.map(Duration::from_millis).map_err(|source| Error::Owed { path, source })
     }
 
     /// Whether there are znodes of an earlier server.
@@ -175,6 +181,20 @@ mod tests {
             let error = DataDir::open(dir.path()).expect("free").next_epoch(0).expect_err("damaged");
             assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
             assert!(error.to_string().contains("epoch"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_read_is_an_error_and_not_none() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let data = DataDir::open(dir.path()).expect("free");
+        assert_eq!(data.owed().expect("there is none"), Duration::ZERO);
+        data.owe(40_000).expect("writable");
+        assert_eq!(data.owed().expect("a number"), Duration::from_secs(40));
+        for damaged in [&b""[..], b"much", b"-1", b"\xff"] {
+            std::fs::write(dir.path().join(OWED), damaged).expect("writable");
+            let error = data.owed().expect_err("damaged").to_string();
+            assert!(error.contains("owed"), "{error}");
         }
     }
 }

@@ -52,6 +52,18 @@ pub enum Error {
         /// What is wrong with it.
         found: String,
     },
+    /// The note of the sessions that an earlier server forgot is damaged.
+    #[error(
+        "cannot read how long sessions of an earlier server last from {}: {source}; wait for the longest session \
+         timeout, delete the file, and start again",
+        .path.display()
+    )]
+    Owed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
     /// What was kept cannot be brought back.
     #[error("{source}")]
     Log {

@@ -48,7 +48,7 @@ impl Storage {
         options: Options,
     ) -> Result<Self, Error> {
         let dir = DataDir::open(path)?;
-        let owed = dir.owed();
+        let owed = dir.owed()?;
         if !owed.is_zero() {
             // Sessions ended with the server that had them, but their owners do not know: they believe until their
             // timeout is over. Until then nothing may be promised to anybody else.
