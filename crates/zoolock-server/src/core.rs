@@ -335,6 +335,7 @@ impl Core {
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
             if let Some(state) = self.conns.get_mut(&conn) {
+                self.queued -= state.output.len();
                 state.output.clear();
             }
             self.close(conn);
@@ -412,8 +413,11 @@ impl Core {
             .map(|known| (id, known.password.clone()))
     }
 
-    fn attach(&mut self, conn: ConnId, session: SessionId, timeout_ms: u32, fresh: bool, now: Now) {
+    fn attach(&mut self, conn: ConnId, session: SessionId, timeout_ms: u32, mut fresh: bool, now: Now) {
         if let Some(old) = self.attached.insert(session, conn) {
+            // A session that was not let in there ends with this connection if it is not let in here either.
+            let old_phase = self.conns.get(&old).map(|old| old.phase);
+            fresh |= matches!(old_phase, Some(Phase::Attached { fresh: true, admitted: false, .. }));
             tracing::info!(%session, "session moves to a new connection");
             self.watches.forget(old);
             self.close(old);
@@ -436,9 +440,19 @@ impl Core {
         self.longest_ms
     }
 
+    /// How long the owner of a connection's session may believe without a server; zero without a session.
+    pub fn granted_ms(&self, conn: ConnId) -> u32 {
+        match self.conns.get(&conn).map(|conn| conn.phase) {
+            Some(Phase::Attached { timeout_ms, .. }) => timeout_ms,
+            Some(Phase::New) | None => 0,
+        }
+    }
+
     fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
         if let Some(Phase::Attached { session, fresh: true, admitted: false, .. }) =
             self.conns.get(&conn).map(|conn| conn.phase)
+            // It may have moved, and be let in elsewhere.
+            && self.attached.get(&session) == Some(&conn)
         {
             self.end_session(session, now);
         }
@@ -513,6 +527,8 @@ impl Core {
             self.queued -= state.output.len();
             state.output = BytesMut::new();
             state.cut_off = true;
+            // Its task may have been woken before, and have taken nothing: it had enough to write.
+            state.woken = false;
         }
         self.close(conn);
     }

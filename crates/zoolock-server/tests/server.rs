@@ -500,6 +500,38 @@ async fn strangers_who_hang_up_leave_no_session() {
 }
 
 #[tokio::test]
+async fn a_session_that_moved_before_it_was_let_in_outlives_its_first_connection() {
+    let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
+    let first = Raw::connect(server.local_addr()).await;
+    let (session, password) = (first.granted.session, first.granted.password.clone());
+    let again = ConnectRequest { session, password, ..connect_request() };
+    let mut raw = Raw::connect_with(server.local_addr(), &again).await.expect("an answer");
+    assert_eq!(raw.granted.session, session);
+    raw.ok(auth("digest", "zoolock:s3cret")).await;
+    raw.ok(create("/held", 1)).await;
+    drop(first);
+    within(async {
+        while server.stats().connections > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    raw.ok(exists("/held", false)).await;
+    // One that is not let in on the second connection either ends with that.
+    let first = Raw::connect(server.local_addr()).await;
+    let (session, password) = (first.granted.session, first.granted.password.clone());
+    let again = ConnectRequest { session, password, ..connect_request() };
+    drop(Raw::connect_with(server.local_addr(), &again).await.expect("an answer"));
+    within(async {
+        while server.sessions() > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn much_is_not_made_of_little() {
     let server = server().await;
     let mut raw = Raw::connect(server.local_addr()).await;

@@ -100,7 +100,7 @@ pub(super) enum Phase {
     Attached {
         session: SessionId,
         timeout_ms: u32,
-        /// This connection began the session.
+        /// This connection began the session, or took it from one that did and was not let in.
         fresh: bool,
         /// It has proven what it must.
         admitted: bool,
