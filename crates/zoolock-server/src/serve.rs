@@ -105,6 +105,8 @@ pub(crate) struct Shared {
     data_dir: Option<DataDir>,
     /// Whether a crash may undo what was answered, sessions among it.
     forgets: bool,
+    /// Becomes true when the core must not be used any more.
+    broken: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -184,6 +186,7 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut ticks = interval_at(shared.started + tick, tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let every = shared.timing.container_check;
+    let _look = Look(&shared);
     let mut checks = interval_at(shared.started + every, every);
     checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -224,16 +227,36 @@ impl Shared {
         let journal = log.map(start).transpose()?;
         let advanced = AtomicU64::new(0);
         let half_sent = AtomicUsize::new(0);
-        let shared = Shared { inner, started, advanced, half_sent, timing, journal, data_dir, forgets };
+        let broken = watch::channel(false).0;
+        let shared = Shared { inner, started, advanced, half_sent, timing, journal, data_dir, forgets, broken };
         shared.lock().settle(None);
         Ok(shared)
     }
 
-    /// Why nothing is kept any more; never, while all is well.
+    /// Why nothing is kept any more, or nobody is served; never, while all is well.
     pub(crate) async fn failed(&self) -> String {
-        let Some(journal) = &self.journal else { return std::future::pending().await };
-        let _ = journal.failed().wait_for(|failed| *failed).await;
-        journal.failure().unwrap_or("the log's thread is gone").to_owned()
+        let mut broken = self.broken.subscribe();
+        let unkept = async {
+            let Some(journal) = &self.journal else { return std::future::pending().await };
+            let _ = journal.failed().wait_for(|failed| *failed).await;
+            journal.failure().unwrap_or("the log's thread is gone").to_owned()
+        };
+        tokio::select! {
+            why = unkept => why,
+            _ = broken.wait_for(|broken| *broken) => "a bug: the server's core panicked".to_owned(),
+        }
+    }
+
+    /// Whether nothing will be kept any more of what is not.
+    fn keeps_nothing(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.failure().is_some())
+    }
+
+    /// Sees to it that a core that panicked is known to have.
+    fn look_at_the_core(&self) {
+        if self.inner.is_poisoned() {
+            self.broken.send_replace(true);
+        }
     }
 
     /// Keeps what was decided, ends the journal, and notes what the next server has to wait for. It blocks.
@@ -254,6 +277,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.look_at_the_core();
         self.inner
             .lock()
             .expect("the core panics only through a bug of ours, and must not be used after that")
@@ -261,7 +285,7 @@ impl Shared {
 
     /// Whether no bug has left the core half way.
     fn is_sound(&self) -> bool {
-        !self.inner.is_poisoned() && self.journal.as_ref().is_none_or(|journal| journal.failure().is_none())
+        !self.inner.is_poisoned() && !self.keeps_nothing()
     }
 
     pub(crate) fn expire_session(&self, session: i64) -> bool {
@@ -323,6 +347,7 @@ impl Shared {
 
     fn closed(&self, conn: ConnId) {
         // It runs while a panic unwinds, too: a bug may cost the server, but not the process that it lives in.
+        self.look_at_the_core();
         let Ok(mut inner) = self.inner.lock() else { return };
         let now = self.now();
         inner.peers.remove(&conn);
@@ -367,10 +392,12 @@ impl Shared {
             }
         };
         // Before the answer that gives somebody a session: the next server has to know that it may be believed in.
-        if !self.note_what_is_owed(&mut inner, false) {
-            broken = true;
-        }
+        let is_noted = self.note_what_is_owed(&mut inner, false);
         self.keep(&mut inner);
+        if !is_noted && inner.core.granted_ms(conn) > inner.noted_ms {
+            inner.settle(Some(conn));
+            return Fed { closing: true, more: false, admitted: false };
+        }
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
         if frames > 0 {
@@ -421,6 +448,15 @@ impl Shared {
                 tracing::error!(%error, "cannot start a new epoch; writes will be refused in the end")
             }
         }
+    }
+}
+
+/// Looks at the core when a task ends in which it may have panicked.
+struct Look<'a>(&'a Shared);
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.0.look_at_the_core();
     }
 }
 

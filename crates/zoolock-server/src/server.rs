@@ -464,8 +464,8 @@ impl ServerHandle {
         self.shared.lock().core.stats()
     }
 
-    /// Resolves when the server had to stop because nothing can be kept any more, and says why. What was answered by
-    /// then is kept. It never resolves while all is well.
+    /// Resolves when the server had to stop because nothing can be kept any more, or because of a bug, and says why.
+    /// What was answered by then is kept. It never resolves while all is well.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -562,5 +562,29 @@ impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         self.gone.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_bug_that_costs_the_core_ends_the_server_and_is_told() {
+        let mut server =
+            Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await.expect("a free port");
+        let shared = Arc::clone(&server.shared);
+        let panicked = std::thread::spawn(move || {
+            let _inner = shared.lock();
+            panic!("a bug");
+        });
+        assert!(panicked.join().is_err());
+        // Whoever comes first finds it.
+        let _client = tokio::net::TcpStream::connect(server.local_addr()).await.expect("it listens");
+        let patience = Duration::from_secs(20);
+        let why = tokio::time::timeout(patience, server.failed()).await.expect("it is told");
+        assert!(why.contains("bug"), "{why}");
+        tokio::time::timeout(patience, server.stop()).await.expect("it ends");
+        assert!(tokio::net::TcpStream::connect(server.local_addr()).await.is_err());
     }
 }

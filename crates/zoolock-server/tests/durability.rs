@@ -204,3 +204,21 @@ async fn containers_and_times_to_live_outlive_the_server() {
     }
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for durability in [Durability::Memory, Durability::Async] {
+        let server = builder().data_dir(dir.path()).durability(durability).start().await.expect("up");
+        let mut known = Raw::connect(server.local_addr()).await;
+        // How long the next session would last cannot be noted.
+        std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
+        let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
+        assert!(Raw::connect_with(server.local_addr(), &longer).await.is_none());
+        known.ok(create("/a", 0)).await;
+        std::fs::remove_dir(dir.path().join("owed.tmp")).expect("there");
+        assert!(Raw::connect_with(server.local_addr(), &longer).await.is_some());
+        server.expire_sessions();
+        server.shutdown().await;
+    }
+}

@@ -182,7 +182,9 @@ async fn converse<S: Stream>(
         if !was_writable {
             read_by = Instant::now() + WRITE_TIMEOUT;
         }
-        if fed.closing && output.is_empty() && !unflushed {
+        // What waits for a log that has failed is never sent.
+        let is_over = output.is_empty() || !output.is_writable() && shared.keeps_nothing();
+        if fed.closing && is_over && !unflushed {
             return Ok(());
         }
         give_back(&mut input, 4 * room);
