@@ -222,3 +222,31 @@ async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
         server.shutdown().await;
     }
 }
+
+#[tokio::test]
+async fn a_server_that_is_dropped_keeps_what_it_answered_and_gives_the_directory_back() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let again = || async {
+        within(async {
+            loop {
+                match builder().data_dir(dir.path()).start().await {
+                    Ok(server) => return server,
+                    Err(Error::Locked { .. }) => tokio::task::yield_now().await,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })
+        .await
+    };
+    for round in 0..5 {
+        let server = again().await;
+        let mut raw = Raw::connect(server.local_addr()).await;
+        for before in 0..round {
+            raw.ok(exists(&format!("/n{before}"), false)).await;
+        }
+        raw.ok(create(&format!("/n{round}"), 0)).await;
+        // Its connection is there, and has more to ask.
+        raw.send(&create("/n", 2)).await;
+        drop(server);
+    }
+}
