@@ -21,6 +21,9 @@ use crate::tls::TlsConfig;
 use crate::wire;
 use crate::word::Word;
 
+/// The largest [`Builder::max_frame`]: a transaction in the log may have twice as much, and never more.
+const MAX_MAX_FRAME: usize = 512 << 20;
+
 /// The server; see [`Server::builder`].
 #[derive(Debug)]
 #[non_exhaustive]
@@ -412,6 +415,13 @@ impl Builder {
             return Err(Error::Invalid { what: "the secret is empty; give one, or none at all".to_owned() });
         }
         millis("container check", self.container_check)?;
+        if self.max_frame > MAX_MAX_FRAME {
+            let what = format!(
+                "frames of {} bytes are more than the log can keep; choose 512 MiB at most",
+                self.max_frame
+            );
+            return Err(Error::Invalid { what });
+        }
         let min = self.min_session_timeout.unwrap_or(self.tick.saturating_mul(2));
         let max = self.max_session_timeout.unwrap_or(self.tick.saturating_mul(20)).max(min);
         Ok(CoreConfig {

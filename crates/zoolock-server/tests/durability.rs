@@ -143,6 +143,8 @@ async fn what_cannot_be_meant_is_refused() {
         matches!(error, Error::Invalid { .. }) && error.to_string().contains("data directory"),
         "{error}"
     );
+    let error = builder().max_frame(600 << 20).start().await.expect_err("the log cannot keep them");
+    assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("frames"), "{error}");
     let dir = tempfile::tempdir().expect("a temporary directory");
     start(dir.path()).await.shutdown().await;
     let memory = || builder().data_dir(dir.path()).durability(Durability::Memory).start();

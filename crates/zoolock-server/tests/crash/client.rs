@@ -220,7 +220,7 @@ impl Client {
             (Request::SetData { path, data, .. }, _) => told.counted(path, number(data.as_deref())),
             (Request::Create(asked), Reply::Path(path)) => {
                 told.given(&path);
-                told.exists(&path, (asked.flags == 1).then(|| session.0));
+                told.exists(&path, (asked.flags == 1).then_some(session.0));
             }
             (Request::Delete { path, .. }, _) => told.gone(path),
             (Request::Multi(asked), Reply::Multi(results)) => {

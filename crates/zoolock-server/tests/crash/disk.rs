@@ -14,7 +14,7 @@ pub(crate) struct Slow {
 }
 
 impl Slow {
-    pub(crate) fn new(disk: Arc<dyn Disk>, seed: u64) -> Arc<dyn Disk> {
+    pub(crate) fn port(disk: Arc<dyn Disk>, seed: u64) -> Arc<dyn Disk> {
         Arc::new(Slow { disk, random: Arc::new(Mutex::new(Random(seed))) })
     }
 

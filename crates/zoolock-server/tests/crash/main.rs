@@ -26,7 +26,7 @@ const CLIENTS: usize = 4;
 /// How many servers one disk sees.
 const ROUNDS: usize = 3;
 /// How many disks, at the same time.
-const WORLDS: u64 = 24;
+const WORLDS: u64 = 48;
 
 fn options() -> Options {
     Options { segment_size: 8000, allocate: 4096, snapshot_after: 16_000 }
@@ -88,7 +88,7 @@ async fn world(seed: u64) {
 }
 
 async fn start(disk: &SimDisk, dir: &Path, seed: u64) -> ServerHandle {
-    let builder = builder().data_dir(dir).disk(Slow::new(disk.port(), seed)).log_options(options());
+    let builder = builder().data_dir(dir).disk(Slow::port(disk.port(), seed)).log_options(options());
     within(builder.start()).await.expect("a free port, and what a crash leaves is sound")
 }
 

@@ -3,6 +3,7 @@
 mod codec;
 mod crash;
 mod damage;
+mod live;
 mod server;
 
 /// How much more the long run does.
