@@ -228,7 +228,8 @@ impl Shared {
         let advanced = AtomicU64::new(0);
         let half_sent = AtomicUsize::new(0);
         let broken = watch::channel(false).0;
-        let shared = Shared { inner, started, advanced, half_sent, timing, journal, data_dir, forgets, broken };
+        let shared =
+            Shared { inner, started, advanced, half_sent, timing, journal, data_dir, forgets, broken };
         shared.lock().settle(None);
         Ok(shared)
     }
