@@ -17,7 +17,7 @@ use bytes::BytesMut;
 
 use self::connection::{Conn, Phase};
 pub use self::connection::{ConnId, Counts, Latency};
-pub use self::report::{ConnectionReport, WatchReport};
+pub use self::report::{ConnectionReport, OnData, WatchReport};
 use crate::access::Access;
 use crate::acl::{self, Identity, perms};
 use crate::code::Code;

@@ -60,6 +60,10 @@ impl Kinds {
         usize::from(self.and(Kinds::DATA_SIDE).any()) + usize::from(self.and(Kinds::CHILD_SIDE).any())
     }
 
+    fn is_on_data(self) -> bool {
+        self.and(Kinds::DATA_SIDE).any()
+    }
+
     fn any(self) -> bool {
         self.0 != 0
     }
@@ -68,18 +72,40 @@ impl Kinds {
 /// All watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    paths: HashMap<Arc<str>, BTreeMap<ConnId, Kinds>>,
+    paths: HashMap<Arc<str>, Watchers>,
     conns: HashMap<ConnId, Watched>,
     /// How many (path, connection) pairs are recursive; while there are none, no ancestor is looked at.
     recursive: usize,
     /// How many watches there are as ZooKeeper counts them: those on data and those on children.
     sides: usize,
+    on_data: OnData,
+}
+
+/// Who watches a path.
+#[derive(Debug, Default)]
+struct Watchers {
+    conns: BTreeMap<ConnId, Kinds>,
+    /// How many of them watch its data.
+    on_data: usize,
+}
+
+/// How many watch data, counted all along: a stranger may ask for it, and a look at a million watches takes seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OnData {
+    /// Connections that watch the data of anything.
+    pub connections: usize,
+    /// Paths whose data is watched.
+    pub paths: usize,
+    /// Pairs of them.
+    pub total: usize,
 }
 
 /// What a connection watches.
 #[derive(Debug, Default)]
 struct Watched {
     paths: HashSet<Arc<str>>,
+    /// Of how many it watches the data.
+    on_data: usize,
     /// What they cost together.
     cost: usize,
 }
@@ -96,10 +122,19 @@ impl Watches {
             Some((path, _)) => Arc::clone(path),
             None => path.into(),
         };
-        let entry = self.paths.entry(Arc::clone(&path)).or_default().entry(conn).or_insert(Kinds(0));
+        let watchers = self.paths.entry(Arc::clone(&path)).or_default();
+        let entry = watchers.conns.entry(conn).or_insert(Kinds(0));
         let before = *entry;
         entry.0 |= kinds.0;
         self.sides += entry.sides() - before.sides();
+        if entry.is_on_data() && !before.is_on_data() {
+            let watched = self.conns.entry(conn).or_default();
+            self.on_data.connections += usize::from(watched.on_data == 0);
+            self.on_data.paths += usize::from(watchers.on_data == 0);
+            self.on_data.total += 1;
+            watched.on_data += 1;
+            watchers.on_data += 1;
+        }
         if kinds.and(Kinds::RECURSIVE).any() && !before.and(Kinds::RECURSIVE).any() {
             self.recursive += 1;
         }
@@ -112,7 +147,10 @@ impl Watches {
 
     /// Tells whether the connection has a watch of any of these kinds.
     pub(crate) fn contains(&self, path: &str, conn: ConnId, kinds: Kinds) -> bool {
-        self.paths.get(path).and_then(|conns| conns.get(&conn)).is_some_and(|has| has.and(kinds).any())
+        self.paths
+            .get(path)
+            .and_then(|watchers| watchers.conns.get(&conn))
+            .is_some_and(|has| has.and(kinds).any())
     }
 
     /// Removes the connection's watches of these kinds; false where there was none.
@@ -126,7 +164,9 @@ impl Watches {
 
     /// Removes all watches of a connection.
     pub(crate) fn forget(&mut self, conn: ConnId) {
-        for path in self.conns.remove(&conn).unwrap_or_default().paths {
+        let Watched { paths, on_data, .. } = self.conns.remove(&conn).unwrap_or_default();
+        self.on_data.connections -= usize::from(on_data > 0);
+        for path in paths {
             self.clear(&path, conn, Kinds(u8::MAX));
         }
     }
@@ -140,7 +180,7 @@ impl Watches {
         };
         let mut heard: Vec<ConnId> = match self.paths.get(path) {
             None => Vec::new(),
-            Some(conns) => {
+            Some(Watchers { conns, .. }) => {
                 conns.iter().filter(|(_, has)| has.and(wanted).any()).map(|(&conn, _)| conn).collect()
             }
         };
@@ -149,7 +189,7 @@ impl Watches {
         }
         if self.recursive > 0 && kind != EventKind::ChildrenChanged {
             for ancestor in ancestors(path) {
-                let Some(conns) = self.paths.get(ancestor) else { continue };
+                let Some(Watchers { conns, .. }) = self.paths.get(ancestor) else { continue };
                 let recursive = conns.iter().filter(|(_, has)| has.and(wanted).and(Kinds::RECURSIVE).any());
                 heard.extend(recursive.map(|(&conn, _)| conn));
             }
@@ -166,10 +206,15 @@ impl Watches {
 
     /// The paths whose data is watched, and by whom.
     pub(crate) fn on_data(&self) -> impl Iterator<Item = (&Arc<str>, impl Iterator<Item = ConnId>)> {
-        self.paths.iter().map(|(path, conns)| {
-            let mine = conns.iter().filter(|(_, kinds)| kinds.and(Kinds::DATA_SIDE).any());
+        self.paths.iter().map(|(path, watchers)| {
+            let mine = watchers.conns.iter().filter(|(_, kinds)| kinds.is_on_data());
             (path, mine.map(|(&conn, _)| conn))
         })
+    }
+
+    /// How many watch data.
+    pub(crate) fn count_on_data(&self) -> OnData {
+        self.on_data
     }
 
     /// How many watches there are, those on data and those on children.
@@ -183,8 +228,8 @@ impl Watches {
     }
 
     fn clear(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
-        let Some(conns) = self.paths.get_mut(path) else { return };
-        let Some(has) = conns.get_mut(&conn) else { return };
+        let Some(watchers) = self.paths.get_mut(path) else { return };
+        let Some(has) = watchers.conns.get_mut(&conn) else { return };
         let before = *has;
         *has = has.without(kinds);
         let after = *has;
@@ -192,11 +237,20 @@ impl Watches {
         if before.and(Kinds::RECURSIVE).any() && !after.and(Kinds::RECURSIVE).any() {
             self.recursive -= 1;
         }
+        if before.is_on_data() && !after.is_on_data() {
+            watchers.on_data -= 1;
+            self.on_data.paths -= usize::from(watchers.on_data == 0);
+            self.on_data.total -= 1;
+            if let Some(watched) = self.conns.get_mut(&conn) {
+                watched.on_data -= 1;
+                self.on_data.connections -= usize::from(watched.on_data == 0);
+            }
+        }
         if after.any() {
             return;
         }
-        conns.remove(&conn);
-        if conns.is_empty() {
+        watchers.conns.remove(&conn);
+        if watchers.conns.is_empty() {
             self.paths.remove(path);
         }
         if let Some(watched) = self.conns.get_mut(&conn)
@@ -262,6 +316,36 @@ mod tests {
         watches.forget(YOU);
         assert!(watches.paths.is_empty() && watches.conns.is_empty());
         assert_eq!((watches.recursive, watches.sides()), (0, 0));
+    }
+
+    #[test]
+    fn those_on_data_are_counted_all_along() {
+        let mut watches = Watches::default();
+        let mut random = 1_u32;
+        let mut next = |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 16) % below
+        };
+        let all = [Kinds::DATA, Kinds::CHILD, Kinds::PERSISTENT, Kinds::RECURSIVE];
+        for _ in 0..5000 {
+            let (conn, path) = (ConnId(u64::from(next(3))), ["/", "/a", "/a/b"][next(3) as usize]);
+            match next(8) {
+                0 => watches.forget(conn),
+                1 => drop(watches.fire(EventKind::Deleted, path)),
+                2 => drop(watches.fire(EventKind::DataChanged, path)),
+                3 => drop(watches.remove(path, conn, Kinds::DATA_SIDE)),
+                4 => drop(watches.remove(path, conn, Kinds::CHILD_SIDE)),
+                _ => watches.add(path, conn, all[next(4) as usize]),
+            }
+            let pairs: Vec<(&Arc<str>, ConnId)> =
+                watches.on_data().flat_map(|(path, conns)| conns.map(move |conn| (path, conn))).collect();
+            let counted = OnData {
+                connections: pairs.iter().map(|(_, conn)| conn).collect::<HashSet<_>>().len(),
+                paths: pairs.iter().map(|(path, _)| path).collect::<HashSet<_>>().len(),
+                total: pairs.len(),
+            };
+            assert_eq!(watches.count_on_data(), counted);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::connection::{ConnId, Counts, Phase};
 use super::{Core, Stats};
 use crate::ids::SessionId;
+pub use crate::watches::OnData;
 
 /// A connection, as `cons` shows it.
 #[derive(Debug, Clone)]
@@ -18,13 +19,11 @@ pub struct ConnectionReport {
     pub counts: Counts,
 }
 
-/// The watches on data, which `wchs` and its like tell of: who has which.
+/// The watches on data, which `wchp` and `wchc` tell of: who has which.
 #[derive(Debug, Clone, Default)]
 pub struct WatchReport {
     /// The sessions that watch a path.
     pub by_path: BTreeMap<Arc<str>, BTreeSet<SessionId>>,
-    /// How many pairs of path and session there are.
-    pub total: usize,
 }
 
 impl Core {
@@ -96,6 +95,11 @@ impl Core {
         self.expiry.buckets()
     }
 
+    /// How many watch data.
+    pub fn count_on_data(&self) -> OnData {
+        self.watches.count_on_data()
+    }
+
     /// Who watches which data.
     pub fn watch_report(&self) -> WatchReport {
         let mut report = WatchReport::default();
@@ -108,7 +112,6 @@ impl Core {
             if sessions.is_empty() {
                 continue;
             }
-            report.total += sessions.len();
             report.by_path.insert(Arc::clone(path), sessions);
         }
         report

@@ -1,11 +1,11 @@
 //! The words that list connections, sessions and watches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::super::{Inner, Shared};
 use super::java_date;
-use crate::core::{ConnId, ConnectionReport};
+use crate::core::{ConnId, ConnectionReport, OnData};
 use crate::ids::SessionId;
 use crate::wire::op;
 
@@ -93,10 +93,8 @@ pub(super) fn dump(shared: &Shared) -> String {
 }
 
 pub(super) fn watch_summary(inner: &Inner) -> String {
-    let report = inner.core.watch_report();
-    let sessions: BTreeSet<_> = report.by_path.values().flatten().collect();
-    let (sessions, paths) = (sessions.len(), report.by_path.len());
-    format!("{sessions} connections watching {paths} paths\nTotal watches:{}\n", report.total)
+    let OnData { connections, paths, total } = inner.core.count_on_data();
+    format!("{connections} connections watching {paths} paths\nTotal watches:{total}\n")
 }
 
 pub(super) fn watches_by_path(inner: &Inner) -> String {
