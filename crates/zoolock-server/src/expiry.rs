@@ -67,9 +67,36 @@ impl ExpiryQueue {
     }
 }
 
+/// When to look who has expired.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    last_ms: u64,
+    passed_over: bool,
+}
+
+impl Rounds {
+    /// Tells whether to look now. After a pause of ours (we were stopped, or busy) what others have sent in time may not
+    /// have been read yet: one round is passed over, never two, so that it is read first.
+    pub(crate) fn is_due(&mut self, now_ms: u64, tick_ms: u64) -> bool {
+        let late = now_ms.saturating_sub(self.last_ms) > tick_ms.saturating_mul(2);
+        self.last_ms = now_ms;
+        self.passed_over = late && !self.passed_over;
+        !self.passed_over
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_pause_one_round_is_passed_over_and_never_two() {
+        let mut rounds = Rounds::default();
+        let due: Vec<bool> = [2000, 4100, 9000, 10_000, 12_000, 30_000, 60_000, 90_000]
+            .map(|now| rounds.is_due(now, 2000))
+            .into();
+        assert_eq!(due, [true, true, false, true, true, false, true, false]);
+    }
 
     #[test]
     fn a_session_expires_between_its_timeout_and_one_tick_more() {

@@ -39,6 +39,7 @@
 
 mod access;
 pub mod acl;
+mod builder;
 mod code;
 mod commit;
 pub mod core;
@@ -67,6 +68,7 @@ mod word;
 mod x500;
 
 pub use access::{Access, Users};
+pub use builder::Builder;
 pub use code::Code;
 pub use commit::{Event, Outcome, commit};
 pub use error::Error;
@@ -74,7 +76,7 @@ pub use ids::{SessionId, Zxid};
 pub use prepare::{Asker, prepare};
 pub use query::query;
 pub use secret::{Hidden, Secret};
-pub use server::{Builder, Server, ServerHandle};
+pub use server::{Server, ServerHandle};
 pub use state::{Session, State};
 pub use storage::Durability;
 pub use tls::{ClientCertificates, TlsConfig};

@@ -34,6 +34,7 @@ use self::outbox::Outbox;
 use crate::acl::Identity;
 use crate::core::{ConnId, Core, Fresh, Latency, Now};
 use crate::data_dir::DataDir;
+use crate::expiry::Rounds;
 use crate::ids::{SessionId, Zxid};
 use crate::log::Log;
 use crate::state::Session;
@@ -185,6 +186,8 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     // Deadlines are multiples of a tick after the start; so are these.
     let mut ticks = interval_at(shared.started + tick, tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut rounds = Rounds::default();
+    let tick_ms = u64::try_from(tick.as_millis()).unwrap_or(u64::MAX);
     let every = shared.timing.container_check;
     let _look = Look(&shared);
     let mut checks = interval_at(shared.started + every, every);
@@ -193,7 +196,11 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             () = stopped(&mut stop) => return,
             _ = ticks.tick() => {
-                shared.with_core(|core, now| core.tick(now));
+                shared.with_core(|core, now| {
+                    if rounds.is_due(now.mono_ms, tick_ms) {
+                        core.tick(now);
+                    }
+                });
                 shared.note_what_is_owed(&mut shared.lock(), true);
                 shared.keep_numbers_coming().await;
             }

@@ -1,0 +1,397 @@
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::access::{Access, Users};
+use crate::core::{Core, CoreConfig, Now};
+use crate::error::Error;
+use crate::log;
+use crate::secret::Secret;
+use crate::serve::{self, Conf, Door, Limits, Shared, Timing};
+use crate::server::{Server, ServerHandle};
+use crate::state::State;
+use crate::storage::{Durability, Storage};
+use crate::tls::TlsConfig;
+use crate::wire;
+use crate::word::Word;
+
+/// The largest [`Builder::max_frame`]: a transaction in the log may have twice as much, and never more.
+const MAX_MAX_FRAME: usize = 512 << 20;
+
+/// Configures a [`Server`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    listen: SocketAddr,
+    tick: Duration,
+    min_session_timeout: Option<Duration>,
+    max_session_timeout: Option<Duration>,
+    container_check: Duration,
+    extended_types: bool,
+    connect_timeout: Duration,
+    max_frame: usize,
+    data_dir: Option<PathBuf>,
+    access: Access,
+    tls: Option<(SocketAddr, TlsConfig)>,
+    plain: bool,
+    max_connections: usize,
+    max_connections_per_address: usize,
+    max_queued: usize,
+    max_watches: usize,
+    words: Option<Vec<Word>>,
+    metrics: Option<SocketAddr>,
+    durability: Option<Durability>,
+    log_options: log::Options,
+    disk: Option<Arc<dyn log::Disk>>,
+    resume: Option<State>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Builder {
+            listen: Server::DEFAULT_LISTEN,
+            tick: Server::DEFAULT_TICK,
+            min_session_timeout: None,
+            max_session_timeout: None,
+            container_check: Duration::from_secs(60),
+            extended_types: true,
+            connect_timeout: Duration::from_secs(10),
+            max_frame: wire::MAX_FRAME,
+            data_dir: None,
+            access: Access::default(),
+            tls: None,
+            plain: true,
+            max_connections: 0,
+            max_connections_per_address: 0,
+            max_queued: Server::DEFAULT_MAX_QUEUED,
+            max_watches: Server::DEFAULT_MAX_WATCHES,
+            words: None,
+            metrics: None,
+            durability: None,
+            log_options: log::Options::default(),
+            disk: None,
+            resume: None,
+        }
+    }
+
+    /// Sets the address to listen on; port 0 takes any free one. Default: 127.0.0.1:2181.
+    pub fn listen(mut self, addr: SocketAddr) -> Self {
+        self.listen = addr;
+        self
+    }
+
+    /// Sets the unit of session expiry. Default: 2 s.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// Sets the shortest session timeout granted. Default: 2 ticks.
+    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
+        self.min_session_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the longest session timeout granted. Default: 20 ticks.
+    pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
+        self.max_session_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how often empty containers, and znodes that outlived their time, are looked for. Default: 60 s.
+    pub fn container_check(mut self, every: Duration) -> Self {
+        self.container_check = every;
+        self
+    }
+
+    /// Sets whether znodes may have a time to live, ZooKeeper's `extendedTypesEnabled`. Default: true.
+    pub fn extended_types(mut self, enabled: bool) -> Self {
+        self.extended_types = enabled;
+        self
+    }
+
+    /// Sets how long a new connection may take to get a session, and to present the secret; or to ask for a word, or
+    /// over HTTP, and to read the answer. Default: 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the largest frame accepted, ZooKeeper's `jute.maxbuffer`. Default: [`wire::MAX_FRAME`].
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.max_frame = bytes;
+        self
+    }
+
+    /// Sets the directory that keeps znodes and sessions, as [`Builder::durability`] says, and is locked while the
+    /// server runs. Without one nothing is kept.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Sets what a client that has its answer may rely on. Default: [`Durability::Sync`] with a data directory,
+    /// [`Durability::Memory`] without.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// Sets the sizes of the log's files; for tests.
+    #[doc(hidden)]
+    pub fn log_options(mut self, options: log::Options) -> Self {
+        self.log_options = options;
+        self
+    }
+
+    /// Keeps the log on this disk, and only the epoch in the data directory; for tests of crashes.
+    #[doc(hidden)]
+    pub fn disk(mut self, disk: Arc<dyn log::Disk>) -> Self {
+        self.disk = Some(disk);
+        self
+    }
+
+    /// Demands that every connection presents this secret first, as scheme `digest`, `zoolock:<secret>`.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.access.secret = Some(secret);
+        self
+    }
+
+    /// Names the identity that may do anything, as `user:base64(sha1(user:password))`. Default: none.
+    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
+        self.access.super_digest = Some(Secret::new(digest));
+        self
+    }
+
+    /// Serves nobody who has not authenticated: with an account of [`Builder::users`], with a client certificate, or
+    /// as the super user. Default: everybody is served.
+    pub fn require_auth(mut self) -> Self {
+        self.access.required = true;
+        self
+    }
+
+    /// Sets the only accounts of scheme `digest`. Default: whoever names himself and a password is that user.
+    pub fn users(mut self, users: Users) -> Self {
+        self.access.users = Some(users);
+        self
+    }
+
+    /// Listens for TLS too, on this address.
+    pub fn tls(mut self, listen: SocketAddr, config: TlsConfig) -> Self {
+        self.tls = Some((listen, config));
+        self
+    }
+
+    /// Listens for TLS only.
+    pub fn tls_only(mut self) -> Self {
+        self.plain = false;
+        self
+    }
+
+    /// Sets how many connections there may be at once; more are closed as they come. Default: 0, any number.
+    pub fn max_connections(mut self, count: usize) -> Self {
+        self.max_connections = count;
+        self
+    }
+
+    /// Sets how many connections one address may have at once, ZooKeeper's `maxClientCnxns`. Default: 0, any number.
+    pub fn max_connections_per_address(mut self, count: usize) -> Self {
+        self.max_connections_per_address = count;
+        self
+    }
+
+    /// Sets how many bytes of replies and events may wait for all connections together; beyond, the connection with
+    /// the most is closed. Requests that are half sent may take as much again; beyond, those are closed that go on with
+    /// one of more than 64 KiB. 0: any number. Default: [`Server::DEFAULT_MAX_QUEUED`].
+    pub fn max_queued(mut self, bytes: usize) -> Self {
+        self.max_queued = bytes;
+        self
+    }
+
+    /// Sets how many paths a connection may watch before it is closed; one of more than 128 bytes counts as several. 0:
+    /// any number. Default: [`Server::DEFAULT_MAX_WATCHES`].
+    pub fn max_watches(mut self, paths: usize) -> Self {
+        self.max_watches = paths;
+        self
+    }
+
+    /// Sets the four-letter words that are answered. Default: [`Word::DEFAULT`]; where everybody has to present a secret
+    /// or to authenticate, `ruok` alone.
+    pub fn words(mut self, words: impl IntoIterator<Item = Word>) -> Self {
+        self.words = Some(words.into_iter().collect());
+        self
+    }
+
+    /// Answers `/metrics` (in Prometheus' text form), `/ready` and `/live` over HTTP, on this address.
+    pub fn metrics(mut self, addr: SocketAddr) -> Self {
+        self.metrics = Some(addr);
+        self
+    }
+
+    /// Goes on with what an earlier server had in memory; for tests that restart one without a disk.
+    #[doc(hidden)]
+    pub fn resume(mut self, state: State) -> Self {
+        self.resume = Some(state);
+        self
+    }
+
+    /// Starts the server: takes the data directory, listens, and serves.
+    ///
+    /// # Errors
+    /// [`Error`] says what to change.
+    pub async fn start(self) -> Result<ServerHandle, Error> {
+        let core = self.core_config()?;
+        let mut probe = [0; 1];
+        getrandom::fill(&mut probe).map_err(|error| Error::Random { what: error.to_string() })?;
+        let mut doors = Vec::new();
+        let mut tls_addr = None;
+        if self.plain {
+            doors.push(Door::open(self.listen, None).await?);
+        }
+        if let Some((listen, config)) = &self.tls {
+            let door = Door::open(*listen, Some(config.load()?)).await?;
+            tls_addr = Some(door.addr);
+            doors.push(door);
+        }
+        let http = match self.metrics {
+            None => None,
+            Some(addr) => {
+                Some(TcpListener::bind(addr).await.map_err(|source| Error::Listen { addr, source })?)
+            }
+        };
+        let metrics_addr = http.as_ref().and_then(|listener| listener.local_addr().ok());
+        let Some(addr) = doors.first().map(|door| door.addr) else {
+            return Err(Error::Invalid {
+                what: "plain connections are refused and TLS is not set up; give a certificate".to_owned(),
+            });
+        };
+        // Last, so that a failed start costs no epoch.
+        let Storage { dir, log, state, epoch } = self.storage().await?;
+        if let Some(listener) = &http {
+            tracing::info!(addr = ?listener.local_addr().ok(), "answering HTTP");
+        }
+        let conf = Conf {
+            addr: self.plain.then_some(addr),
+            tls_addr,
+            metrics_addr,
+            data_dir: self.data_dir.clone(),
+            max_connections_per_address: self.max_connections_per_address,
+            min_timeout_ms: core.min_timeout_ms,
+            max_timeout_ms: core.max_timeout_ms,
+        };
+        // Strangers learn no more than that we are here, unless somebody wants it otherwise.
+        let words = match &self.words {
+            Some(words) => words.clone(),
+            None if self.access.is_guarded() => vec![Word::Ruok],
+            None => Word::DEFAULT.to_vec(),
+        };
+        let timing = Timing {
+            tick: self.tick,
+            container_check: self.container_check,
+            connect_timeout: self.connect_timeout,
+            max_frame: self.max_frame,
+            max_queued: self.max_queued,
+            words,
+            conf,
+        };
+        let core = Core::restore(core, state, epoch, Now { mono_ms: 0, wall_ms: 0 });
+        let shared = Shared::new(core, timing, dir, log).map_err(|source| Error::Thread { source })?;
+        let shared = Arc::new(shared);
+        let (stop, stopped) = watch::channel(false);
+        let failing = (Arc::clone(&shared), stop.clone(), stopped.clone());
+        let limits = Arc::new(Limits::new(self.max_connections, self.max_connections_per_address));
+        let mut tasks = vec![tokio::spawn(serve::tick(Arc::clone(&shared), stopped.clone()))];
+        for door in doors {
+            tracing::info!(addr = %door.addr, tls = door.tls.is_some(), epoch, "serving");
+            let limits = Arc::clone(&limits);
+            tasks.push(tokio::spawn(serve::accept(Arc::clone(&shared), door, limits, stopped.clone())));
+        }
+        tasks.push(tokio::spawn(async move {
+            let (shared, stop, mut stopped) = failing;
+            tokio::select! {
+                // What cannot be kept must not be promised.
+                _ = shared.failed() => { stop.send_replace(true); }
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+            }
+        }));
+        let (gone, is_gone) = watch::channel(false);
+        let http = http.map(|listener| {
+            tokio::spawn(serve::http::answer(Arc::clone(&shared), listener, stopped, is_gone))
+        });
+        Ok(ServerHandle { addr, epoch, shared, stop, gone, tasks, http })
+    }
+
+    /// Opens what is kept, on a thread where it may block.
+    async fn storage(&self) -> Result<Storage, Error> {
+        let Some(path) = self.data_dir.clone() else {
+            return match self.durability {
+                None | Some(Durability::Memory) => Ok(Storage::none(self.resume.clone())),
+                Some(_) => Err(Error::Invalid {
+                    what:
+                        "there is no data directory to keep anything in; choose one, or the durability memory"
+                            .to_owned(),
+                }),
+            };
+        };
+        let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.log_options.clone());
+        let disk = self.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
+        let opened = tokio::task::spawn_blocking(move || Storage::open(&path, disk, durability, options));
+        let opened = opened.await;
+        opened.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Error::Invalid { what: "the runtime ended while the server started".to_owned() }),
+        })
+    }
+
+    fn core_config(&self) -> Result<CoreConfig, Error> {
+        let millis = |name: &str, d: Duration| match u32::try_from(d.as_millis()) {
+            Ok(ms) if ms > 0 && i32::try_from(ms).is_ok() => Ok(ms),
+            _ => Err(Error::Invalid { what: format!("the {name} is {d:?}; choose 1 ms to 24 days") }),
+        };
+        let tick_ms = millis("tick", self.tick)?;
+        let certificates = self.tls.as_ref().is_some_and(|(_, tls)| tls.asks_for_certificates());
+        let Access { required, users, super_digest, .. } = &self.access;
+        if *required && !certificates && users.as_ref().is_none_or(Users::is_empty) && super_digest.is_none()
+        {
+            let what =
+                "authentication is required but nobody can authenticate; give accounts, or a certificate \
+                        authority for clients"
+                    .to_owned();
+            return Err(Error::Invalid { what });
+        }
+        if let Some(digest) = super_digest
+            && !digest.is_digest()
+        {
+            let what = "the super user is not of the form user:base64(sha1(user:password))".to_owned();
+            return Err(Error::Invalid { what });
+        }
+        if self.access.secret.as_ref().is_some_and(|secret| secret.is("")) {
+            return Err(Error::Invalid { what: "the secret is empty; give one, or none at all".to_owned() });
+        }
+        millis("container check", self.container_check)?;
+        if self.max_frame > MAX_MAX_FRAME {
+            let what = format!(
+                "frames of {} bytes are more than the log can keep; choose 512 MiB at most",
+                self.max_frame
+            );
+            return Err(Error::Invalid { what });
+        }
+        let min = self.min_session_timeout.unwrap_or(self.tick.saturating_mul(2));
+        let max = self.max_session_timeout.unwrap_or(self.tick.saturating_mul(20)).max(min);
+        Ok(CoreConfig {
+            tick_ms,
+            min_timeout_ms: millis("shortest session timeout", min)?,
+            max_timeout_ms: millis("longest session timeout", max)?,
+            access: self.access.clone(),
+            max_output: serve::MAX_OUTPUT,
+            extended_types: self.extended_types,
+            journal: self.data_dir.is_some() && self.durability != Some(Durability::Memory),
+            max_queued: self.max_queued,
+            max_watches: self.max_watches,
+        })
+    }
+}
