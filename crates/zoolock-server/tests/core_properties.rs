@@ -154,6 +154,18 @@ fn check_tree(state: &State) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+#[test]
+fn what_is_thrown_away_with_its_connection_waits_no_more() {
+    let mut core = core();
+    let now = Now { mono_ms: 0, wall_ms: 1 };
+    let conn = connect(&mut core, now, &mut 0);
+    assert!(core.stats().queued > 0);
+    core.disconnect_all();
+    assert_eq!(core.stats().queued, 0);
+    core.closed(conn, now);
+    assert_eq!(core.stats().queued, 0);
+}
+
 proptest! {
     #[test]
     fn the_tree_stays_whole_and_zxids_rise(steps in vec(step(), 0..60)) {
