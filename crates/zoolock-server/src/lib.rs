@@ -76,6 +76,8 @@ pub use ids::{SessionId, Zxid};
 pub use prepare::{Asker, prepare};
 pub use query::query;
 pub use secret::{Hidden, Secret};
+#[doc(hidden)]
+pub use serve::fuzzing;
 pub use server::{Server, ServerHandle};
 pub use state::{Session, State};
 pub use storage::Durability;

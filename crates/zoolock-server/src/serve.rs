@@ -6,6 +6,7 @@
 mod connection;
 mod door;
 mod figures;
+pub mod fuzzing;
 pub(crate) mod http;
 mod journal;
 mod kept;

@@ -21,6 +21,7 @@
 pub mod codec;
 mod disk;
 mod error;
+pub mod forge;
 mod names;
 mod recover;
 mod replay;

@@ -109,14 +109,7 @@ impl SnapshotWriter {
         let failed = |what| LogError::io(what, disk.describe(SNAPSHOT_TMP));
         let nonce = disk.nonce().map_err(failed("get a random number for"))?;
         let file = disk.create(SNAPSHOT_TMP).map_err(failed("create"))?;
-        let mut header = Vec::with_capacity(HEADER);
-        header.extend(MAGIC);
-        header.extend(VERSION.to_be_bytes());
-        header.extend([0; 4]);
-        header.extend(nonce);
-        header.extend(zxid.get().to_be_bytes());
-        let chain = sum(&nonce, &[&header]);
-        header.extend(chain.to_be_bytes());
+        let (header, chain) = header(&nonce, zxid);
         let mut writer = SnapshotWriter {
             disk,
             file,
@@ -231,6 +224,19 @@ impl SnapshotWriter {
         }
         Ok(())
     }
+}
+
+/// The head of a file, and where its chain begins.
+pub(super) fn header(nonce: &Nonce, zxid: Zxid) -> (Vec<u8>, u64) {
+    let mut header = Vec::with_capacity(HEADER);
+    header.extend(MAGIC);
+    header.extend(VERSION.to_be_bytes());
+    header.extend([0; 4]);
+    header.extend(nonce);
+    header.extend(zxid.get().to_be_bytes());
+    let chain = sum(nonce, &[&header]);
+    header.extend(chain.to_be_bytes());
+    (header, chain)
 }
 
 /// Reads a snapshot, and checks that it is a state.

@@ -12,6 +12,7 @@ use axum::routing::get;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -36,6 +37,39 @@ struct Asked {
     stop: watch::Receiver<bool>,
 }
 
+/// What is to be had over HTTP.
+#[derive(Clone)]
+pub(super) struct Site {
+    router: Router,
+    /// From the connection to the last byte of the answer.
+    patience: Duration,
+}
+
+impl Site {
+    pub(super) fn new(shared: Arc<Shared>, stop: watch::Receiver<bool>) -> Self {
+        let patience = shared.timing.connect_timeout;
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/ready", get(ready))
+            .route("/live", get(live))
+            .with_state(Asked { shared, stop });
+        Site { router, patience }
+    }
+
+    /// Answers one request: whoever says nothing, or does not read, is not to keep a place.
+    pub(super) async fn answer(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<(), String> {
+        let service = TowerToHyperService::new(self.router);
+        let serving = Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+        match timeout(self.patience, serving).await {
+            Ok(answered) => answered.map_err(|error| error.to_string()),
+            Err(_) => Err("it took too long".to_owned()),
+        }
+    }
+}
+
 /// Answers until `gone`, which comes after `stop`: in between we are alive, but not ready.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
@@ -43,13 +77,7 @@ pub(crate) async fn answer(
     stop: watch::Receiver<bool>,
     mut gone: watch::Receiver<bool>,
 ) {
-    // From the connection to the last byte of the answer.
-    let patience = shared.timing.connect_timeout;
-    let router = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/ready", get(ready))
-        .route("/live", get(live))
-        .with_state(Asked { shared, stop });
+    let site = Site::new(shared, stop);
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
@@ -60,16 +88,10 @@ pub(crate) async fn answer(
                     tracing::debug!(%peer, "too many ask over HTTP, closing");
                 }
                 Ok((socket, peer)) => {
-                    let service = TowerToHyperService::new(router.clone());
+                    let site = site.clone();
                     tasks.spawn(async move {
-                        // One request each: whoever says nothing, or does not read, is not to keep a place.
-                        let serving = Builder::new()
-                            .keep_alive(false)
-                            .serve_connection(TokioIo::new(socket), service);
-                        match timeout(patience, serving).await {
-                            Ok(Ok(())) => {}
-                            Ok(Err(error)) => tracing::debug!(%peer, %error, "no HTTP, closing"),
-                            Err(_) => tracing::debug!(%peer, "HTTP took too long, closing"),
+                        if let Err(why) = site.answer(socket).await {
+                            tracing::debug!(%peer, why, "nothing came of a connection for HTTP, closing");
                         }
                     });
                 }

@@ -1,0 +1,54 @@
+//! Files that are sound by their sums, whatever is in them: what only a fuzzer makes.
+
+use bytes::{BufMut as _, BytesMut};
+
+use super::disk::Nonce;
+use super::names::{segment_name, snapshot_name};
+use super::segment::{BatchHeader, SegmentHeader, sum};
+use super::snapshot;
+use crate::ids::Zxid;
+
+const NONCE: Nonce = [7; 16];
+
+/// A batch.
+#[derive(Debug, Clone)]
+pub struct Batch<'a> {
+    /// How many transactions it says it has.
+    pub records: u32,
+    /// How much it says had been synced; no more than was before it.
+    pub synced_to: u64,
+    /// What it has.
+    pub payload: &'a [u8],
+}
+
+/// Makes a segment of the log; returns its name too.
+pub fn segment(after: Zxid, batches: &[Batch<'_>]) -> (String, Vec<u8>) {
+    let header = SegmentHeader { nonce: NONCE, after, chain: 0 };
+    let (mut chain, mut file) = (header.first_link(), BytesMut::from(&*header.encode()));
+    for &Batch { records, synced_to, payload } in batches {
+        let at = file.len();
+        let header = BatchHeader {
+            at: at as u64,
+            synced_to: synced_to.min(at as u64),
+            len: payload.len() as u32,
+            records,
+        };
+        file.put_bytes(0, BatchHeader::LEN);
+        file.put_slice(payload);
+        chain = header.seal_into(&NONCE, chain, &mut file[at..]);
+    }
+    (segment_name(after), file.to_vec())
+}
+
+/// Makes a snapshot of blocks, each with its kind; returns its name too.
+pub fn snapshot(zxid: Zxid, blocks: &[(u32, &[u8])]) -> (String, Vec<u8>) {
+    let (mut file, mut chain) = snapshot::header(&NONCE, zxid);
+    for (kind, payload) in blocks {
+        let mut block = [kind.to_be_bytes(), (payload.len() as u32).to_be_bytes()].concat();
+        chain = sum(&NONCE, &[&chain.to_be_bytes(), &block, payload]);
+        block.extend(chain.to_be_bytes());
+        file.extend(block);
+        file.extend_from_slice(payload);
+    }
+    (snapshot_name(zxid), file)
+}

@@ -1,0 +1,90 @@
+//! The ways in for the bytes of strangers, without a socket: what a fuzzer drives.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::DuplexStream;
+use tokio::sync::watch;
+
+use super::{Conf, MAX_OUTPUT, Shared, Timing, connection, http};
+use crate::access::Access;
+use crate::core::{Core, CoreConfig, Stats};
+use crate::wire;
+use crate::word::Word;
+use crate::x500;
+
+const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+/// A server that listens nowhere, and answers all words.
+#[derive(Debug)]
+pub struct Doorstep {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+}
+
+impl Doorstep {
+    /// Starts one that has nothing; in the context of a runtime.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn new(access: Access) -> io::Result<Self> {
+        let core = CoreConfig {
+            tick_ms: 2000,
+            min_timeout_ms: 4000,
+            max_timeout_ms: 40_000,
+            access,
+            max_output: MAX_OUTPUT,
+            max_queued: 0,
+            max_watches: 0,
+            extended_types: true,
+            journal: false,
+        };
+        let conf = Conf {
+            addr: Some(PEER),
+            tls_addr: None,
+            metrics_addr: None,
+            data_dir: None,
+            max_connections_per_address: 0,
+            min_timeout_ms: core.min_timeout_ms,
+            max_timeout_ms: core.max_timeout_ms,
+        };
+        let timing = Timing {
+            tick: Duration::from_secs(2),
+            container_check: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(10),
+            max_frame: wire::MAX_FRAME,
+            max_queued: 0,
+            words: Word::ALL.to_vec(),
+            conf,
+        };
+        let shared = Arc::new(Shared::new(Core::new(core, 1), timing, None, None)?);
+        Ok(Doorstep { shared, stop: watch::channel(false).0 })
+    }
+
+    /// Serves a connection to its end.
+    pub fn serve(&self, stream: DuplexStream) -> impl Future<Output = ()> + Send + use<> {
+        connection::run(Arc::clone(&self.shared), stream, PEER, None, self.stop.subscribe())
+    }
+
+    /// Answers HTTP on a connection.
+    pub fn answer(&self, stream: DuplexStream) -> impl Future<Output = Result<(), String>> + Send + use<> {
+        http::Site::new(Arc::clone(&self.shared), self.stop.subscribe()).answer(stream)
+    }
+
+    /// Counts what there is.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().core.stats()
+    }
+}
+
+/// The subject of a certificate, if the bytes are one.
+pub fn subject(certificate: &[u8]) -> Option<String> {
+    x500::subject(certificate)
+}
+
+/// Whether an access list may have this as a subject.
+pub fn is_subject(text: &str) -> bool {
+    x500::is_name(text)
+}
