@@ -1,99 +1,356 @@
-//! Frames and records: several connections send whatever they like to a whole server.
+//! Frames and records: several connections ask a whole server for whatever they like, and may send anything.
+//!
+//! What the server decides is replayed as a log would bring it back, and must come to the same.
 #![no_main]
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
+use zoolock_fuzz::{CREDENTIALS, Input, frame, records, sorted};
+use zoolock_server::acl::Identity;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
-use zoolock_server::wire::{ConnectRequest, Reader, Reply, Request, RequestHeader, Writer};
-use zoolock_server::{Hidden, txn};
-
-const CONFIG: CoreConfig = CoreConfig {
-    tick_ms: 100,
-    min_timeout_ms: 200,
-    max_timeout_ms: 4000,
-    secret: None,
-    super_digest: None,
-    max_output: 1 << 20,
-    journal: false,
+use zoolock_server::log::{codec, replay};
+use zoolock_server::tree::{NodeRecord, Owner, Tree};
+use zoolock_server::wire::{
+    ConnectRequest, ConnectResponse, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent, Writer,
+    op,
 };
+use zoolock_server::{Access, Hidden, Secret, SessionId, State, Users, txn};
 
 fuzz_target!(|data: &[u8]| {
     round_trips(data);
-    let mut core = Core::new(CONFIG, 1);
-    let (mut now, mut seed) = (Now { mono_ms: 0, wall_ms: 1 }, 0);
-    let mut conns: Vec<ConnId> = (0..3).map(|_| connect(&mut core, now, &mut seed)).collect();
-    let mut rest = data;
-    while let Some((&[action, len], after)) = rest.split_first_chunk() {
-        let (frame, after) = after.split_at(after.len().min(usize::from(len)));
-        rest = after;
-        let who = usize::from(action) % conns.len();
-        match action >> 4 {
-            0 => conns[who] = core.open(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            1 => conns[who] = connect(&mut core, now, &mut seed),
-            2 => core.closed(conns[who], now),
-            3 => {
-                now.mono_ms += u64::from(len) * 20;
-                now.wall_ms += i64::from(len) * 20;
-                core.tick(now);
-                core.remove_empty_containers(now);
-            }
-            _ => {
-                let fresh = || fresh(&mut seed);
-                core.receive(conns[who], frame, now, fresh);
-            }
-        }
-        for &conn in &conns {
-            let mut out = BytesMut::new();
-            core.take_output(conn, &mut out);
-            whole_frames(&out);
-        }
-        core.take_woken();
+    let mut input = Input::new(data);
+    let mut server = Server::new(config(input.byte()));
+    while !input.is_empty() {
+        server.step(&mut input);
+        server.drain();
     }
+    server.end();
 });
 
-fn connect(core: &mut Core, now: Now, seed: &mut u64) -> ConnId {
-    let conn = core.open(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let request = ConnectRequest {
-        protocol: 0,
-        last_zxid_seen: 0,
-        timeout_ms: 1000,
-        session: 0,
-        password: Hidden(vec![0; 16]),
-        read_only: None,
+fn config(choice: u8) -> CoreConfig {
+    let users = Users::parse(&Identity::digest(CREDENTIALS[0].as_bytes()).id).expect("an account");
+    let access = match choice % 8 {
+        1 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
+        2 => Access { required: true, users: Some(users), ..Access::default() },
+        3 => Access {
+            super_digest: Some(Secret::new(Identity::digest(b"super:test").id)),
+            ..Access::default()
+        },
+        _ => Access::default(),
     };
-    let mut frame = BytesMut::new();
-    request.encode(&mut Writer::new(&mut frame));
-    core.receive(conn, &frame, now, || fresh(seed));
-    conn
+    let small = choice & 64 != 0;
+    CoreConfig {
+        tick_ms: 100,
+        min_timeout_ms: 200,
+        max_timeout_ms: 4000,
+        access,
+        max_output: if small { 256 } else { 1 << 20 },
+        max_queued: if small { 400 } else { 0 },
+        max_watches: if small { 3 } else { 0 },
+        extended_types: choice & 128 == 0,
+        journal: true,
+    }
 }
 
-fn fresh(seed: &mut u64) -> Fresh {
-    *seed += 1;
-    Fresh { id: *seed, password: txn::Password([9; 16]) }
+struct Server {
+    core: Core,
+    config: CoreConfig,
+    epoch: u32,
+    now: Now,
+    seed: u64,
+    /// Those that act, and all there ever were.
+    conns: [ConnId; 3],
+    all: Vec<ConnId>,
+    /// What a log would bring back.
+    replayed: State,
+    snapshot: Option<(Vec<NodeRecord>, Vec<NodeRecord>)>,
+    /// The last zxid each connection was answered with.
+    seen: BTreeMap<ConnId, i64>,
+}
+
+impl Server {
+    fn new(config: CoreConfig) -> Self {
+        let mut core = Core::new(config.clone(), 1);
+        let conns = [(); 3].map(|()| core.open(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let mut server = Server {
+            core,
+            config,
+            epoch: 1,
+            now: Now { mono_ms: 0, wall_ms: 1 },
+            seed: 0,
+            conns,
+            all: conns.to_vec(),
+            replayed: State::new(0),
+            snapshot: None,
+            seen: BTreeMap::new(),
+        };
+        for who in 0..3 {
+            server.connect(who, SessionId::SERVER, &[0; 16]);
+        }
+        server
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let action = input.byte();
+        let who = usize::from(action) % self.conns.len();
+        match action >> 3 {
+            0 => self.open(who),
+            1 => {
+                self.open(who);
+                self.connect(who, SessionId::SERVER, &[0; 16]);
+            }
+            2 => {
+                self.open(who);
+                self.reattach(who, input.byte());
+            }
+            3 => self.core.closed(self.conns[who], self.now),
+            4 | 5 => {
+                let ms = u32::from(input.byte()) * if action & 4 == 0 { 1 } else { 20 };
+                self.now.mono_ms += u64::from(ms);
+                self.now.wall_ms += i64::from(ms);
+                self.core.tick(self.now);
+                self.core.remove_empty_containers(self.now);
+            }
+            6 => {
+                let frame = input.bytes();
+                self.receive(who, frame);
+            }
+            7 => {
+                let mut frame = frame(1, &input.request());
+                for _ in 0..=action & 3 {
+                    let at = usize::from(input.byte()) % frame.len();
+                    frame[at] = input.byte();
+                }
+                if action & 4 != 0 {
+                    frame.truncate(usize::from(input.byte()));
+                }
+                self.receive(who, &frame);
+            }
+            8 => match self.snapshot {
+                None => self.begin_snapshot(),
+                Some(_) => self.snapshot_chunk(usize::from(input.byte() % 8)),
+            },
+            9 => match input.byte() % 16 {
+                0 => self.restart(),
+                1 => self.core.disconnect_all(),
+                2 => {
+                    self.epoch += 1;
+                    self.core.start_epoch(self.epoch);
+                }
+                3 => {
+                    let _ = self.core.finish(self.conns[who]);
+                }
+                at => {
+                    let session = self.core.state().sessions.keys().nth(usize::from(at - 4)).copied();
+                    if let Some(session) = session {
+                        assert!(self.core.expire(session, self.now));
+                    }
+                }
+            },
+            _ => {
+                let request = input.request();
+                self.ask(who, &request);
+            }
+        }
+    }
+
+    fn open(&mut self, who: usize) {
+        let conn = self.core.open(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        self.conns[who] = conn;
+        self.all.push(conn);
+    }
+
+    fn connect(&mut self, who: usize, session: SessionId, password: &[u8]) {
+        let request = ConnectRequest {
+            protocol: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 1000,
+            session: session.get(),
+            password: Hidden(password.to_vec()),
+            read_only: Some(false),
+        };
+        let mut frame = BytesMut::new();
+        request.encode(&mut Writer::new(&mut frame));
+        self.receive(who, &frame);
+        let answer = self.take(self.conns[who]);
+        let Some(answer) = frames(&answer).next() else { return };
+        let answer = ConnectResponse::decode(answer).expect("an answer to a greeting");
+        let known = self.core.state().sessions.get(&SessionId::from_wire(answer.session));
+        assert_eq!(known.is_some(), answer.timeout_ms > 0);
+    }
+
+    fn reattach(&mut self, who: usize, at: u8) {
+        let sessions = &self.core.state().sessions;
+        let known = sessions.iter().nth(usize::from(at % 8)).map(|(id, known)| (*id, known.password.clone()));
+        let Some((id, mut password)) = known else { return };
+        password.0[0] ^= at & 128;
+        self.connect(who, id, &password.0);
+    }
+
+    fn receive(&mut self, who: usize, frame: &[u8]) {
+        let seed = &mut self.seed;
+        let fresh = || {
+            *seed += 1;
+            // Some come twice.
+            Fresh { id: *seed % 6, password: txn::Password([*seed as u8; 16]) }
+        };
+        self.core.receive(self.conns[who], frame, self.now, fresh);
+    }
+
+    /// Asks, and reads the answer as a client would.
+    fn ask(&mut self, who: usize, request: &Request) {
+        let conn = self.conns[who];
+        self.take(conn);
+        self.receive(who, &frame(7, request));
+        let answer = self.take(conn);
+        let mut answers = 0;
+        for frame in frames(&answer) {
+            let mut reader = Reader::new(frame);
+            let header = ReplyHeader::decode(&mut reader).expect("every frame has a header");
+            if header.xid == op::XID_EVENT {
+                WatchEvent::decode(&mut reader).expect("an event");
+            } else if header.xid == 7 {
+                answers += 1;
+                if header.zxid != 0 {
+                    let before = self.seen.insert(conn, header.zxid).unwrap_or(0);
+                    assert!(header.zxid >= before, "zxids go down");
+                }
+                if header.err == 0 {
+                    Reply::decode(request.op(), &mut reader).expect("an answer to what was asked");
+                }
+            }
+            reader.end().expect("nothing else is in a frame");
+        }
+        assert!(answers <= 1, "{answers} answers");
+    }
+
+    fn take(&mut self, conn: ConnId) -> BytesMut {
+        let mut out = BytesMut::new();
+        self.core.take_output(conn, &mut out);
+        out
+    }
+
+    fn drain(&mut self) {
+        for conn in self.conns {
+            frames(&self.take(conn)).for_each(drop);
+        }
+        self.core.take_woken();
+        for txn in std::mem::take(self.core.decided()) {
+            let mut bytes = BytesMut::new();
+            codec::encode_txn(&txn, &mut bytes).expect("what was decided can be logged");
+            let txn = codec::decode_txn(&bytes).expect("we wrote it");
+            replay(txn, &mut self.replayed).expect("what was decided fits");
+        }
+    }
+
+    fn begin_snapshot(&mut self) {
+        let (zxid, sessions) = self.core.begin_snapshot();
+        assert_eq!((zxid, &sessions), (self.core.last_change(), &self.core.state().sessions));
+        self.snapshot = Some((records(&self.core.state().tree), Vec::new()));
+    }
+
+    fn snapshot_chunk(&mut self, max: usize) {
+        let Some((begun, had)) = &mut self.snapshot else { return };
+        match self.core.snapshot_chunk(max) {
+            Some(chunk) => had.extend(chunk),
+            None => {
+                assert_eq!(sorted(std::mem::take(had)), *begun, "the snapshot is another tree");
+                self.snapshot = None;
+            }
+        }
+    }
+
+    /// What a log brings back is what there was.
+    fn check(&self) {
+        let state = self.core.state();
+        assert_eq!(records(&self.replayed.tree), records(&state.tree));
+        assert_eq!(self.replayed.sessions, state.sessions);
+        let again = Tree::from_records(state.tree.records()).expect("the tree is whole");
+        assert_eq!(again.approximate_data_size(), state.tree.approximate_data_size());
+        let ephemerals = |id: &SessionId| state.tree.ephemerals(*id);
+        let all: Vec<_> = state.sessions.keys().flat_map(ephemerals).collect();
+        let owned = |record: &NodeRecord| matches!(Owner::of(record.owner), Owner::Session(_));
+        assert_eq!(
+            all.len(),
+            state.tree.records().filter(owned).count(),
+            "an ephemeral has outlived its session"
+        );
+        for id in state.sessions.keys() {
+            assert_eq!(again.ephemerals(*id), state.tree.ephemerals(*id));
+        }
+        assert_eq!(again.expired(i64::MAX), state.tree.expired(i64::MAX));
+        let stats = self.core.stats();
+        assert_eq!(
+            (stats.znodes, stats.ephemerals, stats.sessions),
+            (state.tree.len(), all.len(), state.sessions.len())
+        );
+        assert_eq!(self.core.connections().count(), stats.connections);
+    }
+
+    fn restart(&mut self) {
+        self.drain();
+        self.check();
+        self.epoch += 1;
+        let state = self.replayed.clone();
+        self.core = Core::restore(self.config.clone(), state, self.epoch, self.now);
+        self.snapshot = None;
+        self.seen.clear();
+        self.all.clear();
+        (0..3).for_each(|who| self.open(who));
+    }
+
+    fn end(mut self) {
+        self.drain();
+        self.check();
+        while self.snapshot.is_some() {
+            self.snapshot_chunk(5);
+        }
+        // Taken once it is with the sockets, taken twice it is written.
+        for conn in [self.all.clone(), self.all.clone()].concat() {
+            self.take(conn);
+        }
+        assert_eq!(self.core.stats().queued, 0, "something waits for nobody");
+        for conn in std::mem::take(&mut self.all) {
+            self.core.closed(conn, self.now);
+        }
+        self.now.mono_ms += 60_000;
+        self.core.tick(self.now);
+        let stats = self.core.stats();
+        let left = (stats.sessions, stats.ephemerals, stats.watches, stats.watch_sides, stats.connections);
+        assert_eq!((left, stats.queued), ((0, 0, 0, 0, 0), 0));
+        assert_eq!(self.core.next_expiry(), None);
+        self.drain();
+        self.check();
+    }
 }
 
 /// What is decoded is encoded to the same, and no decoder panics.
 fn round_trips(data: &[u8]) {
     let _ = ConnectRequest::decode(data);
+    let _ = ConnectResponse::decode(data);
     let mut reader = Reader::new(data);
     let Ok(header) = RequestHeader::decode(&mut reader) else { return };
     let _ = Reply::decode(header.op, &mut Reader::new(data));
     if let Ok(request) = Request::decode(header.op, &mut reader) {
-        let mut out = BytesMut::new();
-        header.encode(&mut Writer::new(&mut out));
-        request.encode(&mut Writer::new(&mut out));
+        let out = frame(header.xid, &request);
         let mut again = Reader::new(&out);
-        RequestHeader::decode(&mut again).expect("we wrote it");
+        assert_eq!(RequestHeader::decode(&mut again).expect("we wrote it"), header);
         let decoded = Request::decode(header.op, &mut again).expect("we wrote it");
         assert_eq!(decoded, request);
     }
 }
 
-fn whole_frames(mut out: &[u8]) {
-    while let Some((len, rest)) = out.split_first_chunk() {
-        out = rest.get(u32::from_be_bytes(*len) as usize..).expect("a whole frame");
-    }
-    assert!(out.is_empty(), "a cut frame");
+fn frames(mut out: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let Some((len, rest)) = out.split_first_chunk() else {
+            assert!(out.is_empty(), "a cut length");
+            return None;
+        };
+        let (frame, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize).expect("a whole frame");
+        out = rest;
+        Some(frame)
+    })
 }

@@ -1,65 +1,116 @@
-//! Multi: all of it happens or nothing.
+//! Multi: all of it happens or nothing, and a log brings back the same.
 #![no_main]
 
 use std::sync::LazyLock;
 
+use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use zoolock_server::acl::{Acl, perms};
-use zoolock_server::wire::{CreateRequest, OpResult, Reader, Reply, Request, op};
+use zoolock_fuzz::{Input, records};
+use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::log::{codec, replay};
+use zoolock_server::tree::Tree;
+use zoolock_server::wire::{CreateRequest, OpResult, Reader, Reply, Request, Writer, op};
 use zoolock_server::{Asker, SessionId, State, commit, prepare, txn};
 
-const ME: SessionId = SessionId::SERVER;
+fn me() -> SessionId {
+    SessionId::from_wire(5)
+}
+
+static IDENTITIES: LazyLock<[Identity; 2]> =
+    LazyLock::new(|| [Identity::new("ip", "127.0.0.1"), Identity::digest(b"me:pw")]);
 
 /// A tree with something to collide with.
 static STATE: LazyLock<State> = LazyLock::new(|| {
     let mut state = State::new(1);
     let session = txn::Change::CreateSession { timeout_ms: 1000, password: txn::Password([1; 16]) };
     let _ = run(&mut state, session);
-    for (path, flags) in [("/a", 0), ("/a/b", 0), ("/a/e", 1), ("/c", 0), ("/c/s-", 2)] {
+    let quota =
+        ["/zookeeper/quota/a", "/zookeeper/quota/a/zookeeper_limits", "/zookeeper/quota/a/zookeeper_stats"];
+    let znodes = [("/a", 0), ("/a/b", 0), ("/a/e", 1), ("/c", 0), ("/c/s-", 2), ("/b", 4)];
+    for (path, flags) in znodes.into_iter().chain(quota.map(|path| (path, 0))) {
         let create = CreateRequest {
-            op: op::CREATE,
+            op: if flags == 4 { op::CREATE_CONTAINER } else { op::CREATE },
             path: path.to_owned(),
-            data: None,
+            data: Some("count=2,bytes=9".into()),
             acl: vec![Acl::anyone(perms::ALL)],
             flags,
             ttl: -1,
         };
-        let change = prepare(Request::Create(create), &state, ASKER);
-        let _ = run(&mut state, change);
+        let change = prepare(Request::Create(create), &state, asker(true));
+        run(&mut state, change).expect("all of them can be created");
     }
     state
 });
 
-const ASKER: Asker<'_> = Asker { session: ME, identities: &[] };
+fn asker(extended_types: bool) -> Asker<'static> {
+    Asker { session: me(), identities: &*IDENTITIES, extended_types }
+}
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&kind, body)) = data.split_first() else { return };
+    let mut input = Input::new(data);
+    let kind = input.byte();
+    let asker = asker(kind & 8 == 0);
     let op = if kind & 1 == 0 { op::MULTI } else { op::MULTI_READ };
-    let Ok(request) = Request::decode(op, &mut Reader::new(body)) else { return };
-    if op == op::MULTI_READ {
-        let _ = zoolock_server::query(&request, &STATE, ASKER);
+    let request = match kind & 3 {
+        0 | 1 => match Request::decode(op, &mut Reader::new(input.rest())) {
+            Ok(request) => request,
+            Err(_) => return,
+        },
+        _ => {
+            let mut ops = Vec::new();
+            while !input.is_empty() && ops.len() < 64 {
+                ops.push(input.write());
+            }
+            Request::Multi(ops)
+        }
+    };
+    if let Request::MultiRead(reads) = &request {
+        if let Ok(reply) = zoolock_server::query(&request, &STATE, asker) {
+            let Reply::Multi(results) = &reply else { panic!("a multi is answered by a multi") };
+            assert_eq!(results.len(), reads.len());
+            round_trip(&reply, op::MULTI_READ);
+        }
         return;
     }
-    let Request::Multi(ops) = &request else { unreachable!("decoded as a multi") };
+    let Request::Multi(ops) = &request else { unreachable!("made as a multi") };
     let count = ops.len();
-    let mut state = STATE.clone();
-    let reply = run(&mut state, prepare(request, &STATE, ASKER));
-    let Ok(Reply::Multi(results)) = reply else { panic!("a multi is answered by a multi") };
-    assert_eq!(results.len(), count);
-    if results.iter().any(|result| matches!(result, OpResult::Error(_))) {
-        assert!(results.iter().all(|result| matches!(result, OpResult::Error(_))));
-        assert_eq!(records(&state), records(&STATE), "a multi that failed left something behind");
+    let (mut state, mut again) = (STATE.clone(), STATE.clone());
+    let change = prepare(request, &STATE, asker);
+    let reply = run(&mut state, change.clone());
+    if let Ok(reply) = &reply {
+        let Reply::Multi(results) = reply else { panic!("a multi is answered by a multi") };
+        assert_eq!(results.len(), count);
+        round_trip(reply, op::MULTI);
     }
-    zoolock_server::tree::Tree::from_records(state.tree.records()).expect("the tree is whole");
+    let Ok(Reply::Multi(results)) = reply else {
+        assert_eq!(records(&state.tree), records(&STATE.tree), "a multi that failed left something behind");
+        return;
+    };
+    if matches!(change, txn::Change::Refused(_)) {
+        assert!(results.iter().all(|result| matches!(result, OpResult::Error(_))));
+        assert_eq!(records(&state.tree), records(&STATE.tree), "a multi that failed left something behind");
+        return;
+    }
+    assert!(!results.iter().any(|result| matches!(result, OpResult::Error(_))));
+    Tree::from_records(state.tree.records()).expect("the tree is whole");
+    let txn = txn::Txn { zxid: state.zxid, session: me(), time: 1, change };
+    let mut bytes = BytesMut::new();
+    codec::encode_txn(&txn, &mut bytes).expect("what was decided can be logged");
+    replay(codec::decode_txn(&bytes).expect("we wrote it"), &mut again).expect("it fits");
+    assert_eq!((records(&again.tree), again.zxid), (records(&state.tree), state.zxid));
+    // What goes with a session goes with it, however it came.
+    let end = prepare(Request::CloseSession, &state, asker);
+    run(&mut state, end).expect("a session can end");
+    assert_eq!(state.tree.ephemerals_count(), 0);
 });
 
 fn run(state: &mut State, change: txn::Change) -> Result<Reply, zoolock_server::Code> {
     let zxid = state.zxid.next().expect("there are numbers");
-    commit(&txn::Txn { zxid, session: ME, time: 1, change }, state).reply
+    commit(&txn::Txn { zxid, session: me(), time: 1, change }, state).reply
 }
 
-fn records(state: &State) -> Vec<zoolock_server::tree::NodeRecord> {
-    let mut records: Vec<_> = state.tree.records().collect();
-    records.sort_by(|a, b| a.path.cmp(&b.path));
-    records
+fn round_trip(reply: &Reply, op: i32) {
+    let mut out = BytesMut::new();
+    reply.encode(&mut Writer::new(&mut out));
+    assert_eq!(Reply::decode(op, &mut Reader::new(&out)).as_ref(), Ok(reply));
 }

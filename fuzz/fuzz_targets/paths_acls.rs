@@ -3,38 +3,106 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
+use zoolock_fuzz::Input;
 use zoolock_server::acl::{self, Acl, Identity, perms};
 use zoolock_server::path;
 use zoolock_server::wire::{Reader, Writer};
+use zoolock_server::{Access, Secret, Users};
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(text) = std::str::from_utf8(data) {
-        let _ = path::parent(text);
-        if path::validate(text).is_ok() {
-            assert!(text.starts_with('/') && (text == "/" || !text.ends_with('/')));
-            assert!(text == "/" || text.split('/').skip(1).all(|part| !matches!(part, "" | "." | "..")));
-            assert!(!text.contains('\0'));
-            assert!(path::parent(text).is_ok());
+    let mut input = Input::new(data);
+    match input.byte() % 4 {
+        0 => path(input.rest()),
+        1 => {
+            if let Ok(list) = Acl::decode_list(&mut Reader::new(input.rest())) {
+                lists(list);
+            }
         }
+        2 => lists(list(&mut input)),
+        _ => accounts(&mut input),
     }
-    let mut reader = Reader::new(data);
-    let Ok(list) = Acl::decode_list(&mut reader) else { return };
+});
+
+fn path(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = path::parent(text);
+    if path::validate(text).is_ok() {
+        assert!(text.starts_with('/') && (text == "/" || !text.ends_with('/')));
+        assert!(text == "/" || text.split('/').skip(1).all(|part| !matches!(part, "" | "." | "..")));
+        assert!(!text.contains(|c: char| c.is_control()));
+        let parent = path::parent(text).expect("a sound path has a parent");
+        assert!(path::validate(parent).is_ok(), "the parent of a path is one");
+    }
+}
+
+fn list(input: &mut Input<'_>) -> Vec<Acl> {
+    let entry = |input: &mut Input<'_>| {
+        let scheme = input.choose(&["ip", "digest", "world", "auth", "x509", "x509", "super", ""]);
+        let perms = i32::from(input.byte() as i8);
+        let id = match input.byte() {
+            0 => "anyone".to_owned(),
+            1 => Identity::digest(b"me:secret").id,
+            2 => format!(
+                "{}.{}.{}.{}/{}",
+                input.byte(),
+                input.byte(),
+                input.byte(),
+                input.byte(),
+                input.byte()
+            ),
+            3 => format!("{:x}::{:x}/{}", input.short(), input.short(), input.byte()),
+            4 => "CN=me,O=us".to_owned(),
+            _ => String::from_utf8_lossy(input.bytes()).into_owned(),
+        };
+        Acl { perms, who: Identity::new(scheme, id) }
+    };
+    (0..input.byte() % 8).map(|_| entry(input)).collect()
+}
+
+fn lists(list: Vec<Acl>) {
     let mut out = BytesMut::new();
     Acl::encode_list(&list, &mut Writer::new(&mut out));
     assert_eq!(Acl::decode_list(&mut Reader::new(&out)).as_ref(), Ok(&list));
-    let me = [Identity::new("ip", "127.0.0.1"), Identity::digest(b"me:secret")];
+    let me = [
+        Identity::new("ip", "127.0.0.1"),
+        Identity::digest(b"me:secret"),
+        Identity::new("x509", "CN=me,O=us"),
+    ];
     let Ok(stored) = acl::resolve(list, &me) else { return };
     assert!(!stored.is_empty() && stored.iter().all(|acl| acl.who.scheme != "auth"));
+    assert_eq!(
+        acl::resolve(stored.to_vec(), &me).as_deref(),
+        Ok(&*stored),
+        "what is stored can be sent again"
+    );
     let granted = stored.iter().fold(0, |all, acl| all | acl.perms);
     for perm in [perms::READ, perms::WRITE, perms::CREATE, perms::DELETE, perms::ADMIN] {
         let allowed = acl::check(&stored, perm, &me).is_ok();
         assert!(!allowed || granted & perm != 0, "allowed what nobody may");
-        let stranger = [Identity::new("ip", "192.0.2.1")];
-        assert!(acl::check(&stored, perm, &stranger).is_err() || granted & perm != 0);
+        for stranger in ["192.0.2.1", "::1", "2001:db8::1", "nonsense"] {
+            let stranger = [Identity::new("ip", stranger)];
+            assert!(acl::check(&stored, perm, &stranger).is_err() || granted & perm != 0);
+        }
+        // Who is nobody may do what everybody may.
+        let everybody = stored.iter().any(|acl| acl.who.scheme == "world" && acl.perms & perm != 0);
+        assert_eq!(acl::check(&stored, perm, &[]).is_ok(), everybody);
         acl::check(&stored, perm, &[Identity::new("super", "")]).expect("super may do anything");
     }
     assert_eq!(acl::masked(&stored).len(), stored.len());
     for (acl, shown) in stored.iter().zip(acl::masked(&stored)) {
         assert!(acl.who.scheme != "digest" || shown.who.id.ends_with(":x"), "a hash is shown");
     }
-});
+}
+
+fn accounts(input: &mut Input<'_>) {
+    let credentials = input.bytes();
+    let who = Identity::digest(credentials);
+    assert!(!who.user().contains(':'));
+    if let Ok(text) = std::str::from_utf8(input.rest())
+        && let Ok(users) = Users::parse(text)
+    {
+        assert!(users.len() <= text.lines().count());
+        let access = Access { users: Some(users), secret: Some(Secret::new(text)), ..Access::default() };
+        assert!(text.len() < 4 || !format!("{access:?}").contains(text), "an account is shown");
+    }
+}

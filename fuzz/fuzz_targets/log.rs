@@ -1,0 +1,523 @@
+//! The log and its snapshots: histories that are cut or damaged, and files that are sound and make no sense.
+//!
+//! What comes back is a state that was, or an error.
+#![no_main]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use libfuzzer_sys::fuzz_target;
+use zoolock_fuzz::{Input, frame, records};
+use zoolock_server::acl::{self, Acl, AclList, Identity};
+use zoolock_server::core::{Core, CoreConfig, Fresh, Now};
+use zoolock_server::log::forge::{self, Batch};
+use zoolock_server::log::sim::{Fault, SimDisk};
+use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter, codec, replay};
+use zoolock_server::tree::{CONTAINER, NodeRecord, Tree, ttl_owner};
+use zoolock_server::txn::{Change, Create, Password, Txn};
+use zoolock_server::wire::{ConnectRequest, Reader, Request, Writer};
+use zoolock_server::{Access, Asker, Hidden, Session, SessionId, State, Zxid, commit, prepare};
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    match input.byte() % 8 {
+        0..3 => damaged(&mut input),
+        3 => crashed(&mut input),
+        4 | 5 => forged_segments(&mut input),
+        6 => forged_snapshot(&mut input),
+        _ => decoders(&mut input),
+    }
+});
+
+/// A history that was written in order, and what is known of it.
+struct History {
+    disk: SimDisk,
+    options: Options,
+    log: Option<Log>,
+    state: State,
+    txns: Vec<Txn>,
+    synced: Zxid,
+    /// Nothing was written since the log was sealed.
+    sealed: bool,
+}
+
+impl History {
+    fn new(input: &mut Input<'_>) -> Self {
+        let choice = input.byte();
+        let options = Options {
+            segment_size: 300 + u64::from(choice) * 8,
+            allocate: [0, 0, 1024, 4096][usize::from(choice % 4)],
+            snapshot_after: 1 << 20,
+        };
+        let state = State::new(0);
+        let disk = SimDisk::new(u64::from(choice));
+        History { disk, options, log: None, synced: state.zxid, state, txns: Vec::new(), sealed: false }
+    }
+
+    /// Goes on for as many steps, or to the first error.
+    fn live(&mut self, steps: u8, input: &mut Input<'_>) -> Result<(), LogError> {
+        for _ in 0..steps {
+            if self.log.is_none() {
+                let (log, recovered) = Log::open(self.disk.port(), self.options.clone())?;
+                assert!(same(&recovered.state, &self.state), "it comes back as it was closed");
+                self.log = Some(log);
+            }
+            self.step(input)?;
+            let log = self.log.as_ref();
+            self.synced = log.map_or(self.synced, |log| log.synced().zxid);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) -> Result<(), LogError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        match input.byte() % 16 {
+            0 => log.write()?,
+            1 | 2 => {
+                log.write()?;
+                log.sync()?;
+            }
+            3 => {
+                log.idle_seal()?;
+                self.sealed = true;
+            }
+            4 | 5 => {
+                log.write()?;
+                log.sync()?;
+                log.snapshot_begins();
+                let writer = SnapshotWriter::begin(log.disk(), self.state.zxid, &self.state.sessions);
+                let mut writer = writer?;
+                writer.add(self.state.tree.records())?;
+                let snapshot = writer.finish(log.synced())?;
+                log.snapshot_done(Some(snapshot));
+                log.clean()?;
+            }
+            6 => {
+                let Some(log) = self.log.take() else { return Ok(()) };
+                log.close()?;
+                (self.sealed, self.synced) = (true, self.state.zxid);
+            }
+            _ => {
+                let txn = txn(input, &self.state);
+                let before = self.state.zxid;
+                commit(&txn, &mut self.state);
+                if matches!(txn.change, Change::Refused(_)) {
+                    self.state.zxid = before;
+                    return Ok(());
+                }
+                self.sealed = false;
+                self.txns.push(txn.clone());
+                log.append(&txn)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The state after this transaction, if it is one of the log.
+    fn at(&self, zxid: Zxid) -> Option<State> {
+        let mut state = State::new(0);
+        for txn in &self.txns {
+            if state.zxid == zxid {
+                break;
+            }
+            replay(txn.clone(), &mut state).expect("it was decided");
+        }
+        (state.zxid == zxid).then_some(state)
+    }
+
+    fn was(&self, recovered: &State) {
+        let Some(was) = self.at(recovered.zxid) else { panic!("{} is no transaction", recovered.zxid) };
+        assert!(same(&was, recovered), "a state that never was");
+    }
+}
+
+/// Something decided, on a tree with few paths and sessions.
+fn txn(input: &mut Input<'_>, state: &State) -> Txn {
+    let zxid = state.zxid.next().expect("few transactions");
+    let session = SessionId::from_wire(i64::from(input.byte() % 3) + 1);
+    let known = state.sessions.contains_key(&session);
+    let change = match input.byte() % 16 {
+        _ if !known => Change::CreateSession { timeout_ms: 1000, password: Password([1; 16]) },
+        0 => prepare(Request::CloseSession, state, asker(session)),
+        1..4 => {
+            let writes = (0..input.byte() % 5).map(|_| input.write()).collect();
+            prepare(Request::Multi(writes), state, asker(session))
+        }
+        _ => prepare(input.write(), state, asker(session)),
+    };
+    Txn { zxid, session, time: 1, change }
+}
+
+fn asker(session: SessionId) -> Asker<'static> {
+    Asker { session, identities: &[], extended_types: true }
+}
+
+fn same(a: &State, b: &State) -> bool {
+    (a.zxid, &a.sessions) == (b.zxid, &b.sessions) && records(&a.tree) == records(&b.tree)
+}
+
+/// Bytes change where they lie, files go.
+fn damaged(input: &mut Input<'_>) {
+    let mut history = History::new(input);
+    let steps = input.byte() % 64;
+    history.live(steps, input).expect("a good disk");
+    if let Some(log) = history.log.take() {
+        // What was not written is nowhere.
+        drop(log);
+    }
+    let names = history.disk.names();
+    if names.is_empty() {
+        return;
+    }
+    let last = names.iter().rfind(|name| name.starts_with("log.")).cloned().unwrap_or_default();
+    let seal = history.disk.contents(&last).windows(8).rposition(|bytes| bytes == b"zlbatch\x01");
+    // The seal proves all before it; what is damaged there must not be taken for a torn end.
+    let mut proven = history.sealed;
+    for _ in 0..input.byte() % 4 {
+        let name = names[usize::from(input.byte()) % names.len()].clone();
+        let mut contents = history.disk.contents(&name);
+        let len = contents.len();
+        let at = usize::from(input.short()) % len.max(1);
+        let end = (at + usize::from(input.byte())).min(len);
+        match input.byte() % 10 {
+            0..3 if len > 0 => contents[at] ^= input.byte(),
+            3 => contents[at..end].fill(0),
+            4 if len > 0 => contents.rotate_left(at),
+            5 => {
+                let other = usize::from(input.short()) % len.max(1);
+                let count = (end - at).min(len - other);
+                let block = contents[at..at + count].to_vec();
+                contents.copy_within(other..other + count, at);
+                contents[other..other + count].copy_from_slice(&block);
+                proven &= name != last || seal.is_some_and(|seal| other + count <= seal);
+            }
+            6 => {
+                contents.truncate(at);
+                proven = false;
+            }
+            7 => {
+                contents.splice(at..at, input.bytes().iter().copied());
+                proven = false;
+            }
+            8 => {
+                contents = history.disk.contents(&names[usize::from(input.byte()) % names.len()]);
+                proven = false;
+            }
+            _ => {
+                zoolock_server::log::Disk::remove(&history.disk, &name).unwrap_or_default();
+                proven = false;
+                continue;
+            }
+        }
+        let before_seal =
+            |seal: usize| end <= seal && contents.get(seal..) == history.disk.contents(&last).get(seal..);
+        proven = proven && (name != last || seal.is_some_and(before_seal));
+        history.disk.put(&name, contents);
+    }
+    let disk = history.disk.copy();
+    let opened = Log::open(disk.port(), history.options.clone());
+    let Ok((log, recovered)) = opened else { return };
+    history.was(&recovered.state);
+    if proven {
+        assert_eq!(recovered.state.zxid, history.state.zxid, "what was synced is gone, and nobody says so");
+    }
+    goes_on(log, recovered, &disk, &history.options);
+}
+
+/// The power goes, or the disk says no.
+fn crashed(input: &mut Input<'_>) {
+    let mut history = History::new(input);
+    let fault = input.choose(&[Fault::PowerCut, Fault::Error, Fault::Full]);
+    history.disk.fail_at(u64::from(input.short() % 256), fault);
+    let steps = input.byte() % 64;
+    let _ = history.live(steps, input);
+    drop(history.log.take());
+    let disk = history.disk.after_crash(input.long() as u64);
+    let (log, recovered) = Log::open(disk.port(), history.options.clone()).expect("a crash is no damage");
+    history.was(&recovered.state);
+    assert!(recovered.state.zxid >= history.synced, "what was synced is gone");
+    goes_on(log, recovered, &disk, &history.options);
+}
+
+/// What was opened can be written to, and opened again.
+fn goes_on(mut log: Log, recovered: Recovered, disk: &SimDisk, options: &Options) {
+    let mut state = recovered.state;
+    let (_, again) = Log::open(disk.copy().port(), options.clone()).expect("it was repaired");
+    assert!(same(&again.state, &state), "it is another state the second time");
+    assert_eq!(again.dropped, None, "it is torn the second time");
+    let Some(zxid) = state.zxid.next() else { return };
+    let change = Change::CreateSession { timeout_ms: 1, password: Password([2; 16]) };
+    let txn = Txn { zxid, session: SessionId::from_wire(9999), time: 1, change };
+    commit(&txn, &mut state);
+    log.append(&txn).expect("a good disk");
+    log.close().expect("a good disk");
+    let (_, again) = Log::open(disk.port(), options.clone()).expect("it was closed");
+    assert!(same(&again.state, &state), "what was added is not there");
+}
+
+/// Sound batches of transactions that nobody decided.
+fn forged_segments(input: &mut Input<'_>) {
+    let disk = SimDisk::new(1);
+    let after = Zxid::from_wire(i64::from(input.byte() & 1) * i64::from(input.short()));
+    let mut zxid = after.get();
+    let mut payloads = Vec::new();
+    while !input.is_empty() && payloads.len() < 16 {
+        if input.byte() == 255 {
+            payloads.push((u32::from(input.byte()), u64::from(input.byte()), input.bytes().to_vec()));
+            continue;
+        }
+        let count = input.byte() % 16;
+        let mut payload = Vec::new();
+        for _ in 0..count {
+            zxid += match input.byte() {
+                255 => input.long() % (1 << 40),
+                254 => -1,
+                _ => 1,
+            };
+            let record = forged_txn(zxid, input);
+            payload.extend((record.len() as u32).to_be_bytes());
+            payload.extend(record);
+        }
+        payloads.push((u32::from(count), 0, payload));
+    }
+    let batches = payloads.iter().map(|(records, synced_to, payload)| Batch {
+        records: *records,
+        synced_to: *synced_to,
+        payload,
+    });
+    let (name, contents) = forge::segment(after, &batches.collect::<Vec<_>>());
+    disk.put(&name, contents);
+    open_forged(&disk, input);
+}
+
+fn forged_txn(zxid: i64, input: &mut Input<'_>) -> BytesMut {
+    let mut out = BytesMut::new();
+    let session = forged_session(input);
+    let time = if input.byte() < 250 { 1 } else { input.long() };
+    let change = match input.byte() {
+        0..16 => {
+            let mut writer = Writer::new(&mut out);
+            writer.long(zxid);
+            writer.long(session.get());
+            writer.long(time);
+            out.extend_from_slice(input.bytes());
+            return out;
+        }
+        16..48 => Change::Multi((0..input.byte() % 8).map(|_| forged_change(input)).collect()),
+        48..96 => Change::CreateSession { timeout_ms: u32::from(input.byte()), password: Password([3; 16]) },
+        96..112 => Change::CloseSession { ephemerals: Vec::new() },
+        _ => forged_change(input),
+    };
+    let txn = Txn { zxid: Zxid::from_wire(zxid), session, time, change };
+    codec::encode_txn(&txn, &mut out).expect("it has its place in a log");
+    out
+}
+
+fn forged_session(input: &mut Input<'_>) -> SessionId {
+    SessionId::from_wire(match input.byte() {
+        255 => input.long(),
+        byte => i64::from(byte % 4),
+    })
+}
+
+fn forged_owner(input: &mut Input<'_>) -> i64 {
+    match input.byte() {
+        0..96 => 0,
+        96..128 => CONTAINER,
+        128..160 => ttl_owner(i64::from(input.byte()) + 1).unwrap_or_default(),
+        160..240 => i64::from(input.byte() % 4),
+        _ => input.long(),
+    }
+}
+
+fn forged_acl(input: &mut Input<'_>) -> AclList {
+    match input.byte() {
+        0..192 => acl::open(),
+        192..200 => Arc::new([]),
+        _ => Arc::new([Acl { perms: i32::from(input.byte()), who: Identity::new("digest", "me:hash") }]),
+    }
+}
+
+fn forged_data(input: &mut Input<'_>) -> Option<Bytes> {
+    let len = input.byte();
+    (len != 255).then(|| Bytes::copy_from_slice(input.take(usize::from(len % 64))))
+}
+
+fn forged_change(input: &mut Input<'_>) -> Change {
+    let path = input.path().into();
+    match input.byte() % 8 {
+        0..4 => Change::Create(Create {
+            path,
+            data: forged_data(input),
+            acl: forged_acl(input),
+            owner: forged_owner(input),
+            parent_created: i32::from(input.byte() as i8),
+            with_stat: false,
+        }),
+        4 => Change::Delete { path },
+        5 => Change::SetData { path, data: forged_data(input), version: i32::from(input.byte() as i8) },
+        6 => Change::SetAcl { path, acl: forged_acl(input), version: i32::from(input.byte() as i8) },
+        _ => Change::Check,
+    }
+}
+
+/// A sound snapshot of znodes and sessions that make a state, or none.
+fn forged_snapshot(input: &mut Input<'_>) {
+    let zxid = Zxid::from_wire(i64::from(input.byte()));
+    let (mut sessions, mut nodes, mut lists) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+    let session_count = input.byte() % 8;
+    for _ in 0..session_count {
+        let session = Session { timeout_ms: u32::from(input.byte()), password: Password([4; 16]) };
+        codec::encode_session(forged_session(input), &session, &mut sessions);
+    }
+    let list_count = 1 + input.byte() % 3;
+    for _ in 0..list_count {
+        codec::encode_acl(&forged_acl(input), &mut Writer::new(&mut lists));
+    }
+    let mut node_count = 0_u32;
+    if input.byte() < 240 {
+        for record in Tree::new().records() {
+            codec::encode_node(&record, 0, &mut nodes);
+            node_count += 1;
+        }
+    }
+    for _ in 0..input.byte() % 16 {
+        let number = |input: &mut Input<'_>| match input.byte() {
+            255 => Zxid::from_wire(input.long()),
+            byte => Zxid::from_wire(zxid.get().min(i64::from(byte))),
+        };
+        let record = NodeRecord {
+            path: input.path(),
+            data: forged_data(input),
+            acl: acl::open(),
+            czxid: number(input),
+            mzxid: number(input),
+            pzxid: number(input),
+            ctime: 0,
+            mtime: if input.byte() < 250 { 0 } else { input.long() },
+            version: i32::from(input.byte() as i8),
+            created: i32::from(input.byte() as i8),
+            aversion: 0,
+            owner: forged_owner(input),
+        };
+        let list = if input.byte() < 250 { 0 } else { input.byte() };
+        codec::encode_node(&record, u32::from(list), &mut nodes);
+        node_count += 1;
+    }
+    let counts = [u32::from(list_count).to_be_bytes(), node_count.to_be_bytes()].concat();
+    let block = [&counts, &lists[..], &nodes[..]].concat();
+    let mut last = BytesMut::new();
+    let mut writer = Writer::new(&mut last);
+    let mark_zxid = if input.byte() < 250 { zxid.get() } else { input.long() };
+    for number in [i64::from(session_count), i64::from(node_count), mark_zxid, 0, i64::from(input.byte())] {
+        writer.long(number);
+    }
+    let extra = (u32::from(input.byte() % 5), input.bytes());
+    let mut blocks: Vec<(u32, &[u8])> = vec![(1, &sessions), (2, &block), (3, &last)];
+    if input.byte() > 250 {
+        blocks.insert(usize::from(input.byte()) % 4, extra);
+    }
+    let disk = SimDisk::new(1);
+    let (name, contents) = forge::snapshot(zxid, &blocks);
+    disk.put(&name, contents);
+    // The log ends where the snapshot does.
+    let txn = Txn { zxid, session: SessionId::SERVER, time: 1, change: Change::Check };
+    let mut record = BytesMut::new();
+    codec::encode_txn(&txn, &mut record).expect("it has its place in a log");
+    let payload = [&(record.len() as u32).to_be_bytes(), &record[..]].concat();
+    let (name, contents) =
+        forge::segment(Zxid::from_wire(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
+    disk.put(&name, contents);
+    open_forged(&disk, input);
+}
+
+/// Opens what was forged, and does with the state whatever a server does with one.
+fn open_forged(disk: &SimDisk, input: &mut Input<'_>) {
+    let options = Options { segment_size: 1 << 20, allocate: 0, snapshot_after: 1 << 20 };
+    let Ok((log, recovered)) = Log::open(disk.port(), options.clone()) else { return };
+    let state = recovered.state.clone();
+    let whole = Tree::from_records(state.tree.records()).expect("the tree is whole");
+    assert_eq!(whole.approximate_data_size(), state.tree.approximate_data_size());
+    if state.zxid >= Zxid::from_wire(0) {
+        let mut writer = SnapshotWriter::begin(log.disk(), state.zxid, &state.sessions).expect("a good disk");
+        writer.add(state.tree.records()).expect("a good disk");
+        writer.finish(log.synced()).expect("a good disk");
+        let (_, again) = Log::open(disk.copy().port(), options.clone()).expect("it was written just now");
+        assert_eq!(again.snapshot.map(|snapshot| snapshot.zxid), Some(state.zxid), "the snapshot is refused");
+        assert!(same(&again.state, &state), "the snapshot is another state");
+    }
+    serve(state, input);
+    goes_on(log, recovered, disk, &options);
+}
+
+fn serve(state: State, input: &mut Input<'_>) {
+    let config = CoreConfig {
+        tick_ms: 100,
+        min_timeout_ms: 200,
+        max_timeout_ms: 4000,
+        access: Access::default(),
+        max_output: 1 << 20,
+        max_queued: 0,
+        max_watches: 0,
+        extended_types: true,
+        journal: false,
+    };
+    let mut now = Now { mono_ms: 0, wall_ms: 1 };
+    let epoch = state.zxid.epoch().saturating_add(1);
+    let mut core = Core::restore(config, state, epoch, now);
+    let conn = core.open(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let mut greeting = BytesMut::new();
+    let request = ConnectRequest {
+        protocol: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 1000,
+        session: 0,
+        password: Hidden(vec![0; 16]),
+        read_only: None,
+    };
+    request.encode(&mut Writer::new(&mut greeting));
+    core.receive(conn, &greeting, now, || Fresh { id: 77, password: Password([5; 16]) });
+    for _ in 0..8 {
+        let request = frame(1, &input.request());
+        core.receive(conn, &request, now, || unreachable!("it has a session"));
+    }
+    (now.mono_ms, now.wall_ms) = (1 << 40, i64::MAX);
+    core.tick(now);
+    assert_eq!(core.session_count(), 0, "a session never expires");
+    for _ in 0..20 {
+        core.remove_empty_containers(now);
+    }
+    assert_eq!(core.stats().ephemerals, 0, "an ephemeral has outlived its session");
+}
+
+/// What is decoded is encoded to the same.
+fn decoders(input: &mut Input<'_>) {
+    let choice = input.byte();
+    let bytes = input.rest();
+    let mut out = BytesMut::new();
+    match choice % 4 {
+        0 => {
+            let Ok(txn) = codec::decode_txn(bytes) else { return };
+            codec::encode_txn(&txn, &mut out).expect("it was in a log");
+            assert_eq!(codec::decode_txn(&out).as_ref(), Ok(&txn));
+        }
+        1 => {
+            let Ok((id, session)) = codec::decode_session(&mut Reader::new(bytes)) else { return };
+            codec::encode_session(id, &session, &mut out);
+            assert_eq!(codec::decode_session(&mut Reader::new(&out)), Ok((id, session)));
+        }
+        2 => {
+            let lists = [acl::open(), Arc::new([Acl::anyone(1)])];
+            let Ok(node) = codec::decode_node(&lists, &mut Reader::new(bytes)) else { return };
+            let list = u32::from(node.acl != lists[0]);
+            codec::encode_node(&node, list, &mut out);
+            assert_eq!(codec::decode_node(&lists, &mut Reader::new(&out)), Ok(node));
+        }
+        _ => {
+            let Ok(list) = codec::decode_acl(&mut Reader::new(bytes)) else { return };
+            codec::encode_acl(&list, &mut Writer::new(&mut out));
+            assert_eq!(codec::decode_acl(&mut Reader::new(&out)), Ok(list));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The first bytes of a stranger: words, greetings, other protocols, HTTP; in whatever pieces they come.
+//!
+//! The clock stands still while there is something to do, so that all that ends in time ends at once.
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, split};
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+use zoolock_fuzz::{CREDENTIALS, Input};
+use zoolock_server::acl::Identity;
+use zoolock_server::fuzzing::Doorstep;
+use zoolock_server::{Access, Secret, Users, Word};
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let choice = input.byte();
+    let sizes: Vec<usize> = (0..choice % 8).map(|_| 1 + usize::from(input.byte() % 64)).collect();
+    let room = [1, 16, 64, 4096][usize::from(choice / 8 % 4)];
+    let bytes = input.rest();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime without sockets").block_on(async {
+        if choice & 64 != 0 {
+            let whole = http(&[bytes], 1 << 16).await;
+            let parts = http(&pieces(bytes, &sizes), room).await;
+            // Of nonsense that comes in parts hyper awaits the end; the rest of an answer has times and numbers in it.
+            if !whole.is_empty() && !parts.is_empty() {
+                assert_eq!(whole[..12], parts[..12], "how it comes makes a difference");
+            }
+        } else {
+            let access = || access(choice >> 5);
+            let whole = plain(access(), &[bytes], 1 << 16).await;
+            let parts = plain(access(), &pieces(bytes, &sizes), room).await;
+            if !is_word(bytes) {
+                assert_eq!(whole.len(), parts.len(), "how it comes makes a difference");
+            }
+        }
+    });
+});
+
+fn access(choice: u8) -> Access {
+    let users = Users::parse(&Identity::digest(CREDENTIALS[0].as_bytes()).id).expect("an account");
+    match choice {
+        4 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
+        5 => Access { required: true, users: Some(users), ..Access::default() },
+        _ => Access::default(),
+    }
+}
+
+/// The sizes come round until nothing is left.
+fn pieces<'a>(mut bytes: &'a [u8], sizes: &[usize]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    for &size in sizes.iter().cycle() {
+        if bytes.is_empty() {
+            break;
+        }
+        let (piece, rest) = bytes.split_at(size.min(bytes.len()));
+        pieces.push(piece);
+        bytes = rest;
+    }
+    pieces.push(bytes);
+    pieces
+}
+
+fn is_word(bytes: &[u8]) -> bool {
+    bytes.first_chunk().is_some_and(|typed: &[u8; 4]| {
+        Word::ALL.iter().any(|word| word.name().as_bytes() == typed)
+            || [b"gtmk", b"hash", b"stmk"].contains(&typed)
+    })
+}
+
+async fn plain(access: Access, pieces: &[&[u8]], room: usize) -> Vec<u8> {
+    let server = Doorstep::new(access).expect("no thread is needed");
+    let (ours, theirs) = duplex(room);
+    let served = tokio::spawn(server.serve(theirs));
+    let heard = talk(ours, pieces).await;
+    let ended = timeout(Duration::from_secs(3600), served).await;
+    ended.expect("the connection has an end").expect("nobody panics");
+    let stats = server.stats();
+    assert_eq!((stats.connections, stats.queued, stats.watches), (0, 0, 0));
+    let sent = pieces.concat();
+    match sent.first_chunk::<4>() {
+        None | Some([22, 3, ..] | b"GET " | b"POST" | b"SSH-") => {
+            assert!(heard.is_empty() && stats.received == 0, "not for us");
+        }
+        Some(b"ruok") => assert_eq!(heard, b"imok"),
+        Some(_) if is_word(&sent) => {
+            assert!(std::str::from_utf8(&heard).is_ok_and(|text| !text.is_empty()), "a word is answered");
+        }
+        Some(len) => {
+            let longest = stats.received == 0 || u32::from_be_bytes(*len) <= 4096;
+            assert!(longest, "a greeting of {len:?} bytes");
+            let mut rest = &heard[..];
+            while let Some((len, tail)) = rest.split_first_chunk() {
+                rest = tail.get(u32::from_be_bytes(*len) as usize..).expect("a whole frame");
+            }
+            assert!(rest.is_empty(), "a cut frame");
+        }
+    }
+    heard
+}
+
+async fn http(pieces: &[&[u8]], room: usize) -> Vec<u8> {
+    let server = Doorstep::new(Access::default()).expect("no thread is needed");
+    let (ours, theirs) = duplex(room);
+    let (gone, is_gone) = watch::channel(false);
+    let answered = tokio::spawn(server.answer(theirs, is_gone));
+    let heard = talk(ours, pieces).await;
+    gone.send_replace(true);
+    let ended = timeout(Duration::from_secs(3600), answered).await;
+    ended.expect("the endpoint has an end").expect("nobody panics");
+    assert!(heard.is_empty() || heard.starts_with(b"HTTP/1."), "no HTTP");
+    let sent = pieces.concat();
+    if sent.starts_with(b"GET /live HTTP/1.1\r\n\r\n") {
+        assert!(heard.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+    heard
+}
+
+/// Says all of it, and listens until nothing more comes.
+async fn talk(stream: DuplexStream, pieces: &[&[u8]]) -> Vec<u8> {
+    let (mut reader, mut writer) = split(stream);
+    let write = async {
+        for piece in pieces {
+            if writer.write_all(piece).await.is_err() {
+                return;
+            }
+            for _ in 0..3 {
+                yield_now().await;
+            }
+        }
+    };
+    let read = async {
+        let mut heard = Vec::new();
+        while let Ok(Ok(1..)) = timeout(Duration::from_secs(1), reader.read_buf(&mut heard)).await {}
+        heard
+    };
+    tokio::join!(write, read).1
+}
