@@ -145,13 +145,25 @@ fn paths_acls(dir: &Path) -> std::io::Result<()> {
         Acl::encode_list(&list, &mut Writer::new(&mut bytes));
         std::fs::write(dir.join(format!("list-{i:02}")), &bytes)?;
     }
+    // What of a certificate is looked at, with a common name and something more.
+    for (name, text) in [("certificate", &b"\x0c\x02me"[..]), ("certificate-bmp", b"\x1e\x02\0m")] {
+        let mut der = [b"\x06\x03\x55\x04\x03", text].concat();
+        for tag in [0x30, 0x31, 0x30] {
+            der = [&[tag, der.len() as u8], &der[..]].concat();
+        }
+        der = [b"\xa0\x03\x02\x01\x02\x02\x01\x01\x30\0\x30\0\x30\0", &der[..]].concat();
+        for _ in 0..2 {
+            der = [&[0x30, der.len() as u8], &der[..]].concat();
+        }
+        std::fs::write(dir.join(name), [&[3], &der[..]].concat())?;
+    }
     let mut random = Random(3);
     for i in 0..8 {
         let mut seed = vec![2];
         seed.extend((0..40).map(|_| random.number() as u8 % 8));
         std::fs::write(dir.join(format!("entries-{i:02}")), seed)?;
     }
-    std::fs::write(dir.join("accounts"), b"\x03\x05me:pw# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n")
+    std::fs::write(dir.join("accounts"), b"\x04\x05me:pw# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n")
 }
 
 fn words_http(dir: &Path) -> std::io::Result<()> {
