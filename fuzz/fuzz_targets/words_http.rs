@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, split};
-use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use zoolock_fuzz::{CREDENTIALS, Input};
@@ -106,12 +105,10 @@ async fn plain(access: Access, pieces: &[&[u8]], room: usize) -> Vec<u8> {
 async fn http(pieces: &[&[u8]], room: usize) -> Vec<u8> {
     let server = Doorstep::new(Access::default()).expect("no thread is needed");
     let (ours, theirs) = duplex(room);
-    let (gone, is_gone) = watch::channel(false);
-    let answered = tokio::spawn(server.answer(theirs, is_gone));
+    let answered = tokio::spawn(server.answer(theirs));
     let heard = talk(ours, pieces).await;
-    gone.send_replace(true);
     let ended = timeout(Duration::from_secs(3600), answered).await;
-    ended.expect("the endpoint has an end").expect("nobody panics");
+    let _ = ended.expect("the endpoint has an end").expect("nobody panics");
     assert!(heard.is_empty() || heard.starts_with(b"HTTP/1."), "no HTTP");
     let sent = pieces.concat();
     if sent.starts_with(b"GET /live HTTP/1.1\r\n\r\n") {
