@@ -16,7 +16,7 @@ const SESSIONS: usize = 8;
 /// How many requests a session has under way.
 const WINDOW: usize = 500;
 const WINDOWS: usize = 60;
-const AWAITED: usize = 2_000;
+const AWAITED: usize = 1_000;
 /// Before anything is measured: Java compiles what it runs often.
 const WARM_UP: usize = 40;
 
