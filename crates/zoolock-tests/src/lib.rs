@@ -19,7 +19,6 @@ pub mod embedded;
 pub mod failure;
 pub mod four_letter;
 pub mod history;
-pub mod opcode;
 pub mod options;
 pub mod own_runtime;
 pub mod ports;
@@ -38,3 +37,5 @@ pub use history::Recorder;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
 pub use serving::Serving;
+/// The numbers of ZooKeeper's operations.
+pub use zoolock_server::wire::op as opcode;
