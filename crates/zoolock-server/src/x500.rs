@@ -135,7 +135,18 @@ fn is_ava(text: &str) -> bool {
     let keyword = keyword.trim().to_ascii_uppercase();
     let number = keyword.strip_prefix("OID.").unwrap_or(&keyword);
     let known = RFC_2253.iter().any(|(_, word)| *word == keyword) || MORE.contains(&keyword.as_str());
-    (known || is_oid(number)) && is_value(value.trim())
+    (known || is_oid(number)) && is_value(trimmed(value))
+}
+
+/// Blanks around a value mean nothing, but for one at the end that is escaped.
+fn trimmed(value: &str) -> &str {
+    let value = value.trim_start();
+    let bare = value.trim_end();
+    let backslashes = bare.len() - bare.trim_end_matches('\\').len();
+    match value[bare.len()..].chars().next() {
+        Some(blank) if backslashes % 2 == 1 => &value[..bare.len() + blank.len_utf8()],
+        _ => bare,
+    }
 }
 
 fn is_oid(text: &str) -> bool {
@@ -249,6 +260,9 @@ mod tests {
             "CN=a;O=b",
             "CN=a=b",
             "oid.1.2=x",
+            "CN=a\\ ",
+            "CN=\\ a\\  , O=b",
+            "CN=a\\\\ ",
         ] {
             assert!(is_name(good), "{good}");
         }
@@ -271,6 +285,7 @@ mod tests {
             "+CN=a",
             "=a",
             "CN=\\xx",
+            "CN=a \\",
         ] {
             assert!(!is_name(bad), "{bad}");
         }
