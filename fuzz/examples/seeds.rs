@@ -12,7 +12,7 @@ use zoolock_server::log::sim::Random;
 use zoolock_server::tree::Tree;
 use zoolock_server::txn::{Change, Create, Password, Txn};
 use zoolock_server::wire::{ConnectRequest, Request, Writer};
-use zoolock_server::{Hidden, SessionId, Word, Zxid};
+use zoolock_server::{Hidden, SessionId, Word, Zxid, fuzzing};
 
 fn main() -> std::io::Result<()> {
     let dir = PathBuf::from(std::env::args_os().nth(1).expect("the directory for the seeds"));
@@ -155,13 +155,20 @@ fn paths_acls(dir: &Path) -> std::io::Result<()> {
         for _ in 0..2 {
             der = [&[0x30, der.len() as u8], &der[..]].concat();
         }
-        std::fs::write(dir.join(name), [&[3], &der[..]].concat())?;
+        assert!(fuzzing::subject(&der).is_some_and(|subject| subject.starts_with("CN=")));
+        std::fs::write(dir.join(name), [&[3, 0], &der[..]].concat())?;
     }
     let mut random = Random(3);
     for i in 0..8 {
         let mut seed = vec![2];
         seed.extend((0..40).map(|_| random.number() as u8 % 8));
         std::fs::write(dir.join(format!("entries-{i:02}")), seed)?;
+        let mut seed = vec![3, 32];
+        for text in [" a ", "a, \"b\"", "é\\\\;", "#<+>="] {
+            seed.extend([(random.number() % 4) as u8, 0, (random.number() % 16) as u8, 0, text.len() as u8]);
+            seed.extend_from_slice(text.as_bytes());
+        }
+        std::fs::write(dir.join(format!("names-{i:02}")), seed)?;
     }
     std::fs::write(dir.join("accounts"), b"\x04\x05me:pw# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n")
 }
