@@ -25,7 +25,11 @@ fuzz_target!(|data: &[u8]| {
     let mut server = Server::new(config(input.byte()));
     while !input.is_empty() {
         server.step(&mut input);
-        server.drain();
+        server.keep();
+        // Some do not read for a while.
+        if input.byte() % 4 > 0 {
+            server.drain();
+        }
     }
     server.end();
 });
@@ -133,7 +137,7 @@ impl Server {
                 None => self.begin_snapshot(),
                 Some(_) => self.snapshot_chunk(usize::from(input.byte() % 8)),
             },
-            9 => match input.byte() % 16 {
+            9 => match input.byte() % 10 {
                 0 => self.restart(),
                 1 => self.core.disconnect_all(),
                 2 => {
@@ -150,6 +154,10 @@ impl Server {
                     }
                 }
             },
+            10..16 => {
+                let frame = frame(1, &input.request());
+                self.receive(who, &frame);
+            }
             _ => {
                 let request = input.request();
                 self.ask(who, &request);
@@ -238,6 +246,10 @@ impl Server {
             frames(&self.take(conn)).for_each(drop);
         }
         self.core.take_woken();
+    }
+
+    /// Does what a log does.
+    fn keep(&mut self) {
         for txn in std::mem::take(self.core.decided()) {
             let mut bytes = BytesMut::new();
             codec::encode_txn(&txn, &mut bytes).expect("what was decided can be logged");
@@ -291,7 +303,7 @@ impl Server {
     }
 
     fn restart(&mut self) {
-        self.drain();
+        self.keep();
         self.check();
         self.epoch += 1;
         let state = self.replayed.clone();
@@ -303,7 +315,7 @@ impl Server {
     }
 
     fn end(mut self) {
-        self.drain();
+        self.keep();
         self.check();
         while self.snapshot.is_some() {
             self.snapshot_chunk(5);
@@ -322,7 +334,7 @@ impl Server {
         let left = (stats.sessions, stats.ephemerals, stats.watches, stats.watch_sides, stats.connections);
         assert_eq!((left, stats.queued), ((0, 0, 0, 0, 0), 0));
         assert_eq!(self.core.next_expiry(), None);
-        self.drain();
+        self.keep();
         self.check();
     }
 }
