@@ -52,10 +52,7 @@ fn log(dir: &Path) -> std::io::Result<()> {
             let mut seed = vec![kind];
             seed.extend((0..300).map(|_| random.number() as u8));
             if kind == 4 {
-                // A session, and what it may do.
                 seed[1..].iter_mut().for_each(|byte| *byte %= 240);
-                let session = [0, 0, 0, 0, 3, 0, 1, 0, 50, 9];
-                seed[1..=session.len()].copy_from_slice(&session);
             }
             std::fs::write(dir.join(format!("{name}-{i}")), seed)?;
         }

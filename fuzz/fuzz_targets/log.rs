@@ -261,14 +261,24 @@ fn forged_segments(input: &mut Input<'_>) {
     let disk = SimDisk::new(1);
     let after = Zxid::from_wire(i64::from(input.byte() & 1) * i64::from(input.short()));
     let mut zxid = after.get();
+    let mut state = State::new(0);
     let mut payloads = Vec::new();
+    // Most of what there is takes a session.
+    if input.byte() < 240 {
+        zxid += 1;
+        let change = Change::CreateSession { timeout_ms: 1000, password: Password([3; 16]) };
+        let record = encoded(zxid, SessionId::from_wire(1), 1, change);
+        let txn = codec::decode_txn(&record).expect("we wrote it");
+        replay(txn, &mut state).expect("a session can begin");
+        payloads.push((1, 0, payload(&[record])));
+    }
     while !input.is_empty() && payloads.len() < 16 {
         if input.byte() == 255 {
             payloads.push((u32::from(input.byte()), u64::from(input.byte()), input.bytes().to_vec()));
             continue;
         }
         let count = input.byte() % 16;
-        let mut payload = Vec::new();
+        let mut txns = Vec::new();
         for _ in 0..count {
             zxid += match input.byte() {
                 255 => input.long() % (1 << 40),
@@ -276,10 +286,17 @@ fn forged_segments(input: &mut Input<'_>) {
                 _ => 1,
             };
             let record = forged_txn(zxid, input);
-            payload.extend((record.len() as u32).to_be_bytes());
-            payload.extend(record);
+            // One that does not fit ends everything: few of those.
+            let mut next = state.clone();
+            let fits = codec::decode_txn(&record).is_ok_and(|txn| replay(txn, &mut next).is_ok());
+            if fits {
+                state = next;
+            }
+            if fits || input.byte() >= 240 {
+                txns.push(record);
+            }
         }
-        payloads.push((u32::from(count), 0, payload));
+        payloads.push((txns.len() as u32, 0, payload(&txns)));
     }
     let batches = payloads.iter().map(|(records, synced_to, payload)| Batch {
         records: *records,
@@ -291,12 +308,25 @@ fn forged_segments(input: &mut Input<'_>) {
     open_forged(&disk, input);
 }
 
-fn forged_txn(zxid: i64, input: &mut Input<'_>) -> BytesMut {
+/// Records as a batch has them.
+fn payload(records: &[BytesMut]) -> Vec<u8> {
+    let record = |record: &BytesMut| [&(record.len() as u32).to_be_bytes(), &record[..]].concat();
+    records.iter().flat_map(record).collect()
+}
+
+fn encoded(zxid: i64, session: SessionId, time: i64, change: Change) -> BytesMut {
     let mut out = BytesMut::new();
+    let txn = Txn { zxid: Zxid::from_wire(zxid), session, time, change };
+    codec::encode_txn(&txn, &mut out).expect("it has its place in a log");
+    out
+}
+
+fn forged_txn(zxid: i64, input: &mut Input<'_>) -> BytesMut {
     let session = forged_session(input);
     let time = if input.byte() < 250 { 1 } else { input.long() };
     let change = match input.byte() {
         0..16 => {
+            let mut out = BytesMut::new();
             let mut writer = Writer::new(&mut out);
             writer.long(zxid);
             writer.long(session.get());
@@ -309,15 +339,14 @@ fn forged_txn(zxid: i64, input: &mut Input<'_>) -> BytesMut {
         96..112 => Change::CloseSession { ephemerals: Vec::new() },
         _ => forged_change(input),
     };
-    let txn = Txn { zxid: Zxid::from_wire(zxid), session, time, change };
-    codec::encode_txn(&txn, &mut out).expect("it has its place in a log");
-    out
+    encoded(zxid, session, time, change)
 }
 
 fn forged_session(input: &mut Input<'_>) -> SessionId {
     SessionId::from_wire(match input.byte() {
         255 => input.long(),
-        byte => i64::from(byte % 4),
+        byte @ 200.. => i64::from(byte % 4),
+        _ => 1,
     })
 }
 
@@ -326,7 +355,7 @@ fn forged_owner(input: &mut Input<'_>) -> i64 {
         0..96 => 0,
         96..128 => CONTAINER,
         128..160 => ttl_owner(i64::from(input.byte()) + 1).unwrap_or_default(),
-        160..240 => i64::from(input.byte() % 4),
+        160..240 => forged_session(input).get(),
         _ => input.long(),
     }
 }
@@ -422,10 +451,7 @@ fn forged_snapshot(input: &mut Input<'_>) {
     let (name, contents) = forge::snapshot(zxid, &blocks);
     disk.put(&name, contents);
     // The log ends where the snapshot does.
-    let txn = Txn { zxid, session: SessionId::SERVER, time: 1, change: Change::Check };
-    let mut record = BytesMut::new();
-    codec::encode_txn(&txn, &mut record).expect("it has its place in a log");
-    let payload = [&(record.len() as u32).to_be_bytes(), &record[..]].concat();
+    let payload = payload(&[encoded(zxid.get(), SessionId::SERVER, 1, Change::Check)]);
     let (name, contents) =
         forge::segment(Zxid::from_wire(0), &[Batch { records: 1, synced_to: 0, payload: &payload }]);
     disk.put(&name, contents);
