@@ -211,6 +211,13 @@ impl Server {
     /// Asks, and reads the answer as a client would.
     fn ask(&mut self, who: usize, request: &Request) {
         let conn = self.conns[who];
+        let mut connections = self.core.connections();
+        if !connections.any(|report| report.conn == conn && report.session.is_some()) {
+            // What comes first is a greeting, whatever was meant.
+            drop(connections);
+            return self.receive(who, &frame(7, request));
+        }
+        drop(connections);
         self.take(conn);
         self.receive(who, &frame(7, request));
         let answer = self.take(conn);
