@@ -4,7 +4,8 @@
 //! arguments, requests and grants are return values. The product, the model checker and the simulation
 //! drive the same machines, so what was searched is what runs.
 //!
-//! * [`queue`]: names of contenders in every known family, their order, and who waits for whom.
+//! * [`names`]: the names of contenders, in every known family.
+//! * [`queue`]: their order, and who waits for whom.
 //! * [`record`]: the release marker that a lock directory carries in its own data.
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
 //! * [`lease`]: how long a holder may believe that it holds.
@@ -13,6 +14,7 @@
 pub mod contender;
 pub mod ids;
 pub mod lease;
+pub mod names;
 pub mod queue;
 pub mod record;
 pub mod rules;

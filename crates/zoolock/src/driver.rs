@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use zoolock_core::contender::{
     Departed, Directory, Failure, Grant, Loss, Mode, Node, Reason, Reply, Request, RequestId, WatchId,
 };
-use zoolock_core::queue::{self, native_name};
+use zoolock_core::names::{self, native_name};
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, Contender, ContenderId, Event, Instant, Record, Rules, Sequence};
 
@@ -369,7 +369,7 @@ impl Acquisition {
         let own = |sequence| self.directory.child(&native_name(sequence));
         match request {
             Request::Join => {
-                let prefix = self.directory.child(queue::NATIVE_PREFIX);
+                let prefix = self.directory.child(names::NATIVE_PREFIX);
                 news(keeper.join(&prefix, &self.data), |(sequence, stat)| {
                     Ok(Reply::Joined(Node { sequence, czxid: stat.czxid }))
                 })
@@ -422,12 +422,12 @@ impl Acquisition {
     /// somebody wrote over its data (a revocation), the UUID is gone: then it is ours only if no other acquisition
     /// of this session could be missing a node here.
     async fn find_mine(&self, keeper: Arc<dyn Keeper>) -> Result<Vec<Node>, KeeperError> {
-        let prefix = self.directory.child(queue::NATIVE_PREFIX);
+        let prefix = self.directory.child(names::NATIVE_PREFIX);
         let names: Vec<Sequence> = match keeper.ephemerals(&prefix).await {
             Ok(paths) => paths.iter().filter_map(|p| Sequence::parse(p.strip_prefix(&prefix)?)).collect(),
             Err(KeeperError { failure: Failure::Refused(_), .. }) => {
                 let names = keeper.children(self.directory.as_str()).await?;
-                names.iter().filter_map(|n| Sequence::parse(n.strip_prefix(queue::NATIVE_PREFIX)?)).collect()
+                names.iter().filter_map(|n| Sequence::parse(n.strip_prefix(names::NATIVE_PREFIX)?)).collect()
             }
             Err(error) => return Err(error),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use zoolock_core::contender::{Departed, Failure, Grant, Refusal};
-use zoolock_core::queue::native_name;
+use zoolock_core::names::native_name;
 use zoolock_core::{Event, FencingToken};
 
 use crate::clock::Deadline;

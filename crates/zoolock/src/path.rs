@@ -1,6 +1,6 @@
 //! Names of locks, and the connect string: checked before anything is sent.
 
-use zoolock_core::queue::Name;
+use zoolock_core::names::Name;
 
 use crate::error::Error;
 

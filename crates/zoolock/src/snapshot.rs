@@ -3,7 +3,7 @@
 use futures_util::StreamExt;
 use serde::Serialize;
 use zoolock_core::contender::Failure;
-use zoolock_core::queue::{Family, Name, Role};
+use zoolock_core::names::{Family, Name, Role};
 use zoolock_core::record::{Left, Record};
 use zoolock_core::{FencingToken, Zxid};
 

@@ -1,7 +1,7 @@
 //! Holding, noticing loss, letting go.
 
 use super::*;
-use crate::queue::native_name;
+use crate::names::native_name;
 
 impl Contender {
     /// Watches our own node, so that somebody else's delete is noticed. Off the path to the grant.

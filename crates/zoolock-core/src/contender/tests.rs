@@ -88,7 +88,7 @@ fn released(sequence: i32) -> Marker {
 }
 
 fn watch(sequence: i32, id: u16) -> Request {
-    Request::Watch { name: crate::queue::native_name(Sequence(sequence)), watch: WatchId(id) }
+    Request::Watch { name: crate::names::native_name(Sequence(sequence)), watch: WatchId(id) }
 }
 
 fn mine(me: Node) -> Reply {
@@ -378,12 +378,12 @@ impl Server {
             Request::List => {
                 let other = self.other_is_there.then_some(Sequence(3));
                 let all = self.mine.iter().map(|node| node.sequence).chain(other);
-                Ok(Reply::Children(all.map(crate::queue::native_name).collect()))
+                Ok(Reply::Children(all.map(crate::names::native_name).collect()))
             }
             Request::FindMine => Ok(Reply::Mine(self.mine.clone())),
             Request::Watch { name, .. } if name == "lock-0000000003" && self.other_is_there => Ok(theirs()),
             Request::Watch { name, .. } => {
-                self.find(|node| *name == crate::queue::native_name(node.sequence)).map(mine)
+                self.find(|node| *name == crate::names::native_name(node.sequence)).map(mine)
             }
             Request::Exists(sequence) => self.find(|node| node.sequence == *sequence).map(mine),
             Request::Delete(sequence) | Request::Release { sequence, .. } => {

@@ -1,7 +1,8 @@
 //! Looking, waiting, being granted.
 
 use super::*;
-use crate::queue::{Decision, decide, native_name};
+use crate::names::native_name;
+use crate::queue::{Decision, decide};
 
 /// From this many children on, those who have to list wait a moment first, each another one.
 const SPREAD_FROM: u32 = 64;

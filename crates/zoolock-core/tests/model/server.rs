@@ -1,7 +1,7 @@
 //! What the service does with a request.
 
 use zoolock_core::contender::{Failure, Node, Reply, Request};
-use zoolock_core::queue::{Name, native_name};
+use zoolock_core::names::{Name, native_name};
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
 use crate::ghost::{Fate, Trace};

@@ -2,7 +2,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use zoolock_core::queue::Name;
+use zoolock_core::names::Name;
 use zoolock_server::{Server, ServerHandle, State};
 
 use super::InProcess;
