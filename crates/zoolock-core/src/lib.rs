@@ -8,21 +8,24 @@
 //! * [`queue`]: their order, and who waits for whom.
 //! * [`record`]: the release marker that a lock directory carries in its own data.
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
+//! * [`multi`]: several locks at once, in one transaction.
 //! * [`lease`]: how long a holder may believe that it holds.
 //! * [`token`]: the fencing token.
 
 pub mod contender;
 pub mod ids;
 pub mod lease;
+pub mod multi;
 pub mod names;
 pub mod queue;
 pub mod record;
 pub mod rules;
 pub mod token;
 
-pub use contender::{Action, Config, Contender, Event, Mode};
+pub use contender::{Action, Config, Contender, Event, Kind, Mode};
 pub use ids::{ContenderId, Sequence, SessionId, Zxid};
 pub use lease::{Instant, Lease, Renewal};
+pub use multi::Multi;
 pub use record::{Marker, Record};
 pub use rules::{Rule, Rules};
 pub use token::FencingToken;

@@ -4,12 +4,51 @@
 
 use crate::ids::Sequence;
 
-/// The prefix of a native mutex contender. There is no UUID in it, so that the name before ours can be computed.
-pub const NATIVE_PREFIX: &str = "lock-";
+/// What our own names begin with. There is no UUID in them, so that the name before ours can be computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Prefix {
+    /// `lock-`: the mutex.
+    Lock,
+    /// `__WRIT__`: a writer.
+    Write,
+    /// `__READ__`: a reader.
+    Read,
+    /// `upgr-`: a reader that may become a writer.
+    Upgradable,
+    /// `permit-W-`: so many permits of a semaphore.
+    Permit(u32),
+}
 
-/// The name of the native contender with this number.
-pub fn native_name(sequence: Sequence) -> String {
-    format!("{NATIVE_PREFIX}{sequence}")
+impl Prefix {
+    /// The name with this number.
+    pub fn name(self, sequence: Sequence) -> String {
+        format!("{self}{sequence}")
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Prefix::Lock => "lock-",
+            Prefix::Write => "__WRIT__",
+            Prefix::Read => "__READ__",
+            Prefix::Upgradable => "upgr-",
+            Prefix::Permit(_) => "permit-",
+        }
+    }
+
+    /// Whether it stands for somebody who wants to be alone.
+    pub fn is_exclusive(self) -> bool {
+        matches!(self, Prefix::Lock | Prefix::Write)
+    }
+}
+
+impl std::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.text())?;
+        match self {
+            Prefix::Permit(weight) => write!(f, "{weight}-"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Which implementation gave a contender its name.
@@ -51,6 +90,8 @@ pub struct Name {
     pub family: Family,
     /// What it asks for.
     pub role: Role,
+    /// How many permits; one for whatever is no permit.
+    pub weight: u32,
     /// Its place in the queue.
     pub sequence: Sequence,
 }
@@ -73,25 +114,23 @@ impl Name {
 }
 
 fn native(name: &str) -> Option<Name> {
-    if let Some(rest) = name.strip_prefix(NATIVE_PREFIX) {
-        return Some(Name {
-            family: Family::Native,
-            role: Role::Exclusive,
-            sequence: Sequence::parse(rest)?,
-        });
+    let plain = [
+        (Prefix::Lock, Family::Native, Role::Exclusive),
+        (Prefix::Read, Family::NativeOther, Role::Shared),
+        (Prefix::Write, Family::NativeOther, Role::Exclusive),
+        (Prefix::Upgradable, Family::NativeOther, Role::Upgradable),
+    ];
+    for (prefix, family, role) in plain {
+        if let Some(rest) = name.strip_prefix(prefix.text()) {
+            return Some(Name { family, role, weight: 1, sequence: Sequence::parse(rest)? });
+        }
     }
-    let (role, rest) = if let Some(rest) = name.strip_prefix("__READ__") {
-        (Role::Shared, rest)
-    } else if let Some(rest) = name.strip_prefix("__WRIT__") {
-        (Role::Exclusive, rest)
-    } else if let Some(rest) = name.strip_prefix("upgr-") {
-        (Role::Upgradable, rest)
-    } else {
-        let (weight, rest) = name.strip_prefix("permit-")?.split_once('-')?;
-        weight.parse::<u32>().ok()?;
-        (Role::Permit, rest)
-    };
-    Some(Name { family: Family::NativeOther, role, sequence: Sequence::parse(rest)? })
+    let (digits, rest) = name.strip_prefix("permit-")?.split_once('-')?;
+    let weight = digits.parse::<u32>().ok()?;
+    // As we print it: whoever looks for our own name among others compares text.
+    let ours = weight > 0 && weight.to_string() == digits;
+    let sequence = Sequence::parse(rest)?;
+    ours.then_some(Name { family: Family::NativeOther, role: Role::Permit, weight, sequence })
 }
 
 fn dot_net(name: &str) -> Option<Name> {
@@ -100,7 +139,7 @@ fn dot_net(name: &str) -> Option<Name> {
     } else {
         (Role::Exclusive, name.strip_prefix("write-")?)
     };
-    Some(Name { family: Family::DotNet, role, sequence: Sequence::parse(rest)? })
+    Some(Name { family: Family::DotNet, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
 fn curator(name: &str) -> Option<Name> {
@@ -120,7 +159,7 @@ fn curator(name: &str) -> Option<Name> {
     .into_iter()
     .filter_map(|(word, role)| name.rfind(word).map(|at| (role, at, word.len())))
     .max_by_key(|&(_, at, _)| at)?;
-    Some(Name { family: Family::Curator, role, sequence: Sequence::parse(&name[at + len..])? })
+    Some(Name { family: Family::Curator, role, weight: 1, sequence: Sequence::parse(&name[at + len..])? })
 }
 
 fn kazoo(name: &str) -> Option<Name> {
@@ -134,7 +173,7 @@ fn kazoo(name: &str) -> Option<Name> {
     } else {
         (Role::Shared, rest.strip_prefix("__rlock__")?)
     };
-    Some(Name { family: Family::Kazoo, role, sequence: Sequence::parse(rest)? })
+    Some(Name { family: Family::Kazoo, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
 fn write_lock(name: &str) -> Option<Name> {
@@ -152,7 +191,7 @@ fn write_lock(name: &str) -> Option<Name> {
     };
     let session = session.strip_prefix('-').unwrap_or(session);
     let plausible = !session.is_empty() && session.bytes().all(|b| b.is_ascii_hexdigit());
-    plausible.then_some(Name { family: Family::WriteLock, role: Role::Exclusive, sequence })
+    plausible.then_some(Name { family: Family::WriteLock, role: Role::Exclusive, weight: 1, sequence })
 }
 
 fn ruby(name: &str) -> Option<Name> {
@@ -161,12 +200,25 @@ fn ruby(name: &str) -> Option<Name> {
     } else {
         (Role::Shared, name.strip_prefix("sh")?)
     };
-    Some(Name { family: Family::Ruby, role, sequence: Sequence::parse(rest)? })
+    Some(Name { family: Family::Ruby, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn our_own_names_are_read_as_they_are_written() {
+        use Prefix::*;
+        for prefix in [Lock, Write, Read, Upgradable, Permit(1), Permit(40), Permit(u32::MAX)] {
+            for number in [0, 7, i32::MAX, -5, i32::MIN] {
+                let name = Name::parse(&prefix.name(Sequence(number))).expect("ours");
+                assert_eq!(name.sequence, Sequence(number));
+                assert_eq!(name.weight, if let Permit(weight) = prefix { weight } else { 1 });
+                assert_eq!(name.role == Role::Exclusive, prefix.is_exclusive());
+            }
+        }
+    }
 
     fn parsed(name: &str) -> Option<(Family, Role, i32)> {
         Name::parse(name).map(|n| (n.family, n.role, n.sequence.0))
@@ -222,6 +274,10 @@ mod tests {
             "x--0000000007",
             "x-nothex-0000000007",
             "permit-many-0000000007",
+            "permit-0-0000000007",
+            "permit-+1-0000000007",
+            "permit-01-0000000007",
+            "permit-4294967296-0000000007",
             "example",
             "lock-0000000007\u{0}",
         ] {

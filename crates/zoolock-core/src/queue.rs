@@ -1,79 +1,252 @@
 //! The order of contenders, and who waits for whom.
+//!
+//! One listing of the directory, and the answer for one contender. Children that are no contenders are passed over;
+//! contenders of other families count for what their names say.
 
 use crate::ids::Sequence;
-use crate::names::{Name, Role, native_name};
+use crate::names::{Name, Prefix, Role};
 
-/// What a listing of the directory says to one contender for the mutex.
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Asker {
+    /// Whoever wants to be alone, or to read beside readers.
+    Lock,
+    /// Whoever wants permits of a semaphore of this size.
+    Permits {
+        /// How many permits there are.
+        size: u32,
+    },
+    /// The writer's znode of a reader that wants to write: it holds already, as a reader.
+    Upgrade {
+        /// What the reader's own znode is called.
+        prefix: Prefix,
+        /// Its number.
+        sequence: Sequence,
+    },
+}
+
+/// What a listing of the directory says to one contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Nobody stands before us.
+    /// Nobody stands in the way.
     Held,
-    /// This child stands right before us.
+    /// This child stands in the way.
     WaitFor(String),
+    /// Permits are missing, and everybody before us has theirs: any of them may free what we need.
+    Next,
     /// We are not in the list.
     Gone,
-    /// A semaphore lives in this directory.
+    /// Another reader goes before us as a writer.
+    Outranked,
+    /// Locks of another kind live in this directory.
     OtherKind,
 }
 
-/// Finds the place of the mutex contender `me` among `children`.
+/// Finds the place of one contender among `children`.
 ///
-/// A mutex waits for the nearest lower contender of any family and any role. Children that are no contenders are
-/// passed over.
-pub fn decide<S: AsRef<str>>(children: &[S], me: Sequence) -> Decision {
-    let mine = native_name(me);
-    let position = me.0 as u32;
+/// * Whoever wants to be alone waits for the nearest lower contender of any family and any role.
+/// * A reader waits for the nearest lower one that wants to be alone, an upgradable reader also for its own kind.
+/// * Permits are granted when the weights of those before and their own fit, all or none.
+/// * A reader that wants to write waits for the other readers that read already; if two want it, the upgradable one
+///   goes before, then the one that came first, and the other is told.
+pub fn decide<S: AsRef<str>>(children: &[S], prefix: Prefix, me: Sequence, asker: Asker) -> Decision {
+    let mine = prefix.name(me);
     let mut found = false;
-    let mut before: Option<(u32, &str)> = None;
+    let mut others: Vec<(Name, &str)> = Vec::with_capacity(children.len());
     for child in children {
         let child = child.as_ref();
         if child == mine {
             found = true;
-            continue;
-        }
-        let Some(name) = Name::parse(child) else { continue };
-        if name.role == Role::Permit {
-            return Decision::OtherKind;
-        }
-        let theirs = name.position();
-        // The same number twice: Curator's read under its own write repeats the writer's. Whoever it is, it was
-        // there before we could be granted.
-        if theirs <= position && before.is_none_or(|(nearest, _)| nearest < theirs) {
-            before = Some((theirs, child));
+        } else if let Some(name) = Name::parse(child) {
+            if (name.role == Role::Permit) != matches!(prefix, Prefix::Permit(_)) {
+                return Decision::OtherKind;
+            }
+            others.push((name, child));
         }
     }
-    match (found, before) {
-        (false, _) => Decision::Gone,
-        (true, None) => Decision::Held,
-        (true, Some((_, name))) => Decision::WaitFor(name.to_owned()),
+    if !found {
+        return Decision::Gone;
     }
+    // The same number twice: a reader under its own write repeats the writer's (Curator's do). Whoever it is, it was
+    // there before we could be granted.
+    let position = position(me);
+    let before = others.into_iter().filter(|(name, _)| name.position() <= position);
+    match (asker, prefix) {
+        (Asker::Upgrade { prefix, sequence }, _) => upgrade(before, prefix, sequence),
+        (Asker::Permits { size }, Prefix::Permit(take)) => permits(before.collect(), take, size),
+        _ => nearest(before.filter(|(name, _)| excludes(name.role, prefix))),
+    }
+}
+
+fn position(sequence: Sequence) -> u32 {
+    sequence.0 as u32
+}
+
+fn excludes(theirs: Role, ours: Prefix) -> bool {
+    match ours {
+        Prefix::Read => theirs == Role::Exclusive,
+        Prefix::Upgradable => theirs != Role::Shared,
+        Prefix::Lock | Prefix::Write | Prefix::Permit(_) => true,
+    }
+}
+
+fn nearest<'a>(before: impl Iterator<Item = (Name, &'a str)>) -> Decision {
+    // The first of several with one number, so that the answer does not depend on who asks.
+    match before.reduce(|a, b| if b.0.position() > a.0.position() { b } else { a }) {
+        None => Decision::Held,
+        Some((_, name)) => Decision::WaitFor(name.to_owned()),
+    }
+}
+
+fn permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> Decision {
+    before.sort_by_key(|(name, _)| name.position());
+    let weights = |of: &[(Name, &str)]| of.iter().map(|(name, _)| u64::from(name.weight)).sum::<u64>();
+    let ahead = weights(&before);
+    if ahead + u64::from(take) <= size.into() {
+        return Decision::Held;
+    }
+    match before.last() {
+        Some((_, last)) if ahead > size.into() => Decision::WaitFor((*last).to_owned()),
+        _ => Decision::Next,
+    }
+}
+
+fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, from: Sequence) -> Decision {
+    let mine = prefix.name(from);
+    let all: Vec<_> = before.collect();
+    if all.iter().all(|(_, child)| *child != mine) {
+        return Decision::Gone;
+    }
+    // Whoever stands behind a writer does not read yet.
+    let writer = all.iter().filter(|(name, _)| name.role == Role::Exclusive).map(|(name, _)| name.position());
+    let writer = writer.min().unwrap_or(u32::MAX);
+    if writer < position(from) {
+        // It holds, or thinks so: then we do not. Only a client of another make can bring that about.
+        return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
+    }
+    let readers = all.into_iter().filter(|(name, child)| name.position() < writer && *child != mine);
+    let readers: Vec<_> = readers.collect();
+    let ranks_before_us = |name: &Name| {
+        prefix != Prefix::Upgradable && (name.role == Role::Upgradable || name.position() < position(from))
+    };
+    if readers.iter().any(|(name, _)| ranks_before_us(name)) {
+        return Decision::Outranked;
+    }
+    nearest(readers.into_iter())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
+
+    fn mutex(children: &[&str], me: i32) -> Decision {
+        decide(children, Prefix::Lock, Sequence(me), Asker::Lock)
+    }
+
+    fn wait(name: &str) -> Decision {
+        Decision::WaitFor(name.to_owned())
+    }
+
     #[test]
     fn the_nearest_lower_contender_of_any_family_is_waited_for() {
-        let hex = "3f2504e04f8911d39a0c0305e82c3301";
-        let kazoo = format!("{hex}__lock__0000000004");
+        let kazoo = format!("{HEX}__lock__0000000004");
         let children = ["lock-0000000009", "config", "lock-0000000002", kazoo.as_str(), "lock-0000000005"];
-        assert_eq!(decide(&children, Sequence(9)), Decision::WaitFor("lock-0000000005".to_owned()));
-        assert_eq!(decide(&children, Sequence(5)), Decision::WaitFor(kazoo.clone()));
-        assert_eq!(decide(&children, Sequence(2)), Decision::Held);
-        assert_eq!(decide(&children, Sequence(3)), Decision::Gone);
+        assert_eq!(mutex(&children, 9), wait("lock-0000000005"));
+        assert_eq!(mutex(&children, 5), wait(&kazoo));
+        assert_eq!(mutex(&children, 2), Decision::Held);
+        assert_eq!(mutex(&children, 3), Decision::Gone);
     }
 
     #[test]
     fn numbers_are_compared_as_numbers_and_the_wrapped_ones_come_last() {
         let children = ["lock-2147483647", "lock--2147483648", "x-1-0000000001"];
-        assert_eq!(decide(&children, Sequence(i32::MIN)), Decision::WaitFor("lock-2147483647".to_owned()));
-        assert_eq!(decide(&children, Sequence(i32::MAX)), Decision::WaitFor("x-1-0000000001".to_owned()));
+        assert_eq!(mutex(&children, i32::MIN), wait("lock-2147483647"));
+        assert_eq!(mutex(&children, i32::MAX), wait("x-1-0000000001"));
     }
 
     #[test]
-    fn a_semaphore_is_recognised() {
+    fn other_kinds_are_recognised_from_both_sides() {
         let children = ["lock-0000000002", "permit-1-0000000001"];
-        assert_eq!(decide(&children, Sequence(2)), Decision::OtherKind);
+        assert_eq!(mutex(&children, 2), Decision::OtherKind);
+        let permits = Asker::Permits { size: 5 };
+        assert_eq!(decide(&children, Prefix::Permit(1), Sequence(1), permits), Decision::OtherKind);
+    }
+
+    #[test]
+    fn readers_pass_readers_and_wait_for_whoever_wants_to_be_alone() {
+        let children = [
+            "__READ__0000000001",
+            "upgr-0000000002",
+            "__READ__0000000003",
+            "lock-0000000004",
+            "__READ__0000000005",
+            "upgr-0000000006",
+            "__WRIT__0000000007",
+            "upgr-0000000008",
+        ];
+        let asks = |prefix, me| decide(&children, prefix, Sequence(me), Asker::Lock);
+        assert_eq!(asks(Prefix::Read, 1), Decision::Held);
+        assert_eq!(asks(Prefix::Upgradable, 2), Decision::Held);
+        assert_eq!(asks(Prefix::Read, 3), Decision::Held);
+        assert_eq!(asks(Prefix::Lock, 4), wait("__READ__0000000003"));
+        assert_eq!(asks(Prefix::Read, 5), wait("lock-0000000004"));
+        assert_eq!(asks(Prefix::Upgradable, 6), wait("lock-0000000004"));
+        assert_eq!(asks(Prefix::Write, 7), wait("upgr-0000000006"));
+        assert_eq!(asks(Prefix::Upgradable, 8), wait("__WRIT__0000000007"));
+    }
+
+    #[test]
+    fn a_writer_that_reads_on_keeps_its_place_before_a_queued_writer() {
+        let children = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"];
+        assert_eq!(decide(&children, Prefix::Write, Sequence(2), Asker::Lock), wait("__READ__0000000001"));
+    }
+
+    #[test]
+    fn permits_are_granted_all_or_none_and_in_turn() {
+        let children =
+            ["permit-2-0000000001", "permit-1-0000000002", "permit-3-0000000003", "permit-1-0000000004"];
+        let asks =
+            |size, take, me| decide(&children, Prefix::Permit(take), Sequence(me), Asker::Permits { size });
+        assert_eq!(asks(5, 1, 2), Decision::Held);
+        assert_eq!(asks(5, 3, 3), Decision::Next);
+        // There is one permit left, but not for those who came later.
+        assert_eq!(asks(5, 1, 4), wait("permit-3-0000000003"));
+        assert_eq!(asks(6, 1, 4), Decision::Next);
+        assert_eq!(asks(7, 1, 4), Decision::Held);
+        assert_eq!(asks(1, 2, 1), Decision::Next);
+        assert_eq!(asks(u32::MAX, 9, 9), Decision::Gone);
+    }
+
+    #[test]
+    fn of_two_readers_that_want_to_write_one_is_told() {
+        let children = [
+            "__READ__0000000001",
+            "__READ__0000000002",
+            "__WRIT__0000000003",
+            "__WRIT__0000000004",
+            "__READ__0000000005",
+        ];
+        let upgrade = |children: &[&str], prefix, from, me| {
+            let asker = Asker::Upgrade { prefix, sequence: Sequence(from) };
+            decide(children, Prefix::Write, Sequence(me), asker)
+        };
+        assert_eq!(upgrade(&children, Prefix::Read, 1, 3), wait("__READ__0000000002"));
+        assert_eq!(upgrade(&children, Prefix::Read, 2, 4), Decision::Outranked);
+        assert_eq!(upgrade(&children[1..], Prefix::Read, 2, 4), Decision::Held);
+        assert_eq!(upgrade(&children[1..], Prefix::Read, 1, 4), Decision::Gone);
+        // An upgradable reader goes before readers, whoever came first.
+        let children = ["__READ__0000000001", "upgr-0000000002", "__WRIT__0000000003", "__WRIT__0000000004"];
+        assert_eq!(upgrade(&children, Prefix::Upgradable, 2, 4), wait("__READ__0000000001"));
+        assert_eq!(upgrade(&children, Prefix::Read, 1, 3), Decision::Outranked);
+    }
+
+    #[test]
+    fn a_queued_writer_does_not_keep_a_reader_from_becoming_one() {
+        let children =
+            ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
+        let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
+        assert_eq!(decide(&children, Prefix::Write, Sequence(4), asker), Decision::Held);
     }
 }

@@ -4,30 +4,45 @@
 //!
 //! ```text
 //! zoolock/1 lock 0x100000002 released 0000000017
+//! zoolock/1 lock 0x100000002 held 0000000018 tracked
+//! zoolock/1 semaphore 0x100000002 5
 //! ```
 //!
-//! that is: format, kind of lock, czxid of the directory the record was written for, what happened, and to which
-//! contender. Anything else counts as no marker and is left alone.
+//! that is: format, kind of lock, czxid of the directory the record was written for; then what happened, and to which
+//! contender, or the size of the semaphore. `tracked` says that every holder since has written here when it began.
+//! Anything else counts as no record and is left alone.
 
 use crate::ids::{Sequence, Zxid};
 
 const FORMAT: &str = "zoolock/1";
-const KIND: &str = "lock";
+const LOCK: &str = "lock";
+const SEMAPHORE: &str = "semaphore";
+const TRACKED: &str = "tracked";
 
 /// What the data of a lock directory says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Record {
     /// Nothing was ever written.
     Empty,
-    /// Ours, and readable.
+    /// How the last holder of a lock left.
     Marker(Marker),
-    /// A lock of another kind lives here (a semaphore).
-    OtherKind,
+    /// A semaphore lives here.
+    Semaphore(Size),
     /// Not ours to understand, and so not ours to overwrite.
     Foreign,
 }
 
-/// The mark a holder leaves in the transaction that deletes its znode.
+/// How many permits a semaphore has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Size {
+    /// The creation of the directory that the record was written for.
+    pub directory: Zxid,
+    /// The number of permits.
+    pub permits: u32,
+}
+
+/// The mark a holder leaves in the transaction that deletes its znode, and where crashes are tracked also the one that
+/// it makes when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marker {
     /// The creation of the directory that the marker was written for.
@@ -36,6 +51,8 @@ pub struct Marker {
     pub left: Left,
     /// The holder that left.
     pub sequence: Sequence,
+    /// Whether crashes are tracked here: no holder has begun since without saying so.
+    pub tracked: bool,
 }
 
 /// How the last holder left.
@@ -45,13 +62,30 @@ pub enum Left {
     Released,
     /// Its guard was dropped while its thread unwound from a panic.
     Panicked,
+    /// It has not: it has begun.
+    Held,
+    /// Somebody took the lock away from it.
+    Broken,
+    /// It does not write any more, but its znode, or that of the reader it has become, is still there.
+    Downgraded,
 }
 
 impl Left {
+    /// Every way to leave.
+    pub const ALL: [Left; 5] = [Left::Released, Left::Panicked, Left::Held, Left::Broken, Left::Downgraded];
+
+    /// Whether its znode went in the transaction that wrote this, by the holder's own hand.
+    pub(crate) fn hands_over(self) -> bool {
+        matches!(self, Left::Released | Left::Panicked)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Left::Released => "released",
             Left::Panicked => "panicked",
+            Left::Held => "held",
+            Left::Broken => "broken",
+            Left::Downgraded => "downgraded",
         }
     }
 }
@@ -59,7 +93,15 @@ impl Left {
 impl Marker {
     /// The text to store.
     pub fn encode(&self) -> String {
-        format!("{FORMAT} {KIND} {} {} {}", self.directory, self.left.word(), self.sequence)
+        let tracked = if self.tracked { format!(" {TRACKED}") } else { String::new() };
+        format!("{FORMAT} {LOCK} {} {} {}{tracked}", self.directory, self.left.word(), self.sequence)
+    }
+}
+
+impl Size {
+    /// The text to store.
+    pub fn encode(&self) -> String {
+        format!("{FORMAT} {SEMAPHORE} {} {}", self.directory, self.permits)
     }
 }
 
@@ -76,6 +118,14 @@ impl Record {
     pub fn is_writable(&self) -> bool {
         matches!(self, Record::Empty | Record::Marker(_))
     }
+
+    /// The marker, if it was written for the directory of this creation.
+    pub fn marker_of(&self, directory: Zxid) -> Option<Marker> {
+        match self {
+            Record::Marker(marker) if marker.directory == directory => Some(*marker),
+            _ => None,
+        }
+    }
 }
 
 fn parse_text(text: &str) -> Option<Record> {
@@ -83,17 +133,28 @@ fn parse_text(text: &str) -> Option<Record> {
     if words.next()? != FORMAT {
         return None;
     }
-    if words.next()? != KIND {
-        return Some(Record::OtherKind);
-    }
-    let directory = i64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
-    let left = match words.next()? {
-        "released" => Left::Released,
-        "panicked" => Left::Panicked,
+    let kind = words.next()?;
+    let digits = words.next()?.strip_prefix("0x")?;
+    let directory = Zxid(i64::from_str_radix(digits, 16).ok()?);
+    let record = match kind {
+        LOCK => {
+            let word = words.next()?;
+            let left = Left::ALL.into_iter().find(|left| left.word() == word)?;
+            let sequence = Sequence::parse(words.next()?)?;
+            let tracked = match words.next() {
+                None => false,
+                Some(TRACKED) => true,
+                Some(_) => return None,
+            };
+            Record::Marker(Marker { directory, left, sequence, tracked })
+        }
+        SEMAPHORE => {
+            let permits = words.next()?.parse().ok().filter(|&permits| permits > 0)?;
+            Record::Semaphore(Size { directory, permits })
+        }
         _ => return None,
     };
-    let sequence = Sequence::parse(words.next()?)?;
-    words.next().is_none().then_some(Record::Marker(Marker { directory: Zxid(directory), left, sequence }))
+    words.next().is_none().then_some(record)
 }
 
 #[cfg(test)]
@@ -102,31 +163,48 @@ mod tests {
 
     #[test]
     fn marker_round_trips() {
-        for left in [Left::Released, Left::Panicked] {
+        for left in Left::ALL {
             for sequence in [0, 7, i32::MAX] {
-                let marker = Marker { directory: Zxid(0x1_0000_0002), left, sequence: Sequence(sequence) };
-                assert_eq!(Record::parse(marker.encode().as_bytes()), Record::Marker(marker));
+                for tracked in [false, true] {
+                    let directory = Zxid(0x1_0000_0002);
+                    let marker = Marker { directory, left, sequence: Sequence(sequence), tracked };
+                    let record = Record::parse(marker.encode().as_bytes());
+                    assert_eq!(record, Record::Marker(marker));
+                    assert_eq!(record.marker_of(directory), Some(marker));
+                    assert_eq!(record.marker_of(Zxid(3)), None);
+                }
             }
+        }
+    }
+
+    #[test]
+    fn size_round_trips() {
+        for permits in [1, 5, u32::MAX] {
+            let size = Size { directory: Zxid(0x1_0000_0002), permits };
+            assert_eq!(Record::parse(size.encode().as_bytes()), Record::Semaphore(size));
         }
     }
 
     #[test]
     fn what_is_not_ours_is_left_alone() {
         assert_eq!(Record::parse(b""), Record::Empty);
-        let foreign: [&[u8]; 7] = [
+        let foreign: [&[u8]; 11] = [
             b"127.0.0.1",
             b"\xff\xfe",
             b"zoolock/2 lock 0x1 released 0000000001",
             b"zoolock/1 lock 0x1 released 1",
             b"zoolock/1 lock 0x1 vanished 0000000001",
             b"zoolock/1 lock 0x1 released 0000000001 more",
+            b"zoolock/1 lock 0x1 released 0000000001 tracked more",
             b"zoolock/1 lock 1 released 0000000001",
+            b"zoolock/1 semaphore 5",
+            b"zoolock/1 semaphore 0x1 0",
+            b"zoolock/1 barrier 0x1 5",
         ];
         for data in foreign {
             let record = Record::parse(data);
             assert_eq!(record, Record::Foreign, "{}", String::from_utf8_lossy(data));
             assert!(!record.is_writable());
         }
-        assert_eq!(Record::parse(b"zoolock/1 semaphore 5"), Record::OtherKind);
     }
 }

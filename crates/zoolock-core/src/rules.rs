@@ -3,7 +3,7 @@
 //! A rule can be switched off only in builds with the feature `weaken`, in which the model shows that it finds the
 //! hole again. Everywhere else [`Rules::all`] is the only value there is.
 
-/// One safety rule of the mutex. The text says what goes wrong without it.
+/// One safety rule. The text says what goes wrong without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Rule {
@@ -31,11 +31,29 @@ pub enum Rule {
     /// A directory near the end of its numbers is retired.
     /// Without: names repeat, turn negative, or are refused for ever.
     RetireNearTheEnd = 1 << 7,
+    /// Readers only delete, and so does a writer that has become one.
+    /// Without: a reader's marker names it as the one that left first, while other readers still read.
+    ReadersLeaveNoMarker = 1 << 8,
+    /// A waiter that is granted permits says so in its own znode.
+    /// Without: a grant deletes nothing, so whoever waits behind is never told.
+    GrantIsTold = 1 << 9,
+    /// A holder that tracks crashes says that it has begun in one transaction with a check of its own znode.
+    /// Without: one whose znode is gone writes over the record of the next holder.
+    HeldWithOwnNode = 1 << 10,
+    /// A crash is concluded from a record that was read after those before us were seen to be gone.
+    /// Without: a holder that releases between the two is taken for dead.
+    CrashedAfterDeletion = 1 << 11,
+    /// All znodes of a multi-lock are looked at again before it is granted.
+    /// Without: one that was deleted while another was waited for goes unnoticed.
+    VerifyAll = 1 << 12,
+    /// When one znode of a multi-lock is missing at its release, the others go one by one.
+    /// Without: they stay until the end of the session.
+    ReleaseTheRest = 1 << 13,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 8] = [
+    pub const ALL: [Rule; 14] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -44,6 +62,12 @@ impl Rule {
         Rule::ReleaseWithoutRecord,
         Rule::NoBlindDelete,
         Rule::RetireNearTheEnd,
+        Rule::ReadersLeaveNoMarker,
+        Rule::GrantIsTold,
+        Rule::HeldWithOwnNode,
+        Rule::CrashedAfterDeletion,
+        Rule::VerifyAll,
+        Rule::ReleaseTheRest,
     ];
 }
 

@@ -157,18 +157,6 @@ on_both_arms!(what_is_not_ours_in_the_directory_is_left_alone, |place| async mov
     assert_eq!(data, b"config of somebody");
 });
 
-on_both_arms!(a_semaphore_is_refused, |place| async move {
-    let zl = connect(&place).await;
-    let operator = tree::connect(&place.addr()).await.expect("a session");
-    let directory = directory(&place, "permits");
-    let persistent = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
-    operator.mkdir(&directory, &persistent).await.expect("made");
-    operator.set_data(&directory, b"zoolock/1 semaphore 5", None).await.expect("written");
-    let error = zl.mutex("permits").lock().await.expect_err("another kind");
-    assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    tree::assert_no_contenders(&place.addr(), &directory).await;
-});
-
 on_both_arms!(bad_names_are_refused_before_anything_is_sent, |place| async move {
     let zl = connect(&place).await;
     for name in ["", "..", "a//b", "a\0b", "a/", "/"] {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use zoolock_core::ContenderId;
+use zoolock_core::contender::Says;
 
 /// The data of a contender's node: small JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -20,6 +21,24 @@ pub(crate) struct NodeData {
     /// When it queued, in milliseconds of Unix time by its own clock. For display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
+    /// It waited for permits, and has them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) granted: bool,
+    /// Somebody asks it to let go.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) revoked: bool,
+}
+
+/// What asks a holder to let go: ZooKeeper's recipe, and Curator.
+pub(crate) const REVOCATIONS: [&[u8]; 2] = [b"unlock", b"__REVOKE__"];
+
+/// What the data of a contender's node says to those in its queue, whoever wrote it.
+pub(crate) fn says(data: &[u8]) -> Says {
+    if REVOCATIONS.contains(&data) {
+        return Says { revoked: true, granted: false };
+    }
+    NodeData::parse(data)
+        .map_or(Says::default(), |data| Says { granted: data.granted, revoked: data.revoked })
 }
 
 /// Who we are, as told to operators.
@@ -45,22 +64,42 @@ impl Owner {
 const MAX_NOTE: usize = 512;
 
 impl NodeData {
-    pub(crate) fn encode(id: ContenderId, owner: &Owner) -> Vec<u8> {
+    pub(crate) fn new(id: ContenderId, kind: &str, owner: &Owner) -> NodeData {
         let since = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .ok()
             .map(|d| d.as_millis() as u64);
         let short = |text: &Option<String>| text.as_ref().map(|t| t.chars().take(MAX_NOTE).collect());
-        let data = NodeData {
+        NodeData {
             id: id.to_string(),
-            kind: "mutex".to_owned(),
+            kind: kind.to_owned(),
             host: owner.host.clone(),
             pid: Some(std::process::id()),
             program: owner.program.clone(),
             note: short(&owner.note),
             since_ms: since,
-        };
-        serde_json::to_vec(&data).expect("strings and numbers always become JSON")
+            granted: false,
+            revoked: false,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers always become JSON")
+    }
+
+    /// The same with the word that it was granted.
+    pub(crate) fn granted(&self, revoked: bool) -> NodeData {
+        NodeData { granted: true, revoked, ..self.clone() }
+    }
+
+    /// The same for a node of another kind.
+    pub(crate) fn of_kind(&self, kind: &str) -> NodeData {
+        NodeData { kind: kind.to_owned(), ..self.clone() }
+    }
+
+    /// Whether this acquisition wrote it.
+    pub(crate) fn is_of(&self, id: ContenderId) -> bool {
+        self.id == id.to_string()
     }
 
     pub(crate) fn parse(data: &[u8]) -> Option<NodeData> {

@@ -54,6 +54,22 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// Somebody else goes first, and waiting would not help.
+    #[error("lock {path}: {message}")]
+    Conflict {
+        /// The lock.
+        path: String,
+        /// Who goes first, and what to do.
+        message: String,
+    },
+    /// Nobody with this ticket holds the lock or waits for it (any more).
+    #[error("lock {path}: nobody there has the token {ticket}; look who is there with `zoolock show`")]
+    NoSuchHolder {
+        /// The lock.
+        path: String,
+        /// Who was looked for.
+        ticket: String,
+    },
     /// The service said something that this library does not understand.
     #[error("{subject}: {message}")]
     Protocol {

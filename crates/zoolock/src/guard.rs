@@ -1,28 +1,6 @@
 //! What a holder holds.
 
-use std::sync::Arc;
-
-use tokio::sync::watch;
-use zoolock_core::contender::{Departed, Failure, Grant, Refusal};
-use zoolock_core::names::native_name;
-use zoolock_core::{Event, FencingToken};
-
-use crate::clock::Deadline;
-use crate::driver::Acquisition;
-use crate::error::{Error, LossReason};
-use crate::session::Connection;
-use crate::zoolock::Zoolock;
-
-/// Proof that the lock is ours, and the knowledge of how long it may be believed.
-///
-/// Dropping it releases the lock in the background: the request is sent before `drop` returns, and repeated after a
-/// lost connection until the node is gone or the session is over.
-#[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard {
-    zoolock: Zoolock,
-    acquisition: Arc<Acquisition>,
-    grant: Grant,
-}
+use crate::held::Departure;
 
 /// How the last holder left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +8,9 @@ pub struct Guard {
 pub enum Previous {
     /// It released the lock: what it wrote is complete.
     Clean,
+    /// It is gone without a word, or let go while it unwound from a panic: what it wrote may be half done. Known only
+    /// with [`crash_detection`](crate::Mutex::crash_detection), but for the panic.
+    Crashed,
     /// It is not known: a crash, a contender that gave up, a client of another make, a directory that was removed in
     /// between, or no last holder at all.
     Unknown,
@@ -39,143 +20,192 @@ impl std::fmt::Display for Previous {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Previous::Clean => "clean",
+            Previous::Crashed => "crashed",
             Previous::Unknown => "unknown",
         })
     }
 }
 
+/// The check that a caller puts into its own ZooKeeper transaction, so that it is carried out only while the lock is
+/// held: a check of this path and version.
+///
+/// ZooKeeper compares versions, not who created a znode. Should the whole directory of the lock be deleted and made
+/// again, the same name can come back with another holder; a resource that keeps the token is safe from that, too.
+///
+/// ```no_run
+/// # async fn example(zl: zoolock::Zoolock, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = zl.mutex("nightly").lock().await?;
+/// let check = guard.check();
+/// let mut transaction = client.new_check_writer(&check.path, Some(check.version))?;
+/// transaction.add_set_data("/state", b"done", None)?;
+/// transaction.commit().await?; // refused if the lock is lost
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Check {
+    /// The znode that has to be there, with the chroot of the connect string.
+    pub path: String,
+    /// The version to check: -1, which is any.
+    pub version: i32,
+}
+
+impl Check {
+    pub(crate) fn of(path: String) -> Check {
+        Check { path, version: -1 }
+    }
+}
+
+/// Makes a guard: what all of them offer.
+macro_rules! guard {
+    ($(#[$doc:meta])* $guard:ident) => {
+        $(#[$doc])*
+        ///
+        /// Dropping it releases the lock in the background: the request is sent before `drop` returns, and repeated
+        /// after a lost connection until the node is gone or the session is over.
+        #[must_use = "the lock is released when the guard is dropped"]
+        pub struct $guard {
+            held: crate::held::Held,
+        }
+
+        impl $guard {
+            pub(crate) fn new(held: crate::held::Held) -> $guard {
+                $guard { held }
+            }
+
+            /// Until when the lock may be believed to be ours. Moves on with each renewal; reads no clock and sends
+            /// nothing. Once the lock is lost it has passed.
+            pub fn valid_until(&self) -> crate::Deadline {
+                self.held.valid_until()
+            }
+
+            /// Whether the lock may be believed to be ours now. Reads the clock and sends nothing. Once it said no,
+            /// it always says no.
+            pub fn is_valid(&self) -> bool {
+                self.held.is_valid()
+            }
+
+            /// Waits until the lock is lost. Resolves at once, and always the same, if it has been.
+            ///
+            /// # Cancel safety
+            /// Can be dropped and called again at any time.
+            pub async fn lost(&self) -> crate::LossReason {
+                self.held.lost().await
+            }
+
+            /// Why the lock was lost, if that is known already. Waits for nothing.
+            pub fn loss(&self) -> Option<crate::LossReason> {
+                self.held.loss()
+            }
+
+            /// Waits until somebody asks us to let go: `zoolock revoke`, Curator, or whoever follows ZooKeeper's
+            /// recipe. It is a request, nothing more: the lock is ours until we release it.
+            ///
+            /// # Cancel safety
+            /// Can be dropped and called again at any time.
+            pub async fn revoked(&self) {
+                self.held.revoked().await;
+            }
+
+            /// Whether somebody has asked us to let go.
+            pub fn is_revoked(&self) -> bool {
+                self.held.is_revoked()
+            }
+
+            /// What names this holder to [`revoke`](crate::Mutex::revoke) and
+            /// [`break_lock`](crate::Mutex::break_lock). No fence.
+            pub fn ticket(&self) -> crate::Ticket {
+                self.held.ticket()
+            }
+
+            /// The check that a caller puts into its own ZooKeeper transaction.
+            pub fn check(&self) -> crate::Check {
+                self.held.check()
+            }
+
+            /// The node that holds the lock; the first one of a multi-lock.
+            pub fn node_path(&self) -> String {
+                self.held.node_path()
+            }
+
+            /// What the session is doing: for a word to the user, not for deciding anything.
+            pub fn connection(&self) -> tokio::sync::watch::Receiver<crate::Connection> {
+                self.held.connection()
+            }
+
+            /// Releases the lock and waits until the service has confirmed it.
+            ///
+            /// # Errors
+            /// [`Error::Lost`](crate::Error::Lost) where the lock had been lost before;
+            /// [`Error::Denied`](crate::Error::Denied) where the service refuses the delete, which is then tried
+            /// again in the background until the session ends.
+            ///
+            /// # Cancel safety
+            /// Dropping the future releases the lock in the background.
+            pub async fn release(self) -> Result<(), crate::Error> {
+                self.held.release().await
+            }
+        }
+
+        impl std::fmt::Debug for $guard {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($guard))
+                    .field("path", &self.held.paths())
+                    .field("ticket", &self.held.ticket())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// The path of a guard on one lock.
+macro_rules! guard_of_one {
+    ($guard:ident) => {
+        impl $guard {
+            /// The directory of the lock.
+            pub fn path(&self) -> &str {
+                self.held.path()
+            }
+        }
+    };
+}
+
+/// How the last holder left.
+macro_rules! guard_after_another {
+    ($guard:ident) => {
+        impl $guard {
+            /// How the last one that held the lock alone left.
+            pub fn previous(&self) -> crate::Previous {
+                self.held.previous()
+            }
+        }
+    };
+}
+
+/// What only those who hold alone have.
+macro_rules! exclusive_guard {
+    ($guard:ident) => {
+        impl $guard {
+            /// A number that rises with every grant, for the resource to check.
+            pub fn token(&self) -> crate::FencingToken {
+                self.held.token()
+            }
+        }
+    };
+}
+
+pub(crate) use {exclusive_guard, guard, guard_after_another, guard_of_one};
+
+guard! {
+    /// Proof that the lock is ours, and the knowledge of how long it may be believed.
+    Guard
+}
+guard_of_one!(Guard);
+guard_after_another!(Guard);
+exclusive_guard!(Guard);
+
 impl Guard {
-    pub(crate) fn new(zoolock: Zoolock, acquisition: Arc<Acquisition>, grant: Grant) -> Guard {
-        Guard { zoolock, acquisition, grant }
-    }
-
-    /// A number that rises with every grant, for the resource to check.
-    pub fn token(&self) -> FencingToken {
-        FencingToken::new(self.zoolock.epoch(), self.grant.node.czxid, 0)
-    }
-
-    /// Until when the lock may be believed to be ours. Moves on with each renewal; reads no clock and sends nothing.
-    /// Once the lock is lost it has passed.
-    pub fn valid_until(&self) -> Deadline {
-        match self.acquisition.is_lost() {
-            None => Deadline(self.acquisition.session().valid_until()),
-            Some(_) => Deadline::PASSED,
-        }
-    }
-
-    /// Whether the lock may be believed to be ours now. Reads the clock and sends nothing. Once it said no, it
-    /// always says no.
-    pub fn is_valid(&self) -> bool {
-        if self.acquisition.is_lost().is_some() {
-            return false;
-        }
-        if self.acquisition.session().lease_valid() {
-            return true;
-        }
-        // We are the first to see it, before the alarm: a stopped process wakes up in the middle of anything.
-        self.acquisition.happen(Event::LeaseLost);
-        false
-    }
-
-    /// Waits until the lock is lost. Resolves at once, and always the same, if it has been.
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again at any time.
-    pub async fn lost(&self) -> LossReason {
-        self.acquisition.lost().await.into()
-    }
-
-    /// Why the lock was lost, if that is known already. Waits for nothing.
-    pub fn loss(&self) -> Option<LossReason> {
-        self.acquisition.is_lost().map(LossReason::from)
-    }
-
-    /// How the holder before us left.
-    pub fn previous(&self) -> Previous {
-        match self.grant.previous {
-            zoolock_core::contender::Previous::Clean => Previous::Clean,
-            zoolock_core::contender::Previous::Unknown => Previous::Unknown,
-        }
-    }
-
-    /// The directory of the lock.
-    pub fn path(&self) -> &str {
-        self.zoolock.shown(self.acquisition.directory().as_str())
-    }
-
-    /// The node that holds the lock.
-    pub fn node_path(&self) -> String {
-        format!("{}/{}", self.path(), native_name(self.grant.node.sequence))
-    }
-
-    /// What the session is doing: for a word to the user, not for deciding anything.
-    pub fn connection(&self) -> watch::Receiver<Connection> {
-        self.acquisition.session().connection()
-    }
-
-    /// Releases the lock and waits until the service has confirmed it.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] where the lock had been lost before; [`Error::Denied`] where the service refuses the delete,
-    /// which is then tried again in the background until the session ends.
-    ///
-    /// # Cancel safety
-    /// Dropping the future releases the lock in the background.
-    pub async fn release(self) -> Result<(), Error> {
-        let departure = self.departure();
-        drop(self);
-        departure.wait().await
-    }
-
     pub(crate) fn departure(&self) -> Departure {
-        Departure { acquisition: self.acquisition.clone(), path: self.path().to_owned() }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.acquisition.release();
-    }
-}
-
-impl std::fmt::Debug for Guard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard")
-            .field("path", &self.path())
-            .field("token", &self.token())
-            .finish_non_exhaustive()
-    }
-}
-
-/// The end of a guard, for those who wait for it.
-pub(crate) struct Departure {
-    acquisition: Arc<Acquisition>,
-    path: String,
-}
-
-impl Departure {
-    /// Whether the guard was dropped, or the lock lost.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.acquisition.has_departed() || self.acquisition.is_leaving()
-    }
-
-    /// Waits until the service has confirmed that the node is gone.
-    pub(crate) async fn wait(self) -> Result<(), Error> {
-        match self.acquisition.departed().await {
-            Departed::Clean => Ok(()),
-            Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
-            Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
-                subject: format!("lock {}", self.path),
-                message:
-                    "the access control list forbids to delete our own node; it stays until the session ends"
-                        .to_owned(),
-            }),
-            Departed::Refused(failure) => Err(Error::Protocol {
-                subject: format!("lock {}", self.path),
-                message: format!(
-                    "the release was refused ({failure:?}); the node stays until the session ends"
-                ),
-            }),
-        }
+        self.held.departure()
     }
 }

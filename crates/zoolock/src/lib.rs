@@ -24,6 +24,8 @@
 //! that the program is not stopped between the question and the deed. For that last case there is
 //! [`Guard::token`]: the resource itself refuses an older one.
 
+mod acquire;
+mod acquire_methods;
 mod builder;
 mod clock;
 mod connect;
@@ -33,13 +35,21 @@ mod driver;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;
+mod events;
 mod guard;
+mod held;
 mod keeper;
+mod multi;
 mod mutex;
+mod operate;
+mod options;
 mod path;
+mod rwlock;
+mod semaphore;
 mod session;
 mod sessions;
 mod snapshot;
+mod ticket;
 mod zoolock;
 
 // Guards and futures go wherever their tasks go.
@@ -51,7 +61,19 @@ const _: fn() = || {
         travels(&mutex.lock());
         travels(&mutex.try_lock());
     }
-    let _ = check;
+    fn others(rwlock: &'static RwLock, semaphore: &'static Semaphore, multi: &'static MultiLock) {
+        travels(&rwlock.read());
+        travels(&rwlock.upgradable_read());
+        travels(&semaphore.acquire());
+        travels(&multi.lock());
+    }
+    fn guards(write: WriteGuard, read: UpgradableReadGuard, permits: &PermitGuard, multi: &MultiGuard) {
+        travels(permits);
+        travels(multi);
+        travels(&write.downgrade());
+        travels(&read.upgrade());
+    }
+    let _ = (check, others, guards);
 };
 
 /// The README's example is compiled with the tests.
@@ -64,10 +86,15 @@ pub use clock::Deadline;
 #[cfg(feature = "embedded")]
 pub use embedded::TestServer;
 pub use error::{Error, LossReason};
-pub use guard::{Guard, Previous};
+pub use events::{LockEvent, LockEvents};
+pub use guard::{Check, Guard, Previous};
+pub use multi::{MultiGuard, MultiLock, MultiReadGuard};
 pub use mutex::Mutex;
 pub use path::{ConnectString, DEFAULT_ROOT, LockPath};
+pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
+pub use semaphore::{PermitGuard, Semaphore};
 pub use session::Connection;
 pub use snapshot::{Entry, Snapshot};
+pub use ticket::Ticket;
 pub use zoolock::Zoolock;
 pub use zoolock_core::FencingToken;

@@ -9,6 +9,8 @@ pub const DEFAULT_ROOT: &str = "/locks";
 
 /// Where the nodes live that renew short sessions; not a lock.
 pub(crate) const SESSIONS: &str = ".sessions";
+/// What operators did to locks, one line a znode.
+pub(crate) const AUDIT: &str = ".audit";
 
 /// The longest path of a lock. Far below what the service takes, and it keeps watches and listings small.
 const MAX_PATH: usize = 1024;
@@ -104,7 +106,9 @@ fn check_components(relative: &str) -> Result<(), String> {
                     "has the part `{component}`, which looks like somebody's place in a queue"
                 ));
             }
-            SESSIONS => return Err(format!("has the part `{SESSIONS}`, which zoolock keeps for itself")),
+            SESSIONS | AUDIT => {
+                return Err(format!("has the part `{component}`, which zoolock keeps for itself"));
+            }
             _ => {}
         }
     }

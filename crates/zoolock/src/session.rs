@@ -149,12 +149,15 @@ impl Session {
         self.lease_moved.notify_waiters();
         if self.lease_valid() {
             if *self.link.borrow() == Link::Up {
-                self.connection.send_if_modified(|c| {
+                let confirmed = self.connection.send_if_modified(|c| {
                     *c == Connection::Suspect && {
                         *c = Connection::Connected;
                         true
                     }
                 });
+                if confirmed {
+                    self.acquisitions().iter().for_each(|acquisition| acquisition.connection_is(false));
+                }
             }
             if lapsed {
                 self.tell_all(&Event::LeaseRenewed);
@@ -163,12 +166,15 @@ impl Session {
     }
 
     fn suspect(&self) {
-        self.connection.send_if_modified(|c| {
+        let suspect = self.connection.send_if_modified(|c| {
             *c == Connection::Connected && {
                 *c = Connection::Suspect;
                 true
             }
         });
+        if suspect {
+            self.acquisitions().iter().for_each(|acquisition| acquisition.connection_is(true));
+        }
     }
 
     // ---- who stands on it ----
@@ -179,6 +185,11 @@ impl Session {
         let fits =
             |used: usize| (used == 0 || used.saturating_add(bytes) <= WATCHED_BYTES).then_some(used + bytes);
         self.end().is_none() && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// The same where it has to be this session, full or not: those who stand on it already may be few.
+    pub(crate) fn reserve_anyway(&self, bytes: usize) {
+        self.watched.fetch_add(bytes, Ordering::AcqRel);
     }
 
     pub(crate) fn enter(&self, acquisition: &Arc<Acquisition>) {
@@ -391,7 +402,7 @@ impl Renewer {
                 let answer = keeper.write(&node, b"", None);
                 tokio::spawn(async move {
                     match answer.await {
-                        Ok(()) => session.confirm(sent),
+                        Ok(_) => session.confirm(sent),
                         Err(KeeperError { failure: Failure::NoNode, .. }) => {
                             plant(&session, keeper, &parent, &node).await;
                         }
@@ -409,7 +420,7 @@ async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &
     let mut sent = clock::now();
     let mut outcome = keeper.create_ephemeral(node, b"").await;
     if matches!(outcome, Err(KeeperError { failure: Failure::NoNode, .. })) {
-        if let Err(error) = directory::make(keeper.clone(), parent.to_owned()).await {
+        if let Err(error) = directory::make(keeper.clone(), parent.to_owned(), false).await {
             tracing::warn!(
                 message = error.message,
                 path = parent,

@@ -10,7 +10,7 @@ use zoolock_core::{FencingToken, Zxid};
 use crate::data::NodeData;
 use crate::error::Error;
 use crate::keeper::{Keeper, KeeperError, Stat};
-use crate::path::{LockPath, SESSIONS};
+use crate::path::{AUDIT, LockPath, SESSIONS};
 
 /// One lock: who holds it, who waits.
 #[derive(Debug, Clone, Serialize)]
@@ -65,7 +65,7 @@ pub(crate) async fn read(
     let (record, children) = match look(keeper, &path).await {
         Ok(Some(found)) => found,
         Ok(None) => (Record::Empty, Vec::new()),
-        Err(error) => return Err(refusal(&path, chroot, error)),
+        Err(error) => return Err(refusal(shown(&path, chroot), error)),
     };
     describe(keeper, path, record, children, chroot, epoch).await
 }
@@ -84,13 +84,13 @@ pub(crate) async fn walk(
             Ok(Some(found)) => found,
             // It went while we were looking.
             Ok(None) => continue,
-            Err(error) => return Err(refusal(&path, chroot, error)),
+            Err(error) => return Err(refusal(shown(&path, chroot), error)),
         };
         children.sort_unstable();
         let (contenders, others): (Vec<_>, Vec<_>) =
             children.into_iter().partition(|c| Name::parse(c).is_some());
         let is_lock = !contenders.is_empty() || matches!(record, Record::Marker(_));
-        for other in others.into_iter().rev().filter(|name| name != SESSIONS) {
+        for other in others.into_iter().rev().filter(|name| name != SESSIONS && name != AUDIT) {
             let path = if path.as_str() == "/" { format!("/{other}") } else { path.child(&other) };
             if path != "/zookeeper" {
                 unseen.push(LockPath::from_server(path));
@@ -107,7 +107,7 @@ async fn look(keeper: &dyn Keeper, path: &LockPath) -> Result<Option<(Record, Ve
     let data = keeper.read(path.as_str());
     let children = keeper.children(path.as_str());
     match (data.await, children.await) {
-        (Ok((data, _)), Ok(children)) => Ok(Some((Record::parse(&data), children))),
+        (Ok((data, _)), Ok((children, _))) => Ok(Some((Record::parse(&data), children))),
         (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
@@ -138,7 +138,7 @@ async fn describe(
             Err(error) if matches!(error.failure, Failure::Refused(_)) => {
                 queue.push(entry(name, child, None, epoch))
             }
-            Err(error) => return Err(refusal(&path, chroot, error)),
+            Err(error) => return Err(refusal(shown(&path, chroot), error)),
         }
     }
     let mut queue = queue.into_iter();
@@ -185,12 +185,16 @@ fn entry(name: Name, node: String, read: Option<(Vec<u8>, Stat)>, epoch: u32) ->
     }
 }
 
-fn refusal(path: &LockPath, chroot: &str, error: KeeperError) -> Error {
-    let path = path.as_str().strip_prefix(chroot).unwrap_or(path.as_str());
+fn shown<'a>(path: &'a LockPath, chroot: &str) -> &'a str {
+    path.as_str().strip_prefix(chroot).unwrap_or(path.as_str())
+}
+
+/// What the service's refusal means to somebody who looks.
+pub(crate) fn refusal(path: &str, error: KeeperError) -> Error {
     match error.failure {
         Failure::Refused(_) => Error::Denied {
             subject: format!("lock {path}"),
-            message: format!("{}; give credentials that may read there", error.message),
+            message: format!("{}; give credentials that may do that there", error.message),
         },
         _ => Error::unavailable(format!("lock {path}"), format!("{}; try again", error.message)),
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use zoolock_core::ContenderId;
 
+use crate::acquire::Lock;
 use crate::builder::Builder;
 use crate::data::Owner;
 use crate::error::Error;
@@ -66,7 +67,7 @@ impl Zoolock {
     /// A mutex by name: relative to the root, or absolute where it starts with `/`. Nothing is sent; a bad name is
     /// reported by the first call that would use it.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(self.clone(), name.as_ref())
+        Mutex::new(Lock::new(self.clone(), vec![name.as_ref().to_owned()]))
     }
 
     /// Runs `work` under the lock `name`, and releases it when the work drops the guard, at its end at the latest.
@@ -171,6 +172,15 @@ impl Zoolock {
 
     pub(crate) fn epoch(&self) -> u32 {
         self.inner.epoch
+    }
+
+    pub(crate) fn runtime(&self) -> Handle {
+        self.inner.thread.handle()
+    }
+
+    /// The directory of relative names, with the chroot.
+    pub(crate) fn root(&self) -> &str {
+        &self.inner.root
     }
 
     pub(crate) fn chroot(&self) -> &str {

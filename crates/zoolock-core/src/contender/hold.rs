@@ -1,7 +1,6 @@
-//! Holding, noticing loss, letting go.
+//! Holding, noticing loss, becoming a reader, letting go.
 
 use super::*;
-use crate::names::native_name;
 
 impl Contender {
     /// Watches our own node, so that somebody else's delete is noticed. Off the path to the grant.
@@ -9,17 +8,20 @@ impl Contender {
         let watch = self.new_watch();
         let Phase::Held { me, watch: in_force, .. } = &mut self.phase else { return };
         *in_force = None;
-        let name = native_name(me.sequence);
+        let name = me.name();
         self.send(Purpose::WatchOwn(watch), Request::Watch { name, watch }, turn);
     }
 
     pub(super) fn watched_own(&mut self, watch: WatchId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Phase::Held { me, .. } = self.phase else { return };
         let watching = outcome.is_ok();
-        match self.still_mine(me, outcome) {
+        match self.still_mine(me, &outcome) {
             Some(true) => {
                 if let Phase::Held { watch: in_force, .. } = &mut self.phase {
                     *in_force = Some(watch);
+                }
+                if let Ok(Reply::Node { version, says, .. }) = outcome {
+                    self.read_own(me, version, says, turn);
                 }
             }
             Some(false) => {
@@ -44,6 +46,9 @@ impl Contender {
             // The node stays until the holder lets go: as long as it is there it keeps others out, which can only
             // help a holder that was slow to stop.
             self.lose(Loss::Unreachable, Phase::Doubtful { me }, turn);
+        } else if let Phase::Downgrading { lost: lost @ None, .. } = &mut self.phase {
+            *lost = Some(Loss::Unreachable);
+            turn.actions.push(Action::Lost(Loss::Unreachable));
         }
     }
 
@@ -66,26 +71,115 @@ impl Contender {
     }
 
     pub(super) fn release(&mut self, left: Left, turn: &mut Turn) {
-        match self.phase {
+        match &mut self.phase {
             Phase::Held { me, directory, .. } => {
-                let marker = directory
-                    .filter(|d| d.record.is_writable())
-                    .map(|d| (Marker { directory: d.czxid, left, sequence: me.sequence }, Some(d.version)));
+                let (me, directory) = (*me, *directory);
+                let marker = directory.and_then(|directory| self.parting_marker(me, &directory, left));
                 // The watch on our own node is left to fire: taking it back would cost a request.
                 self.void_own_watch();
                 self.phase = Phase::Leaving;
                 self.depart(me, marker, true, turn);
             }
+            Phase::Downgrading { left: later, .. } => *later = Some(left),
             Phase::Doubtful { me } => {
+                let me = *me;
                 turn.actions.push(Action::Released(Departed::Lost(Loss::Unreachable)));
                 self.phase = Phase::Leaving;
-                self.depart_if_there(me, turn);
+                self.depart_if_there(me, None, turn);
             }
             Phase::Lost(loss) => {
-                turn.actions.push(Action::Released(Departed::Lost(loss)));
+                turn.actions.push(Action::Released(Departed::Lost(*loss)));
                 self.phase = Phase::Leaving;
             }
             _ => {}
+        }
+    }
+
+    /// What a holder leaves in the record, and which version it replaces.
+    pub(super) fn parting_marker(
+        &self,
+        me: Node,
+        directory: &Directory,
+        left: Left,
+    ) -> Option<(Marker, Option<i32>)> {
+        let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
+        let left = match self.config.kind {
+            _ if me.prefix == Prefix::Read && !self.on(Rule::ReadersLeaveNoMarker) => left,
+            kind if kind.leaves_marker() && me.prefix.is_exclusive() => left,
+            // Its own reader still stands there, so its marker must not hand over. One that unwinds leaves the mark
+            // of its beginning.
+            Kind::Upgrade { .. } if tracked && left == Left::Released => Left::Downgraded,
+            _ => return None,
+        };
+        let marker = Marker { directory: directory.czxid, left, sequence: me.sequence, tracked };
+        directory.record.is_writable().then_some((marker, Some(directory.version)))
+    }
+
+    // ---- a writer becomes a reader ----
+
+    pub(super) fn downgrade(&mut self, turn: &mut Turn) {
+        let Phase::Held { me, directory, watch } = self.phase else { return };
+        if me.prefix != Prefix::Write {
+            return turn.actions.push(Action::Downgraded(me));
+        }
+        // It would fire with our own transaction.
+        turn.actions.extend(watch.map(Action::Unwatch));
+        self.void_pending();
+        self.phase = Phase::Downgrading { me, directory, lost: None, left: None };
+        self.send_downgrade(turn);
+    }
+
+    fn send_downgrade(&mut self, turn: &mut Turn) {
+        let Phase::Downgrading { me, directory, .. } = self.phase else { return };
+        let marker = directory
+            .filter(|directory| directory.record.marker_of(directory.czxid).is_some_and(|m| m.tracked))
+            .and_then(|directory| self.parting_marker(me, &directory, Left::Downgraded));
+        self.send(Purpose::Downgrade, Request::Downgrade { node: me, marker }, turn);
+    }
+
+    /// After a lost reply it is simply sent again: if the first was carried out, the second finds no writer's node,
+    /// and the reader's is there. It is the barrier, too, behind which the first can no longer arrive.
+    pub(super) fn downgrade_again(&mut self, turn: &mut Turn) {
+        self.send_downgrade(turn);
+    }
+
+    pub(super) fn downgraded(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Downgrading { me, directory, lost, left } = self.phase else { return };
+        let me = match outcome {
+            Ok(Reply::Joined(reader)) => reader,
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
+                let wait = self.backoff();
+                return self.send(Purpose::PauseDowngrade, Request::Sleep(wait), turn);
+            }
+            Err(Failure::NoNode) => {
+                let loss = lost.unwrap_or(Loss::Broken);
+                if lost.is_none() {
+                    turn.actions.push(Action::Lost(loss));
+                }
+                self.phase = Phase::Lost(loss);
+                if let Some(left) = left {
+                    self.release(left, turn);
+                }
+                return;
+            }
+            // Somebody wrote into the record meanwhile: it is not ours to write any more.
+            Err(Failure::BadVersion) => {
+                self.phase = Phase::Downgrading { me, directory: None, lost, left };
+                return self.send_downgrade(turn);
+            }
+            // It will not be done. A writer may read, too.
+            Err(_) => me,
+        };
+        match lost {
+            Some(_) => self.phase = Phase::Doubtful { me },
+            None => {
+                self.phase = Phase::Held { me, directory, watch: None };
+                turn.actions.push(Action::Downgraded(me));
+                self.watch_own(turn);
+            }
+        }
+        if let Some(left) = left {
+            self.release(left, turn);
         }
     }
 

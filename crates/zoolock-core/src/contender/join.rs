@@ -22,12 +22,12 @@ impl Contender {
         }
     }
 
-    /// Create and read in one flight: the requests of a session are answered in order, so the second sees the first.
+    /// Create and read in one flight: the requests of a session are answered in order, so the others see the first.
     pub(super) fn join(&mut self, turn: &mut Turn) {
         self.phase = Phase::Joining;
         self.send(Purpose::Join, Request::Join, turn);
         if !self.doubt {
-            self.send(Purpose::FirstDirectory, Request::ReadDirectory, turn);
+            self.first_look(turn);
         }
     }
 
@@ -77,11 +77,11 @@ impl Contender {
             self.depart(me, None, false, turn);
             self.retire(turn);
         } else {
-            self.phase = Phase::FirstLook { me };
+            self.phase = Phase::FirstLook { me, children: None };
         }
     }
 
-    fn near_the_end(&self, me: Node) -> bool {
+    pub(super) fn near_the_end(&self, me: Node) -> bool {
         self.on(Rule::RetireNearTheEnd) && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
     }
 
@@ -169,6 +169,11 @@ impl Contender {
             self.void_pending();
             self.phase = Phase::Leaving;
             return;
+        }
+        if matches!(self.config.kind, Kind::Upgrade { .. }) {
+            // Our own reader keeps the directory from getting empty.
+            self.phase = Phase::Leaving;
+            return self.fail(Reason::Exhausted, turn);
         }
         self.phase = Phase::Retiring { directory: None, polls: 0 };
         // The reading that went out with the create tells which directory it is that we leave.

@@ -32,17 +32,33 @@ impl Contender {
     }
 
     /// Like `depart`, for a node that was not heard of for so long that its name may be somebody else's by now.
-    pub(super) fn depart_if_there(&mut self, node: Node, turn: &mut Turn) {
-        self.departures.push(Departure { node, marker: None, report: false, repeated: false });
+    pub(super) fn depart_if_there(
+        &mut self,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        turn: &mut Turn,
+    ) {
+        self.departures.push(Departure { node, marker, report: false, repeated: false });
+        self.check_departure(node.czxid, turn);
+    }
+
+    /// Like `depart`, after a delete that may have been carried out.
+    pub(super) fn depart_again(
+        &mut self,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        turn: &mut Turn,
+    ) {
+        self.departures.push(Departure { node, marker, report: true, repeated: true });
         self.check_departure(node.czxid, turn);
     }
 
     fn send_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
-        let sequence = departure.node.sequence;
+        let node = departure.node;
         let request = match departure.marker {
-            Some((marker, version)) => Request::Release { sequence, marker, version },
-            None => Request::Delete(sequence),
+            Some((marker, version)) => Request::Release { node, marker, version },
+            None => Request::Delete(node),
         };
         self.send(Purpose::Leave(czxid), request, turn);
     }
@@ -89,9 +105,9 @@ impl Contender {
     /// Before a delete is sent again: is the node of that name still the one that was ours?
     pub(super) fn check_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
-        let sequence = departure.node.sequence;
+        let node = departure.node;
         self.send(Purpose::LeaveSync(czxid), Request::Sync, turn);
-        self.send(Purpose::LeaveCheck(czxid), Request::Exists(sequence), turn);
+        self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), turn);
     }
 
     /// A look that is not known to be up to date is no ground for a delete.
@@ -108,7 +124,7 @@ impl Contender {
 
     pub(super) fn left_checked(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
-        match self.still_mine(departure.node, outcome) {
+        match self.still_mine(departure.node, &outcome) {
             Some(true) => self.send_departure(czxid, turn),
             Some(false) => self.found_gone(czxid, turn),
             None => self.pause_departure(czxid, turn),

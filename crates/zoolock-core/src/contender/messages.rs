@@ -1,7 +1,8 @@
 //! What goes into the machine and what comes out of it.
 
 use crate::ids::{Sequence, SessionId, Zxid};
-use crate::record::{Left, Marker, Record};
+use crate::names::Prefix;
+use crate::record::{Left, Marker, Record, Size};
 
 /// Names a request, so that its answer can be told from others. Used again once answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,13 +12,31 @@ pub struct RequestId(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub u16);
 
-/// A znode of ours: its number, and the transaction that created it, which tells it from a later one of that name.
+/// A znode of ours: its name, and the transaction that created it, which tells it from a later one of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
+    /// What its name begins with.
+    pub prefix: Prefix,
     /// Its number in its directory.
     pub sequence: Sequence,
     /// The transaction that created it.
     pub czxid: Zxid,
+}
+
+impl Node {
+    /// Its name in the directory.
+    pub fn name(&self) -> String {
+        self.prefix.name(self.sequence)
+    }
+}
+
+/// What the data of a contender's znode says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Says {
+    /// It waited for permits and has them.
+    pub granted: bool,
+    /// Somebody asks it to let go.
+    pub revoked: bool,
 }
 
 /// One reading of the lock directory: its record and its Stat, of one moment.
@@ -40,12 +59,16 @@ pub struct Directory {
 pub enum Request {
     /// Create an ephemeral sequential contender. Answer: [`Reply::Joined`].
     Join,
+    /// Create one in each directory, in one transaction. Answer: [`Reply::AllJoined`].
+    JoinAll,
     /// Create the directory and its parents; `Done` also where it was there already.
     MakeDirectory,
     /// Read the directory's data and Stat. Answer: [`Reply::Directory`].
     ReadDirectory,
     /// List the children. Answer: [`Reply::Children`].
     List,
+    /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set where there is no directory.
+    WatchChildren(WatchId),
     /// Find every contender of *this acquisition* in the directory. Answer: [`Reply::Mine`].
     FindMine,
     /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set where there is no node.
@@ -55,20 +78,56 @@ pub enum Request {
         /// The name of the watch in a later [`Event::Fired`].
         watch: WatchId,
     },
-    /// Look at the Stat of our own node, without a watch. Answer: [`Reply::Node`], or `NoNode`.
-    Exists(Sequence),
+    /// Look at our own node, without a watch. Answer: [`Reply::Node`], or `NoNode`.
+    Exists(Node),
     /// Bring the server up to date with the leader. Answer: [`Reply::Done`].
     Sync,
     /// Delete our own node.
-    Delete(Sequence),
+    Delete(Node),
     /// Delete our own node and leave the marker in the directory, in one transaction.
     Release {
         /// Our node.
-        sequence: Sequence,
+        node: Node,
         /// What to write.
         marker: Marker,
         /// The version of the directory's data that we saw; `None` writes over any.
         version: Option<i32>,
+    },
+    /// Delete our own node in each directory and leave its marker where there is one, in one transaction.
+    ReleaseAll(Vec<Parting>),
+    /// Write the marker of one that has begun, in one transaction with a check that our own node is there.
+    Hold {
+        /// Our node; `None` only where the model breaks a rule.
+        node: Option<Node>,
+        /// What to write.
+        marker: Marker,
+        /// The version of the directory's data that we saw.
+        version: i32,
+    },
+    /// Write the size of a semaphore into the directory.
+    WriteSize {
+        /// What to write.
+        size: Size,
+        /// The version of the directory's data that we saw.
+        version: i32,
+    },
+    /// Write into our own node that we have our permits.
+    SayGranted {
+        /// Our node.
+        node: Node,
+        /// The version of its data that we know.
+        version: i32,
+        /// Whether to say as well that we were asked to let go.
+        revoked: bool,
+    },
+    /// Delete the writer's node and create a reader's with the same number, in one transaction; the reader's is
+    /// looked at in the same flight. Answer: [`Reply::Joined`] with it, whichever transaction made it; `NoNode` where
+    /// neither node is there.
+    Downgrade {
+        /// The writer's node.
+        node: Node,
+        /// What to write into the directory, over which version.
+        marker: Option<(Marker, Option<i32>)>,
     },
     /// Delete the directory if it is empty.
     DeleteDirectory,
@@ -76,23 +135,43 @@ pub enum Request {
     Sleep(u32),
 }
 
+/// How one node of a multi-lock leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Parting {
+    /// Our node.
+    pub node: Node,
+    /// What to write into its directory, over which version.
+    pub marker: Option<(Marker, Option<i32>)>,
+}
+
 /// The answer to a request that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// Our new contender.
     Joined(Node),
+    /// Our new contenders, one in each directory.
+    AllJoined(Vec<Node>),
     /// The directory.
     Directory(Directory),
-    /// The names of its children.
-    Children(Vec<String>),
+    /// The children of the directory.
+    Children {
+        /// Their names.
+        names: Vec<String>,
+        /// The last transaction that created or deleted one.
+        pzxid: Zxid,
+    },
     /// Our contenders in it.
     Mine(Vec<Node>),
-    /// A child: who created it, and when.
+    /// A child.
     Node {
         /// The transaction that created it.
         czxid: Zxid,
         /// The session it belongs to.
         owner: SessionId,
+        /// The version of its data.
+        version: i32,
+        /// What its data says; nothing in the answer to [`Request::Exists`].
+        says: Says,
     },
     /// It is done, and there is nothing to say about it.
     Done,
@@ -170,6 +249,8 @@ pub enum Event {
     Cancel,
     /// The holder lets go.
     Release(Left),
+    /// The writer wants to go on as a reader.
+    Downgrade,
 }
 
 /// What to do.
@@ -187,6 +268,10 @@ pub enum Action {
     Lost(Loss),
     /// The answer to [`Event::Release`].
     Released(Departed),
+    /// The answer to [`Event::Downgrade`]: the holder holds as a reader. A loss on the way is said as ever.
+    Downgraded(Node),
+    /// Somebody asks the holder to let go. Said once.
+    Revoked,
     /// Nothing of this acquisition is left. Drop the machine.
     Over,
 }
@@ -205,6 +290,8 @@ pub struct Grant {
 pub enum Previous {
     /// It released the lock.
     Clean,
+    /// It is gone without a word, or left while it unwound from a panic.
+    Crashed,
     /// It is not known: it crashed, or gave up, or was a foreign client, or there was none.
     Unknown,
 }
@@ -218,8 +305,16 @@ pub enum Reason {
     Busy,
     /// Somebody deleted our place in the queue.
     Broken,
-    /// A semaphore lives in this directory.
+    /// Locks of another kind live in this directory.
     OtherKind,
+    /// The semaphore has another number of permits.
+    OtherSize(u32),
+    /// The data of the directory is somebody else's, so the size of the semaphore cannot be agreed.
+    ForeignRecord,
+    /// Another reader that wants to write goes before us.
+    Outranked,
+    /// The directory is near the end of its numbers, and we cannot leave it without losing what we hold there.
+    Exhausted,
     /// The server will not have it.
     Refused(Failure),
     /// The session ended.

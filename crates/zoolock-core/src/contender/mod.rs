@@ -11,25 +11,33 @@
 //! * `messages.rs`: events, requests, answers, actions.
 //! * `join.rs`: create the znode, find it again after a lost reply, leave a directory whose numbers run out.
 //! * `wait.rs`: look, wait, be granted.
-//! * `hold.rs`: hold, notice loss, release.
+//! * `grant.rs`: from "first" to "held": how the last holder left, the delay after a crash, the mark of one that begins.
+//! * `part.rs`: as one of the contenders of a multi-lock.
+//! * `permits.rs`: what only semaphores need.
+//! * `hold.rs`: hold, notice loss, become a reader, release.
 //! * `leave.rs`: delete what was ours, once, and make sure of it.
 
+mod grant;
 mod hold;
 mod join;
 mod leave;
 mod messages;
+mod part;
+mod permits;
 mod wait;
 
 #[cfg(test)]
 mod tests;
 
 use crate::ids::{Sequence, SessionId, Zxid};
+use crate::names::Prefix;
+use crate::queue::Asker;
 use crate::record::{Left, Marker, Record};
 use crate::rules::{Rule, Rules};
 
 pub use messages::{
-    Action, Departed, Directory, Event, Failure, Grant, Loss, Node, Previous, Reason, Refusal, Reply,
-    Request, RequestId, SessionEnd, WatchId,
+    Action, Departed, Directory, Event, Failure, Grant, Loss, Node, Parting, Previous, Reason, Refusal,
+    Reply, Request, RequestId, Says, SessionEnd, WatchId,
 };
 
 use join::After;
@@ -40,12 +48,73 @@ use leave::Departure;
 pub struct Config {
     /// The session on which everything is sent.
     pub session: SessionId,
+    /// What is asked for.
+    pub kind: Kind,
     /// Whether to wait.
     pub mode: Mode,
+    /// Whether to say in the directory's record that we have begun, so that the next holder knows if we die.
+    pub tracks_crashes: bool,
+    /// How long to wait, in milliseconds, where the last holder did not leave cleanly.
+    pub delay: u32,
     /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
     pub retire_from: Sequence,
     /// The rules in force; [`Rules::all`] but in tests.
     pub rules: Rules,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// To be alone.
+    Mutex,
+    /// To be alone, and perhaps to read on.
+    Write,
+    /// To read beside other readers.
+    Read,
+    /// To read, and perhaps to write: one of this kind at a time.
+    Upgradable,
+    /// To write, for a reader that holds already.
+    Upgrade {
+        /// The reader's node.
+        from: Node,
+    },
+    /// Some permits of a semaphore, all or none.
+    Permits {
+        /// How many.
+        take: u32,
+        /// Of how many.
+        size: u32,
+    },
+}
+
+impl Kind {
+    /// What the name of its contender begins with.
+    pub fn prefix(self) -> Prefix {
+        match self {
+            Kind::Mutex => Prefix::Lock,
+            Kind::Write | Kind::Upgrade { .. } => Prefix::Write,
+            Kind::Read => Prefix::Read,
+            Kind::Upgradable => Prefix::Upgradable,
+            Kind::Permits { take, .. } => Prefix::Permit(take),
+        }
+    }
+
+    fn is_permits(self) -> bool {
+        matches!(self, Kind::Permits { .. })
+    }
+
+    /// Who is alone when granted, and the first in the queue.
+    fn leaves_marker(self) -> bool {
+        matches!(self, Kind::Mutex | Kind::Write)
+    }
+
+    fn asker(self, size: u32) -> Asker {
+        match self {
+            Kind::Permits { .. } => Asker::Permits { size },
+            Kind::Upgrade { from } => Asker::Upgrade { prefix: from.prefix, sequence: from.sequence },
+            Kind::Mutex | Kind::Write | Kind::Read | Kind::Upgradable => Asker::Lock,
+        }
+    }
 }
 
 /// Whether to wait for the lock.
@@ -80,6 +149,24 @@ pub struct Contender {
     tries: u8,
     /// The directory as last read; kept only to let the model break a rule.
     seen: Option<Directory>,
+    /// Whom a reader waited for, if it wanted to be alone: its marker hands over to every reader right behind it.
+    behind: Option<Sequence>,
+    /// How the holder before us left, once we may have written over the record that said it.
+    before: Option<Previous>,
+    /// What to leave in the record if we give up after we may have written that we had begun.
+    undo: Option<Marker>,
+    /// The delay after a crash is over.
+    delayed: bool,
+    /// Somebody asked us to let go, and the holder was told.
+    revoked: bool,
+    permits: permits::State,
+}
+
+/// The names of the children at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Children {
+    names: Vec<String>,
+    pzxid: Zxid,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,9 +178,10 @@ enum Phase {
     Pausing(After),
     /// Looking for nodes of ours after an unknown outcome.
     Searching,
-    /// Waiting for the reading that went out with the create.
+    /// Waiting for the readings that went out with the create.
     FirstLook {
         me: Node,
+        children: Option<Children>,
     },
     /// Reading the directory, then our own node.
     Looking {
@@ -103,34 +191,57 @@ enum Phase {
     /// Giving others a moment, lest everybody lists at once.
     Spreading {
         me: Node,
-        directory: Option<Directory>,
     },
-    /// Listing the directory, then reading our own node.
+    /// Listing the directory, then reading it, then our own node.
     Listing {
         me: Node,
+        children: Option<Children>,
         directory: Option<Directory>,
-        children: Option<Vec<String>>,
+        /// In force from the listing on.
+        watch: Option<WatchId>,
+    },
+    /// Writing the size of the semaphore.
+    Agreeing {
+        me: Node,
     },
     /// Setting a watch on the one before us.
     Watching {
         me: Node,
         before: String,
     },
-    /// Waiting for the one before us to go.
+    /// Waiting for the one before us to go, or for any change of the children.
     Waiting {
         me: Node,
-        before: String,
+        before: Option<String>,
         watch: WatchId,
     },
     /// First in the queue, but not sure of our session.
     AwaitingLease {
         me: Node,
     },
+    /// First in the queue, after one that did not leave cleanly.
+    Delaying {
+        me: Node,
+    },
+    /// First in the queue, and saying that we begin.
+    Marking {
+        me: Node,
+        directory: Directory,
+        previous: Previous,
+    },
     /// Ours.
     Held {
         me: Node,
         directory: Option<Directory>,
         watch: Option<WatchId>,
+    },
+    /// Ours, as a writer or as a reader already.
+    Downgrading {
+        me: Node,
+        directory: Option<Directory>,
+        lost: Option<Loss>,
+        /// The holder has let go meanwhile.
+        left: Option<Left>,
     },
     /// Told lost because the lease ran out; the node may still be there, and still keep others out.
     Doubtful {
@@ -151,6 +262,7 @@ enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Purpose {
     Join,
+    FirstChildren,
     FirstDirectory,
     MakeDirectory,
     Pause,
@@ -159,10 +271,18 @@ enum Purpose {
     LookOwn,
     Spread,
     ListChildren,
+    ListWatched(WatchId),
+    ListDirectory,
     ListOwn,
+    Agree,
     WatchBefore(WatchId),
+    Delay,
+    Mark,
+    SayGranted,
     WatchOwn(WatchId),
     PauseOwn,
+    Downgrade,
+    PauseDowngrade,
     RetirePause,
     RetireRead,
     RetireDelete,
@@ -197,6 +317,12 @@ impl Contender {
             offline: false,
             tries: 0,
             seen: None,
+            behind: None,
+            before: None,
+            undo: None,
+            delayed: false,
+            revoked: false,
+            permits: permits::State::default(),
         }
     }
 
@@ -215,6 +341,7 @@ impl Contender {
             Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut turn),
             Event::Cancel => self.abandon(None, &mut turn),
             Event::Release(left) => self.release(left, &mut turn),
+            Event::Downgrade => self.downgrade(&mut turn),
         }
         self.conclude(&mut turn);
         turn.actions
@@ -223,7 +350,7 @@ impl Contender {
     /// The node that holds the lock, while it is held and not lost.
     pub fn holding(&self) -> Option<Node> {
         match self.phase {
-            Phase::Held { me, .. } => Some(me),
+            Phase::Held { me, .. } | Phase::Downgrading { me, lost: None, .. } => Some(me),
             _ => None,
         }
     }
@@ -231,14 +358,18 @@ impl Contender {
     /// The node that stands in the queue or holds the lock, where there is one.
     pub fn node(&self) -> Option<Node> {
         match self.phase {
-            Phase::FirstLook { me }
+            Phase::FirstLook { me, .. }
             | Phase::Looking { me, .. }
-            | Phase::Spreading { me, .. }
+            | Phase::Spreading { me }
             | Phase::Listing { me, .. }
+            | Phase::Agreeing { me }
             | Phase::Watching { me, .. }
             | Phase::Waiting { me, .. }
             | Phase::AwaitingLease { me }
+            | Phase::Delaying { me }
+            | Phase::Marking { me, .. }
             | Phase::Held { me, .. }
+            | Phase::Downgrading { me, .. }
             | Phase::Doubtful { me }
             | Phase::Pausing(After::Look(me)) => Some(me),
             _ => None,
@@ -248,7 +379,7 @@ impl Contender {
     /// The child that is being waited for, where one is known.
     pub fn waiting_for(&self) -> Option<&str> {
         match &self.phase {
-            Phase::Watching { before, .. } | Phase::Waiting { before, .. } => Some(before),
+            Phase::Watching { before, .. } | Phase::Waiting { before: Some(before), .. } => Some(before),
             _ => None,
         }
     }
@@ -266,11 +397,16 @@ impl Contender {
     fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Some(at) = self.pending.iter().position(|&(pending, _)| pending == id) else { return };
         let (_, purpose) = self.pending.remove(at);
-        if outcome.is_ok() && !matches!(purpose, Purpose::Pause | Purpose::PauseOwn | Purpose::Spread) {
+        let was_a_pause = matches!(
+            purpose,
+            Purpose::Pause | Purpose::PauseOwn | Purpose::PauseDowngrade | Purpose::Spread | Purpose::Delay
+        );
+        if outcome.is_ok() && !was_a_pause {
             self.tries = 0;
         }
         match purpose {
             Purpose::Join => self.joined(outcome, turn),
+            Purpose::FirstChildren => self.first_children(outcome),
             Purpose::FirstDirectory => self.first_directory(outcome, turn),
             Purpose::MakeDirectory => self.made_directory(outcome, turn),
             Purpose::Pause => self.paused(turn),
@@ -278,8 +414,15 @@ impl Contender {
             Purpose::LookDirectory => self.looked_at_directory(outcome, turn),
             Purpose::LookOwn => self.looked_at_own(outcome, turn),
             Purpose::Spread => self.spread(turn),
-            Purpose::ListChildren => self.listed(outcome, turn),
+            Purpose::ListChildren | Purpose::ListWatched(_) => self.listed(outcome, turn),
+            Purpose::ListDirectory => self.listed_directory(outcome, turn),
             Purpose::ListOwn => self.listed_own(outcome, turn),
+            Purpose::Agree => self.agreed(outcome, turn),
+            Purpose::Delay => self.waited_out(turn),
+            Purpose::Mark => self.marked(outcome, turn),
+            Purpose::SayGranted => self.said_granted(outcome, turn),
+            Purpose::Downgrade => self.downgraded(outcome, turn),
+            Purpose::PauseDowngrade => self.downgrade_again(turn),
             Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, turn),
             Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, turn),
             Purpose::PauseOwn => self.paused_own(turn),
@@ -311,6 +454,15 @@ impl Contender {
                 turn.actions.push(Action::Lost(loss));
                 self.phase = Phase::Lost(loss);
             }
+            Phase::Downgrading { lost, left, .. } => {
+                if lost.is_none() {
+                    turn.actions.push(Action::Lost(loss));
+                }
+                self.phase = Phase::Lost(lost.unwrap_or(loss));
+                if let Some(left) = left {
+                    self.release(left, turn);
+                }
+            }
             // The holder has been told already, and has yet to let go.
             Phase::Doubtful { .. } => self.phase = Phase::Lost(Loss::Unreachable),
             Phase::Lost(_) => {}
@@ -330,7 +482,7 @@ impl Contender {
     /// The caller gave up: by deadline, by dropping its future, or by dropping its guard.
     fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
         match self.phase {
-            Phase::Held { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
+            Phase::Held { .. } | Phase::Downgrading { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
                 // A deadline is for the waiting only.
                 if reason.is_none() {
                     self.release(Left::Released, turn);
@@ -365,7 +517,9 @@ impl Contender {
             // Their answers may bring a node; they look at `wanted`.
             Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
             Phase::Pausing(After::Join) | Phase::MakingDirectory if self.doubt => return,
-            Phase::Waiting { watch, .. } => turn.actions.push(Action::Unwatch(*watch)),
+            Phase::Waiting { watch, .. } | Phase::Listing { watch: Some(watch), children: Some(_), .. } => {
+                turn.actions.push(Action::Unwatch(*watch));
+            }
             _ => {}
         }
         let Some(me) = self.node() else {
@@ -376,30 +530,39 @@ impl Contender {
         // Nobody watches the node of a waiter: in a long wait it may have gone, and its name may be another's.
         let long_unseen = matches!(
             self.phase,
-            Phase::Waiting { .. } | Phase::AwaitingLease { .. } | Phase::Pausing(_) | Phase::Spreading { .. }
+            Phase::Waiting { .. }
+                | Phase::AwaitingLease { .. }
+                | Phase::Delaying { .. }
+                | Phase::Pausing(_)
+                | Phase::Spreading { .. }
         );
         self.void_pending();
         self.phase = Phase::Leaving;
+        // The record may say that we have begun, which is not to be taken for a crash.
+        let marker = self.undo.take().map(|marker| (marker, None));
         if !self.on(Rule::MarkerByHolderOnly) {
             self.depart(me, self.forged_marker(me), false, turn);
         } else if long_unseen {
-            self.depart_if_there(me, turn);
+            self.depart_if_there(me, marker, turn);
         } else {
-            self.depart(me, None, false, turn);
+            self.depart(me, marker, false, turn);
         }
     }
 
     /// What a contender that gives up would write if it did not know better.
     fn forged_marker(&self, me: Node) -> Option<(Marker, Option<i32>)> {
         let directory = self.seen?;
-        Some((Marker { directory: directory.czxid, left: Left::Released, sequence: me.sequence }, None))
+        let (left, sequence) = (Left::Released, me.sequence);
+        Some((Marker { directory: directory.czxid, left, sequence, tracked: false }, None))
     }
 
     /// Forgets what is under way, but for the deletes.
     fn void_pending(&mut self) {
         for (_, purpose) in &mut self.pending {
             *purpose = match *purpose {
-                Purpose::WatchBefore(watch) | Purpose::WatchOwn(watch) => Purpose::VoidWatch(watch),
+                Purpose::WatchBefore(watch) | Purpose::WatchOwn(watch) | Purpose::ListWatched(watch) => {
+                    Purpose::VoidWatch(watch)
+                }
                 kept @ (Purpose::Leave(_)
                 | Purpose::LeaveSync(_)
                 | Purpose::LeaveCheck(_)
@@ -427,13 +590,17 @@ impl Contender {
     fn new_watch(&self) -> WatchId {
         let in_phase = match self.phase {
             Phase::Waiting { watch, .. } => Some(watch),
-            Phase::Held { watch, .. } => watch,
+            Phase::Held { watch, .. } | Phase::Listing { watch, .. } => watch,
             _ => None,
         };
         let in_use = |id: &WatchId| {
             in_phase == Some(*id)
                 || self.pending.iter().any(|(_, purpose)| {
-                    matches!(purpose, Purpose::WatchBefore(w) | Purpose::WatchOwn(w) | Purpose::VoidWatch(w) if w == id)
+                    matches!(
+                        purpose,
+                        Purpose::WatchBefore(w) | Purpose::WatchOwn(w) | Purpose::ListWatched(w) | Purpose::VoidWatch(w)
+                            if w == id
+                    )
                 })
         };
         (0..).map(WatchId).find(|id| !in_use(id)).expect("a machine has a handful of watches")

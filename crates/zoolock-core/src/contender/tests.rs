@@ -5,6 +5,18 @@ use super::*;
 const SESSION: SessionId = SessionId(7);
 const DIRECTORY: Zxid = Zxid(10);
 
+fn config(kind: Kind) -> Config {
+    Config {
+        session: SESSION,
+        kind,
+        mode: Mode::Wait,
+        tracks_crashes: false,
+        delay: 0,
+        retire_from: Sequence::RETIRE_FROM,
+        rules: Rules::all(),
+    }
+}
+
 /// A machine, and what it has sent and said.
 struct Drive {
     machine: Contender,
@@ -19,7 +31,7 @@ impl Drive {
     }
 
     fn start_with(mode: Mode, retire_from: Sequence) -> Drive {
-        let config = Config { session: SESSION, mode, retire_from, rules: Rules::all() };
+        let config = Config { mode, retire_from, ..config(Kind::Mutex) };
         let machine = Contender::new(config);
         let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
         drive.feed(Event::Start);
@@ -76,7 +88,7 @@ impl Drive {
 }
 
 fn node(sequence: i32, czxid: i64) -> Node {
-    Node { sequence: Sequence(sequence), czxid: Zxid(czxid) }
+    Node { prefix: Prefix::Lock, sequence: Sequence(sequence), czxid: Zxid(czxid) }
 }
 
 fn directory(pzxid: Zxid, children: u32, record: Record) -> Reply {
@@ -84,19 +96,23 @@ fn directory(pzxid: Zxid, children: u32, record: Record) -> Reply {
 }
 
 fn released(sequence: i32) -> Marker {
-    Marker { directory: DIRECTORY, left: Left::Released, sequence: Sequence(sequence) }
+    Marker { directory: DIRECTORY, left: Left::Released, sequence: Sequence(sequence), tracked: false }
 }
 
 fn watch(sequence: i32, id: u16) -> Request {
-    Request::Watch { name: crate::names::native_name(Sequence(sequence)), watch: WatchId(id) }
+    Request::Watch { name: Prefix::Lock.name(Sequence(sequence)), watch: WatchId(id) }
+}
+
+fn children(names: Vec<String>) -> Reply {
+    Reply::Children { names, pzxid: Zxid(99) }
 }
 
 fn mine(me: Node) -> Reply {
-    Reply::Node { czxid: me.czxid, owner: SESSION }
+    Reply::Node { czxid: me.czxid, owner: SESSION, version: 0, says: Says::default() }
 }
 
 fn theirs() -> Reply {
-    Reply::Node { czxid: Zxid(99), owner: SessionId(8) }
+    Reply::Node { czxid: Zxid(99), owner: SessionId(8), version: 0, says: Says::default() }
 }
 
 fn granted(node: Node, previous: Previous) -> Action {
@@ -104,7 +120,7 @@ fn granted(node: Node, previous: Previous) -> Action {
 }
 
 fn release(me: Node) -> Request {
-    Request::Release { sequence: me.sequence, marker: released(me.sequence.0), version: Some(3) }
+    Request::Release { node: me, marker: released(me.sequence.0), version: Some(3) }
 }
 
 fn fired(id: u16, deleted: bool) -> Event {
@@ -138,7 +154,7 @@ fn marker_of_the_one_before_grants_without_a_listing() {
     let marker = Record::Marker(released(3));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 9, marker)));
     assert_eq!(drive.said(), []);
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
 }
 
@@ -149,7 +165,7 @@ fn marker_does_not_grant_to_one_whose_node_is_gone() {
         let mut drive = Drive::wait(me);
         drive.feed(fired(0, true));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, Record::Marker(released(3)))));
-        drive.answer(Request::Exists(me.sequence), own);
+        drive.answer(Request::Exists(me), own);
         assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
         assert_eq!(drive.sent, []);
     }
@@ -162,10 +178,11 @@ fn without_a_marker_it_lists_and_watches_whom_the_list_names() {
     drive.feed(fired(0, true));
     let of_another_directory = Marker { directory: Zxid(9), ..released(3) };
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Marker(of_another_directory))));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     let names = ["lock-0000000004", "lock-0000000001"].map(str::to_owned).to_vec();
-    drive.answer(Request::List, Ok(Reply::Children(names)));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::List, Ok(children(names)));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     assert_eq!(drive.machine.waiting_for(), Some("lock-0000000001"));
     assert_eq!(drive.sent[0].1, watch(1, 0));
 }
@@ -188,12 +205,13 @@ fn try_leaves_where_somebody_is_before_it() {
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     let names = ["lock-0000000004", "lock-0000000003"].map(str::to_owned).to_vec();
-    drive.answer(Request::List, Ok(Reply::Children(names)));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::List, Ok(children(names)));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
-    drive.answer(Request::Delete(me.sequence), Ok(Reply::Done));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Over]);
 }
 
@@ -206,7 +224,7 @@ fn lost_create_is_made_again_then_searched_for_and_the_oldest_is_kept() {
     drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
     drive.answer(Request::FindMine, Ok(Reply::Mine(vec![node(6, 26), node(4, 20)])));
     assert_eq!(drive.machine.node(), Some(node(4, 20)));
-    drive.answer(Request::Delete(Sequence(6)), Ok(Reply::Done));
+    drive.answer(Request::Delete(node(6, 26)), Ok(Reply::Done));
     assert_eq!(drive.sent[0].1, Request::ReadDirectory);
     assert_eq!(drive.said(), []);
 }
@@ -225,13 +243,13 @@ fn place_that_was_found_is_kept_though_the_second_create_was_refused() {
 #[test]
 fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
     let me = node(4, 20);
-    for found in [Ok(theirs()), Ok(Reply::Node { czxid: Zxid(99), owner: SESSION }), Err(Failure::NoNode)] {
+    for found in [Ok(theirs()), Ok(mine(node(4, 99))), Err(Failure::NoNode)] {
         let mut drive = Drive::hold(me);
         drive.answer(watch(4, 0), Ok(mine(me)));
         drive.feed(Event::Release(Left::Released));
         drive.answer(release(me), Err(Failure::Unknown));
         drive.answer(Request::Sync, Ok(Reply::Done));
-        drive.answer(Request::Exists(me.sequence), found);
+        drive.answer(Request::Exists(me), found);
         assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
         assert_eq!(drive.sent, []);
     }
@@ -245,7 +263,7 @@ fn lost_release_is_sent_again_while_the_node_is_ours() {
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Err(Failure::Unknown));
     drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(release(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }
@@ -258,11 +276,11 @@ fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Err(Failure::Unknown));
     drive.answer(Request::Sync, Err(Failure::Throttled));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.wake();
     assert_eq!(
         drive.sent.iter().map(|(_, request)| request.clone()).collect::<Vec<_>>(),
-        [Request::Sync, Request::Exists(me.sequence)]
+        [Request::Sync, Request::Exists(me)]
     );
 }
 
@@ -274,8 +292,8 @@ fn refused_release_looks_and_then_deletes_the_node_alone() {
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Err(Failure::BadVersion));
     drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
-    drive.answer(Request::Delete(me.sequence), Ok(Reply::Done));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
@@ -313,7 +331,7 @@ fn holder_that_lost_its_lease_looks_before_it_deletes() {
     drive.feed(Event::Release(Left::Released));
     assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
     drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me.sequence), Ok(theirs()));
+    drive.answer(Request::Exists(me), Ok(theirs()));
     assert_eq!(drive.said(), [Action::Over]);
 }
 
@@ -328,9 +346,10 @@ fn without_a_lease_there_is_no_grant_until_it_is_renewed_and_looked_again() {
     drive.lease = true;
     drive.feed(Event::LeaseRenewed);
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
-    drive.answer(Request::List, Ok(Reply::Children(vec!["lock-0000000004".to_owned()])));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.answer(Request::List, Ok(children(vec!["lock-0000000004".to_owned()])));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
 }
 
@@ -340,7 +359,7 @@ fn directory_near_its_end_is_left_emptied_deleted_and_made_again() {
         let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
         drive.answer(Request::Join, Ok(Reply::Joined(last)));
         drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
-        drive.answer(Request::Delete(last.sequence), Ok(Reply::Done));
+        drive.answer(Request::Delete(last), Ok(Reply::Done));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
         drive.wake();
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 0, Record::Empty)));
@@ -378,15 +397,14 @@ impl Server {
             Request::List => {
                 let other = self.other_is_there.then_some(Sequence(3));
                 let all = self.mine.iter().map(|node| node.sequence).chain(other);
-                Ok(Reply::Children(all.map(crate::names::native_name).collect()))
+                Ok(Reply::Children { names: all.map(|s| Prefix::Lock.name(s)).collect(), pzxid: Zxid(0) })
             }
             Request::FindMine => Ok(Reply::Mine(self.mine.clone())),
             Request::Watch { name, .. } if name == "lock-0000000003" && self.other_is_there => Ok(theirs()),
-            Request::Watch { name, .. } => {
-                self.find(|node| *name == crate::names::native_name(node.sequence)).map(mine)
-            }
-            Request::Exists(sequence) => self.find(|node| node.sequence == *sequence).map(mine),
-            Request::Delete(sequence) | Request::Release { sequence, .. } => {
+            Request::Watch { name, .. } => self.find(|node| *name == node.name()).map(mine),
+            Request::Exists(own) => self.find(|node| node.sequence == own.sequence).map(mine),
+            Request::Delete(own) | Request::Release { node: own, .. } => {
+                let sequence = &own.sequence;
                 self.find(|node| node.sequence == *sequence)?;
                 self.mine.retain(|node| node.sequence != *sequence);
                 self.zxid += 1;
@@ -462,7 +480,7 @@ fn what_is_let_go_without_a_connection_is_looked_at_before_it_is_deleted() {
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Sync, Ok(Reply::Done));
     // By the time it arrived the name was another's.
-    drive.answer(Request::Exists(me.sequence), Ok(theirs()));
+    drive.answer(Request::Exists(me), Ok(theirs()));
     assert_eq!(drive.sent, []);
     assert!(drive.machine.is_over());
 
@@ -471,7 +489,7 @@ fn what_is_let_go_without_a_connection_is_looked_at_before_it_is_deleted() {
     drive.feed(Event::Disconnected);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me.sequence), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(release(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }

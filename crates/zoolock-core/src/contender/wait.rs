@@ -1,7 +1,8 @@
-//! Looking, waiting, being granted.
+//! Looking and waiting.
 
+use super::permits::Agreement;
 use super::*;
-use crate::names::native_name;
+use crate::names::{Name, Role};
 use crate::queue::{Decision, decide};
 
 /// From this many children on, those who have to list wait a moment first, each another one.
@@ -10,10 +11,26 @@ const SPREAD_FROM: u32 = 64;
 const SPREAD_MAX: u32 = 500;
 
 impl Contender {
-    /// The reading that went out together with the create: one flight, and we know.
+    /// What goes out together with the create: one flight, and we know.
+    pub(super) fn first_look(&mut self, turn: &mut Turn) {
+        // The name of the one before a mutex can be computed; all others have to list.
+        if self.config.kind != Kind::Mutex {
+            self.send(Purpose::FirstChildren, Request::List, turn);
+        }
+        self.send(Purpose::FirstDirectory, Request::ReadDirectory, turn);
+    }
+
+    pub(super) fn first_children(&mut self, outcome: Result<Reply, Failure>) {
+        if let (Phase::FirstLook { children, .. }, Ok(Reply::Children { names, pzxid })) =
+            (&mut self.phase, outcome)
+        {
+            *children = Some(Children { names, pzxid });
+        }
+    }
+
     pub(super) fn first_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
-        let me = match self.phase {
-            Phase::FirstLook { me } => me,
+        let (me, children) = match &mut self.phase {
+            Phase::FirstLook { me, children } => (*me, children.take()),
             Phase::Retiring { .. } => return self.retire_first(outcome, turn),
             _ => return,
         };
@@ -25,26 +42,49 @@ impl Contender {
         if !self.on(Rule::MarkerByHolderOnly) {
             self.seen = Some(directory);
         }
-        if directory.record == Record::OtherKind {
+        if self.is_of_other_kind(&directory) {
             return self.fail(Reason::OtherKind, turn);
+        }
+        if let Some(children) = children {
+            // The names are unique within one incarnation of the directory. If it was made before our node, then it
+            // was this one all the time, and our name in the list was our node.
+            return match directory.czxid < me.czxid {
+                true => self.judge(me, Some(directory), &children, None, turn),
+                false => self.look(me, turn),
+            };
+        }
+        if self.config.kind != Kind::Mutex {
+            return self.look(me, turn);
         }
         // Nothing but our own create has happened to the children, and there is one: nobody else is there.
         let untouched = directory.pzxid == me.czxid || !self.on(Rule::AloneByPzxid);
         if directory.children == 1 && untouched {
-            return self.grant(me, Some(directory), turn);
+            return self.first(me, Some(directory), turn);
         }
         match me.sequence.before() {
-            Some(before) if self.config.mode == Mode::Wait => self.watch(me, native_name(before), turn),
+            Some(before) if self.config.mode == Mode::Wait => {
+                self.watch(me, me.prefix.name(before), turn);
+            }
             _ => self.look(me, turn),
         }
     }
 
+    fn is_of_other_kind(&self, directory: &Directory) -> bool {
+        let semaphore =
+            matches!(directory.record, Record::Semaphore(size) if size.directory == directory.czxid);
+        semaphore && !self.config.kind.is_permits()
+    }
+
     /// One flight: the directory, then our own node, so that the node is known to have been there when the marker was.
     pub(super) fn look(&mut self, me: Node, turn: &mut Turn) {
+        if matches!(self.config.kind, Kind::Permits { .. } | Kind::Upgrade { .. }) {
+            // Nobody's marker hands over to them.
+            return self.list(me, false, turn);
+        }
         self.phase = Phase::Looking { me, directory: None };
         self.send(Purpose::LookDirectory, Request::ReadDirectory, turn);
         if self.on(Rule::OwnNodeAfterDirectory) {
-            self.send(Purpose::LookOwn, Request::Exists(me.sequence), turn);
+            self.send(Purpose::LookOwn, Request::Exists(me), turn);
         }
     }
 
@@ -52,10 +92,12 @@ impl Contender {
         let Phase::Looking { me, directory } = &mut self.phase else { return };
         let me = *me;
         match outcome {
-            Ok(Reply::Directory(seen)) if seen.record == Record::OtherKind => {
-                return self.fail(Reason::OtherKind, turn);
+            Ok(Reply::Directory(seen)) => {
+                *directory = Some(seen);
+                if self.is_of_other_kind(&seen) {
+                    return self.fail(Reason::OtherKind, turn);
+                }
             }
-            Ok(Reply::Directory(seen)) => *directory = Some(seen),
             Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
                 self.void_pending();
                 return self.pause(After::Look(me), turn);
@@ -70,7 +112,7 @@ impl Contender {
 
     pub(super) fn looked_at_own(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Phase::Looking { me, .. } = self.phase else { return };
-        match self.still_mine(me, outcome) {
+        match self.still_mine(me, &outcome) {
             Some(true) => self.weigh(turn),
             Some(false) => self.vanished(turn),
             None => self.pause(After::Look(me), turn),
@@ -81,82 +123,168 @@ impl Contender {
     fn weigh(&mut self, turn: &mut Turn) {
         let Phase::Looking { me, directory } = self.phase else { return };
         match directory {
-            Some(directory) if self.hands_to(&directory, me) => self.grant(me, Some(directory), turn),
+            Some(directory) if self.hands_to(&directory, me) => self.first(me, Some(directory), turn),
             Some(Directory { children, .. }) if children >= SPREAD_FROM && self.config.mode == Mode::Wait => {
-                self.phase = Phase::Spreading { me, directory };
+                self.phase = Phase::Spreading { me };
                 let range = (children / 4).min(SPREAD_MAX);
                 let moment = (me.sequence.0 as u32).wrapping_mul(0x9e37_79b9) % range;
                 self.send(Purpose::Spread, Request::Sleep(moment), turn);
             }
-            _ => self.list(me, directory, turn),
-        }
-    }
-
-    /// Whether the marker in this directory was left by the holder right before `me`.
-    fn hands_to(&self, directory: &Directory, me: Node) -> bool {
-        match directory.record {
-            Record::Marker(marker) => {
-                let here = marker.directory == directory.czxid || !self.on(Rule::MarkerOfThisDirectory);
-                here && me.sequence.before() == Some(marker.sequence)
-            }
-            _ => false,
+            _ => self.list(me, false, turn),
         }
     }
 
     pub(super) fn spread(&mut self, turn: &mut Turn) {
-        if let Phase::Spreading { me, directory } = self.phase {
-            self.list(me, directory, turn);
+        if let Phase::Spreading { me } = self.phase {
+            self.list(me, false, turn);
         }
     }
 
-    fn list(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
-        self.phase = Phase::Listing { me, directory, children: None };
-        self.send(Purpose::ListChildren, Request::List, turn);
+    /// One flight: the children, then the record, then our own node. What the record says of those before us is so
+    /// after they were seen to be gone; and our node was there when the others were.
+    pub(super) fn list(&mut self, me: Node, watching: bool, turn: &mut Turn) {
+        let watch = watching.then(|| self.new_watch());
+        self.phase = Phase::Listing { me, children: None, directory: None, watch };
+        if !self.on(Rule::CrashedAfterDeletion) {
+            self.send(Purpose::ListDirectory, Request::ReadDirectory, turn);
+        }
+        match watch {
+            Some(watch) => self.send(Purpose::ListWatched(watch), Request::WatchChildren(watch), turn),
+            None => self.send(Purpose::ListChildren, Request::List, turn),
+        }
+        if self.on(Rule::CrashedAfterDeletion) {
+            self.send(Purpose::ListDirectory, Request::ReadDirectory, turn);
+        }
         if self.on(Rule::OwnNodeAfterDirectory) {
-            self.send(Purpose::ListOwn, Request::Exists(me.sequence), turn);
+            self.send(Purpose::ListOwn, Request::Exists(me), turn);
         }
     }
 
     pub(super) fn listed(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
-        let Phase::Listing { me, children, .. } = &mut self.phase else { return };
+        let Phase::Listing { me, children, watch, .. } = &mut self.phase else { return };
         let me = *me;
         match outcome {
-            Ok(Reply::Children(names)) => *children = Some(names),
+            Ok(Reply::Children { names, pzxid }) => *children = Some(Children { names, pzxid }),
             // Our own node will be missing too.
-            Err(Failure::NoNode) => *children = Some(Vec::new()),
-            Err(failure @ Failure::Refused(_)) => return self.fail(Reason::Refused(failure), turn),
-            _ => {
-                self.void_pending();
-                return self.pause(After::Look(me), turn);
+            Err(Failure::NoNode) => {
+                *watch = None;
+                *children = Some(Children { names: Vec::new(), pzxid: Zxid(0) });
             }
+            Err(failure @ Failure::Refused(_)) => {
+                *watch = None;
+                return self.fail(Reason::Refused(failure), turn);
+            }
+            _ => return self.look_again(me, turn),
         }
-        if !self.on(Rule::OwnNodeAfterDirectory) {
+        if !self.on(Rule::OwnNodeAfterDirectory) && !self.on(Rule::CrashedAfterDeletion) {
             self.decide(turn);
         }
     }
 
+    pub(super) fn listed_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Listing { me, directory, .. } = &mut self.phase else { return };
+        match outcome {
+            Ok(Reply::Directory(seen)) => *directory = Some(seen),
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
+                let me = *me;
+                return self.look_again(me, turn);
+            }
+            // No directory: our own node will be missing too. Not readable: the listing has to do.
+            Err(_) => {}
+        }
+        if !self.on(Rule::OwnNodeAfterDirectory) && self.on(Rule::CrashedAfterDeletion) {
+            self.decide(turn);
+        }
+    }
+
+    /// An answer of the flight was lost; what else it brings counts for nothing.
+    fn look_again(&mut self, me: Node, turn: &mut Turn) {
+        self.void_pending();
+        if let Phase::Listing { children: Some(_), watch: Some(watch), .. } = self.phase {
+            turn.actions.push(Action::Unwatch(watch));
+        }
+        self.pause(After::Look(me), turn);
+    }
+
     pub(super) fn listed_own(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Phase::Listing { me, .. } = self.phase else { return };
-        match self.still_mine(me, outcome) {
+        match self.still_mine(me, &outcome) {
             Some(true) => self.decide(turn),
             Some(false) => self.vanished(turn),
-            None => self.pause(After::Look(me), turn),
+            None => self.look_again(me, turn),
         }
     }
 
     fn decide(&mut self, turn: &mut Turn) {
-        let Phase::Listing { me, directory, children: Some(children) } = &self.phase else { return };
-        let (me, directory) = (*me, *directory);
-        match decide(children, me.sequence) {
-            Decision::Held => self.grant(me, directory, turn),
-            Decision::WaitFor(_) if self.config.mode == Mode::Try => self.fail(Reason::Busy, turn),
-            Decision::WaitFor(before) => self.watch(me, before, turn),
-            Decision::Gone => self.vanished(turn),
-            Decision::OtherKind => self.fail(Reason::OtherKind, turn),
+        let Phase::Listing { me, children, directory, watch } = &mut self.phase else { return };
+        let Some(children) = children.take() else { return };
+        let (me, directory, watch) = (*me, *directory, *watch);
+        self.judge(me, directory, &children, watch, turn);
+    }
+
+    /// What the names say. `watch`: on the children, in force from the moment at which they were listed.
+    fn judge(
+        &mut self,
+        me: Node,
+        directory: Option<Directory>,
+        children: &Children,
+        watch: Option<WatchId>,
+        turn: &mut Turn,
+    ) {
+        let decide = |size| {
+            let asker = self.config.kind.asker(size);
+            match decide(&children.names, me.prefix, me.sequence, asker) {
+                Decision::WaitFor(before) if self.permits.granted_before.as_ref() == Some(&before) => {
+                    Decision::Next
+                }
+                decision => decision,
+            }
+        };
+        let decision = match self.agreement(directory) {
+            Agreement::Size(size) => Ok(decide(size)),
+            // The directory must not become a semaphore under somebody who holds it as something else.
+            Agreement::Missing(size) if decide(size) == Decision::OtherKind => Ok(Decision::OtherKind),
+            Agreement::Missing(_) => Err(None),
+            Agreement::Refused(reason) => Err(Some(reason)),
+        };
+        if let Ok(Decision::Held | Decision::Next | Decision::WaitFor(_)) = decision {
+            self.permits.agreed = true;
+        }
+        if let Some(watch) = watch
+            && (decision != Ok(Decision::Next) || self.config.mode == Mode::Try)
+        {
+            turn.actions.push(Action::Unwatch(watch));
+            self.forget_list_watch();
+        }
+        // Whoever listed since our create may have seen us wait.
+        self.permits.seen_waiting |= children.pzxid != me.czxid;
+        match decision {
+            Err(None) => self.agree(me, directory, turn),
+            Err(Some(reason)) => self.fail(reason, turn),
+            Ok(Decision::Held) => self.first(me, directory, turn),
+            Ok(Decision::WaitFor(_) | Decision::Next) if self.config.mode == Mode::Try => {
+                self.fail(Reason::Busy, turn);
+            }
+            Ok(Decision::WaitFor(before)) => self.watch(me, before, turn),
+            Ok(Decision::Next) => match watch {
+                Some(watch) => self.phase = Phase::Waiting { me, before: None, watch },
+                None => self.list(me, true, turn),
+            },
+            Ok(Decision::Gone) => self.vanished(turn),
+            Ok(Decision::Outranked) => self.fail(Reason::Outranked, turn),
+            Ok(Decision::OtherKind) => self.fail(Reason::OtherKind, turn),
+        }
+    }
+
+    fn forget_list_watch(&mut self) {
+        if let Phase::Listing { watch, .. } = &mut self.phase {
+            *watch = None;
         }
     }
 
     fn watch(&mut self, me: Node, before: String, turn: &mut Turn) {
+        self.behind =
+            Name::parse(&before).filter(|name| name.role == Role::Exclusive).map(|name| name.sequence);
         let watch = self.new_watch();
         self.phase = Phase::Watching { me, before: before.clone() };
         self.send(Purpose::WatchBefore(watch), Request::Watch { name: before, watch }, turn);
@@ -169,9 +297,14 @@ impl Contender {
         turn: &mut Turn,
     ) {
         let Phase::Watching { me, before } = &self.phase else { return };
-        let me = *me;
+        let (me, before) = (*me, before.clone());
         match outcome {
-            Ok(_) => self.phase = Phase::Waiting { me, before: before.clone(), watch },
+            Ok(Reply::Node { says: Says { granted: true, .. }, .. }) if self.config.kind.is_permits() => {
+                turn.actions.push(Action::Unwatch(watch));
+                self.permits.granted_before = Some(before);
+                self.list(me, false, turn);
+            }
+            Ok(_) => self.phase = Phase::Waiting { me, before: Some(before), watch },
             Err(Failure::NoNode) => self.look(me, turn),
             Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
             Err(_) => self.pause(After::Look(me), turn),
@@ -179,11 +312,17 @@ impl Contender {
     }
 
     pub(super) fn fired(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) {
-        match &self.phase {
+        match &mut self.phase {
             Phase::Waiting { me, before, watch } if *watch == fired => {
                 let me = *me;
-                if deleted { self.look(me, turn) } else { self.watch(me, before.clone(), turn) }
+                match before.take() {
+                    None => self.list(me, true, turn),
+                    Some(_) if deleted => self.look(me, turn),
+                    Some(before) => self.watch(me, before, turn),
+                }
             }
+            // It is used up before we could wait for it.
+            Phase::Listing { watch, .. } if *watch == Some(fired) => *watch = None,
             Phase::Held { watch: Some(watch), .. } if *watch == fired => {
                 if deleted {
                     self.broken(turn)
@@ -201,7 +340,10 @@ impl Contender {
         match &self.phase {
             Phase::Waiting { me, before, watch } => {
                 let (me, before, old) = (*me, before.clone(), *watch);
-                self.watch(me, before, turn);
+                match before {
+                    Some(before) => self.watch(me, before, turn),
+                    None => self.list(me, true, turn),
+                }
                 turn.actions.push(Action::Unwatch(old));
             }
             // Its answer may be from before.
@@ -219,31 +361,6 @@ impl Contender {
         }
     }
 
-    pub(super) fn lease_renewed(&mut self, turn: &mut Turn) {
-        if let Phase::AwaitingLease { me } = self.phase {
-            self.look(me, turn);
-        }
-    }
-
-    fn grant(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
-        if !turn.lease_valid {
-            self.phase = Phase::AwaitingLease { me };
-            return;
-        }
-        let previous = match directory {
-            Some(directory) if self.left_cleanly(&directory, me) => Previous::Clean,
-            _ => Previous::Unknown,
-        };
-        self.phase = Phase::Held { me, directory, watch: None };
-        turn.actions.push(Action::Granted(Grant { node: me, previous }));
-        self.watch_own(turn);
-    }
-
-    fn left_cleanly(&self, directory: &Directory, me: Node) -> bool {
-        self.hands_to(directory, me)
-            && matches!(directory.record, Record::Marker(Marker { left: Left::Released, .. }))
-    }
-
     /// Somebody deleted our place in the queue.
     fn vanished(&mut self, turn: &mut Turn) {
         self.void_pending();
@@ -252,9 +369,9 @@ impl Contender {
     }
 
     /// What a look at our own node says; `None` if it says nothing.
-    pub(super) fn still_mine(&self, me: Node, outcome: Result<Reply, Failure>) -> Option<bool> {
+    pub(super) fn still_mine(&self, me: Node, outcome: &Result<Reply, Failure>) -> Option<bool> {
         match outcome {
-            Ok(Reply::Node { czxid, owner }) => Some(self.is_mine(me, czxid, owner)),
+            Ok(Reply::Node { czxid, owner, .. }) => Some(self.is_mine(me, *czxid, *owner)),
             Err(Failure::NoNode) => Some(false),
             _ => None,
         }

@@ -134,7 +134,12 @@ impl World {
             Reason::Broken => ghost.traces.iter().any(|trace| trace.fate == Fate::Taken),
             Reason::SessionOver(_) => !client.session,
             // Nothing in this world refuses for good.
-            Reason::OtherKind | Reason::Refused(_) => false,
+            Reason::OtherKind
+            | Reason::OtherSize(_)
+            | Reason::ForeignRecord
+            | Reason::Outranked
+            | Reason::Exhausted
+            | Reason::Refused(_) => false,
         };
         let again = ghost.gave_up && !ghost.timed_out;
         client.ghost.gave_up = true;

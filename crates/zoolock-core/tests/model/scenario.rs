@@ -134,7 +134,8 @@ impl Scenario {
 
     /// The directory is a copy: its record was written for another one, and says that number 1 released the lock.
     pub(crate) fn in_a_copy(self) -> Scenario {
-        let marker = Marker { directory: Zxid(1), left: Left::Released, sequence: Sequence(1) };
+        let marker =
+            Marker { directory: Zxid(1), left: Left::Released, sequence: Sequence(1), tracked: false };
         let directory = Some((Record::Marker(marker), 0));
         Scenario { directory, name: format!("{}, in a copy", self.name), ..self }
     }

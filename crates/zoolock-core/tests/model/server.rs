@@ -1,7 +1,7 @@
 //! What the service does with a request.
 
-use zoolock_core::contender::{Failure, Node, Reply, Request};
-use zoolock_core::names::{Name, native_name};
+use zoolock_core::contender::{Failure, Node, Reply, Request, Says};
+use zoolock_core::names::{Name, Prefix};
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
 use crate::ghost::{Fate, Trace};
@@ -61,12 +61,13 @@ impl World {
                 self.create(i, sent.round, directory, Op::Create { sequence, owner, round: sent.round })
             }
             Request::MakeDirectory => Ok(Reply::Done),
-            Request::Delete(sequence) => {
-                self.leader.child(sequence.0).ok_or(Failure::NoNode)?;
-                self.commit(vec![Op::Delete(sequence.0)], by);
+            Request::Delete(node) => {
+                self.leader.child(node.sequence.0).ok_or(Failure::NoNode)?;
+                self.commit(vec![Op::Delete(node.sequence.0)], by);
                 Ok(Reply::Done)
             }
-            Request::Release { sequence, marker, version } => {
+            Request::Release { node, marker, version } => {
+                let sequence = node.sequence;
                 self.leader.child(sequence.0).ok_or(Failure::NoNode)?;
                 if version.is_some_and(|version| version != now) {
                     return Err(Failure::BadVersion);
@@ -109,7 +110,7 @@ impl World {
             self.clients[i].ghost.traces.push(trace);
         }
         self.commit(vec![op], None);
-        Ok(Reply::Joined(Node { sequence: Sequence(sequence), czxid: Zxid(czxid) }))
+        Ok(Reply::Joined(Node { prefix: Prefix::Lock, sequence: Sequence(sequence), czxid: Zxid(czxid) }))
     }
 
     pub(crate) fn remove_directory(&mut self, by: Option<(usize, &Sent)>) {
@@ -126,21 +127,30 @@ impl World {
         }
         let client = &self.clients[i];
         let view = client.view(&self.leader);
-        let there =
-            |child: &Child| Reply::Node { czxid: Zxid(child.czxid), owner: SessionId(child.owner.into()) };
+        let there = |child: &Child| Reply::Node {
+            czxid: Zxid(child.czxid),
+            owner: SessionId(child.owner.into()),
+            version: 0,
+            says: Says::default(),
+        };
         match &sent.request {
             Request::ReadDirectory => reading(view).map(Reply::Directory).ok_or(Failure::NoNode),
             Request::List if view.0.is_none() => Err(Failure::NoNode),
             Request::List => {
-                let name = |child: &Child| native_name(Sequence(child.sequence));
-                Ok(Reply::Children(view.children().iter().map(name).collect()))
+                let name = |child: &Child| Prefix::Lock.name(Sequence(child.sequence));
+                let names = view.children().iter().map(name).collect();
+                Ok(Reply::Children { names, pzxid: Zxid(view.0.as_ref().map_or(0, |d| d.pzxid)) })
             }
             Request::FindMine => {
                 let mine = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
-                let node = |c: &Child| Node { sequence: Sequence(c.sequence), czxid: Zxid(c.czxid) };
+                let node = |c: &Child| Node {
+                    prefix: Prefix::Lock,
+                    sequence: Sequence(c.sequence),
+                    czxid: Zxid(c.czxid),
+                };
                 Ok(Reply::Mine(view.children().iter().filter(mine).map(node).collect()))
             }
-            Request::Exists(sequence) => view.child(sequence.0).map(there).ok_or(Failure::NoNode),
+            Request::Exists(node) => view.child(node.sequence.0).map(there).ok_or(Failure::NoNode),
             Request::Watch { name, watch } => {
                 let sequence = Name::parse(name).expect("machines watch contenders").sequence.0;
                 let child = view.child(sequence).cloned().ok_or(Failure::NoNode)?;

@@ -5,7 +5,7 @@
 //! may lag behind the leader by whole transactions but always shows the session's own confirmed writes.
 
 use zoolock_core::contender::{
-    Action, Config, Contender, Directory as Reading, Event, Failure, Mode, Reply, Request, RequestId,
+    Action, Config, Contender, Directory as Reading, Event, Failure, Kind, Mode, Reply, Request, RequestId,
     SessionEnd, WatchId,
 };
 use zoolock_core::record::Left;
@@ -171,6 +171,9 @@ impl World {
             scenario.tries && i + 1 == self.clients.len() && self.clients.len() == scenario.clients as usize;
         let config = Config {
             session: SessionId(i as i64),
+            kind: Kind::Mutex,
+            tracks_crashes: false,
+            delay: 0,
             mode: if tries { Mode::Try } else { Mode::Wait },
             retire_from: Sequence(scenario.retire_from),
             rules: scenario.rules,
@@ -200,6 +203,7 @@ impl World {
                 Action::Failed(reason) => self.on_failed(i, reason, scenario),
                 Action::Lost(loss) => self.on_lost(i, loss),
                 Action::Released(departed) => self.on_released(i, departed),
+                Action::Downgraded(_) | Action::Revoked => unreachable!("nobody asks for it"),
                 Action::Over => {
                     self.on_over(i);
                     return self.end(i, scenario);
@@ -216,12 +220,14 @@ impl World {
         }
         let mut looked = false;
         match &request {
-            Request::Delete(sequence) | Request::Release { sequence, .. } => {
+            Request::Delete(node) | Request::Release { node, .. } => {
+                let sequence = node.sequence;
                 for trace in client.ghost.traces.iter_mut().filter(|trace| trace.sequence == sequence.0) {
                     looked |= std::mem::take(&mut trace.fresh);
                 }
             }
-            Request::Exists(sequence) => {
+            Request::Exists(node) => {
+                let sequence = node.sequence;
                 let there = |trace: &Trace| trace.sequence == sequence.0 && trace.fate == Fate::There;
                 looked = client.ghost.traces.iter().any(there);
             }

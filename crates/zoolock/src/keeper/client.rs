@@ -10,7 +10,7 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 use zoolock_core::contender::{Failure, Refusal, SessionEnd};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
-use super::{Answer, Keeper, KeeperError, Link, Stat, Watch};
+use super::{Answer, Created, Keeper, KeeperError, Link, Op, Stat, Watch};
 
 /// One session of the client crate.
 pub(crate) struct ClientKeeper {
@@ -70,6 +70,7 @@ const OPEN: Acls<'static> = Acls::anyone_all();
 const CONTENDER: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(OPEN);
 const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(OPEN);
 const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(OPEN);
+const LINE: CreateOptions<'static> = CreateMode::PersistentSequential.with_acls(OPEN);
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(OPEN);
 
 impl ClientKeeper {
@@ -151,24 +152,33 @@ impl Keeper for ClientKeeper {
         })
     }
 
-    fn watch(&self, path: &str) -> Answer<(Stat, Watch)> {
+    fn watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)> {
         let path = path.to_owned();
         self.send(|client| async move {
-            let (_, stat, watcher) = client.get_and_watch_data(&path).await?;
-            let watch: Watch =
-                Box::pin(async move { watcher.changed().await.event_type == zk::EventType::NodeDeleted });
-            Ok((stat.into(), watch))
+            let (data, stat, watcher) = client.get_and_watch_data(&path).await?;
+            Ok((data, stat.into(), watch(watcher)))
         })
     }
 
-    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<()> {
+    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<Stat> {
         let (path, data) = (path.to_owned(), data.to_owned());
-        self.send(|client| async move { client.set_data(&path, &data, version).await.map(|_| ()) })
+        self.send(|client| async move { client.set_data(&path, &data, version).await.map(Stat::from) })
     }
 
-    fn children(&self, path: &str) -> Answer<Vec<String>> {
+    fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)> {
         let path = path.to_owned();
-        self.send(|client| async move { client.list_children(&path).await })
+        self.send(|client| async move {
+            let (names, stat) = client.get_children(&path).await?;
+            Ok((names, stat.into()))
+        })
+    }
+
+    fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)> {
+        let path = path.to_owned();
+        self.send(|client| async move {
+            let (names, stat, watcher) = client.get_and_watch_children(&path).await?;
+            Ok((names, stat.into(), watch(watcher)))
+        })
     }
 
     fn sync(&self, path: &str) -> Answer<()> {
@@ -181,16 +191,37 @@ impl Keeper for ClientKeeper {
         self.send(|client| async move { client.list_ephemerals(&prefix).await })
     }
 
-    fn delete_and_write(&self, node: &str, directory: &str, data: &[u8], version: Option<i32>) -> Answer<()> {
-        let (node, directory, data) = (node.to_owned(), directory.to_owned(), data.to_owned());
+    fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>> {
         self.send(|client| async move {
             let mut transaction = client.new_multi_writer();
-            transaction.add_delete(&node, None)?;
-            transaction.add_set_data(&directory, &data, version)?;
-            transaction.commit().await?;
-            Ok(())
+            for op in &ops {
+                match op {
+                    Op::Join { prefix, data } => transaction.add_create(prefix, data, &CONTENDER)?,
+                    Op::Log { prefix, data } => transaction.add_create(prefix, data, &LINE)?,
+                    Op::Create { path, data } => transaction.add_create(path, data, &EPHEMERAL)?,
+                    Op::Delete(path) => transaction.add_delete(path, None)?,
+                    Op::DeleteVersion(path, version) => transaction.add_delete(path, Some(*version))?,
+                    Op::Write { path, data, version } => transaction.add_set_data(path, data, *version)?,
+                    Op::Check(path) => transaction.add_check_version(path, ANY_VERSION)?,
+                }
+            }
+            let results = transaction.commit().await?;
+            let created = results.into_iter().filter_map(|result| match result {
+                zk::MultiWriteResult::Create { path, stat } => {
+                    Some(Created { path, czxid: (!stat.is_invalid()).then_some(Zxid(stat.czxid)) })
+                }
+                _ => None,
+            });
+            Ok(created.collect())
         })
     }
+}
+
+/// Every node has it.
+const ANY_VERSION: i32 = -1;
+
+fn watch(watcher: zk::OneshotWatcher) -> Watch {
+    Box::pin(async move { watcher.changed().await.event_type == zk::EventType::NodeDeleted })
 }
 
 impl From<zk::Stat> for Stat {

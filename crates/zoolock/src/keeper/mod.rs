@@ -37,6 +37,43 @@ pub(crate) struct Stat {
     pub(crate) owner: SessionId,
 }
 
+/// A part of a transaction.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    /// Creates an ephemeral sequential node; the number is appended to `prefix`.
+    Join {
+        prefix: String,
+        data: Vec<u8>,
+    },
+    /// Creates an ephemeral node.
+    Create {
+        path: String,
+        data: Vec<u8>,
+    },
+    Delete(String),
+    DeleteVersion(String, i32),
+    Write {
+        path: String,
+        data: Vec<u8>,
+        version: Option<i32>,
+    },
+    /// Creates a persistent sequential node; the number is appended to `prefix`.
+    Log {
+        prefix: String,
+        data: Vec<u8>,
+    },
+    /// Only if there is such a node.
+    Check(String),
+}
+
+/// What a transaction created.
+#[derive(Debug, Clone)]
+pub(crate) struct Created {
+    pub(crate) path: String,
+    /// `None` from servers that do not tell (ZOOKEEPER-4026).
+    pub(crate) czxid: Option<Zxid>,
+}
+
 /// What the connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
@@ -65,12 +102,14 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn exists(&self, path: &str) -> Answer<Option<Stat>>;
     fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)>;
     /// Reads a node and watches it. Where there is none, no watch is left behind.
-    fn watch(&self, path: &str) -> Answer<(Stat, Watch)>;
-    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<()>;
-    fn children(&self, path: &str) -> Answer<Vec<String>>;
+    fn watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)>;
+    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<Stat>;
+    fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)>;
+    /// Lists the children of a node and watches them. Where there is no node, no watch is left behind.
+    fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)>;
     fn sync(&self, path: &str) -> Answer<()>;
     /// The paths of this session's ephemeral nodes under a prefix.
     fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>>;
-    /// One transaction: deletes `node` and writes `data` to `directory`.
-    fn delete_and_write(&self, node: &str, directory: &str, data: &[u8], version: Option<i32>) -> Answer<()>;
+    /// One transaction. Tells what it created, in order.
+    fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>>;
 }

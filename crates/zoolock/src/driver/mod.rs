@@ -1,4 +1,4 @@
-//! Runs one [`Contender`] over one session: sends what it asks for, reports every answer, once and in order.
+//! Runs one machine over one session: sends what it asks for, reports every answer, once and in order.
 //!
 //! The machine sits behind a mutex and is stepped by whoever has news: the caller (start, cancel, release), the task
 //! that awaits the answers, the tasks that await watches, the session. Requests are put on the wire inside the step,
@@ -8,6 +8,13 @@
 //! Answers are awaited in the order of the requests by one task, which lives only while there are any: spawned tasks
 //! of their own could be run in any order, and the machine relies on the order that the service gives.
 
+//!
+//! * `machine.rs`: one lock or several.
+//! * `requests.rs`: what the machine asks for, in the words of the port.
+
+mod machine;
+mod requests;
+
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -16,32 +23,39 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use zoolock_core::contender::{
-    Departed, Directory, Failure, Grant, Loss, Mode, Node, Reason, Reply, Request, RequestId, WatchId,
+    Departed, Failure, Grant, Loss, Node, Reason, Reply, Request, RequestId, WatchId,
 };
-use zoolock_core::names::{self, native_name};
 use zoolock_core::record::Left;
-use zoolock_core::{Action, Config, Contender, ContenderId, Event, Instant, Record, Rules, Sequence};
+use zoolock_core::{Action, Config, ContenderId, Event, Instant};
 
 use crate::clock;
 use crate::data::NodeData;
-use crate::directory;
-use crate::keeper::{Answer, Keeper, KeeperError, Watch};
+use crate::events::{Listeners, LockEvent};
+use crate::keeper::{KeeperError, Watch};
 use crate::path::LockPath;
 use crate::session::{Session, lock};
+use crate::ticket::Ticket;
+
+use machine::Machine;
 
 /// One acquisition, from the first request to the last clean-up.
 pub(crate) struct Acquisition {
     session: Arc<Session>,
     id: ContenderId,
-    directory: LockPath,
-    data: Vec<u8>,
+    /// One for each lock.
+    directories: Vec<LockPath>,
+    config: Config,
+    data: NodeData,
     reserved: usize,
+    listeners: Listeners,
+    /// Of the tickets.
+    epoch: u32,
     state: Mutex<State>,
     changed: Notify,
 }
 
 struct State {
-    machine: Contender,
+    machine: Machine,
     in_flight: VecDeque<InFlight>,
     awaiting: bool,
     watches: HashMap<WatchId, Watching>,
@@ -49,6 +63,11 @@ struct State {
     progress: Progress,
     lost: Option<Loss>,
     departed: Option<Departed>,
+    revoked: bool,
+    downgraded: Option<Node>,
+    ticket: Option<Ticket>,
+    /// The listeners know that it stands in the queue.
+    queued: bool,
     over: bool,
     /// Whether it ever stood in the queue.
     stood: bool,
@@ -85,22 +104,25 @@ impl Acquisition {
     /// Sends the first flight and returns at once.
     pub(crate) fn start(
         session: Arc<Session>,
-        directory: LockPath,
+        directories: Vec<LockPath>,
         id: ContenderId,
-        data: Vec<u8>,
+        config: Config,
+        data: NodeData,
         reserved: usize,
-        mode: Mode,
+        (listeners, epoch): (Listeners, u32),
     ) -> Arc<Acquisition> {
-        let config =
-            Config { session: session.id(), mode, retire_from: Sequence::RETIRE_FROM, rules: Rules::all() };
+        let machine = Machine::new(config.clone(), directories.len());
         let acquisition = Arc::new(Acquisition {
             session,
             id,
-            directory,
+            directories,
+            config,
             data,
             reserved,
+            listeners,
+            epoch,
             state: Mutex::new(State {
-                machine: Contender::new(config),
+                machine,
                 in_flight: VecDeque::new(),
                 awaiting: false,
                 watches: HashMap::new(),
@@ -108,6 +130,10 @@ impl Acquisition {
                 progress: Progress::Pending,
                 lost: None,
                 departed: None,
+                revoked: false,
+                downgraded: None,
+                ticket: None,
+                queued: false,
                 over: false,
                 stood: false,
                 words: String::new(),
@@ -131,8 +157,14 @@ impl Acquisition {
         &self.session
     }
 
-    pub(crate) fn directory(&self) -> &LockPath {
-        &self.directory
+    /// The directories of its locks; there is at least one.
+    pub(crate) fn directories(&self) -> &[LockPath] {
+        &self.directories
+    }
+
+    /// The node of the first lock, where there is one.
+    pub(crate) fn node(&self) -> Option<Node> {
+        lock(&self.state).machine.node(0)
     }
 
     /// The words in which the service last refused something.
@@ -152,7 +184,8 @@ impl Acquisition {
 
     /// Whether it stands in this directory without a node that we know of.
     fn is_nodeless_in(&self, directory: &LockPath) -> bool {
-        self.directory == *directory && lock(&self.state).machine.node().is_none()
+        let place = self.directories.iter().position(|own| own == directory);
+        place.is_some_and(|place| lock(&self.state).machine.node(place).is_none())
     }
 
     /// Tells the machine that something happened, and does what it says.
@@ -196,6 +229,21 @@ impl Acquisition {
         lock(&self.state).lost
     }
 
+    /// Waits until somebody asks to let go.
+    pub(crate) async fn revoked(&self) {
+        self.wait(|state| state.revoked.then_some(())).await;
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        lock(&self.state).revoked
+    }
+
+    /// Goes on as a reader; the node that stands for it from then on, or how it was lost on the way.
+    pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
+        self.happen(Event::Downgrade);
+        self.wait(|state| state.downgraded.map(Ok).or(state.lost.map(Err))).await
+    }
+
     /// Whether the release is done.
     pub(crate) fn has_departed(&self) -> bool {
         lock(&self.state).departed.is_some()
@@ -230,6 +278,7 @@ impl Acquisition {
     // ---- the machine ----
 
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
+        let others = others_in(&event);
         let actions = state.machine.step(event, self.session.lease_valid());
         for action in actions {
             match action {
@@ -240,14 +289,56 @@ impl Acquisition {
                         task.abort();
                     }
                 }
-                Action::Granted(grant) => state.progress = Progress::Granted(grant),
-                Action::Failed(reason) => state.progress = Progress::Failed(reason),
-                Action::Lost(loss) => state.lost = Some(loss),
-                Action::Released(how) => state.departed = Some(how),
+                Action::Granted(grant) => {
+                    state.progress = Progress::Granted(grant);
+                    state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
+                    self.tell(state, LockEvent::Acquired);
+                }
+                Action::Failed(reason) => {
+                    state.progress = Progress::Failed(reason);
+                    self.listeners.tell(LockEvent::GaveUp);
+                }
+                Action::Lost(loss) => {
+                    state.lost = Some(loss);
+                    self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
+                }
+                Action::Released(how) => {
+                    state.departed = Some(how);
+                    if how == Departed::Clean {
+                        self.tell(state, LockEvent::Released);
+                    }
+                }
+                Action::Revoked => {
+                    state.revoked = true;
+                    self.tell(state, LockEvent::Revoked);
+                }
+                Action::Downgraded(node) => state.downgraded = Some(node),
                 Action::Over => self.finish(state),
             }
         }
+        if let Some(ahead) = others
+            && !state.queued
+            && matches!(state.progress, Progress::Pending)
+            && state.machine.node(0).is_some()
+        {
+            state.queued = true;
+            self.listeners.tell(LockEvent::Queued { ahead });
+        }
         self.changed.notify_waiters();
+    }
+
+    fn tell(&self, state: &State, event: impl FnOnce(Ticket) -> LockEvent) {
+        if let Some(ticket) = state.ticket {
+            self.listeners.tell(event(ticket));
+        }
+    }
+
+    /// The service is late, or has confirmed again.
+    pub(crate) fn connection_is(&self, suspect: bool) {
+        let state = lock(&self.state);
+        if state.lost.is_none() && state.departed.is_none() && !state.machine.is_leaving() {
+            self.tell(&state, if suspect { LockEvent::Suspect } else { LockEvent::Confirmed });
+        }
     }
 
     fn finish(&self, state: &mut State) {
@@ -271,9 +362,8 @@ impl Acquisition {
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
         // Once the session is over nothing is answered any more; the machine hears of that instead.
         let Some(keeper) = self.session.keeper() else { return };
-        let writes = matches!(request, Request::Join | Request::Delete(_) | Request::Release { .. });
-        let confirms = writes.then(clock::now);
-        let answer = self.call(keeper, request);
+        let confirms = requests::is_write(&request).then(clock::now);
+        let answer = self.call(keeper, machine::place(&self.directories, id), request);
         state.in_flight.push_back(InFlight { id, answer, confirms });
         if !state.awaiting {
             state.awaiting = true;
@@ -317,6 +407,10 @@ impl Acquisition {
                         state.stood = true;
                         self.session.own(node.czxid, self.id);
                     }
+                    Reply::AllJoined(nodes) => {
+                        state.stood = true;
+                        nodes.iter().for_each(|node| self.session.own(node.czxid, self.id));
+                    }
                     // Found after lost replies: others who search must know that they are taken.
                     Reply::Mine(nodes) => nodes.iter().for_each(|node| self.session.own(node.czxid, self.id)),
                     _ => {}
@@ -357,119 +451,15 @@ impl Acquisition {
             self.step(state, Event::Fired { watch: id, deleted });
         }
     }
-
-    // ---- requests ----
-
-    fn call(
-        self: &Arc<Self>,
-        keeper: Arc<dyn Keeper>,
-        request: Request,
-    ) -> Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>> {
-        let path = self.directory.as_str();
-        let own = |sequence| self.directory.child(&native_name(sequence));
-        match request {
-            Request::Join => {
-                let prefix = self.directory.child(names::NATIVE_PREFIX);
-                news(keeper.join(&prefix, &self.data), |(sequence, stat)| {
-                    Ok(Reply::Joined(Node { sequence, czxid: stat.czxid }))
-                })
-            }
-            Request::MakeDirectory => {
-                let made: Answer<()> = Box::pin(directory::make(keeper, path.to_owned()));
-                done(made)
-            }
-            Request::ReadDirectory => news(keeper.read(path), |(data, stat)| {
-                Ok(Reply::Directory(Directory {
-                    czxid: stat.czxid,
-                    pzxid: stat.pzxid,
-                    version: stat.version,
-                    children: stat.children,
-                    record: Record::parse(&data),
-                }))
-            }),
-            Request::List => news(keeper.children(path), |names| Ok(Reply::Children(names))),
-            Request::FindMine => {
-                let acquisition = self.clone();
-                let found: Answer<Vec<Node>> = Box::pin(async move { acquisition.find_mine(keeper).await });
-                news(found, |nodes| Ok(Reply::Mine(nodes)))
-            }
-            Request::Watch { name, watch: id } => {
-                let answer = keeper.watch(&self.directory.child(&name));
-                Box::pin(async move {
-                    let (stat, watch) = answer.await?;
-                    let reply = Reply::Node { czxid: stat.czxid, owner: stat.owner };
-                    Ok(News { reply, watch: Some((id, watch)) })
-                })
-            }
-            Request::Exists(sequence) => news(keeper.exists(&own(sequence)), |stat| match stat {
-                Some(stat) => Ok(Reply::Node { czxid: stat.czxid, owner: stat.owner }),
-                None => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
-            }),
-            Request::Sync => done(keeper.sync(path)),
-            Request::Delete(sequence) => done(keeper.delete(&own(sequence))),
-            Request::Release { sequence, marker, version } => {
-                let record = marker.encode();
-                done(keeper.delete_and_write(&own(sequence), path, record.as_bytes(), version))
-            }
-            Request::DeleteDirectory => done(keeper.delete(path)),
-            Request::Sleep(_) => unreachable!("sleeps never reach the service"),
-        }
-    }
-
-    /// Every contender of this acquisition, after creates whose replies were lost.
-    ///
-    /// A node is ours if it belongs to our session, to no other acquisition that knows it, and carries our UUID. If
-    /// somebody wrote over its data (a revocation), the UUID is gone: then it is ours only if no other acquisition
-    /// of this session could be missing a node here.
-    async fn find_mine(&self, keeper: Arc<dyn Keeper>) -> Result<Vec<Node>, KeeperError> {
-        let prefix = self.directory.child(names::NATIVE_PREFIX);
-        let names: Vec<Sequence> = match keeper.ephemerals(&prefix).await {
-            Ok(paths) => paths.iter().filter_map(|p| Sequence::parse(p.strip_prefix(&prefix)?)).collect(),
-            Err(KeeperError { failure: Failure::Refused(_), .. }) => {
-                let names = keeper.children(self.directory.as_str()).await?;
-                names.iter().filter_map(|n| Sequence::parse(n.strip_prefix(names::NATIVE_PREFIX)?)).collect()
-            }
-            Err(error) => return Err(error),
-        };
-        let reads: Vec<_> = names
-            .into_iter()
-            .map(|sequence| (sequence, keeper.read(&self.directory.child(&native_name(sequence)))))
-            .collect();
-        let mut mine = Vec::new();
-        for (sequence, read) in reads {
-            let (data, stat) = match read.await {
-                Ok(read) => read,
-                Err(KeeperError { failure: Failure::NoNode, .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            if stat.owner != self.session.id() {
-                continue;
-            }
-            let ours = match (self.session.owner_of(stat.czxid), NodeData::parse(&data)) {
-                (Some(owner), _) => owner == self.id,
-                (None, Some(data)) => data.id == self.id.to_string(),
-                (None, None) => !self.somebody_else_misses_a_node(),
-            };
-            if ours {
-                mine.push(Node { sequence, czxid: stat.czxid });
-            }
-        }
-        Ok(mine)
-    }
-
-    fn somebody_else_misses_a_node(&self) -> bool {
-        let mut others = self.session.acquisitions().into_iter().filter(|other| other.id != self.id);
-        others.any(|other| other.is_nodeless_in(&self.directory))
-    }
 }
 
-fn news<T: Send + 'static>(
-    answer: Answer<T>,
-    reply: impl FnOnce(T) -> Result<Reply, KeeperError> + Send + 'static,
-) -> Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>> {
-    Box::pin(async move { Ok(News { reply: reply(answer.await?)?, watch: None }) })
-}
-
-fn done(answer: Answer<()>) -> Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>> {
-    news(answer, |()| Ok(Reply::Done))
+/// How many others a reading shows that went out with our create, or soon after it.
+fn others_in(event: &Event) -> Option<u32> {
+    match event {
+        Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children.saturating_sub(1)),
+        Event::Answer(_, Ok(Reply::Children { names, .. })) => {
+            u32::try_from(names.len()).ok()?.checked_sub(1)
+        }
+        _ => None,
+    }
 }

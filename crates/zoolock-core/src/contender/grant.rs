@@ -1,0 +1,118 @@
+//! From "first" to "held": how the last holder left, the delay after a crash, the mark of one that begins.
+
+use super::*;
+
+impl Contender {
+    /// Nobody stands in our way, and `directory` was read after that had become so.
+    pub(super) fn first(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
+        if !turn.lease_valid {
+            self.phase = Phase::AwaitingLease { me };
+            return;
+        }
+        let previous = directory.map_or(Previous::Unknown, |directory| self.previous(&directory, me));
+        if self.config.delay > 0 && !self.delayed && previous != Previous::Clean {
+            self.phase = Phase::Delaying { me };
+            return self.send(Purpose::Delay, Request::Sleep(self.config.delay), turn);
+        }
+        self.begin(me, directory, previous, turn);
+    }
+
+    pub(super) fn lease_renewed(&mut self, turn: &mut Turn) {
+        if let Phase::AwaitingLease { me } = self.phase {
+            self.look(me, turn);
+        }
+    }
+
+    pub(super) fn waited_out(&mut self, turn: &mut Turn) {
+        if let Phase::Delaying { me } = self.phase {
+            self.delayed = true;
+            self.look(me, turn);
+        }
+    }
+
+    /// Says that we begin, where crashes are tracked, and holds.
+    fn begin(&mut self, me: Node, directory: Option<Directory>, previous: Previous, turn: &mut Turn) {
+        let alone = me.prefix.is_exclusive();
+        let marker = directory.and_then(|directory| directory.record.marker_of(directory.czxid));
+        let tracked = marker.is_some_and(|marker| marker.tracked);
+        let begun = marker.is_some() && marker == self.beginning(me, directory);
+        if !alone || !(tracked || self.config.tracks_crashes) || begun {
+            return self.hold(me, directory, previous, turn);
+        }
+        let Some(directory) = directory.filter(|directory| directory.record.is_writable()) else {
+            return self.fail(Reason::ForeignRecord, turn);
+        };
+        let Some(beginning) = self.beginning(me, Some(directory)) else { return };
+        self.before = Some(previous);
+        // If we give up now: as it was, so that a crash before us is not forgotten.
+        self.undo = Some(marker.unwrap_or(Marker { left: Left::Broken, ..beginning }));
+        self.phase = Phase::Marking { me, directory, previous };
+        let node = self.on(Rule::HeldWithOwnNode).then_some(me);
+        let version = directory.version;
+        self.send(Purpose::Mark, Request::Hold { node, marker: beginning, version }, turn);
+    }
+
+    /// The mark of our beginning.
+    fn beginning(&self, me: Node, directory: Option<Directory>) -> Option<Marker> {
+        let directory = directory?.czxid;
+        Some(Marker { directory, left: Left::Held, sequence: me.sequence, tracked: true })
+    }
+
+    pub(super) fn marked(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Marking { me, directory, previous } = self.phase else { return };
+        match outcome {
+            Ok(_) if !turn.lease_valid => self.phase = Phase::AwaitingLease { me },
+            Ok(_) => {
+                let record = self.beginning(me, Some(directory)).map_or(directory.record, Record::Marker);
+                let version = directory.version.wrapping_add(1);
+                self.hold(me, Some(Directory { record, version, ..directory }), previous, turn);
+            }
+            Err(Failure::Unknown | Failure::Throttled) => self.pause(After::Look(me), turn),
+            // Somebody wrote there meanwhile, or our node is gone.
+            Err(Failure::BadVersion | Failure::NoNode) => self.look(me, turn),
+            Err(failure) => self.fail(Reason::Refused(failure), turn),
+        }
+    }
+
+    fn hold(&mut self, me: Node, directory: Option<Directory>, previous: Previous, turn: &mut Turn) {
+        self.undo = None;
+        self.phase = Phase::Held { me, directory, watch: None };
+        turn.actions.push(Action::Granted(Grant { node: me, previous }));
+        self.say_granted(me, turn);
+        self.watch_own(turn);
+    }
+
+    /// Whether the marker in this directory was left by the holder right before `me`.
+    pub(super) fn hands_to(&self, directory: &Directory, me: Node) -> bool {
+        let marker = self.marker_in(directory);
+        marker.is_some_and(|marker| marker.left.hands_over() && self.is_right_before(marker.sequence, me))
+    }
+
+    fn marker_in(&self, directory: &Directory) -> Option<Marker> {
+        match directory.record {
+            Record::Marker(marker) if !self.on(Rule::MarkerOfThisDirectory) => Some(marker),
+            record => record.marker_of(directory.czxid),
+        }
+    }
+
+    /// Whether nobody that we would have to wait for can stand between number `theirs` and us.
+    fn is_right_before(&self, theirs: Sequence, me: Node) -> bool {
+        let reads = matches!(me.prefix, Prefix::Read | Prefix::Upgradable);
+        me.sequence.before() == Some(theirs) || (reads && self.behind == Some(theirs))
+    }
+
+    fn previous(&self, directory: &Directory, me: Node) -> Previous {
+        let Some(marker) = self.marker_in(directory) else { return Previous::Unknown };
+        if marker.left == Left::Held && marker.sequence == me.sequence {
+            // Our own: we were interrupted after we had written it.
+            return self.before.unwrap_or(Previous::Unknown);
+        }
+        // Where crashes are tracked nobody has held since whom the record does not know.
+        let last = marker.tracked || self.is_right_before(marker.sequence, me);
+        match marker.left {
+            Left::Released | Left::Downgraded if last => Previous::Clean,
+            Left::Panicked | Left::Held if last => Previous::Crashed,
+            _ => Previous::Unknown,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What only semaphores need: their size, and the word that a waiter was granted.
+//!
+//! A grant of permits deletes nothing, so it would wake nobody. Whoever could not be granted at once therefore writes
+//! into its own node when it is; the one behind it reads and watches that node. The first that lacks permits watches
+//! the children, since any holder may free what it needs. So each change wakes two contenders at most.
+
+use super::*;
+use crate::record::Size;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    /// The size was compared with ours, once.
+    pub(super) agreed: bool,
+    /// The one before us says that it was granted. If it does not fit, the semaphore was made smaller.
+    pub(super) granted_before: Option<String>,
+    /// Somebody may have listed us as one that waits.
+    pub(super) seen_waiting: bool,
+    /// We have yet to say that we were granted, since our node's data had changed.
+    unsaid: bool,
+}
+
+/// What the record says about the size.
+pub(super) enum Agreement {
+    Size(u32),
+    /// It is to be written: ours.
+    Missing(u32),
+    Refused(Reason),
+}
+
+impl Contender {
+    /// The size of the semaphore: that of the record. Ours must be the same when we come; later it may be changed.
+    pub(super) fn agreement(&self, directory: Option<Directory>) -> Agreement {
+        let Kind::Permits { size: ours, .. } = self.config.kind else { return Agreement::Size(0) };
+        let Some(directory) = directory else { return Agreement::Refused(Reason::ForeignRecord) };
+        match directory.record {
+            Record::Semaphore(size) if size.directory == directory.czxid => {
+                if !self.permits.agreed && size.permits != ours {
+                    return Agreement::Refused(Reason::OtherSize(size.permits));
+                }
+                Agreement::Size(size.permits)
+            }
+            Record::Empty | Record::Semaphore(_) => Agreement::Missing(ours),
+            Record::Marker(marker) if marker.directory != directory.czxid => Agreement::Missing(ours),
+            Record::Marker(_) => Agreement::Refused(Reason::OtherKind),
+            Record::Foreign => Agreement::Refused(Reason::ForeignRecord),
+        }
+    }
+
+    pub(super) fn agree(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
+        let (Kind::Permits { size, .. }, Some(directory)) = (self.config.kind, directory) else { return };
+        self.phase = Phase::Agreeing { me };
+        let size = Size { directory: directory.czxid, permits: size };
+        self.send(Purpose::Agree, Request::WriteSize { size, version: directory.version }, turn);
+    }
+
+    pub(super) fn agreed(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Agreeing { me } = self.phase else { return };
+        match outcome {
+            // Whoever wrote it first, the record says it now.
+            Ok(_) | Err(Failure::BadVersion | Failure::NoNode) => self.look(me, turn),
+            Err(Failure::Unknown | Failure::Throttled) => self.pause(After::Look(me), turn),
+            Err(failure) => self.fail(Reason::Refused(failure), turn),
+        }
+    }
+
+    /// Tells the one behind us that we were granted, if it may have seen us wait.
+    pub(super) fn say_granted(&mut self, me: Node, turn: &mut Turn) {
+        if self.config.kind.is_permits() && self.permits.seen_waiting && self.on(Rule::GrantIsTold) {
+            let request = Request::SayGranted { node: me, version: 0, revoked: false };
+            self.send(Purpose::SayGranted, request, turn);
+        }
+    }
+
+    pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        // What the service refuses for good is not said: then the one behind us waits until we leave.
+        if !matches!(outcome, Err(Failure::Unknown | Failure::Throttled | Failure::BadVersion)) {
+            return;
+        }
+        self.permits.unsaid = true;
+        // The version comes with the next look at our own node.
+        let looks = |purpose: &Purpose| matches!(purpose, Purpose::WatchOwn(_) | Purpose::PauseOwn);
+        if self.pending.iter().any(|(_, purpose)| looks(purpose)) {
+            return;
+        }
+        if let Phase::Held { watch, .. } = &mut self.phase
+            && let Some(watch) = watch.take()
+        {
+            turn.actions.push(Action::Unwatch(watch));
+        }
+        let wait = self.backoff();
+        self.send(Purpose::PauseOwn, Request::Sleep(wait), turn);
+    }
+
+    /// What our own node's data says, and in which version.
+    pub(super) fn read_own(&mut self, me: Node, version: i32, says: Says, turn: &mut Turn) {
+        if says.revoked && !self.revoked {
+            self.revoked = true;
+            turn.actions.push(Action::Revoked);
+        }
+        if std::mem::take(&mut self.permits.unsaid) && !says.granted {
+            let request = Request::SayGranted { node: me, version, revoked: self.revoked };
+            self.send(Purpose::SayGranted, request, turn);
+        }
+    }
+}

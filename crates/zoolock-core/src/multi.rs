@@ -1,0 +1,712 @@
+//! Several locks at once: one transaction creates the znodes of all, one deletes them.
+//!
+//! One zxid orders all queues alike, so whoever waits waits for somebody older: there is no cycle, whatever order the
+//! callers name the locks in. In its queue each lock is waited for by a [`Contender`] of its own.
+//!
+//! Requests and watches of the lock at place `i` have `i` in the upper byte of their ids; the driver knows by it which
+//! directory is meant.
+
+use crate::contender::{
+    Action, Config, Contender, Departed, Event, Failure, Grant, Loss, Mode, Node, Previous, Reason, Reply,
+    Request, RequestId, SessionEnd, WatchId,
+};
+use crate::ids::Zxid;
+use crate::record::Left;
+use crate::rules::Rule;
+
+/// How many locks one multi-lock may have.
+pub const MOST_PLACES: usize = 128;
+
+/// From here on, within a place, ids are those of the multi-lock itself.
+const OWN: u16 = 128;
+/// How often a retired directory is looked at before we try our luck in it again, and how long between, in ms.
+const POLLS: u8 = 20;
+const POLL: u32 = 50;
+
+/// Which of several directories a request is for.
+pub fn place(id: RequestId) -> usize {
+    usize::from(id.0 >> 8)
+}
+
+/// One acquisition of several locks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Multi {
+    config: Config,
+    parts: Vec<Part>,
+    phase: Phase,
+    wanted: bool,
+    /// A create of ours may have been carried out without our knowing.
+    doubt: bool,
+    refusal: Option<Failure>,
+    /// What the last create brought, while others are searched for.
+    created: Vec<Node>,
+    pending: Vec<(RequestId, Purpose)>,
+    /// Something was waited for since the create.
+    waited: bool,
+    /// An answer of those that belong together was lost.
+    unsure: bool,
+    offline: bool,
+    tries: u8,
+    revoked: bool,
+    lost: Option<Loss>,
+    /// What was heard of the releases so far.
+    departed: Option<Departed>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Part {
+    contender: Contender,
+    grant: Option<Grant>,
+    /// Nodes of ours that were found.
+    found: Vec<Node>,
+    released: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Phase {
+    New,
+    Joining,
+    MakingDirectories,
+    Pausing(After),
+    Searching,
+    /// The contenders wait, or hold.
+    Standing,
+    AwaitingLease,
+    Verifying,
+    Held,
+    Retiring {
+        place: usize,
+        directory: Option<Zxid>,
+        polls: u8,
+    },
+    Releasing(Left),
+    /// Each for itself.
+    Parting,
+    Leaving,
+    Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum After {
+    Join,
+    Search,
+    Verify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Purpose {
+    Join,
+    Make,
+    Pause,
+    Search(usize),
+    Verify(usize),
+    Release,
+    RetirePause,
+    RetireRead,
+    RetireDelete,
+    Void,
+}
+
+struct Turn {
+    actions: Vec<Action>,
+    lease_valid: bool,
+}
+
+impl Multi {
+    /// An acquisition of so many locks that has done nothing yet.
+    pub fn new(config: Config, places: usize) -> Multi {
+        let part = || Part {
+            contender: Contender::new(config.clone()),
+            grant: None,
+            found: Vec::new(),
+            released: false,
+        };
+        Multi {
+            parts: (0..places.min(MOST_PLACES)).map(|_| part()).collect(),
+            config,
+            phase: Phase::New,
+            wanted: true,
+            doubt: false,
+            refusal: None,
+            created: Vec::new(),
+            pending: Vec::new(),
+            waited: false,
+            unsure: false,
+            offline: false,
+            tries: 0,
+            revoked: false,
+            lost: None,
+            departed: None,
+        }
+    }
+
+    /// Takes one event and says what to do. `lease_valid`: whether the session's lease is valid *now*.
+    pub fn step(&mut self, event: Event, lease_valid: bool) -> Vec<Action> {
+        let mut turn = Turn { actions: Vec::new(), lease_valid };
+        match event {
+            Event::Start if self.phase == Phase::New => self.join(&mut turn),
+            Event::Start => {}
+            Event::Answer(id, outcome) if id.0 & 0xff >= OWN => self.answer(id, outcome, &mut turn),
+            Event::Answer(id, outcome) => {
+                self.tell(place(id), Event::Answer(RequestId(id.0 & 0xff), outcome), &mut turn);
+            }
+            Event::Fired { watch, deleted } => {
+                let inner = WatchId(watch.0 & 0xff);
+                self.tell(usize::from(watch.0 >> 8), Event::Fired { watch: inner, deleted }, &mut turn);
+            }
+            Event::Disconnected | Event::Reconnected => {
+                self.offline = event == Event::Disconnected;
+                self.tell_all(&event, &mut turn);
+            }
+            Event::LeaseRenewed if self.phase == Phase::AwaitingLease => self.verify(&mut turn),
+            Event::LeaseRenewed => {}
+            // Before the grant nobody believes anything.
+            Event::LeaseLost if self.phase == Phase::Held => self.tell_all(&event, &mut turn),
+            Event::LeaseLost => {}
+            Event::SessionOver(end) => self.session_over(end, &mut turn),
+            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut turn),
+            Event::Cancel => self.abandon(None, &mut turn),
+            Event::Release(left) => self.release(left, &mut turn),
+            // Only a single writer can become a reader.
+            Event::Downgrade => {}
+        }
+        self.conclude(&mut turn);
+        turn.actions
+    }
+
+    /// The nodes that hold the locks, while all are held and not lost; in the order of the places.
+    pub fn holding(&self) -> Option<Vec<Node>> {
+        let held = self.phase == Phase::Held && self.lost.is_none();
+        held.then(|| self.parts.iter().filter_map(|part| part.contender.node()).collect())
+    }
+
+    /// The node at one place, where there is one.
+    pub fn node(&self, place: usize) -> Option<Node> {
+        self.parts.get(place)?.contender.node()
+    }
+
+    /// Whether nobody waits or holds any more and clean-up is all that is left.
+    pub fn is_leaving(&self) -> bool {
+        !self.wanted
+            || matches!(self.phase, Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over)
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    // ---- the contenders ----
+
+    fn tell(&mut self, place: usize, event: Event, turn: &mut Turn) {
+        // The lease is looked at once, when all are held.
+        let Some(part) = self.parts.get_mut(place) else { return };
+        let actions = part.contender.step(event, true);
+        self.heed(place, actions, turn);
+    }
+
+    fn tell_all(&mut self, event: &Event, turn: &mut Turn) {
+        for place in 0..self.parts.len() {
+            self.tell(place, event.clone(), turn);
+        }
+    }
+
+    fn each(&mut self, turn: &mut Turn, what: impl Fn(usize, &mut Contender) -> Vec<Action>) {
+        for place in 0..self.parts.len() {
+            let actions = what(place, &mut self.parts[place].contender);
+            self.heed(place, actions, turn);
+        }
+    }
+
+    /// Does what the contender at one place says.
+    fn heed(&mut self, place: usize, actions: Vec<Action>, turn: &mut Turn) {
+        let upper = (place as u16) << 8;
+        for action in actions {
+            match action {
+                Action::Send(id, mut request) => {
+                    if let Request::Watch { watch, .. } | Request::WatchChildren(watch) = &mut request {
+                        watch.0 |= upper;
+                    }
+                    self.waited |= self.phase == Phase::Standing && self.parts[place].grant.is_none();
+                    turn.actions.push(Action::Send(RequestId(upper | id.0), request));
+                }
+                Action::Unwatch(watch) => turn.actions.push(Action::Unwatch(WatchId(upper | watch.0))),
+                Action::Granted(grant) => self.parts[place].grant = Some(grant),
+                Action::Failed(reason) => self.fail(reason, turn),
+                Action::Lost(loss) => self.part_lost(loss, turn),
+                Action::Released(departed) => {
+                    self.parts[place].released = true;
+                    self.departed = Some(worse(self.departed, departed));
+                }
+                Action::Revoked => {
+                    if !std::mem::replace(&mut self.revoked, true) {
+                        turn.actions.push(Action::Revoked);
+                    }
+                }
+                Action::Downgraded(_) | Action::Over => {}
+            }
+        }
+    }
+
+    fn part_lost(&mut self, loss: Loss, turn: &mut Turn) {
+        match self.phase {
+            Phase::Held if self.lost.is_none() => {
+                self.lost = Some(loss);
+                turn.actions.push(Action::Lost(loss));
+            }
+            Phase::Standing | Phase::AwaitingLease | Phase::Verifying | Phase::Pausing(After::Verify) => {
+                self.fail(Reason::Broken, turn);
+            }
+            _ => {}
+        }
+    }
+
+    // ---- create ----
+
+    fn join(&mut self, turn: &mut Turn) {
+        self.phase = Phase::Joining;
+        self.send(0, Purpose::Join, Request::JoinAll, turn);
+        if !self.doubt {
+            self.each(turn, |_, part| part.stand_by());
+        }
+    }
+
+    fn joined(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        if outcome.is_err() {
+            self.parts.iter_mut().for_each(|part| part.contender.stand_down());
+        }
+        match outcome {
+            Ok(Reply::AllJoined(nodes)) if nodes.len() != self.parts.len() => {
+                self.fail(Reason::Refused(Failure::Unknown), turn);
+            }
+            Ok(Reply::AllJoined(nodes)) if self.doubt => {
+                // The barrier: nothing of ours that was sent before it can still arrive.
+                self.created = nodes;
+                self.search(turn);
+            }
+            Ok(Reply::AllJoined(nodes)) => self.arrive(&nodes, turn),
+            Ok(_) | Err(Failure::Unknown) => {
+                self.doubt = true;
+                self.pause(After::Join, turn);
+            }
+            // One directory is missing. What earlier creates may have left in the others has to be found.
+            Err(Failure::NoNode) if self.doubt => self.search(turn),
+            Err(Failure::NoNode) => self.make_directories_or_leave(turn),
+            Err(Failure::Throttled) => self.pause(After::Join, turn),
+            Err(failure) if self.doubt => {
+                self.refusal = Some(failure);
+                self.search(turn);
+            }
+            Err(failure) => self.fail(Reason::Refused(failure), turn),
+        }
+    }
+
+    fn arrive(&mut self, nodes: &[Node], turn: &mut Turn) {
+        let ending = self.parts.iter().zip(nodes).position(|(part, node)| part.contender.must_leave(*node));
+        if !self.wanted || ending.is_some() {
+            self.parts.iter_mut().for_each(|part| part.contender.stand_down());
+            self.each(turn, |place, part| part.discard(nodes[place]));
+            return match ending {
+                Some(place) if self.wanted => self.retire(place, turn),
+                _ => self.leave(turn),
+            };
+        }
+        self.phase = Phase::Standing;
+        self.each(turn, |place, part| part.placed(nodes[place]));
+        self.waited = false;
+    }
+
+    fn make_directories_or_leave(&mut self, turn: &mut Turn) {
+        if !self.wanted {
+            return self.leave(turn);
+        }
+        self.phase = Phase::MakingDirectories;
+        self.unsure = false;
+        for place in 0..self.parts.len() {
+            self.send(place, Purpose::Make, Request::MakeDirectory, turn);
+        }
+    }
+
+    fn made_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        if self.phase != Phase::MakingDirectories {
+            return;
+        }
+        match outcome {
+            Ok(_) | Err(Failure::NodeExists) => {}
+            Err(Failure::Unknown | Failure::Throttled | Failure::NoNode) => self.unsure = true,
+            Err(failure) => return self.fail(Reason::Refused(failure), turn),
+        }
+        if self.pending.iter().any(|(_, purpose)| *purpose == Purpose::Make) {
+            return;
+        }
+        if self.unsure { self.pause(After::Join, turn) } else { self.join(turn) }
+    }
+
+    // ---- after a lost reply ----
+
+    fn search(&mut self, turn: &mut Turn) {
+        self.phase = Phase::Searching;
+        self.unsure = false;
+        for place in 0..self.parts.len() {
+            self.parts[place].found.clear();
+            self.send(place, Purpose::Search(place), Request::FindMine, turn);
+        }
+    }
+
+    fn searched(&mut self, place: usize, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        if self.phase != Phase::Searching {
+            return;
+        }
+        match outcome {
+            Ok(Reply::Mine(nodes)) => self.parts[place].found = nodes,
+            Err(Failure::NoNode) => {}
+            // The service will not let us look; what we know of is all we can act on.
+            Err(Failure::Refused(_)) => self.parts[place].found.extend(self.created.get(place)),
+            _ => self.unsure = true,
+        }
+        if self.pending.iter().any(|(_, purpose)| matches!(purpose, Purpose::Search(_))) {
+            return;
+        }
+        if self.unsure { self.pause(After::Search, turn) } else { self.sort_out(turn) }
+    }
+
+    /// The oldest set that is complete is ours; whatever else was found goes.
+    fn sort_out(&mut self, turn: &mut Turn) {
+        let refusal = self.refusal.take();
+        self.doubt = false;
+        self.created.clear();
+        let mut candidates: Vec<Zxid> = match self.parts.first() {
+            Some(part) if self.wanted => part.found.iter().map(|node| node.czxid).collect(),
+            _ => Vec::new(),
+        };
+        candidates.sort_unstable();
+        let complete = |czxid: &Zxid| {
+            self.parts.iter().all(|part| {
+                let node = part.found.iter().find(|node| node.czxid == *czxid);
+                node.is_some_and(|node| !part.contender.must_leave(*node))
+            })
+        };
+        let keep = candidates.into_iter().find(complete);
+        let mut kept = Vec::new();
+        for place in 0..self.parts.len() {
+            for node in std::mem::take(&mut self.parts[place].found) {
+                if Some(node.czxid) == keep {
+                    kept.push(node);
+                } else {
+                    let actions = self.parts[place].contender.discard(node);
+                    self.heed(place, actions, turn);
+                }
+            }
+        }
+        match refusal {
+            _ if keep.is_some() => {
+                self.phase = Phase::Standing;
+                self.each(turn, |place, part| part.found(kept[place]));
+                self.waited = true;
+            }
+            _ if !self.wanted => self.leave(turn),
+            Some(failure) => self.fail(Reason::Refused(failure), turn),
+            None => self.make_directories_or_leave(turn),
+        }
+    }
+
+    // ---- grant ----
+
+    /// All are held: are they still?
+    fn verify(&mut self, turn: &mut Turn) {
+        self.phase = Phase::Verifying;
+        self.unsure = false;
+        for place in 0..self.parts.len() {
+            let Some(node) = self.node(place) else { return self.fail(Reason::Broken, turn) };
+            self.send(place, Purpose::Verify(place), Request::Exists(node), turn);
+        }
+    }
+
+    fn verified(&mut self, place: usize, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+        if self.phase != Phase::Verifying {
+            return;
+        }
+        let mine = match (outcome, self.node(place)) {
+            (Ok(Reply::Node { czxid, owner, .. }), Some(me)) => {
+                self.parts[place].contender.knows(me, *czxid, *owner)
+            }
+            (Err(Failure::NoNode), _) | (_, None) => false,
+            _ => {
+                self.unsure = true;
+                true
+            }
+        };
+        if !mine {
+            return self.fail(Reason::Broken, turn);
+        }
+        if self.pending.iter().any(|(_, purpose)| matches!(purpose, Purpose::Verify(_))) {
+            return;
+        }
+        if self.unsure { self.pause(After::Verify, turn) } else { self.grant(turn) }
+    }
+
+    fn grant(&mut self, turn: &mut Turn) {
+        if !turn.lease_valid {
+            self.phase = Phase::AwaitingLease;
+            return;
+        }
+        let grants: Vec<Grant> = self.parts.iter().filter_map(|part| part.grant).collect();
+        let Some(first) = grants.first() else { return };
+        let said = |what| grants.iter().any(|grant| grant.previous == what);
+        let previous = match () {
+            () if said(Previous::Crashed) => Previous::Crashed,
+            () if said(Previous::Unknown) => Previous::Unknown,
+            () => Previous::Clean,
+        };
+        self.phase = Phase::Held;
+        turn.actions.push(Action::Granted(Grant { node: first.node, previous }));
+        if self.revoked {
+            turn.actions.push(Action::Revoked);
+        }
+    }
+
+    // ---- release ----
+
+    fn release(&mut self, left: Left, turn: &mut Turn) {
+        if self.phase != Phase::Held {
+            return;
+        }
+        let partings: Option<Vec<_>> = self.parts.iter().map(|part| part.contender.parting(left)).collect();
+        match partings {
+            // What is sent without a connection arrives who knows when: then each looks before it deletes.
+            Some(partings) if self.lost.is_none() && !self.offline => {
+                self.phase = Phase::Releasing(left);
+                self.send(0, Purpose::Release, Request::ReleaseAll(partings), turn);
+            }
+            _ => self.part(left, turn),
+        }
+    }
+
+    /// Each for itself: one that is missing must not keep the others.
+    fn part(&mut self, left: Left, turn: &mut Turn) {
+        self.phase = Phase::Parting;
+        self.tell_all(&Event::Release(left), turn);
+    }
+
+    fn released(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Releasing(left) = self.phase else { return };
+        match outcome {
+            Ok(_) => {
+                turn.actions.push(Action::Released(Departed::Clean));
+                self.leave(turn);
+            }
+            Err(failure) if !self.config.rules.on(Rule::ReleaseTheRest) && failure != Failure::Unknown => {
+                turn.actions.push(Action::Released(Departed::Refused(failure)));
+                self.leave(turn);
+            }
+            Err(Failure::Unknown) => {
+                self.phase = Phase::Parting;
+                self.each(turn, |_, part| part.departed_perhaps(left));
+            }
+            Err(_) => self.part(left, turn),
+        }
+    }
+
+    // ---- the end ----
+
+    fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
+        match self.phase {
+            // A deadline is for the waiting only.
+            Phase::Held if reason.is_none() => return self.release(Left::Released, turn),
+            Phase::Held | Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over => return,
+            _ => {}
+        }
+        if self.wanted {
+            self.wanted = false;
+            turn.actions.extend(reason.map(Action::Failed));
+            self.stop_waiting(turn);
+        }
+    }
+
+    fn fail(&mut self, reason: Reason, turn: &mut Turn) {
+        if self.wanted {
+            self.wanted = false;
+            turn.actions.push(Action::Failed(reason));
+            self.stop_waiting(turn);
+        }
+    }
+
+    fn stop_waiting(&mut self, turn: &mut Turn) {
+        let answers_bring_nodes = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::Join)
+            || matches!(self.phase, Phase::Searching | Phase::Pausing(After::Search))
+            || (self.doubt && matches!(self.phase, Phase::Pausing(After::Join) | Phase::MakingDirectories));
+        if !answers_bring_nodes {
+            self.tell_all(&Event::Cancel, turn);
+            self.leave(turn);
+        }
+    }
+
+    /// Ends the contenders; what they are deleting they go on to delete.
+    fn leave(&mut self, turn: &mut Turn) {
+        for (_, purpose) in &mut self.pending {
+            *purpose = Purpose::Void;
+        }
+        self.phase = Phase::Leaving;
+        self.each(turn, |_, part| if part.is_leaving() { Vec::new() } else { part.finish() });
+    }
+
+    fn session_over(&mut self, end: SessionEnd, turn: &mut Turn) {
+        let loss = Loss::SessionOver(end);
+        self.pending.clear();
+        match self.phase {
+            Phase::Over => return,
+            Phase::Held => {
+                if self.lost.is_none() {
+                    self.lost = Some(loss);
+                    turn.actions.push(Action::Lost(loss));
+                }
+                // It has yet to let go.
+                self.each(turn, |_, part| {
+                    part.step(Event::SessionOver(end), true);
+                    Vec::new()
+                });
+                return;
+            }
+            Phase::Releasing(_) => turn.actions.push(Action::Released(Departed::Lost(loss))),
+            Phase::Parting if self.parts.iter().any(|part| !part.released) => {
+                let departed = worse(self.departed, Departed::Lost(self.lost.unwrap_or(loss)));
+                turn.actions.push(Action::Released(departed));
+            }
+            Phase::Parting | Phase::Leaving => {}
+            _ if self.wanted => turn.actions.push(Action::Failed(Reason::SessionOver(end))),
+            _ => {}
+        }
+        self.wanted = false;
+        self.phase = Phase::Over;
+        turn.actions.push(Action::Over);
+    }
+
+    fn conclude(&mut self, turn: &mut Turn) {
+        if self.phase == Phase::Standing && self.parts.iter().all(|part| part.grant.is_some()) {
+            if self.waited && self.config.rules.on(Rule::VerifyAll) {
+                self.verify(turn);
+            } else {
+                self.grant(turn);
+            }
+        }
+        if self.phase == Phase::Parting && self.parts.iter().all(|part| part.released) {
+            let departed = self.departed.unwrap_or(Departed::Clean);
+            turn.actions.push(Action::Released(match self.lost {
+                Some(loss) => Departed::Lost(loss),
+                None => departed,
+            }));
+            self.phase = Phase::Leaving;
+        }
+        if self.phase == Phase::Leaving && self.parts.iter().all(|part| part.contender.is_over()) {
+            self.phase = Phase::Over;
+            turn.actions.push(Action::Over);
+        }
+    }
+
+    // ---- the end of the numbers ----
+
+    fn retire(&mut self, place: usize, turn: &mut Turn) {
+        self.phase = Phase::Retiring { place, directory: None, polls: 0 };
+        self.send(place, Purpose::RetireRead, Request::ReadDirectory, turn);
+    }
+
+    fn retire_look(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Retiring { place, directory, polls } = self.phase else { return };
+        match outcome {
+            Ok(Reply::Directory(seen)) => {
+                let retired = directory.unwrap_or(seen.czxid);
+                self.phase =
+                    Phase::Retiring { place, directory: Some(retired), polls: polls.saturating_add(1) };
+                if retired != seen.czxid || polls >= POLLS {
+                    self.join(turn);
+                } else if seen.children == 0 {
+                    self.send(place, Purpose::RetireDelete, Request::DeleteDirectory, turn);
+                } else if self.config.mode == Mode::Try {
+                    self.fail(Reason::Busy, turn);
+                } else {
+                    self.send(place, Purpose::RetirePause, Request::Sleep(POLL), turn);
+                }
+            }
+            Err(Failure::NoNode) => self.join(turn),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
+            _ => self.retire_again(turn),
+        }
+    }
+
+    fn retire_deleted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        match outcome {
+            _ if !matches!(self.phase, Phase::Retiring { .. }) => {}
+            Ok(_) | Err(Failure::NoNode) => self.join(turn),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
+            Err(_) => self.retire_again(turn),
+        }
+    }
+
+    fn retire_again(&mut self, turn: &mut Turn) {
+        let Phase::Retiring { place, .. } = self.phase else { return };
+        let wait = self.backoff();
+        self.send(place, Purpose::RetirePause, Request::Sleep(wait), turn);
+    }
+
+    // ---- requests ----
+
+    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Some(at) = self.pending.iter().position(|&(pending, _)| pending == id) else { return };
+        let (_, purpose) = self.pending.remove(at);
+        if outcome.is_ok() && !matches!(purpose, Purpose::Pause | Purpose::RetirePause) {
+            self.tries = 0;
+        }
+        match purpose {
+            Purpose::Join => self.joined(outcome, turn),
+            Purpose::Make => self.made_directory(outcome, turn),
+            Purpose::Pause => match self.phase {
+                Phase::Pausing(After::Join) if self.wanted || self.doubt => self.join(turn),
+                Phase::Pausing(After::Join) => self.leave(turn),
+                Phase::Pausing(After::Search) => self.search(turn),
+                Phase::Pausing(After::Verify) => self.verify(turn),
+                _ => {}
+            },
+            Purpose::Search(place) => self.searched(place, outcome, turn),
+            Purpose::Verify(place) => self.verified(place, &outcome, turn),
+            Purpose::Release => self.released(outcome, turn),
+            Purpose::RetirePause => {
+                if let Phase::Retiring { place, .. } = self.phase {
+                    self.send(place, Purpose::RetireRead, Request::ReadDirectory, turn);
+                }
+            }
+            Purpose::RetireRead => self.retire_look(outcome, turn),
+            Purpose::RetireDelete => self.retire_deleted(outcome, turn),
+            Purpose::Void => {}
+        }
+    }
+
+    fn send(&mut self, place: usize, purpose: Purpose, request: Request, turn: &mut Turn) {
+        let upper = (place as u16) << 8;
+        let free = |id: &RequestId| self.pending.iter().all(|(used, _)| used != id);
+        let id = (OWN..=0xff).map(|id| RequestId(upper | id)).find(free);
+        let id = id.expect("a machine has a handful of requests under way at each place");
+        self.pending.push((id, purpose));
+        turn.actions.push(Action::Send(id, request));
+    }
+
+    fn pause(&mut self, after: After, turn: &mut Turn) {
+        self.phase = Phase::Pausing(after);
+        let wait = self.backoff();
+        self.send(0, Purpose::Pause, Request::Sleep(wait), turn);
+    }
+
+    /// As that of [`Contender`].
+    fn backoff(&mut self) -> u32 {
+        let wait = 10u32 << self.tries.min(6);
+        self.tries = self.tries.saturating_add(1).min(7);
+        wait
+    }
+}
+
+fn worse(so_far: Option<Departed>, now: Departed) -> Departed {
+    match (so_far, now) {
+        (Some(Departed::Lost(loss)), _) | (_, Departed::Lost(loss)) => Departed::Lost(loss),
+        (Some(refused @ Departed::Refused(_)), _) => refused,
+        _ => now,
+    }
+}

@@ -1,0 +1,10 @@
+//! Every kind of lock besides the mutex, on both servers.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod crashes;
+mod multi;
+mod operators;
+mod rwlock;
+mod semaphore;

@@ -1,0 +1,324 @@
+//! The engine behind every kind of lock: one acquisition, from the name to the grant.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zoolock_core::contender::{Failure, Kind, Loss, Mode, Reason, Refusal, SessionEnd};
+use zoolock_core::{Config, Rules, Sequence};
+
+use crate::data::NodeData;
+use crate::driver::{Acquisition, Progress};
+use crate::error::{Error, LossReason};
+use crate::events::LockEvent;
+use crate::held::Held;
+use crate::options::Options;
+use crate::path::LockPath;
+use crate::session::Session;
+use crate::zoolock::Zoolock;
+
+/// What the thin public types share: where, and how.
+#[derive(Clone)]
+pub(crate) struct Lock {
+    pub(crate) zoolock: Zoolock,
+    /// One name, or those of a multi-lock.
+    pub(crate) names: Vec<String>,
+    pub(crate) options: Options,
+}
+
+/// Until when to wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    /// Not at all.
+    Try,
+    Until(Instant),
+    ForEver,
+}
+
+impl Patience {
+    pub(crate) fn timeout(timeout: Duration) -> Patience {
+        Patience::Until(Zoolock::deadline_after(timeout))
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(zoolock: Zoolock, names: Vec<String>) -> Lock {
+        Lock { zoolock, names, options: Options::default() }
+    }
+
+    /// The first name, as it was given.
+    pub(crate) fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// The first directory as the user knows it; the name as it was given where that is no good.
+    pub(crate) fn path(&self) -> String {
+        match self.zoolock.path(self.name()) {
+            Ok(path) => self.zoolock.shown(path.as_str()).to_owned(),
+            Err(_) => self.name().to_owned(),
+        }
+    }
+
+    pub(crate) fn directory(&self) -> Result<LockPath, Error> {
+        self.zoolock.path(self.name())
+    }
+
+    pub(crate) fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
+        let mut events = self.options.listeners.subscribe();
+        self.zoolock.runtime().spawn(async move {
+            while let Some(event) = events.next().await {
+                listener(event);
+            }
+        });
+    }
+
+    /// Waits as long as it takes, or says why not.
+    pub(crate) async fn lock(&self, kind: Kind) -> Result<Held, Error> {
+        let held = self.acquire(kind, Patience::ForEver).await?;
+        Ok(held.expect("whoever waits without a deadline is neither busy nor late"))
+    }
+
+    /// Waits until a deadline.
+    pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
+        let began = Instant::now();
+        let held = self.acquire(kind, Patience::Until(deadline)).await?;
+        held.ok_or_else(|| Error::Timeout { path: self.path(), waited: began.elapsed() })
+    }
+
+    /// `None`: busy, or timed out.
+    pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+        let directories = self.directories()?;
+        let reserved = watched_bytes(kind, &directories);
+        loop {
+            let session = match patience {
+                Patience::Try | Patience::ForEver => self.zoolock.session(reserved).await?,
+                Patience::Until(deadline) => {
+                    // On our own runtime's clock: the caller's may have none.
+                    let alarm = self.zoolock.alarm(deadline);
+                    tokio::select! {
+                        session = self.zoolock.session(reserved) => session?,
+                        () = alarm => return Ok(None),
+                    }
+                }
+            };
+            match self.acquire_on(session, kind, directories.clone(), reserved, patience).await? {
+                Attempt::Held(held) => return Ok(Some(held)),
+                Attempt::Missed => return Ok(None),
+                Attempt::Again => {}
+            }
+        }
+    }
+
+    /// The same on this session and no other: for a reader that wants to write.
+    pub(crate) async fn acquire_beside(
+        &self,
+        session: Arc<Session>,
+        kind: Kind,
+        patience: Patience,
+    ) -> Result<Option<Held>, Error> {
+        let directories = self.directories()?;
+        let reserved = watched_bytes(kind, &directories);
+        session.reserve_anyway(reserved);
+        let path = self.path();
+        match self.acquire_on(session, kind, directories, reserved, patience).await? {
+            Attempt::Held(held) => Ok(Some(held)),
+            Attempt::Missed => Ok(None),
+            Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
+        }
+    }
+
+    async fn acquire_on(
+        &self,
+        session: Arc<Session>,
+        kind: Kind,
+        directories: Vec<LockPath>,
+        reserved: usize,
+        patience: Patience,
+    ) -> Result<Attempt, Error> {
+        let id = self.zoolock.new_contender();
+        let data = NodeData::new(id, kind_name(kind, directories.len()), self.zoolock.owner());
+        let config = Config {
+            session: session.id(),
+            kind,
+            mode: if matches!(patience, Patience::Try) { Mode::Try } else { Mode::Wait },
+            tracks_crashes: self.options.crash_detection,
+            delay: self.delay_ms(kind),
+            retire_from: Sequence::RETIRE_FROM,
+            rules: Rules::all(),
+        };
+        let listeners = self.options.listeners.clone();
+        let epoch = self.zoolock.epoch();
+        let acquisition =
+            Acquisition::start(session, directories, id, config, data, reserved, (listeners, epoch));
+        let mut waiting = Waiting { acquisition: Some(acquisition.clone()), alarm: None };
+        if let Patience::Until(deadline) = patience {
+            let left = deadline.saturating_duration_since(Instant::now());
+            waiting.alarm = Some(acquisition.give_up_after(left));
+        }
+        match acquisition.outcome().await {
+            Progress::Granted(grant) => {
+                waiting.disarm();
+                let held = Held::new(self.zoolock.clone(), acquisition, grant);
+                if held.is_valid() {
+                    return Ok(Attempt::Held(held));
+                }
+                // The grant waited for us longer than the lease lasts.
+                let reason = held.loss().unwrap_or(LossReason::Unreachable);
+                Err(Error::Lost { path: self.path(), reason })
+            }
+            // Where it had ended before we stood in its queue no place is lost by asking on another.
+            Progress::Failed(Reason::SessionOver(SessionEnd::Expired))
+                if self.options.requeue || !acquisition.has_stood() =>
+            {
+                Ok(Attempt::Again)
+            }
+            Progress::Failed(reason) => self.failure(reason, kind, &acquisition).map(|()| Attempt::Missed),
+            Progress::Pending => unreachable!("outcome waits until it is not"),
+        }
+    }
+
+    fn delay_ms(&self, kind: Kind) -> u32 {
+        match kind {
+            Kind::Permits { .. } | Kind::Upgrade { .. } => 0,
+            _ => u32::try_from(self.options.lock_delay.as_millis()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The directories, each once: a lock that is named twice is one lock.
+    fn directories(&self) -> Result<Vec<LockPath>, Error> {
+        let mut directories = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            let directory = self.zoolock.path(name)?;
+            if !directories.contains(&directory) {
+                directories.push(directory);
+            }
+        }
+        let most = zoolock_core::multi::MOST_PLACES;
+        if directories.is_empty() || directories.len() > most {
+            let message = format!("a multi-lock has between one lock and {most}");
+            return Err(Error::invalid(format!("{} locks", directories.len()), message));
+        }
+        Ok(directories)
+    }
+
+    fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
+        let path = match acquisition.directories() {
+            [one] => self.zoolock.shown(one.as_str()).to_owned(),
+            several => {
+                let shown = several.iter().map(|path| self.zoolock.shown(path.as_str()));
+                shown.collect::<Vec<_>>().join(", ")
+            }
+        };
+        let subject = || format!("lock {path}");
+        match reason {
+            Reason::TimedOut | Reason::Busy => Ok(()),
+            Reason::Broken => Err(Error::Lost { path, reason: Loss::Broken.into() }),
+            Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
+            Reason::SessionOver(end) => Err(Error::Lost { path, reason: Loss::SessionOver(end).into() }),
+            Reason::OtherKind => Err(Error::invalid(
+                subject(),
+                match kind {
+                    Kind::Permits { .. } => {
+                        "is no semaphore: locks of another kind live there; use another name"
+                    }
+                    _ => "is a semaphore; a lock of another kind needs a name of its own",
+                },
+            )),
+            Reason::OtherSize(permits) => Err(Error::invalid(
+                subject(),
+                format!("has {permits} permits; ask for a semaphore of that size, or resize it"),
+            )),
+            Reason::ForeignRecord => Err(Error::invalid(
+                subject(),
+                "the data of its znode belongs to something else; use another name, or empty it",
+            )),
+            Reason::Outranked => Err(Error::Conflict {
+                path,
+                message: "another reader wants to write and goes first; let go of the read lock".to_owned(),
+            }),
+            Reason::Exhausted => Err(Error::Conflict {
+                path,
+                message: "its directory is near the end of its numbers; let go, and take the write lock"
+                    .to_owned(),
+            }),
+            Reason::Refused(Failure::Refused(Refusal::Other)) => {
+                Err(Error::Protocol { subject: subject(), message: acquisition.words() })
+            }
+            Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
+            Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {
+                subject: subject(),
+                message: "a quota of the service is exceeded; raise it, or use another root".to_owned(),
+            }),
+            Reason::Refused(failure) => Err(Error::Protocol {
+                subject: subject(),
+                message: format!("the service answered {failure:?} where that cannot be"),
+            }),
+        }
+    }
+}
+
+enum Attempt {
+    Held(Held),
+    /// Busy, or timed out.
+    Missed,
+    /// The session is over; there may be another.
+    Again,
+}
+
+/// Room for the names of the one before us in a directory where we cannot compute it.
+const LONG_NAME: usize = 64;
+
+/// The paths that an acquisition watches: the one before us, or the directory, and our own node.
+fn watched_bytes(kind: Kind, directories: &[LockPath]) -> usize {
+    let name = if kind == Kind::Mutex { "/lock-0000000000".len() } else { LONG_NAME };
+    directories.iter().map(|directory| 2 * (directory.as_str().len() + name)).sum()
+}
+
+fn kind_name(kind: Kind, places: usize) -> &'static str {
+    match kind {
+        Kind::Mutex if places > 1 => "multi",
+        Kind::Mutex => "mutex",
+        Kind::Read => "reader",
+        Kind::Write => "writer",
+        Kind::Upgradable => "upgradable",
+        Kind::Upgrade { .. } => "upgrade",
+        Kind::Permits { .. } => "permits",
+    }
+}
+
+fn denied(path: &str) -> Error {
+    Error::Denied {
+        subject: format!("lock {path}"),
+        message:
+            "the service refuses us; give credentials that it accepts and that may create and read there"
+                .to_owned(),
+    }
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lock").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// Gives up the place in the queue when the future is dropped.
+struct Waiting {
+    acquisition: Option<Arc<Acquisition>>,
+    alarm: Option<tokio::task::AbortHandle>,
+}
+
+impl Waiting {
+    fn disarm(&mut self) {
+        self.acquisition = None;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.alarm.take() {
+            alarm.abort();
+        }
+        if let Some(acquisition) = self.acquisition.take() {
+            acquisition.happen(zoolock_core::Event::Cancel);
+        }
+    }
+}

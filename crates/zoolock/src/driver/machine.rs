@@ -1,0 +1,46 @@
+//! One lock or several.
+
+use zoolock_core::contender::{Node, RequestId};
+use zoolock_core::{Action, Config, Contender, Event, Multi, multi};
+
+use crate::path::LockPath;
+
+pub(super) enum Machine {
+    One(Box<Contender>),
+    Several(Multi),
+}
+
+impl Machine {
+    pub(super) fn new(config: Config, places: usize) -> Machine {
+        match places {
+            1 => Machine::One(Box::new(Contender::new(config))),
+            _ => Machine::Several(Multi::new(config, places)),
+        }
+    }
+
+    pub(super) fn step(&mut self, event: Event, lease_valid: bool) -> Vec<Action> {
+        match self {
+            Machine::One(machine) => machine.step(event, lease_valid),
+            Machine::Several(machine) => machine.step(event, lease_valid),
+        }
+    }
+
+    pub(super) fn node(&self, place: usize) -> Option<Node> {
+        match self {
+            Machine::One(machine) => machine.node(),
+            Machine::Several(machine) => machine.node(place),
+        }
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        match self {
+            Machine::One(machine) => machine.is_leaving(),
+            Machine::Several(machine) => machine.is_leaving(),
+        }
+    }
+}
+
+/// Which of the directories a request is for.
+pub(super) fn place(directories: &[LockPath], id: RequestId) -> usize {
+    if directories.len() == 1 { 0 } else { multi::place(id) }
+}

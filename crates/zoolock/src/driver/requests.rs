@@ -1,0 +1,280 @@
+//! What the machine asks for, in the words of the port.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use zoolock_core::Sequence;
+use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says};
+use zoolock_core::names::Prefix;
+use zoolock_core::record::{Marker, Record};
+
+use super::{Acquisition, News};
+use crate::data::{self, NodeData};
+use crate::directory;
+use crate::keeper::{Answer, Created, Keeper, KeeperError, Op, Stat};
+use crate::path::LockPath;
+
+type Outcome = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
+
+/// Whether its success proves that the leader knows our session.
+pub(super) fn is_write(request: &Request) -> bool {
+    match request {
+        Request::Join
+        | Request::JoinAll
+        | Request::Delete(_)
+        | Request::Release { .. }
+        | Request::ReleaseAll(_)
+        | Request::Hold { .. }
+        | Request::WriteSize { .. }
+        | Request::SayGranted { .. } => true,
+        // Their answers may come from several requests.
+        Request::Downgrade { .. } | Request::MakeDirectory | Request::DeleteDirectory => false,
+        Request::ReadDirectory
+        | Request::List
+        | Request::WatchChildren(_)
+        | Request::FindMine
+        | Request::Watch { .. }
+        | Request::Exists(_)
+        | Request::Sync
+        | Request::Sleep(_) => false,
+    }
+}
+
+impl Acquisition {
+    /// Sends a request now, and returns a future for its answer.
+    pub(super) fn call(self: &Arc<Self>, keeper: Arc<dyn Keeper>, place: usize, request: Request) -> Outcome {
+        let directory = &self.directories[place];
+        let path = directory.as_str();
+        match request {
+            Request::Join => {
+                let prefix = self.config.kind.prefix();
+                let joined = keeper.join(&directory.child(&prefix.to_string()), &self.data.encode());
+                news(joined, move |(sequence, stat)| {
+                    Ok(Reply::Joined(Node { prefix, sequence, czxid: stat.czxid }))
+                })
+            }
+            Request::JoinAll => self.join_all(keeper),
+            Request::MakeDirectory => {
+                let lasting = self.config.tracks_crashes || self.config.delay > 0;
+                let made: Answer<()> = Box::pin(directory::make(keeper, path.to_owned(), lasting));
+                done(made)
+            }
+            Request::ReadDirectory => news(keeper.read(path), |(data, stat)| {
+                Ok(Reply::Directory(Directory {
+                    czxid: stat.czxid,
+                    pzxid: stat.pzxid,
+                    version: stat.version,
+                    children: stat.children,
+                    record: Record::parse(&data),
+                }))
+            }),
+            Request::List => {
+                news(keeper.children(path), |(names, stat)| Ok(Reply::Children { names, pzxid: stat.pzxid }))
+            }
+            Request::WatchChildren(id) => {
+                let answer = keeper.watch_children(path);
+                Box::pin(async move {
+                    let (names, stat, watch) = answer.await?;
+                    let reply = Reply::Children { names, pzxid: stat.pzxid };
+                    Ok(News { reply, watch: Some((id, watch)) })
+                })
+            }
+            Request::FindMine => {
+                let acquisition = self.clone();
+                let found: Answer<Vec<Node>> =
+                    Box::pin(async move { acquisition.find_mine(keeper, place).await });
+                news(found, |nodes| Ok(Reply::Mine(nodes)))
+            }
+            Request::Watch { name, watch: id } => {
+                let answer = keeper.watch(&directory.child(&name));
+                Box::pin(async move {
+                    let (data, stat, watch) = answer.await?;
+                    Ok(News { reply: node(stat, data::says(&data)), watch: Some((id, watch)) })
+                })
+            }
+            Request::Exists(own) => news(keeper.exists(&directory.child(&own.name())), |stat| match stat {
+                Some(stat) => Ok(node(stat, Says::default())),
+                None => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
+            }),
+            Request::Sync => done(keeper.sync(path)),
+            Request::Delete(own) => done(keeper.delete(&directory.child(&own.name()))),
+            Request::Release { node, marker, version } => {
+                commit(&*keeper, leaving(directory, node, Some((marker, version))))
+            }
+            Request::ReleaseAll(partings) => {
+                let places = self.directories.iter().zip(partings);
+                let ops =
+                    places.flat_map(|(directory, Parting { node, marker })| leaving(directory, node, marker));
+                commit(&*keeper, ops.collect())
+            }
+            Request::Hold { node, marker, version } => {
+                let check = node.map(|node| Op::Check(directory.child(&node.name())));
+                let ops = check.into_iter().chain([record(directory, &marker, Some(version))]);
+                commit(&*keeper, ops.collect())
+            }
+            Request::WriteSize { size, version } => {
+                news(keeper.write(path, size.encode().as_bytes(), Some(version)), |_| Ok(Reply::Done))
+            }
+            Request::SayGranted { node, version, revoked } => {
+                let data = self.data.granted(revoked).encode();
+                let path = directory.child(&node.name());
+                news(keeper.write(&path, &data, Some(version)), |_| Ok(Reply::Done))
+            }
+            Request::Downgrade { node, marker } => self.downgrade_in_place(&*keeper, directory, node, marker),
+            Request::DeleteDirectory => done(keeper.delete(path)),
+            Request::Sleep(_) => unreachable!("sleeps never reach the service"),
+        }
+    }
+
+    /// One transaction for all, and so one czxid. Servers before 3.7.2 and 3.8.2 do not tell it (ZOOKEEPER-4026): then
+    /// one of the nodes is looked at.
+    fn join_all(&self, keeper: Arc<dyn Keeper>) -> Outcome {
+        let prefix = self.config.kind.prefix();
+        let data = self.data.encode();
+        let join = |directory: &LockPath| Op::Join {
+            prefix: directory.child(&prefix.to_string()),
+            data: data.clone(),
+        };
+        let answer = keeper.commit(self.directories.iter().map(join).collect());
+        Box::pin(async move {
+            let created = answer.await?;
+            let unknown =
+                |message: &str| KeeperError { failure: Failure::Unknown, message: message.to_owned() };
+            let first = created.first().ok_or_else(|| unknown("the service created nothing"))?;
+            let czxid = match first.czxid {
+                Some(czxid) => czxid,
+                None => {
+                    let stat = keeper.exists(&first.path).await?;
+                    stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
+                }
+            };
+            let node = |created: &Created| {
+                let name = created.path.rsplit('/').next().unwrap_or_default();
+                let sequence = name.strip_prefix(&prefix.to_string()).and_then(Sequence::parse);
+                sequence.map(|sequence| Node { prefix, sequence, czxid })
+            };
+            let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
+            let nodes =
+                nodes.ok_or_else(|| unknown("the service created other names than it was asked for"))?;
+            Ok(News { reply: Reply::AllJoined(nodes), watch: None })
+        })
+    }
+
+    /// The writer's node goes, and the reader's comes under the same number; it is looked at in the same flight.
+    fn downgrade_in_place(
+        &self,
+        keeper: &dyn Keeper,
+        directory: &LockPath,
+        writer: Node,
+        marker: Option<(Marker, Option<i32>)>,
+    ) -> Outcome {
+        let (prefix, sequence) = (Prefix::Read, writer.sequence);
+        let path = directory.child(&prefix.name(sequence));
+        let mut ops = vec![
+            Op::Delete(directory.child(&writer.name())),
+            Op::Create { path: path.clone(), data: self.data.of_kind("reader").encode() },
+        ];
+        ops.extend(marker.map(|(marker, version)| record(directory, &marker, version)));
+        let (session, id) = (self.session.id(), self.id);
+        let (answer, look) = (keeper.commit(ops), keeper.read(&path));
+        let own = self.session.clone();
+        Box::pin(async move {
+            let (answer, look) = (answer.await, look.await);
+            match (&answer, look) {
+                (Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }), Ok((data, stat)))
+                    if stat.owner == session && NodeData::parse(&data).is_some_and(|data| data.is_of(id)) =>
+                {
+                    own.own(stat.czxid, id);
+                    let reader = Node { prefix, sequence, czxid: stat.czxid };
+                    Ok(News { reply: Reply::Joined(reader), watch: None })
+                }
+                // It was there a moment ago, and somebody deleted it.
+                (Ok(_), Err(error)) if error.failure == Failure::NoNode => Err(error),
+                (Ok(_), Ok(_)) => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
+                (Ok(_), Err(error)) => Err(KeeperError { failure: Failure::Unknown, ..error }),
+                (Err(error), Err(look)) if look.failure == Failure::Unknown => {
+                    Err(KeeperError { failure: Failure::Unknown, ..error.clone() })
+                }
+                (Err(error), _) => Err(error.clone()),
+            }
+        })
+    }
+
+    /// Every contender of this acquisition, after creates whose replies were lost.
+    ///
+    /// A node is ours if it belongs to our session, to no other acquisition that knows it, and carries our UUID. If
+    /// somebody wrote over its data (a revocation), the UUID is gone: then it is ours only if no other acquisition
+    /// of this session could be missing a node here.
+    async fn find_mine(&self, keeper: Arc<dyn Keeper>, place: usize) -> Result<Vec<Node>, KeeperError> {
+        let directory = &self.directories[place];
+        let prefix = self.config.kind.prefix();
+        let start = directory.child(&prefix.to_string());
+        let names: Vec<Sequence> = match keeper.ephemerals(&start).await {
+            Ok(paths) => paths.iter().filter_map(|p| Sequence::parse(p.strip_prefix(&start)?)).collect(),
+            Err(KeeperError { failure: Failure::Refused(_), .. }) => {
+                let (names, _) = keeper.children(directory.as_str()).await?;
+                let prefix = prefix.to_string();
+                names.iter().filter_map(|n| Sequence::parse(n.strip_prefix(&prefix)?)).collect()
+            }
+            Err(error) => return Err(error),
+        };
+        let reads: Vec<_> = names
+            .into_iter()
+            .map(|sequence| (sequence, keeper.read(&directory.child(&prefix.name(sequence)))))
+            .collect();
+        let mut mine = Vec::new();
+        for (sequence, read) in reads {
+            let (data, stat) = match read.await {
+                Ok(read) => read,
+                Err(KeeperError { failure: Failure::NoNode, .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            if stat.owner != self.session.id() {
+                continue;
+            }
+            let ours = match (self.session.owner_of(stat.czxid), NodeData::parse(&data)) {
+                (Some(owner), _) => owner == self.id,
+                (None, Some(data)) => data.is_of(self.id),
+                (None, None) => !self.somebody_else_misses_a_node(directory),
+            };
+            if ours {
+                mine.push(Node { prefix, sequence, czxid: stat.czxid });
+            }
+        }
+        Ok(mine)
+    }
+
+    fn somebody_else_misses_a_node(&self, directory: &LockPath) -> bool {
+        let mut others = self.session.acquisitions().into_iter().filter(|other| other.id != self.id);
+        others.any(|other| other.is_nodeless_in(directory))
+    }
+}
+
+fn node(stat: Stat, says: Says) -> Reply {
+    Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, says }
+}
+
+fn leaving(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
+    let mut ops = vec![Op::Delete(directory.child(&node.name()))];
+    ops.extend(marker.map(|(marker, version)| record(directory, &marker, version)));
+    ops
+}
+
+fn record(directory: &LockPath, marker: &Marker, version: Option<i32>) -> Op {
+    Op::Write { path: directory.as_str().to_owned(), data: marker.encode().into_bytes(), version }
+}
+
+fn commit(keeper: &dyn Keeper, ops: Vec<Op>) -> Outcome {
+    news(keeper.commit(ops), |_| Ok(Reply::Done))
+}
+
+fn news<T: Send + 'static>(
+    answer: Answer<T>,
+    reply: impl FnOnce(T) -> Result<Reply, KeeperError> + Send + 'static,
+) -> Outcome {
+    Box::pin(async move { Ok(News { reply: reply(answer.await?)?, watch: None }) })
+}
+
+fn done(answer: Answer<()>) -> Outcome {
+    news(answer, |()| Ok(Reply::Done))
+}

@@ -1,0 +1,101 @@
+//! What happens to a lock handle's acquisitions, for those who want to be told.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::sync::broadcast;
+
+use crate::error::LossReason;
+use crate::ticket::Ticket;
+
+/// How many events wait for a listener that does not keep up.
+const CAPACITY: usize = 256;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockEvent {
+    /// It stands in the queue.
+    Queued {
+        /// How many contenders there were before it. Seen once, when it came; nobody counts after that.
+        ahead: u32,
+    },
+    /// It holds the lock.
+    Acquired(Ticket),
+    /// The service is late with its confirmation. Not lost: see [`Connection::Suspect`](crate::Connection::Suspect).
+    Suspect(Ticket),
+    /// The service has confirmed again what was suspect.
+    Confirmed(Ticket),
+    /// Somebody asks the holder to let go.
+    Revoked(Ticket),
+    /// The lock is lost.
+    Lost(Ticket, LossReason),
+    /// The lock was released, and the service has confirmed it.
+    Released(Ticket),
+    /// The acquisition ended without the lock: not free, too late, given up, refused, or the session ended.
+    GaveUp,
+    /// The listener was too slow, and has missed so many events.
+    Missed(u64),
+}
+
+/// A stream of [`LockEvent`]s. It ends when the lock handle and its clones are gone.
+pub struct LockEvents {
+    stream: Pin<Box<dyn Stream<Item = LockEvent> + Send>>,
+}
+
+impl LockEvents {
+    /// The next event; `None` at the end.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<LockEvent> {
+        self.stream.next().await
+    }
+}
+
+impl Stream for LockEvents {
+    type Item = LockEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<LockEvent>> {
+        self.stream.as_mut().poll_next(cx)
+    }
+}
+
+impl std::fmt::Debug for LockEvents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LockEvents")
+    }
+}
+
+/// Who listens to a handle.
+#[derive(Debug, Clone)]
+pub(crate) struct Listeners {
+    sender: broadcast::Sender<LockEvent>,
+}
+
+impl Default for Listeners {
+    fn default() -> Self {
+        Listeners { sender: broadcast::Sender::new(CAPACITY) }
+    }
+}
+
+impl Listeners {
+    pub(crate) fn tell(&self, event: LockEvent) {
+        // Nobody listens: nobody is told.
+        let _ = self.sender.send(event);
+    }
+
+    pub(crate) fn subscribe(&self) -> LockEvents {
+        let events = stream::unfold(self.sender.subscribe(), |mut receiver| async move {
+            match receiver.recv().await {
+                Ok(event) => Some((event, receiver)),
+                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                    Some((LockEvent::Missed(missed), receiver))
+                }
+                Err(broadcast::error::RecvError::Closed) => None,
+            }
+        });
+        LockEvents { stream: Box::pin(events) }
+    }
+}

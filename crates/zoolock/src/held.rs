@@ -1,0 +1,228 @@
+//! What every guard is made of.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
+use zoolock_core::{Event, FencingToken};
+
+use crate::clock::Deadline;
+use crate::driver::Acquisition;
+use crate::error::{Error, LossReason};
+use crate::guard::{Check, Previous};
+use crate::session::Connection;
+use crate::ticket::Ticket;
+use crate::zoolock::Zoolock;
+
+/// A lock that is held. Dropping it releases the lock in the background.
+pub(crate) struct Held {
+    zoolock: Zoolock,
+    acquisition: Arc<Acquisition>,
+    grant: Grant,
+    /// What a reader that writes holds besides.
+    upgrade: Option<Arc<Acquisition>>,
+    /// Somebody else releases it.
+    handed_over: bool,
+}
+
+impl Held {
+    pub(crate) fn new(zoolock: Zoolock, acquisition: Arc<Acquisition>, grant: Grant) -> Held {
+        Held { zoolock, acquisition, grant, upgrade: None, handed_over: false }
+    }
+
+    pub(crate) fn zoolock(&self) -> &Zoolock {
+        &self.zoolock
+    }
+
+    pub(crate) fn acquisition(&self) -> &Arc<Acquisition> {
+        &self.acquisition
+    }
+
+    /// The token stays that of the first grant when a writer becomes a reader or a reader a writer: nobody else held
+    /// in between who could have a higher one.
+    pub(crate) fn token(&self) -> FencingToken {
+        FencingToken::new(self.zoolock.epoch(), self.grant.node.czxid, 0)
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        let node = self.acquisition.node().unwrap_or(self.grant.node);
+        Ticket::new(self.zoolock.epoch(), node.czxid)
+    }
+
+    pub(crate) fn valid_until(&self) -> Deadline {
+        match self.loss() {
+            None => Deadline(self.acquisition.session().valid_until()),
+            Some(_) => Deadline::PASSED,
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        if self.loss().is_some() {
+            return false;
+        }
+        if self.acquisition.session().lease_valid() {
+            return true;
+        }
+        // We are the first to see it, before the alarm: a stopped process wakes up in the middle of anything.
+        for acquisition in self.both() {
+            acquisition.happen(Event::LeaseLost);
+        }
+        false
+    }
+
+    pub(crate) async fn lost(&self) -> LossReason {
+        let loss = match &self.upgrade {
+            None => self.acquisition.lost().await,
+            Some(upgrade) => tokio::select! {
+                loss = self.acquisition.lost() => loss,
+                loss = upgrade.lost() => loss,
+            },
+        };
+        loss.into()
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.both().find_map(|acquisition| acquisition.is_lost()).map(LossReason::from)
+    }
+
+    pub(crate) async fn revoked(&self) {
+        match &self.upgrade {
+            None => self.acquisition.revoked().await,
+            Some(upgrade) => tokio::select! {
+                () = self.acquisition.revoked() => {}
+                () = upgrade.revoked() => {}
+            },
+        }
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.both().any(|acquisition| acquisition.is_revoked())
+    }
+
+    pub(crate) fn previous(&self) -> Previous {
+        self.grant.previous.into()
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.zoolock.shown(self.acquisition.directories()[0].as_str())
+    }
+
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        let directories = self.acquisition.directories().iter();
+        directories.map(|directory| self.zoolock.shown(directory.as_str())).collect()
+    }
+
+    pub(crate) fn node_path(&self) -> String {
+        let node = self.acquisition.node().unwrap_or(self.grant.node);
+        format!("{}/{}", self.path(), node.name())
+    }
+
+    /// Of the node that stands for the most that is held.
+    pub(crate) fn check(&self) -> Check {
+        let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
+        let node = acquisition.node().unwrap_or(self.grant.node);
+        // The whole path: the caller's client knows nothing of our chroot.
+        Check::of(acquisition.directories()[0].child(&node.name()))
+    }
+
+    pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+        self.acquisition.session().connection()
+    }
+
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        let departure = self.departure();
+        drop(self);
+        departure.wait().await
+    }
+
+    pub(crate) fn departure(&self) -> Departure {
+        Departure { acquisition: self.acquisition.clone(), path: self.paths().join(", ") }
+    }
+
+    // ---- for read/write locks ----
+
+    /// Goes on as a reader, in the same place.
+    pub(crate) async fn downgrade(&mut self) -> Result<(), Error> {
+        if let Some(upgrade) = self.upgrade.take() {
+            // It was a reader all the time.
+            upgrade.release();
+            return match self.loss() {
+                None => Ok(()),
+                Some(reason) => Err(Error::Lost { path: self.path().to_owned(), reason }),
+            };
+        }
+        let outcome = self.acquisition.downgrade().await;
+        let path = self.path().to_owned();
+        outcome.map(|_| ()).map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })
+    }
+
+    /// The node from which a reader wants to write.
+    pub(crate) fn node(&self) -> Option<Node> {
+        self.acquisition.node()
+    }
+
+    /// Holds what `other` holds, too.
+    pub(crate) fn upgrade_with(&mut self, mut other: Held) {
+        other.handed_over = true;
+        self.upgrade = Some(other.acquisition.clone());
+    }
+
+    fn both(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
+        std::iter::once(&self.acquisition).chain(&self.upgrade)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.handed_over {
+            return;
+        }
+        if let Some(upgrade) = &self.upgrade {
+            upgrade.release();
+        }
+        self.acquisition.release();
+    }
+}
+
+impl From<zoolock_core::contender::Previous> for Previous {
+    fn from(previous: zoolock_core::contender::Previous) -> Previous {
+        match previous {
+            zoolock_core::contender::Previous::Clean => Previous::Clean,
+            zoolock_core::contender::Previous::Crashed => Previous::Crashed,
+            zoolock_core::contender::Previous::Unknown => Previous::Unknown,
+        }
+    }
+}
+
+/// The end of a guard, for those who wait for it.
+pub(crate) struct Departure {
+    acquisition: Arc<Acquisition>,
+    path: String,
+}
+
+impl Departure {
+    /// Whether the guard was dropped, or the lock lost.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.acquisition.has_departed() || self.acquisition.is_leaving()
+    }
+
+    /// Waits until the service has confirmed that the node is gone.
+    pub(crate) async fn wait(self) -> Result<(), Error> {
+        match self.acquisition.departed().await {
+            Departed::Clean => Ok(()),
+            Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
+            Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
+                subject: format!("lock {}", self.path),
+                message:
+                    "the access control list forbids to delete our own node; it stays until the session ends"
+                        .to_owned(),
+            }),
+            Departed::Refused(failure) => Err(Error::Protocol {
+                subject: format!("lock {}", self.path),
+                message: format!(
+                    "the release was refused ({failure:?}); the node stays until the session ends"
+                ),
+            }),
+        }
+    }
+}

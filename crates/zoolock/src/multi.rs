@@ -1,0 +1,89 @@
+//! Several locks at once.
+
+use zoolock_core::Kind;
+
+use crate::acquire::Lock;
+use crate::acquire_methods::acquire;
+use crate::guard::{exclusive_guard, guard, guard_after_another};
+use crate::options::{crash_settings, settings};
+use crate::zoolock::Zoolock;
+
+/// Several locks that are taken together, in one transaction. Callers may name them in any order and never wait for
+/// each other in a circle: one transaction gives a place in all queues at once, so whoever waits waits for somebody who
+/// came earlier everywhere.
+///
+/// That holds for multi-locks and single locks beside each other, as long as nobody takes a second lock while it holds
+/// a first.
+///
+/// ```no_run
+/// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+/// let guard = zl.multi(["accounts/7", "accounts/42"]).lock().await?;
+/// # drop(guard); Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct MultiLock {
+    pub(crate) lock: Lock,
+}
+
+acquire!(MultiLock, MultiGuard, Kind::Mutex, "every lock", lock, try_lock, lock_timeout, lock_deadline);
+acquire!(
+    MultiLock,
+    MultiReadGuard,
+    Kind::Read,
+    "every lock, for reading,",
+    read,
+    try_read,
+    read_timeout,
+    read_deadline
+);
+settings!(MultiLock);
+crash_settings!(MultiLock);
+
+guard! {
+    /// We hold every lock. If one is lost, all count as lost.
+    MultiGuard
+}
+exclusive_guard!(MultiGuard);
+guard_after_another!(MultiGuard);
+
+guard! {
+    /// We read under every lock. If one is lost, all count as lost.
+    MultiReadGuard
+}
+guard_after_another!(MultiReadGuard);
+
+impl MultiGuard {
+    /// The directories of the locks, each once.
+    pub fn paths(&self) -> Vec<&str> {
+        self.held.paths()
+    }
+}
+
+impl MultiReadGuard {
+    /// The directories of the locks, each once.
+    pub fn paths(&self) -> Vec<&str> {
+        self.held.paths()
+    }
+}
+
+impl MultiLock {
+    /// The names it was made with.
+    pub fn names(&self) -> &[String] {
+        &self.lock.names
+    }
+}
+
+impl std::fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MultiLock").field("names", &self.names()).finish_non_exhaustive()
+    }
+}
+
+impl Zoolock {
+    /// Several mutexes by name, to be taken together. A name that comes twice counts once. Nothing is sent; bad names
+    /// are reported by the first call that would use them.
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        let names = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        MultiLock { lock: Lock::new(self.clone(), names) }
+    }
+}

@@ -1,0 +1,66 @@
+//! What a lock handle was asked to do besides locking.
+
+use std::time::Duration;
+
+use crate::events::Listeners;
+
+/// Settings of one handle; its clones have the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) crash_detection: bool,
+    pub(crate) lock_delay: Duration,
+    pub(crate) requeue: bool,
+    pub(crate) listeners: Listeners,
+}
+
+/// Gives a lock handle the settings that all kinds have.
+macro_rules! settings {
+    ($handle:ident) => {
+        impl $handle {
+            /// Queues again, at the tail, when the session of a waiter expires; without it the waiter is told.
+            /// A deadline counts from the beginning.
+            pub fn requeue_on_expiry(mut self) -> Self {
+                self.lock.options.requeue = true;
+                self
+            }
+
+            /// What happens to this handle's acquisitions, and to those of its clones, from now on.
+            pub fn events(&self) -> crate::events::LockEvents {
+                self.lock.options.listeners.subscribe()
+            }
+
+            /// Calls `listener` with what happens, in order, on a thread of this library: it should not block.
+            pub fn listen(&self, listener: impl FnMut(crate::events::LockEvent) + Send + 'static) {
+                self.lock.listen(listener);
+            }
+        }
+    };
+}
+
+/// The same, and what makes sense only for those who want to be alone.
+macro_rules! crash_settings {
+    ($handle:ident) => {
+        impl $handle {
+            /// Says in the lock's record when a holder begins, so that the next one is told
+            /// [`Previous::Crashed`](crate::Previous::Crashed) if it went without a word. One round trip more for each
+            /// acquisition; the lock's directory stays when nobody uses it.
+            ///
+            /// Every holder through this library takes part from the first on that asked for it. Clients of other
+            /// makes do not: a crash of theirs goes unnoticed.
+            pub fn crash_detection(mut self) -> Self {
+                self.lock.options.crash_detection = true;
+                self
+            }
+
+            /// Waits for `delay` before it takes the lock, unless the last holder left cleanly: so that what that one
+            /// wrote at the end can land. Best with [`crash_detection`](Self::crash_detection); without, any
+            /// contender that gave up in between makes the last holder unknown.
+            pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
+                self.lock.options.lock_delay = delay;
+                self
+            }
+        }
+    };
+}
+
+pub(crate) use {crash_settings, settings};

@@ -1,0 +1,178 @@
+//! The semaphore.
+
+use std::time::{Duration, Instant};
+
+use zoolock_core::Kind;
+use zoolock_core::record::{Record, Size};
+
+use crate::acquire::{Lock, Patience};
+use crate::acquire_methods::operate;
+use crate::error::Error;
+use crate::guard::{guard, guard_of_one};
+use crate::options::settings;
+use crate::zoolock::Zoolock;
+
+/// So many permits, across processes and hosts. Fair: first come, first served, and several permits are taken all or
+/// none, so that two who want two of two cannot wait for each other.
+///
+/// All users agree on the size, which is kept in the lock; a handle of another size is refused until somebody
+/// [resizes](Semaphore::resize) it on purpose.
+///
+/// ```no_run
+/// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+/// let workers = zl.semaphore("encoders", 5);
+/// let one = workers.acquire().await?;
+/// let three = workers.acquire_many(3).await?;
+/// # drop((one, three)); Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    pub(crate) lock: Lock,
+    permits: u32,
+}
+
+operate!(Semaphore);
+settings!(Semaphore);
+
+guard! {
+    /// Some permits of a semaphore. It has no fencing token: nothing orders those who hold at once; see
+    /// [`ticket`](PermitGuard::ticket).
+    PermitGuard
+}
+guard_of_one!(PermitGuard);
+
+impl Semaphore {
+    /// How many permits this handle says there are.
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Waits for one permit.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue. Its node is deleted in the background, also after a lost
+    /// connection, until it is gone or the session is over.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name, a lock of another kind, or another size; else as
+    /// [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn acquire(&self) -> Result<PermitGuard, Error> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits for so many permits, all or none.
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for none, or more than there are; else as [`Semaphore::acquire`].
+    pub async fn acquire_many(&self, permits: u32) -> Result<PermitGuard, Error> {
+        self.lock.lock(self.kind(permits)?).await.map(PermitGuard::new)
+    }
+
+    /// Takes so many permits if they are free and nobody waits, and says `None` if not.
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire_many`].
+    pub async fn try_acquire(&self, permits: u32) -> Result<Option<PermitGuard>, Error> {
+        let held = self.lock.acquire(self.kind(permits)?, Patience::Try).await?;
+        Ok(held.map(PermitGuard::new))
+    }
+
+    /// Waits for so many permits, at most for `timeout`.
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], at once when the time is over; else as [`Semaphore::acquire_many`].
+    pub async fn acquire_timeout(&self, permits: u32, timeout: Duration) -> Result<PermitGuard, Error> {
+        self.acquire_deadline(permits, Zoolock::deadline_after(timeout)).await
+    }
+
+    /// Waits for so many permits, at most until `deadline`.
+    ///
+    /// # Cancel safety
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], at once when the time is over; else as [`Semaphore::acquire_many`].
+    pub async fn acquire_deadline(&self, permits: u32, deadline: Instant) -> Result<PermitGuard, Error> {
+        self.lock.lock_until(self.kind(permits)?, deadline).await.map(PermitGuard::new)
+    }
+
+    /// Changes the number of permits, for everybody. Those who hold keep theirs; those who wait are served by the new
+    /// size; those who come with a handle of another size are refused. This handle has the new size from now on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for none, or where no semaphore is there; [`Error::Unavailable`], [`Error::Denied`].
+    pub async fn resize(&mut self, permits: u32) -> Result<(), Error> {
+        if permits == 0 {
+            return Err(Error::invalid("0 permits", "a semaphore has at least one"));
+        }
+        self.lock.resize(permits).await?;
+        self.permits = permits;
+        Ok(())
+    }
+
+    fn kind(&self, take: u32) -> Result<Kind, Error> {
+        let size = self.permits;
+        let wrong = |message: String| Err(Error::invalid(format!("{take} permits"), message));
+        match take {
+            0 => wrong("at least one is taken".to_owned()),
+            _ if take > size => wrong(format!("semaphore {} has only {size}", self.path())),
+            _ => Ok(Kind::Permits { take, size }),
+        }
+    }
+}
+
+impl Lock {
+    async fn resize(&self, permits: u32) -> Result<(), Error> {
+        let directory = self.directory()?;
+        let path = directory.as_str();
+        let subject = || format!("lock {}", self.path());
+        let keeper = self.zoolock.keeper().await?;
+        loop {
+            let (data, stat) = keeper.read(path).await.map_err(|error| self.refusal(error))?;
+            match Record::parse(&data) {
+                Record::Semaphore(size) if size.directory == stat.czxid => {}
+                _ => {
+                    return Err(Error::invalid(
+                        subject(),
+                        "is no semaphore; it is made when it is first used",
+                    ));
+                }
+            }
+            let size = Size { directory: stat.czxid, permits };
+            match keeper.commit(resizing(path, &size, stat.version)).await {
+                Ok(_) => return Ok(()),
+                // Somebody else resizes, too.
+                Err(error) if error.failure == zoolock_core::contender::Failure::BadVersion => {}
+                Err(error) => return Err(self.refusal(error)),
+            }
+        }
+    }
+}
+
+/// The first waiter watches the children, not the record: a child that comes and goes wakes it.
+fn resizing(path: &str, size: &Size, version: i32) -> Vec<crate::keeper::Op> {
+    use crate::keeper::Op;
+    let bell = format!("{path}/resized-{}", uuid::Uuid::new_v4().simple());
+    vec![
+        Op::Write { path: path.to_owned(), data: size.encode().into_bytes(), version: Some(version) },
+        Op::Create { path: bell.clone(), data: Vec::new() },
+        Op::Delete(bell),
+    ]
+}
+
+impl Zoolock {
+    /// A semaphore by name, with so many permits: relative to the root, or absolute where it starts with `/`. Nothing
+    /// is sent; a bad name or size is reported by the first call that would use it.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore { lock: Lock::new(self.clone(), vec![name.as_ref().to_owned()]), permits }
+    }
+}
