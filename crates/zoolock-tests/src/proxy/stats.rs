@@ -34,6 +34,11 @@ impl Counts {
         self.of(opcode).requests
     }
 
+    /// How many requests of any kind there were, handshakes included.
+    pub fn all_requests(&self) -> u64 {
+        self.by_opcode.values().map(|of| of.requests).sum()
+    }
+
     /// The bytes of the requests of this kind.
     pub fn request_bytes(&self, opcode: i32) -> u64 {
         self.of(opcode).request_bytes
