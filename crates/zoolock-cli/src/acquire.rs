@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zoolock::{Guard, LossReason, Zoolock};
+use zoolock::{LossReason, Zoolock};
 
 use crate::connect::{close, connect};
 use crate::duration::humane;
 use crate::exit::{Exit, Failure};
+use crate::holder::Holder;
 use crate::plan::{Endpoint, Patience, Service, Wanted};
 use crate::signals::{Signals, name as signal_name};
 use crate::status;
@@ -19,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A lock that is ours, and the connection it came over.
 pub(crate) struct Acquired {
     pub(crate) zoolock: Zoolock,
-    pub(crate) guard: Guard,
+    pub(crate) holder: Holder,
 }
 
 /// Waits for the lock for as long as `wanted` allows. A signal that asks us to end gives the place in the queue
@@ -44,21 +45,21 @@ pub(crate) async fn acquire(
         };
         deadline = until;
         let began = Instant::now();
-        let watcher = tokio::spawn(status::show(zoolock.clone(), wanted.name.clone(), Arc::clone(talk)));
+        let watcher = tokio::spawn(status::show(zoolock.clone(), wanted.names.clone(), Arc::clone(talk)));
         let waited = tokio::select! {
             biased;
             signal = signals.end() => Err(Interruption::Signal(signal)),
-            answer = ask(&zoolock, wanted, until) => answer.map_err(Interruption::Error),
+            answer = Holder::acquire(&zoolock, wanted, until) => answer.map_err(Interruption::Error),
         };
         watcher.abort();
         let _ = watcher.await;
         talk.clear_status();
         let failure = match waited {
-            Ok(Some(guard)) => {
+            Ok(Some(holder)) => {
                 if began.elapsed() > Duration::from_secs(1) {
                     talk.note(format_args!("got {} after {}", wanted.name, humane(began.elapsed())));
                 }
-                return Ok(Acquired { zoolock, guard });
+                return Ok(Acquired { zoolock, holder });
             }
             Ok(None) => busy(&zoolock, wanted).await,
             Err(Interruption::Signal(signal)) => {
@@ -91,19 +92,6 @@ enum Interruption {
     Error(zoolock::Error),
 }
 
-async fn ask(
-    zoolock: &Zoolock,
-    wanted: &Wanted,
-    until: Option<Instant>,
-) -> Result<Option<Guard>, zoolock::Error> {
-    let mutex = zoolock.mutex(&wanted.name);
-    match (wanted.patience, until) {
-        (Patience::Try, _) => mutex.try_lock().await,
-        (_, Some(until)) => mutex.lock_deadline(until).await.map(Some),
-        (_, None) => mutex.lock().await.map(Some),
-    }
-}
-
 /// Whether it was the session that ended, not the wish.
 fn asks_again(error: &zoolock::Error, service: &Service) -> bool {
     match error {
@@ -123,11 +111,9 @@ async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
         Patience::For(patience) => format!("not acquired within {}", humane(patience)),
         Patience::Try | Patience::Forever => "is held".to_owned(),
     };
-    let who = match tokio::time::timeout(Duration::from_secs(1), zoolock.mutex(&wanted.name).snapshot()).await
-    {
-        Ok(Ok(snapshot)) => {
-            snapshot.holder.map(|holder| format!(", held by {}", status::who(&holder))).unwrap_or_default()
-        }
+    let look = status::in_the_way(zoolock, &wanted.names);
+    let who = match tokio::time::timeout(Duration::from_secs(1), look).await {
+        Ok(Some(who)) => format!(", held by {who}"),
         _ => String::new(),
     };
     Failure::new(wanted.on_busy, format!("{}: {how}{who}", wanted.name))

@@ -110,6 +110,12 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show one lock: its holder and everyone who waits
     Show(ShowArgs),
+    /// Ask the holder of a lock to let go
+    Revoke(RevokeArgs),
+    /// Take a lock away from the one holder that has this token
+    Break(BreakArgs),
+    /// Change how many permits a semaphore has
+    Resize(ResizeArgs),
     /// Be the embedded server, in the foreground; or ask for the one of this user
     Serve(Box<ServeArgs>),
     /// Become the command of `run`
@@ -135,16 +141,58 @@ pub(crate) struct Waiting {
     /// A word to whoever looks at the lock
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) kind: KindArgs,
+}
+
+/// What kind of lock is taken.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Kind of lock")]
+pub(crate) struct KindArgs {
+    /// Hold it together with others that share it; without it, alone
+    #[arg(long, conflicts_with_all = ["write", "permits"])]
+    pub(crate) shared: bool,
+
+    /// Hold it alone, as the write side of Curator's read/write lock
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) write: bool,
+
+    /// It is a semaphore of so many permits; everybody has to say the same number
+    #[arg(long, value_name = "N")]
+    pub(crate) permits: Option<u32>,
+
+    /// How many of the permits to take, all or none
+    #[arg(long, value_name = "K", requires = "permits", default_value_t = 1)]
+    pub(crate) take: u32,
+
+    /// Note in the lock when we begin, so that the next holder knows if we die: its ZOOLOCK_PREVIOUS is "crashed"
+    #[arg(long, conflicts_with_all = ["shared", "permits"])]
+    pub(crate) crash_detection: bool,
+
+    /// Wait this long before we begin, unless the last holder left cleanly
+    #[arg(long, value_name = "TIME", conflicts_with = "permits")]
+    pub(crate) lock_delay: Option<String>,
+
+    /// The first part of every token; raise it when the ensemble is wiped, restored or replaced
+    #[arg(long, env = "ZOOLOCK_TOKEN_EPOCH", value_name = "N", default_value_t = 0)]
+    pub(crate) token_epoch: u32,
 }
 
 const RUN_HELP: &str = "\
 CMD gets a process group of its own, our standard input, and in its environment ZOOLOCK_NAME, \
-ZOOLOCK_TOKEN (rises with every holder: let what CMD writes to refuse a lower one), \
-ZOOLOCK_PREVIOUS (clean, unknown) and ZOOLOCK_PATH. INT, TERM, HUP, QUIT, USR1 and USR2 \
+ZOOLOCK_TOKEN (rises with every holder: let what CMD writes to refuse a lower one; not with \
+--shared and --permits, where others hold at the same time), ZOOLOCK_TICKET (for `zoolock revoke` and `break`), \
+ZOOLOCK_PREVIOUS (clean, crashed, unknown) and ZOOLOCK_PATH. Several names and paths have a space between them. INT, TERM, HUP, QUIT, USR1 and USR2 \
 are passed on to the group; a second INT or TERM kills it.
 
 When the server cannot be reached, CMD goes on; if that lasts, the group gets TERM, and --grace \
 later, before anyone else can have the lock, KILL.
+
+Several NAMEs are taken together, all or none, and in any order: two commands that name the same \
+locks differently never wait for each other in a circle.
+
+When somebody asks us to let go (zoolock revoke), CMD gets TERM, once.
 
 The lock is released when CMD ends: a process that CMD leaves behind runs without it. If zoolock \
 itself is killed with KILL, CMD is killed too (on Linux, unless it is set-user-ID), but not what \
@@ -152,9 +200,9 @@ CMD has started; and while zoolock is stopped by STOP nobody watches over CMD.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = RUN_HELP, override_usage = "zoolock run [OPTIONS] NAME -- CMD [ARG]...")]
+#[command(after_help = RUN_HELP, override_usage = "zoolock run [OPTIONS] NAME [NAME]... -- CMD [ARG]...")]
 pub(crate) struct RunArgs {
-    /// The lock: a name below --root, or an absolute path
+    /// The lock, or several to be taken together: names below --root, or absolute paths
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -164,6 +212,10 @@ pub(crate) struct RunArgs {
     /// How long CMD has to end when the lock is being lost [default: 5s, at most a sixth of the session timeout]
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<String>,
+
+    /// When somebody asks us to let go: send TERM to CMD, or only say so
+    #[arg(long, value_name = "WHAT", default_value = "term")]
+    pub(crate) on_revoke: OnRevoke,
 
     /// When the lock is lost: kill CMD before anyone else can have it, or warn and let CMD finish
     #[arg(long, value_name = "WHAT", default_value = "kill")]
@@ -183,6 +235,15 @@ pub(crate) enum OnLost {
     Warn,
 }
 
+/// What happens to the child when somebody asks us to let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnRevoke {
+    // TERM, once.
+    Term,
+    // Say so and let it finish.
+    Warn,
+}
+
 const HOLD_HELP: &str = "\
 The end of standard input releases the lock when that is a pipe, a file or a terminal (^D); \
 /dev/null does not count, so that `hold` works as a service.";
@@ -191,8 +252,9 @@ The end of standard input releases the lock when that is a pipe, a file or a ter
 #[derive(Debug, ClapArgs)]
 #[command(after_help = HOLD_HELP)]
 pub(crate) struct HoldArgs {
-    /// The lock: a name below --root, or an absolute path
-    pub(crate) name: String,
+    /// The lock, or several to be taken together: names below --root, or absolute paths
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
 
     #[command(flatten)]
     pub(crate) waiting: Waiting,
@@ -210,6 +272,71 @@ pub(crate) struct LsArgs {
 pub(crate) struct ShowArgs {
     /// The lock: a name below --root, or an absolute path
     pub(crate) name: String,
+}
+
+const REVOKE_HELP: &str = "\
+A revoked holder is only asked: `zoolock run` sends TERM to its command and lets go when that has ended, \
+`zoolock hold` lets go at once, programs do what they were written to do. Holders of other makes are asked in \
+their own words.";
+
+/// `zoolock revoke`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = REVOKE_HELP)]
+pub(crate) struct RevokeArgs {
+    /// The lock: a name below --root, or an absolute path
+    pub(crate) name: String,
+
+    /// Only the holder or waiter with this token, as `zoolock show` prints it; without it, everyone who holds
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+
+    /// A word for the record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+
+    /// The first part of every token, as the holders were told
+    #[arg(long, env = "ZOOLOCK_TOKEN_EPOCH", value_name = "N", default_value_t = 0)]
+    pub(crate) token_epoch: u32,
+}
+
+const BREAK_HELP: &str = "\
+The lock moves on at once, and whoever held it may not have noticed yet: it will within a moment if it can reach \
+the server. If it still writes to something that does not check tokens, wait, or stop it first. Nothing is broken but \
+the one node that has this token: if it is gone, the exit code is 75. Who broke what is kept below .audit in the root.";
+
+/// `zoolock break`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = BREAK_HELP)]
+pub(crate) struct BreakArgs {
+    /// The lock: a name below --root, or an absolute path
+    pub(crate) name: String,
+
+    /// The token of the holder or waiter, as `zoolock show` prints it
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: String,
+
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+
+    /// The first part of every token, as the holders were told
+    #[arg(long, env = "ZOOLOCK_TOKEN_EPOCH", value_name = "N", default_value_t = 0)]
+    pub(crate) token_epoch: u32,
+}
+
+const RESIZE_HELP: &str = "\
+Those who hold permits keep them. Those who come with another --permits are refused from now on.";
+
+/// `zoolock resize`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = RESIZE_HELP)]
+pub(crate) struct ResizeArgs {
+    /// The semaphore: a name below --root, or an absolute path
+    pub(crate) name: String,
+
+    /// How many permits it has from now on
+    #[arg(long, value_name = "N")]
+    pub(crate) permits: u32,
 }
 
 const SERVE_HELP: &str = "\

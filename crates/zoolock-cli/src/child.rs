@@ -16,7 +16,9 @@ use crate::signals;
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) name: String,
-    pub(crate) token: String,
+    /// Where nobody else holds at the same time.
+    pub(crate) token: Option<String>,
+    pub(crate) ticket: String,
     pub(crate) previous: &'static str,
     pub(crate) path: String,
 }
@@ -90,10 +92,15 @@ impl Child {
         process.arg("--").args(command);
         process
             .env("ZOOLOCK_NAME", &environment.name)
-            .env("ZOOLOCK_TOKEN", &environment.token)
+            .env("ZOOLOCK_TICKET", &environment.ticket)
             .env("ZOOLOCK_PREVIOUS", environment.previous)
             .env("ZOOLOCK_PATH", &environment.path)
             .process_group(0);
+        match &environment.token {
+            Some(token) => process.env("ZOOLOCK_TOKEN", token),
+            // One that we inherited would be another lock's.
+            None => process.env_remove("ZOOLOCK_TOKEN"),
+        };
         let program = command.first().cloned().unwrap_or_default();
         let started = process.spawn().map_err(|error| executable::failed(&program, &error))?;
         let pid = i32::try_from(started.id())

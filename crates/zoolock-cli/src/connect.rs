@@ -65,7 +65,8 @@ fn builder(service: &Service) -> zoolock::Builder {
     let mut builder = Zoolock::builder()
         .session_timeout(service.session_timeout)
         .connect_timeout(service.connect_timeout)
-        .root(&service.root);
+        .root(&service.root)
+        .token_epoch(service.token_epoch);
     if let Some(grace) = service.grace {
         builder = builder.grace(grace);
     }

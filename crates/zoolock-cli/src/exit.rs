@@ -92,7 +92,9 @@ impl fmt::Display for Failure {
 impl From<zoolock::Error> for Failure {
     fn from(error: zoolock::Error) -> Self {
         let exit = match &error {
-            zoolock::Error::Timeout { .. } => Exit::BUSY,
+            zoolock::Error::Timeout { .. }
+            | zoolock::Error::Conflict { .. }
+            | zoolock::Error::NoSuchHolder { .. } => Exit::BUSY,
             zoolock::Error::Lost { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
             zoolock::Error::Invalid { .. } => Exit::USAGE,

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
-use zoolock::{Guard, LossReason};
+use zoolock::LossReason;
 
 use crate::acquire::{Acquired, acquire};
 use crate::connect::{abandon, close};
 use crate::exit::{Exit, Failure};
+use crate::holder::Holder;
 use crate::local::Keeper;
 use crate::plan::Hold;
-use crate::run::{previous, release};
+use crate::run::release;
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 use crate::terminal::Terminal;
@@ -23,9 +24,13 @@ use crate::terminal::Terminal;
 #[derive(Serialize)]
 struct Held<'a> {
     name: &'a str,
+    /// The first one, where there are several.
     path: &'a str,
+    paths: Vec<&'a str>,
     node: String,
     token: String,
+    /// Whether the token is a fence: nobody else holds at the same time.
+    alone: bool,
     previous: &'static str,
 }
 
@@ -33,9 +38,9 @@ struct Held<'a> {
 pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = Keeper::of(&plan.service, talk);
-    let Acquired { zoolock, guard } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
+    let Acquired { zoolock, holder } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
     let name = plan.wanted.name.as_str();
-    print(&guard, name, plan.json);
+    print(&holder, name, plan.json);
     talk.note(format_args!("holding {name}; ^C or the end of input releases it"));
     let (ended, mut input_ended) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || {
@@ -45,7 +50,11 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
     });
     let lost = tokio::select! {
         biased;
-        reason = guard.lost() => Some(reason),
+        reason = holder.lost() => Some(reason),
+        () = holder.revoked() => {
+            talk.note(format_args!("{name}: somebody asks us to let go"));
+            None
+        }
         signal = signals.end() => {
             talk.detail(format_args!("{} received", signal_name(signal)));
             None
@@ -58,7 +67,7 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
         return Ok(Exit::LOST);
     }
     let goodbye = async {
-        release(guard, name, talk).await;
+        release(holder, name, talk).await;
         talk.note(format_args!("released {name}"));
         close(zoolock).await;
     };
@@ -80,15 +89,17 @@ pub(crate) fn why(reason: LossReason) -> &'static str {
     }
 }
 
-fn print(guard: &Guard, name: &str, json: bool) {
-    let token = guard.token().to_string();
+fn print(holder: &Holder, name: &str, json: bool) {
+    let token = holder.ticket();
     let line = if json {
         let held = Held {
             name,
-            path: guard.path(),
-            node: guard.node_path(),
+            path: holder.paths().first().copied().unwrap_or_default(),
+            paths: holder.paths(),
+            node: holder.node_path(),
             token,
-            previous: previous(guard.previous()),
+            alone: holder.token().is_some(),
+            previous: holder.previous(),
         };
         serde_json::to_string(&held).expect("strings are always JSON")
     } else {

@@ -62,12 +62,20 @@ pub(crate) async fn show(
     match &lock.holder {
         None => text.push_str("  free\n"),
         Some(holder) => {
-            let token = holder.token.as_deref().unwrap_or("unknown");
-            let _ = writeln!(text, "  held by   {}", owner(holder));
-            let _ = writeln!(text, "  since     {}", age(holder).unwrap_or_else(|| "unknown".to_owned()));
-            let _ = writeln!(text, "  token     {}", token);
-            let _ = writeln!(text, "  node      {}", printable(&holder.node));
+            for holder in std::iter::once(holder).chain(&lock.beside) {
+                let token = holder.token.as_deref().unwrap_or("unknown");
+                let asked = if holder.revoked { ", asked to let go" } else { "" };
+                let _ = writeln!(text, "  held by   {}{asked}", owner(holder));
+                let _ = writeln!(text, "  as        {}", role(holder));
+                let _ = writeln!(text, "  since     {}", age(holder).unwrap_or_else(|| "unknown".to_owned()));
+                let _ = writeln!(text, "  token     {}", token);
+                let _ = writeln!(text, "  node      {}", printable(&holder.node));
+            }
         }
+    }
+    if let Some(permits) = lock.permits {
+        let held = lock.holder.iter().chain(&lock.beside).map(|holder| u64::from(holder.weight)).sum::<u64>();
+        let _ = writeln!(text, "  permits   {held} of {permits}");
     }
     let _ = writeln!(text, "  previous  {}", printable(lock.previous));
     if !lock.waiters.is_empty() {
@@ -79,7 +87,7 @@ pub(crate) async fn show(
             .map(|(index, waiter)| {
                 [
                     (index + 1).to_string(),
-                    owner(waiter),
+                    format!("{} ({})", owner(waiter), role(waiter)),
                     age(waiter).unwrap_or_else(|| "-".to_owned()),
                     printable(&waiter.node),
                 ]
@@ -98,7 +106,13 @@ fn row(lock: &Snapshot, root: &str) -> [String; 4] {
         .and_then(|rest| if root == "/" { None } else { rest.strip_prefix('/') })
         .unwrap_or(&lock.path);
     let (since, holder) = match &lock.holder {
-        Some(holder) => (age(holder).unwrap_or_else(|| "-".to_owned()), owner(holder)),
+        Some(holder) => {
+            let others = match lock.beside.len() {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            (age(holder).unwrap_or_else(|| "-".to_owned()), owner(holder) + &others)
+        }
         None => ("-".to_owned(), "-".to_owned()),
     };
     [printable(name), since, lock.waiters.len().to_string(), holder]
@@ -106,6 +120,18 @@ fn row(lock: &Snapshot, root: &str) -> [String; 4] {
 
 fn owner(entry: &Entry) -> String {
     crate::status::who(entry)
+}
+
+/// What it asks for.
+fn role(entry: &Entry) -> String {
+    match entry.role {
+        "exclusive" => "alone".to_owned(),
+        "shared" => "reader".to_owned(),
+        "upgradable" => "reader that may write".to_owned(),
+        "permit" if entry.weight == 1 => "1 permit".to_owned(),
+        "permit" => format!("{} permits", entry.weight),
+        other => other.to_owned(),
+    }
 }
 
 /// How long ago a contender arrived, by the clock of this machine; the clock of its own may differ.

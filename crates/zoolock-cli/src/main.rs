@@ -10,8 +10,10 @@ mod duration;
 mod executable;
 mod exit;
 mod hold;
+mod holder;
 mod list;
 mod local;
+mod operate;
 mod plan;
 mod reaper;
 mod run;
@@ -86,6 +88,9 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
                 list::ls(&service, prefix.as_deref(), json, color, talk).await
             }
             Plan::Show { service, name, json } => list::show(&service, &name, json, color, talk).await,
+            Plan::Revoke { service, name, ticket } => operate::revoke(&service, &name, ticket, talk).await,
+            Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
+            Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,
             Plan::Serve(plan) => serve::serve(*plan, talk).await,
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use zoolock::{ConnectString, LockPath};
+use zoolock::{ConnectString, LockPath, Ticket};
 
-use crate::args::{Args, BecomeArgs, Command, Global, OnLost, Waiting};
+use crate::args::{Args, BecomeArgs, Command, Global, KindArgs, OnLost, OnRevoke, Waiting};
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
 use crate::executable;
@@ -25,11 +25,39 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 pub(crate) enum Plan {
     Run(Run),
     Hold(Hold),
-    Ls { service: Service, prefix: Option<String>, json: bool },
-    Show { service: Service, name: String, json: bool },
+    Ls {
+        service: Service,
+        prefix: Option<String>,
+        json: bool,
+    },
+    Show {
+        service: Service,
+        name: String,
+        json: bool,
+    },
+    /// Without a ticket: whoever holds.
+    Revoke {
+        service: Service,
+        name: String,
+        ticket: Option<Ticket>,
+    },
+    Break {
+        service: Service,
+        name: String,
+        ticket: Ticket,
+    },
+    Resize {
+        service: Service,
+        name: String,
+        permits: u32,
+    },
     Serve(Box<Serve>),
-    ServeLocal { idle: Duration },
-    ServeStatus { json: bool },
+    ServeLocal {
+        idle: Duration,
+    },
+    ServeStatus {
+        json: bool,
+    },
     ServeStop,
     Become(BecomeArgs),
 }
@@ -44,6 +72,7 @@ pub(crate) struct Service {
     pub(crate) note: Option<String>,
     pub(crate) program: Option<String>,
     pub(crate) grace: Option<Duration>,
+    pub(crate) token_epoch: u32,
 }
 
 /// Which server keeps them.
@@ -77,10 +106,24 @@ pub(crate) enum Patience {
     Forever,
 }
 
-/// A lock to take.
+/// What kind of lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Alone,
+    Shared,
+    Write,
+    Permits { size: u32, take: u32 },
+}
+
+/// A lock to take, or several.
 #[derive(Debug)]
 pub(crate) struct Wanted {
+    /// As people are told.
     pub(crate) name: String,
+    pub(crate) names: Vec<String>,
+    pub(crate) kind: Kind,
+    pub(crate) crash_detection: bool,
+    pub(crate) lock_delay: Duration,
     pub(crate) patience: Patience,
     pub(crate) on_busy: Exit,
 }
@@ -92,6 +135,7 @@ pub(crate) struct Run {
     pub(crate) wanted: Wanted,
     pub(crate) grace: Duration,
     pub(crate) on_lost: OnLost,
+    pub(crate) on_revoke: OnRevoke,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -110,26 +154,22 @@ impl Plan {
         match command {
             Command::Run(run) => {
                 refuse_json(&global, "run")?;
-                let [name] = run.names.as_slice() else {
-                    return Err(Failure::usage(format!(
-                        "one NAME is taken, not {}: {}; the command goes after --",
-                        run.names.len(),
-                        run.names.join(" ")
-                    )));
-                };
                 let mut service = service(&global, run.waiting.note.clone())?;
-                let wanted = wanted(name, &run.waiting, &service)?;
+                let wanted = wanted(&run.names, &run.waiting, &service)?;
+                service.token_epoch = run.waiting.kind.token_epoch;
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
                 service.grace = Some(grace);
                 service.program = run.command.first().map(short_name);
                 if let Some(program) = run.command.first() {
                     executable::check(program)?;
                 }
-                Ok(Self::Run(Run { service, wanted, grace, on_lost: run.on_lost, command: run.command }))
+                let (on_lost, on_revoke, command) = (run.on_lost, run.on_revoke, run.command);
+                Ok(Self::Run(Run { service, wanted, grace, on_lost, on_revoke, command }))
             }
             Command::Hold(hold) => {
-                let service = service(&global, hold.waiting.note.clone())?;
-                let wanted = wanted(&hold.name, &hold.waiting, &service)?;
+                let mut service = service(&global, hold.waiting.note.clone())?;
+                let wanted = wanted(&hold.names, &hold.waiting, &service)?;
+                service.token_epoch = hold.waiting.kind.token_epoch;
                 Ok(Self::Hold(Hold { service, wanted, json: global.json }))
             }
             Command::Ls(ls) => {
@@ -145,6 +185,30 @@ impl Plan {
                 let service = service(&global, None)?;
                 check_name(&show.name, &service.root)?;
                 Ok(Self::Show { service, name: show.name, json: global.json })
+            }
+            Command::Revoke(revoke) => {
+                refuse_json(&global, "revoke")?;
+                let mut service = service(&global, revoke.note)?;
+                service.token_epoch = revoke.token_epoch;
+                check_name(&revoke.name, &service.root)?;
+                let ticket = revoke.token.as_deref().map(ticket).transpose()?;
+                Ok(Self::Revoke { service, name: revoke.name, ticket })
+            }
+            Command::Break(broken) => {
+                refuse_json(&global, "break")?;
+                let mut service = service(&global, broken.note)?;
+                service.token_epoch = broken.token_epoch;
+                check_name(&broken.name, &service.root)?;
+                Ok(Self::Break { service, name: broken.name, ticket: ticket(&broken.token)? })
+            }
+            Command::Resize(resize) => {
+                refuse_json(&global, "resize")?;
+                let service = service(&global, None)?;
+                check_name(&resize.name, &service.root)?;
+                if resize.permits == 0 {
+                    return Err(Failure::usage("--permits 0: a semaphore has at least one permit"));
+                }
+                Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
             }
             Command::Serve(serve) => serve_plan::plan(*serve, &global),
             Command::Become(args) => Ok(Self::Become(args)),
@@ -202,17 +266,63 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         note,
         program: None,
         grace: None,
+        token_epoch: 0,
     })
 }
 
-fn wanted(name: &str, waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {
-    check_name(name, &service.root)?;
+fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {
+    for name in names {
+        check_name(name, &service.root)?;
+    }
     let patience = match (&waiting.timeout, waiting.try_once) {
         (_, true) => Patience::Try,
         (Some(text), false) => Patience::For(duration("--timeout", text)?),
         (None, false) => Patience::Forever,
     };
-    Ok(Wanted { name: name.to_owned(), patience, on_busy: Exit::code(waiting.on_busy_exit) })
+    let lock_delay = match &waiting.kind.lock_delay {
+        Some(text) => duration("--lock-delay", text)?,
+        None => Duration::ZERO,
+    };
+    Ok(Wanted {
+        name: names.join(" and "),
+        names: names.to_vec(),
+        kind: kind(&waiting.kind, names)?,
+        crash_detection: waiting.kind.crash_detection,
+        lock_delay,
+        patience,
+        on_busy: Exit::code(waiting.on_busy_exit),
+    })
+}
+
+fn kind(asked: &KindArgs, names: &[String]) -> Result<Kind, Failure> {
+    let one = |flag: &str| match names {
+        [_] => Ok(()),
+        _ => Err(Failure::usage(format!(
+            "{flag} takes one NAME, not {}: {}; the command goes after --",
+            names.len(),
+            names.join(" ")
+        ))),
+    };
+    match (asked.permits, asked.take) {
+        (Some(size), take) => {
+            one("--permits")?;
+            match take {
+                _ if size == 0 => Err(Failure::usage("--permits 0: a semaphore has at least one permit")),
+                0 => Err(Failure::usage("--take 0: at least one permit is taken")),
+                _ if take > size => {
+                    Err(Failure::usage(format!("--take {take}: --permits says that there are only {size}")))
+                }
+                _ => Ok(Kind::Permits { size, take }),
+            }
+        }
+        _ if asked.write => one("--write").map(|()| Kind::Write),
+        _ if asked.shared => Ok(Kind::Shared),
+        _ => Ok(Kind::Alone),
+    }
+}
+
+fn ticket(text: &str) -> Result<Ticket, Failure> {
+    text.parse().map_err(|error| Failure::usage(format!("--token {error}; `zoolock show` prints it")))
 }
 
 fn check_name(name: &str, root: &str) -> Result<(), Failure> {
@@ -281,9 +391,38 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_name_is_refused_by_name() {
-        let message = refused(&["run", "a", "b", "--", "true"]);
-        assert!(message.contains("a b"), "{message}");
+    fn several_names_are_one_lock_of_several_and_no_semaphore() {
+        let Ok(Plan::Run(run)) = plan(&["run", "a", "b", "--", "true"]) else {
+            panic!("nothing is wrong with it")
+        };
+        assert_eq!((run.wanted.names.len(), run.wanted.kind), (2, Kind::Alone));
+        for flag in [&["--permits", "3"][..], &["--write"]] {
+            let line = [&["run"], flag, &["a", "b", "--", "true"]].concat();
+            assert!(refused(&line).contains("a b"));
+        }
+    }
+
+    #[test]
+    fn permits_that_make_no_sense_are_refused() {
+        for (flags, word) in [
+            (&["--permits", "0"][..], "--permits 0"),
+            (&["--permits", "3", "--take", "0"], "--take 0"),
+            (&["--permits", "3", "--take", "4"], "only 3"),
+        ] {
+            let line = [&["run"], flags, &["x", "--", "true"]].concat();
+            let message = refused(&line);
+            assert!(message.contains(word), "{message}");
+        }
+        assert!(refused(&["resize", "x", "--permits", "0"]).contains("--permits 0"));
+        assert!(refused(&["run", "--lock-delay", "soon", "x", "--", "true"]).contains("--lock-delay"));
+    }
+
+    #[test]
+    fn a_token_that_is_none_is_refused_by_its_text() {
+        for line in [&["break", "x", "--token", "17"][..], &["revoke", "x", "--token", "17"]] {
+            let message = refused(line);
+            assert!(message.contains("`17`") && message.contains("zoolock show"), "{message}");
+        }
     }
 
     #[test]

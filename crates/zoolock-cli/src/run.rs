@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zoolock::{Guard, Previous};
-
 use crate::acquire::{Acquired, acquire};
 use crate::child::{Child, Ending, Environment};
 use crate::connect::{abandon, close};
 use crate::exit::{Exit, Failure};
+use crate::holder::Holder;
 use crate::local::Keeper;
 use crate::plan::Run;
 use crate::signals::Signals;
@@ -23,12 +22,12 @@ const RELEASE_BOUND: Duration = Duration::from_secs(5);
 pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = Keeper::of(&plan.service, talk);
-    let Acquired { zoolock, guard } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
+    let Acquired { zoolock, holder } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
     let name = plan.wanted.name.as_str();
-    talk.detail(format_args!("holding {name}, token {}", guard.token()));
-    let result = run_under(&plan, &guard, talk, &mut signals).await;
-    if guard.is_valid() {
-        release(guard, name, talk).await;
+    talk.detail(format_args!("holding {name}, token {}", holder.ticket()));
+    let result = run_under(&plan, &holder, talk, &mut signals).await;
+    if holder.is_valid() {
+        release(holder, name, talk).await;
         close(zoolock).await;
     } else {
         abandon(zoolock).await;
@@ -36,16 +35,17 @@ pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     result
 }
 
-async fn run_under(plan: &Run, guard: &Guard, talk: &Talk, signals: &mut Signals) -> Result<Exit, Failure> {
+async fn run_under(plan: &Run, holder: &Holder, talk: &Talk, signals: &mut Signals) -> Result<Exit, Failure> {
     let name = plan.wanted.name.as_str();
-    if !guard.is_valid() {
+    if !holder.is_valid() {
         return Err(Failure::new(Exit::LOST, format!("lost {name} before the command was started")));
     }
     let environment = Environment {
-        name: name.to_owned(),
-        token: guard.token().to_string(),
-        previous: previous(guard.previous()),
-        path: guard.path().to_owned(),
+        name: plan.wanted.names.join(" "),
+        token: holder.token(),
+        ticket: holder.ticket(),
+        previous: holder.previous(),
+        path: holder.paths().join(" "),
     };
     let terminal = Terminal::open();
     let foreground =
@@ -55,7 +55,7 @@ async fn run_under(plan: &Run, guard: &Guard, talk: &Talk, signals: &mut Signals
         let _ = signals.also(rustix::process::Signal::TSTP);
     }
     let child = Child::start(&plan.command, &environment, foreground)?;
-    let end = Watch::new(plan, guard, talk, child, terminal.as_ref()).until_the_end(signals).await;
+    let end = Watch::new(plan, holder, talk, child, terminal.as_ref()).until_the_end(signals).await;
     let program =
         plan.command.first().map(|program| printable(&program.to_string_lossy())).unwrap_or_default();
     if end.lock_lost {
@@ -71,8 +71,8 @@ async fn run_under(plan: &Run, guard: &Guard, talk: &Talk, signals: &mut Signals
 }
 
 /// Gives the lock back, and does not wait for it longer than it takes to free itself.
-pub(crate) async fn release(guard: Guard, name: &str, talk: &Talk) {
-    match tokio::time::timeout(RELEASE_BOUND, guard.release()).await {
+pub(crate) async fn release(holder: Holder, name: &str, talk: &Talk) {
+    match tokio::time::timeout(RELEASE_BOUND, holder.release()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             talk.note(format_args!("releasing {name}: {error}; it frees itself with our session"))
@@ -80,13 +80,5 @@ pub(crate) async fn release(guard: Guard, name: &str, talk: &Talk) {
         Err(_) => talk.note(format_args!(
             "releasing {name}: no answer from the server; it frees itself with our session"
         )),
-    }
-}
-
-/// How the last holder left, as the command's environment has it.
-pub(crate) fn previous(previous: Previous) -> &'static str {
-    match previous {
-        Previous::Clean => "clean",
-        _ => "unknown",
     }
 }

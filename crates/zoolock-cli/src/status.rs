@@ -13,28 +13,51 @@ const PATIENCE: Duration = Duration::from_millis(700);
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Keeps the line up to date until aborted; without a terminal, says once who is in the way.
-pub(crate) async fn show(zoolock: Zoolock, name: String, talk: Arc<Talk>) {
+pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, talk: Arc<Talk>) {
     let began = Instant::now();
-    let mutex = zoolock.mutex(&name);
     tokio::time::sleep(PATIENCE).await;
     loop {
         // An error here is not the waiter's: it will see its own.
-        if let Ok(snapshot) = mutex.snapshot().await {
+        if let Some((name, snapshot)) = hindrance(&zoolock, &names).await {
             if !talk.can_show_status() {
                 talk.note(once(&name, &snapshot));
                 return;
             }
             talk.status(&line(&name, &snapshot, began.elapsed()));
         } else {
-            talk.status(&format!("zoolock: waiting for {name} · {}", seconds(began.elapsed())));
+            talk.status(&format!(
+                "zoolock: waiting for {} · {}",
+                names.join(" and "),
+                seconds(began.elapsed())
+            ));
         }
         tokio::time::sleep(PERIOD).await;
     }
 }
 
+/// Who holds what is waited for.
+pub(crate) async fn in_the_way(zoolock: &Zoolock, names: &[String]) -> Option<String> {
+    let (_, snapshot) = hindrance(zoolock, names).await?;
+    snapshot.holder.as_ref().map(who)
+}
+
+/// The first of the locks that somebody else holds, or else the first.
+async fn hindrance(zoolock: &Zoolock, names: &[String]) -> Option<(String, Snapshot)> {
+    let mut first = None;
+    for name in names {
+        let Ok(snapshot) = zoolock.mutex(name).snapshot().await else { continue };
+        let theirs = snapshot.holder.as_ref().is_some_and(|holder| !is_ours(holder));
+        if theirs {
+            return Some((name.clone(), snapshot));
+        }
+        first.get_or_insert((name.clone(), snapshot));
+    }
+    first
+}
+
 fn once(name: &str, snapshot: &Snapshot) -> String {
     match &snapshot.holder {
-        Some(holder) => format!("waiting for {name}, held by {}", who(holder)),
+        Some(holder) => format!("waiting for {name}, held by {}{}", who(holder), others(snapshot)),
         None => format!("waiting for {name}"),
     }
 }
@@ -45,9 +68,16 @@ fn line(name: &str, snapshot: &Snapshot, waited: Duration) -> String {
         line.push_str(&format!(" · {position} of {} in line", snapshot.waiters.len()));
     }
     if let Some(holder) = &snapshot.holder {
-        line.push_str(&format!(" · held by {}", who(holder)));
+        line.push_str(&format!(" · held by {}{}", who(holder), others(snapshot)));
     }
     line
+}
+
+fn others(snapshot: &Snapshot) -> String {
+    match snapshot.beside.len() {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    }
 }
 
 fn seconds(duration: Duration) -> String {
@@ -56,10 +86,13 @@ fn seconds(duration: Duration) -> String {
 
 /// Our own place among those who wait.
 fn position(snapshot: &Snapshot) -> Option<usize> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let pid = std::process::id();
-    let ours = |entry: &Entry| entry.pid == Some(pid) && entry.host.as_deref() == Some(&host);
-    snapshot.waiters.iter().position(ours).map(|index| index + 1)
+    snapshot.waiters.iter().position(is_ours).map(|index| index + 1)
+}
+
+fn is_ours(entry: &Entry) -> bool {
+    let host = rustix::system::uname();
+    entry.pid == Some(std::process::id())
+        && entry.host.as_deref().is_some_and(|theirs| theirs == host.nodename().to_string_lossy())
 }
 
 /// A contender in a few words.

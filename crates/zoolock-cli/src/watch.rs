@@ -4,12 +4,13 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_current_process_group};
-use zoolock::{Connection, Guard, LossReason};
+use zoolock::{Connection, LossReason};
 
-use crate::args::OnLost;
+use crate::args::{OnLost, OnRevoke};
 use crate::child::{Child, Ending, Event};
 use crate::duration::humane;
 use crate::hold::why;
+use crate::holder::Holder;
 use crate::plan::Run;
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
@@ -43,7 +44,8 @@ pub(crate) struct Watch<'a> {
     name: &'a str,
     grace: Duration,
     on_lost: OnLost,
-    guard: &'a Guard,
+    on_revoke: OnRevoke,
+    guard: &'a Holder,
     talk: &'a Talk,
     child: Child,
     terminal: Option<&'a Terminal>,
@@ -58,7 +60,7 @@ pub(crate) struct Watch<'a> {
 impl<'a> Watch<'a> {
     pub(crate) fn new(
         plan: &'a Run,
-        guard: &'a Guard,
+        guard: &'a Holder,
         talk: &'a Talk,
         child: Child,
         terminal: Option<&'a Terminal>,
@@ -67,6 +69,7 @@ impl<'a> Watch<'a> {
             name: &plan.wanted.name,
             grace: plan.grace,
             on_lost: plan.on_lost,
+            on_revoke: plan.on_revoke,
             guard,
             talk,
             child,
@@ -83,6 +86,8 @@ impl<'a> Watch<'a> {
         let guard = self.guard;
         let mut lost = pin!(guard.lost());
         let mut lost_seen = false;
+        let mut revoked = pin!(guard.revoked());
+        let mut revoked_seen = false;
         let mut connection = guard.connection();
         let mut connection_over = false;
         let ending = loop {
@@ -97,6 +102,10 @@ impl<'a> Watch<'a> {
                 reason = &mut lost, if !lost_seen => {
                     lost_seen = true;
                     self.lock_lost(reason);
+                }
+                () = &mut revoked, if !revoked_seen => {
+                    revoked_seen = true;
+                    self.revoked();
                 }
                 signal = signals.next() => self.signalled(signal),
                 changed = connection.changed(), if !connection_over => {
@@ -175,6 +184,20 @@ impl<'a> Watch<'a> {
             (OnLost::Kill, _) if self.remaining().is_zero() => self.kill(),
             (OnLost::Kill, Phase::Running) => self.ask(format_args!("lost {name}: {}", why(reason))),
             (OnLost::Kill, Phase::Asked(_) | Phase::Killed) => {}
+        }
+    }
+
+    /// A request, not a loss: the lock is ours for as long as the command takes.
+    fn revoked(&mut self) {
+        match self.on_revoke {
+            OnRevoke::Term => {
+                self.child.signal(Signal::TERM);
+                self.wake();
+                self.talk.note(format_args!("somebody asks for {}; TERM sent to the command", self.name));
+            }
+            OnRevoke::Warn => {
+                self.talk.note(format_args!("somebody asks for {}; the command goes on", self.name));
+            }
         }
     }
 

@@ -78,6 +78,35 @@ pub fn decide<S: AsRef<str>>(children: &[S], prefix: Prefix, me: Sequence, asker
     }
 }
 
+/// Who holds among contenders in the order of their queue, for those who look from outside. `permits`: the size of the
+/// semaphore. Where `upgrades` says of a writer that it is a reader's, and it has but one before it, that is its own.
+///
+/// One that was granted by a larger semaphore than there is now, or that has not heard yet that it is its turn, cannot
+/// be told from the names.
+pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
+    let mut weight = 0u64;
+    let (mut exclusive, mut upgradable) = (0usize, 0usize);
+    queue
+        .iter()
+        .enumerate()
+        .map(|(before, name)| {
+            weight += u64::from(name.weight);
+            match name.role {
+                Role::Permit => permits.is_none_or(|permits| weight <= permits.into()),
+                Role::Shared => exclusive == 0,
+                Role::Upgradable => {
+                    upgradable += 1;
+                    exclusive == 0 && upgradable == 1
+                }
+                Role::Exclusive => {
+                    exclusive += 1;
+                    before == 0 || (before == 1 && upgrades(before))
+                }
+            }
+        })
+        .collect()
+}
+
 fn position(sequence: Sequence) -> u32 {
     sequence.0 as u32
 }
@@ -240,6 +269,23 @@ mod tests {
         let children = ["__READ__0000000001", "upgr-0000000002", "__WRIT__0000000003", "__WRIT__0000000004"];
         assert_eq!(upgrade(&children, Prefix::Upgradable, 2, 4), wait("__READ__0000000001"));
         assert_eq!(upgrade(&children, Prefix::Read, 1, 3), Decision::Outranked);
+    }
+
+    #[test]
+    fn holders_are_told_from_the_names() {
+        let names = |names: &[&str]| -> Vec<Name> {
+            names.iter().map(|name| Name::parse(name).expect("a contender")).collect()
+        };
+        let readers =
+            names(&["__READ__0000000001", "upgr-0000000002", "upgr-0000000003", "__READ__0000000004"]);
+        assert_eq!(holders(&readers, |_| false, None), [true, true, false, true]);
+        let mixed = names(&["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"]);
+        assert_eq!(holders(&mixed, |_| false, None), [true, false, false]);
+        assert_eq!(holders(&mixed, |at| at == 1, None), [true, true, false]);
+        assert_eq!(holders(&names(&["lock-0000000001", "lock-0000000002"]), |_| false, None), [true, false]);
+        let permits = names(&["permit-2-0000000001", "permit-2-0000000002", "permit-1-0000000003"]);
+        assert_eq!(holders(&permits, |_| false, Some(3)), [true, false, false]);
+        assert_eq!(holders(&permits, |_| false, Some(5)), [true, true, true]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use zoolock_core::Kind;
+use zoolock_core::contender::Failure;
 use zoolock_core::record::{Record, Size};
 
 use crate::acquire::{Lock, Patience};
@@ -151,7 +152,7 @@ impl Lock {
             match keeper.commit(resizing(path, &size, stat.version)).await {
                 Ok(_) => return Ok(()),
                 // Somebody else resizes, too.
-                Err(error) if error.failure == zoolock_core::contender::Failure::BadVersion => {}
+                Err(error) if error.failure == Failure::BadVersion => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }

@@ -7,7 +7,7 @@ use zoolock_core::names::{Family, Name, Role};
 use zoolock_core::record::{Left, Record};
 use zoolock_core::{FencingToken, Zxid};
 
-use crate::data::NodeData;
+use crate::data::{self, NodeData};
 use crate::error::Error;
 use crate::keeper::{Keeper, KeeperError, Stat};
 use crate::path::{AUDIT, LockPath, SESSIONS};
@@ -20,10 +20,14 @@ pub struct Snapshot {
     pub path: String,
     /// The first in the queue, if there is anybody.
     pub holder: Option<Entry>,
+    /// Those who hold beside it: readers, or holders of permits.
+    pub beside: Vec<Entry>,
     /// The others, in the order in which they will have their turn.
     pub waiters: Vec<Entry>,
-    /// How the last holder that we know of left: `clean`, `panicked`, or `unknown`.
+    /// How the last holder that we know of left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
     pub previous: &'static str,
+    /// How many permits there are, if it is a semaphore.
+    pub permits: Option<u32>,
     /// Whether the data of the directory belongs to something else, in which case no marker is left there.
     pub foreign_record: bool,
 }
@@ -38,8 +42,13 @@ pub struct Entry {
     pub family: &'static str,
     /// What it asks for.
     pub role: &'static str,
-    /// The token it has when it holds the lock; `null` where it could not be read.
+    /// How many permits it asks for; 1 for whatever is no permit.
+    pub weight: u32,
+    /// The token it has when it holds the lock, by which it can be revoked and broken; `null` where it could not be
+    /// read.
     pub token: Option<String>,
+    /// Whether it was asked to let go.
+    pub revoked: bool,
     /// When it queued, in milliseconds of Unix time, by its own clock.
     pub since_ms: Option<u64>,
     /// Its host.
@@ -50,6 +59,9 @@ pub struct Entry {
     pub program: Option<String>,
     /// Its note.
     pub note: Option<String>,
+    /// It is the writer of somebody who reads already.
+    #[serde(skip)]
+    pub(crate) upgrades: bool,
 }
 
 /// How many nodes are read at once.
@@ -89,7 +101,7 @@ pub(crate) async fn walk(
         children.sort_unstable();
         let (contenders, others): (Vec<_>, Vec<_>) =
             children.into_iter().partition(|c| Name::parse(c).is_some());
-        let is_lock = !contenders.is_empty() || matches!(record, Record::Marker(_));
+        let is_lock = !contenders.is_empty() || matches!(record, Record::Marker(_) | Record::Semaphore(_));
         for other in others.into_iter().rev().filter(|name| name != SESSIONS && name != AUDIT) {
             let path = if path.as_str() == "/" { format!("/{other}") } else { path.child(&other) };
             if path != "/zookeeper" {
@@ -132,27 +144,45 @@ async fn describe(
     let mut reads = futures_util::stream::iter(reads).buffered(AT_ONCE);
     while let Some((name, child, read)) = reads.next().await {
         match read {
-            Ok((data, stat)) => queue.push(entry(name, child, Some((data, stat)), epoch)),
+            Ok((data, stat)) => queue.push((name, entry(name, child, Some((data, stat)), epoch))),
             Err(error) if error.failure == Failure::NoNode => {}
             // It stands in the queue, readable or not.
             Err(error) if matches!(error.failure, Failure::Refused(_)) => {
-                queue.push(entry(name, child, None, epoch))
+                queue.push((name, entry(name, child, None, epoch)))
             }
             Err(error) => return Err(refusal(shown(&path, chroot), error)),
         }
     }
-    let mut queue = queue.into_iter();
-    let holder = queue.next();
-    let shown = path.as_str().strip_prefix(chroot).unwrap_or(path.as_str());
+    let permits = match record {
+        Record::Semaphore(size) => Some(size.permits),
+        _ => None,
+    };
+    let names: Vec<Name> = queue.iter().map(|(name, _)| *name).collect();
+    let upgrades = |at: usize| queue.get(at).is_some_and(|(_, entry): &(Name, Entry)| entry.upgrades);
+    let holds = zoolock_core::queue::holders(&names, upgrades, permits);
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for ((_, entry), holds) in queue.into_iter().zip(holds) {
+        if holds { holders.push(entry) } else { waiters.push(entry) }
+    }
+    let mut holders = holders.into_iter();
+    let present = |sequence| names.iter().any(|name| name.sequence == sequence);
     Ok(Snapshot {
-        path: shown.to_owned(),
-        holder,
-        waiters: queue.collect(),
+        path: shown(&path, chroot).to_owned(),
+        holder: holders.next(),
+        beside: holders.collect(),
+        waiters,
         previous: match record {
-            Record::Marker(marker) if marker.left == Left::Released => "clean",
-            Record::Marker(_) => "panicked",
+            Record::Marker(marker) => match marker.left {
+                Left::Released | Left::Downgraded => "clean",
+                Left::Panicked => "panicked",
+                Left::Broken => "broken",
+                // It has begun; how the one before it left is written over.
+                Left::Held if present(marker.sequence) => "unknown",
+                Left::Held => "crashed",
+            },
             _ => "unknown",
         },
+        permits,
         foreign_record: record == Record::Foreign,
     })
 }
@@ -176,7 +206,10 @@ fn entry(name: Name, node: String, read: Option<(Vec<u8>, Stat)>, epoch: u32) ->
             Role::Upgradable => "upgradable",
             Role::Permit => "permit",
         },
+        weight: name.weight,
         token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
+        revoked: read.as_ref().is_some_and(|(data, _)| data::says(data).revoked),
+        upgrades: data.as_ref().is_some_and(|d| d.kind == "upgrade"),
         since_ms: data.as_ref().and_then(|d| d.since_ms),
         host: data.as_ref().and_then(|d| d.host.clone()),
         pid: data.as_ref().and_then(|d| d.pid),

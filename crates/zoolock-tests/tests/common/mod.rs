@@ -51,7 +51,7 @@ pub(crate) async fn until_queued(zl: &Zoolock, name: &str, count: usize) {
     let looked = tokio::time::timeout(Duration::from_secs(60), async {
         loop {
             let seen = mutex.snapshot().await.expect("a snapshot");
-            if seen.waiters.len() + usize::from(seen.holder.is_some()) >= count {
+            if seen.waiters.len() + seen.beside.len() + usize::from(seen.holder.is_some()) >= count {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,0 +1,168 @@
+//! A lock that is held, of whatever kind.
+
+use std::time::Instant;
+
+use tokio::sync::watch;
+use zoolock::{
+    Connection, Deadline, Error, Guard, LossReason, MultiGuard, MultiReadGuard, PermitGuard, Previous,
+    ReadGuard, WriteGuard, Zoolock,
+};
+
+use crate::plan::{Kind, Patience, Wanted};
+
+/// The guard of any kind.
+pub(crate) enum Holder {
+    Alone(Guard),
+    Shared(ReadGuard),
+    Write(WriteGuard),
+    Permits(PermitGuard),
+    Several(MultiGuard),
+    SeveralShared(MultiReadGuard),
+}
+
+/// Does the same with every kind of guard.
+macro_rules! each {
+    ($holder:expr, $guard:ident => $what:expr) => {
+        match $holder {
+            Holder::Alone($guard) => $what,
+            Holder::Shared($guard) => $what,
+            Holder::Write($guard) => $what,
+            Holder::Permits($guard) => $what,
+            Holder::Several($guard) => $what,
+            Holder::SeveralShared($guard) => $what,
+        }
+    };
+}
+
+/// Asks in the way that the patience says.
+macro_rules! ask {
+    ($lock:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
+        let lock = $lock;
+        match ($patience, $until) {
+            (Patience::Try, _) => Ok(lock.$try().await?.map($guard)),
+            (_, Some(until)) => Ok(Some($guard(lock.$deadline(until).await?))),
+            (_, None) => Ok(Some($guard(lock.$wait().await?))),
+        }
+    }};
+}
+
+impl Holder {
+    /// Waits for the lock; `None` where it is busy.
+    pub(crate) async fn acquire(
+        zoolock: &Zoolock,
+        wanted: &Wanted,
+        until: Option<Instant>,
+    ) -> Result<Option<Holder>, Error> {
+        let (patience, delay) = (wanted.patience, wanted.lock_delay);
+        if let [name] = wanted.names.as_slice() {
+            return match wanted.kind {
+                Kind::Alone => {
+                    let lock = zoolock.mutex(name).lock_delay(delay);
+                    let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
+                    ask!(lock, patience, until, try_lock, lock_deadline, lock, Holder::Alone)
+                }
+                Kind::Write => {
+                    let lock = zoolock.rwlock(name).lock_delay(delay);
+                    let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
+                    ask!(lock, patience, until, try_write, write_deadline, write, Holder::Write)
+                }
+                Kind::Shared => {
+                    let lock = zoolock.rwlock(name).lock_delay(delay);
+                    ask!(lock, patience, until, try_read, read_deadline, read, Holder::Shared)
+                }
+                Kind::Permits { size, take } => {
+                    let lock = zoolock.semaphore(name, size);
+                    match (patience, until) {
+                        (Patience::Try, _) => Ok(lock.try_acquire(take).await?.map(Holder::Permits)),
+                        (_, Some(until)) => {
+                            Ok(Some(Holder::Permits(lock.acquire_deadline(take, until).await?)))
+                        }
+                        (_, None) => Ok(Some(Holder::Permits(lock.acquire_many(take).await?))),
+                    }
+                }
+            };
+        }
+        let lock = zoolock.multi(&wanted.names).lock_delay(delay);
+        let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
+        match wanted.kind {
+            Kind::Shared => ask!(lock, patience, until, try_read, read_deadline, read, Holder::SeveralShared),
+            _ => ask!(lock, patience, until, try_lock, lock_deadline, lock, Holder::Several),
+        }
+    }
+
+    /// The fencing token; `None` where others hold at the same time.
+    pub(crate) fn token(&self) -> Option<String> {
+        match self {
+            Holder::Alone(guard) => Some(guard.token().to_string()),
+            Holder::Write(guard) => Some(guard.token().to_string()),
+            Holder::Several(guard) => Some(guard.token().to_string()),
+            Holder::Shared(_) | Holder::Permits(_) | Holder::SeveralShared(_) => None,
+        }
+    }
+
+    /// What names us to `revoke` and `break`.
+    pub(crate) fn ticket(&self) -> String {
+        each!(self, guard => guard.ticket().to_string())
+    }
+
+    /// How the last holder left, where that can be known.
+    pub(crate) fn previous(&self) -> &'static str {
+        let previous = match self {
+            Holder::Alone(guard) => guard.previous(),
+            Holder::Shared(guard) => guard.previous(),
+            Holder::Write(guard) => guard.previous(),
+            Holder::Several(guard) => guard.previous(),
+            Holder::SeveralShared(guard) => guard.previous(),
+            Holder::Permits(_) => Previous::Unknown,
+        };
+        match previous {
+            Previous::Clean => "clean",
+            Previous::Crashed => "crashed",
+            _ => "unknown",
+        }
+    }
+
+    /// The directories of the locks.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        match self {
+            Holder::Alone(guard) => vec![guard.path()],
+            Holder::Shared(guard) => vec![guard.path()],
+            Holder::Write(guard) => vec![guard.path()],
+            Holder::Permits(guard) => vec![guard.path()],
+            Holder::Several(guard) => guard.paths(),
+            Holder::SeveralShared(guard) => guard.paths(),
+        }
+    }
+
+    pub(crate) fn node_path(&self) -> String {
+        each!(self, guard => guard.node_path())
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        each!(self, guard => guard.is_valid())
+    }
+
+    pub(crate) fn valid_until(&self) -> Deadline {
+        each!(self, guard => guard.valid_until())
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        each!(self, guard => guard.loss())
+    }
+
+    pub(crate) async fn lost(&self) -> LossReason {
+        each!(self, guard => guard.lost().await)
+    }
+
+    pub(crate) async fn revoked(&self) {
+        each!(self, guard => guard.revoked().await)
+    }
+
+    pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
+        each!(self, guard => guard.connection())
+    }
+
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        each!(self, guard => guard.release().await)
+    }
+}

@@ -1,0 +1,83 @@
+//! `zoolock revoke`, `break` and `resize`.
+
+use zoolock::{Error, Ticket};
+
+use crate::connect::{close, connect};
+use crate::exit::{Exit, Failure};
+use crate::plan::Service;
+use crate::status::who;
+use crate::talk::{Talk, printable};
+
+/// Asks one holder, or all of them, to let go.
+pub(crate) async fn revoke(
+    service: &Service,
+    name: &str,
+    ticket: Option<Ticket>,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let mutex = zoolock.mutex(name);
+    let asked = async {
+        if let Some(ticket) = ticket {
+            mutex.revoke(ticket).await?;
+            talk.note(format_args!("{name}: asked {ticket} to let go"));
+            return Ok(Exit::OK);
+        }
+        let seen = mutex.snapshot().await?;
+        let holders: Vec<_> = seen.holder.iter().chain(&seen.beside).collect();
+        if holders.is_empty() {
+            talk.note(format_args!("{name} is free: there is nobody to ask"));
+            return Ok(Exit::OK);
+        }
+        for holder in holders {
+            let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
+                talk.note(format_args!(
+                    "{name}: {} cannot be read, and so not asked",
+                    printable(&holder.node)
+                ));
+                continue;
+            };
+            match mutex.revoke(ticket).await {
+                Ok(()) => talk.note(format_args!("{name}: asked {} to let go", who(holder))),
+                Err(Error::NoSuchHolder { .. }) => {
+                    talk.note(format_args!("{name}: {} has let go already", who(holder)));
+                }
+                Err(error) => return Err(Failure::from(error)),
+            }
+        }
+        Ok(Exit::OK)
+    };
+    let outcome = asked.await;
+    close(zoolock).await;
+    outcome
+}
+
+/// Takes the lock away from the one with this ticket.
+pub(crate) async fn break_lock(
+    service: &Service,
+    name: &str,
+    ticket: Ticket,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let broken = zoolock.mutex(name).break_lock(ticket).await;
+    close(zoolock).await;
+    broken?;
+    talk.note(format_args!("{name}: taken away from {ticket}"));
+    Ok(Exit::OK)
+}
+
+/// Gives a semaphore another size.
+pub(crate) async fn resize(
+    service: &Service,
+    name: &str,
+    permits: u32,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let resized = zoolock.semaphore(name, permits).resize(permits).await;
+    close(zoolock).await;
+    resized?;
+    talk.note(format_args!("{name} has {permits} permits"));
+    Ok(Exit::OK)
+}

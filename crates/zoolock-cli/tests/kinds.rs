@@ -1,0 +1,197 @@
+//! Every kind of lock from the command line, and what operators do to them.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+
+use common::{Running, Sandbox, wait_until};
+use rustix::process::Signal;
+
+/// Holds with these arguments, and says what `hold --json` printed.
+fn hold(sandbox: &Sandbox, args: &[&str]) -> (Running, serde_json::Value) {
+    let mut holder = sandbox.converse(&[&["hold", "--json"], args].concat());
+    let mut line = String::new();
+    BufReader::new(holder.0.stdout.take().expect("caught")).read_line(&mut line).expect("it prints");
+    (holder, serde_json::from_str(&line).expect("JSON"))
+}
+
+fn show(sandbox: &Sandbox, name: &str) -> serde_json::Value {
+    serde_json::from_str(&sandbox.output(&["show", "--json", name]).stdout).expect("JSON")
+}
+
+#[test]
+fn shared_runs_beside_shared_and_not_beside_alone() {
+    let sandbox = Sandbox::new();
+    let (mut reader, held) = hold(&sandbox, &["--shared", "db"]);
+    assert_eq!(held["alone"], false);
+    let script = "echo ${ZOOLOCK_TOKEN-none} $ZOOLOCK_TICKET";
+    let beside = sandbox
+        .zoolock(["run", "--try", "--shared", "db", "--", "sh", "-c", script])
+        .env("ZOOLOCK_TOKEN", "of another lock")
+        .output()
+        .expect("it runs");
+    let words = String::from_utf8(beside.stdout).expect("text");
+    assert!(words.starts_with("none ") && words.trim().len() > 10, "{words}");
+    for alone in
+        [&["run", "--try", "db"][..], &["run", "--try", "--write", "db"], &["run", "--try", "db", "other"]]
+    {
+        let done = sandbox.output(&[alone, &["--", "true"]].concat());
+        assert_eq!(done.code, 75, "{done:?}");
+        assert!(done.stderr.contains("held by"), "{done:?}");
+    }
+    let (mut second, _) = hold(&sandbox, &["--shared", "db"]);
+    let text = sandbox.output(&["show", "db"]).stdout;
+    assert_eq!(text.matches("held by").count(), 2, "{text}");
+    assert!(text.contains("reader"), "{text}");
+    let text = sandbox.output(&["ls"]).stdout;
+    assert!(text.contains("and 1 more"), "{text}");
+    for holder in [&mut reader, &mut second] {
+        holder.end_of_input();
+        assert_eq!(holder.code(), 0);
+    }
+    let (mut writer, held) = hold(&sandbox, &["--write", "db"]);
+    assert!(held["alone"] == true && held["node"].as_str().expect("text").contains("__WRIT__"), "{held}");
+    assert_eq!(sandbox.output(&["run", "--try", "--shared", "db", "--", "true"]).code, 75);
+    writer.end_of_input();
+    assert_eq!(writer.code(), 0);
+}
+
+#[test]
+fn permits_are_counted_and_the_size_is_agreed() {
+    let sandbox = Sandbox::new();
+    let (mut two, _) = hold(&sandbox, &["--permits", "3", "--take", "2", "workers"]);
+    assert_eq!(sandbox.output(&["run", "--try", "--permits", "3", "workers", "--", "true"]).code, 0);
+    let done = sandbox.output(&["run", "--try", "--permits", "3", "--take", "2", "workers", "--", "true"]);
+    assert_eq!(done.code, 75, "{done:?}");
+    let done = sandbox.output(&["run", "--try", "--permits", "4", "workers", "--", "true"]);
+    assert_eq!(done.code, 64, "{done:?}");
+    assert!(done.stderr.contains("3 permits"), "{done:?}");
+    let text = sandbox.output(&["show", "workers"]).stdout;
+    assert!(text.contains("2 of 3") && text.contains("2 permits"), "{text}");
+    let done = sandbox.output(&["resize", "workers", "--permits", "4"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(
+        sandbox.output(&["run", "--try", "--permits", "4", "--take", "2", "workers", "--", "true"]).code,
+        0
+    );
+    assert_eq!(
+        sandbox.output(&["run", "--try", "workers", "--", "true"]).code,
+        64,
+        "a semaphore is no mutex"
+    );
+    assert_eq!(sandbox.output(&["resize", "nothing", "--permits", "4"]).code, 64);
+    two.end_of_input();
+    assert_eq!(two.code(), 0);
+}
+
+#[test]
+fn several_names_are_held_together() {
+    let sandbox = Sandbox::new();
+    let script = "echo $ZOOLOCK_NAME, $ZOOLOCK_PATH";
+    let done = sandbox.output(&["run", "b", "a", "--", "sh", "-c", script]);
+    assert_eq!(done.stdout, "b a, /locks/b /locks/a\n", "{done:?}");
+    let (mut holder, _) = hold(&sandbox, &["a"]);
+    let done = sandbox.output(&["run", "--timeout", "300ms", "b", "a", "--", "true"]);
+    assert_eq!(done.code, 75, "{done:?}");
+    assert!(done.stderr.contains("b and a"), "{done:?}");
+    assert_eq!(sandbox.output(&["run", "--try", "b", "--", "true"]).code, 0, "none of them is kept");
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
+fn a_crash_is_told_to_the_next_command() {
+    let sandbox = Sandbox::new();
+    let previous = |flags: &[&str]| {
+        let run = ["run"].iter().chain(flags).copied();
+        let line: Vec<&str> = run.chain(["x", "--", "sh", "-c", "echo $ZOOLOCK_PREVIOUS"]).collect();
+        sandbox.output(&line).stdout
+    };
+    assert_eq!(previous(&["--crash-detection"]), "unknown\n");
+    assert_eq!(previous(&["--crash-detection"]), "clean\n");
+    let (mut holder, held) = hold(&sandbox, &["--session-timeout", "6s", "--crash-detection", "x"]);
+    holder.signal(Signal::KILL);
+    let _ = holder.0.wait();
+    wait_until("its session is over", || show(&sandbox, "x")["holder"].is_null());
+    assert_eq!(show(&sandbox, "x")["previous"], "crashed", "{held}");
+    let began = std::time::Instant::now();
+    assert_eq!(previous(&["--crash-detection", "--lock-delay", "1500ms"]), "crashed\n");
+    assert!(began.elapsed() >= std::time::Duration::from_millis(1500));
+    assert_eq!(previous(&[]), "clean\n");
+}
+
+#[test]
+fn a_revoked_command_gets_term_and_a_revoked_hold_lets_go() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
+    let mut job = sandbox.converse(&["run", "x", "--", "sh", "-c", script]);
+    let mut lines = BufReader::new(job.0.stdout.take().expect("caught")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    let done = sandbox.output(&["revoke", "x"]);
+    assert!(done.code == 0 && done.stderr.contains("asked"), "{done:?}");
+    assert_eq!(lines.next().expect("a line").expect("text"), "asked");
+    assert_eq!(job.code(), 3);
+    let script = "echo ready; sleep 2; echo done";
+    let mut job = sandbox.converse(&["run", "--on-revoke", "warn", "x", "--", "sh", "-c", script]);
+    let mut lines = BufReader::new(job.0.stdout.take().expect("caught")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    assert_eq!(sandbox.output(&["revoke", "x"]).code, 0);
+    assert_eq!(lines.next().expect("a line").expect("text"), "done");
+    assert_eq!(job.code(), 0);
+    let (mut holder, held) = hold(&sandbox, &["x"]);
+    let token = held["token"].as_str().expect("text");
+    assert_eq!(sandbox.output(&["revoke", "x", "--token", token]).code, 0);
+    assert_eq!(holder.code(), 0);
+    assert_eq!(sandbox.output(&["revoke", "x", "--token", token]).code, 75, "it is gone");
+    let done = sandbox.output(&["revoke", "x"]);
+    assert!(done.code == 0 && done.stderr.contains("free"), "{done:?}");
+}
+
+#[test]
+fn a_broken_command_is_stopped_and_the_next_one_runs() {
+    let sandbox = Sandbox::new();
+    let mut job =
+        sandbox.converse(&["run", "--grace", "1s", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN; cat"]);
+    let mut token = String::new();
+    BufReader::new(job.0.stdout.take().expect("caught")).read_line(&mut token).expect("a token");
+    let wrong = token.trim().replace("00000000-", "00000001-");
+    assert_eq!(sandbox.output(&["break", "x", "--token", &wrong]).code, 75);
+    let done = sandbox.output(&["break", "x", "--token", token.trim(), "--note", "it hangs"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(job.code(), 70);
+    assert_eq!(sandbox.output(&["break", "x", "--token", token.trim()]).code, 75, "it is gone");
+    assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 0);
+    assert!(!sandbox.output(&["ls", "/"]).stdout.contains("audit"), "no lock");
+}
+
+#[test]
+fn an_epoch_is_the_first_part_of_every_token() {
+    let sandbox = Sandbox::new();
+    let run = ["run", "--token-epoch", "7", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"];
+    let seventh = sandbox.output(&run).stdout;
+    assert!(seventh.starts_with("00000007-"), "{seventh}");
+    assert!(seventh > sandbox.output(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]).stdout);
+    assert_eq!(sandbox.output(&["run", "--token-epoch", "-1", "x", "--", "true"]).code, 64);
+}
+
+#[test]
+fn every_kind_is_in_the_help() {
+    let sandbox = Sandbox::new();
+    let help = sandbox.output(&["run", "--help"]).stdout;
+    for flag in [
+        "--shared",
+        "--write",
+        "--permits",
+        "--take",
+        "--crash-detection",
+        "--lock-delay",
+        "--token-epoch",
+        "NAME [NAME]...",
+    ] {
+        assert!(help.contains(flag), "{flag} is missing in {help}");
+    }
+    let help = sandbox.output(&["--help"]).stdout;
+    for command in ["revoke", "break", "resize"] {
+        assert!(help.contains(command), "{help}");
+    }
+}
