@@ -36,6 +36,7 @@ mod error;
 mod guard;
 mod keeper;
 mod mutex;
+mod owner;
 mod path;
 mod session;
 mod sessions;
@@ -45,11 +46,14 @@ mod zoolock;
 // Guards and futures go wherever their tasks go.
 const _: fn() = || {
     fn travels<T: Send + 'static>(_: &T) {}
-    fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex) {
+    fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex, owner: &'static Owner) {
         travels(guard);
         travels(zoolock);
         travels(&mutex.lock());
         travels(&mutex.try_lock());
+        travels(owner);
+        travels(&mutex.lock_as(owner));
+        travels(&mutex.lock_as_timeout(owner, std::time::Duration::ZERO));
     }
     let _ = check;
 };
@@ -66,6 +70,7 @@ pub use embedded::TestServer;
 pub use error::{Error, LossReason};
 pub use guard::{Guard, Previous};
 pub use mutex::Mutex;
+pub use owner::{Owner, ReentrantGuard};
 pub use path::{ConnectString, DEFAULT_ROOT, LockPath};
 pub use session::Connection;
 pub use snapshot::{Entry, Snapshot};

@@ -98,6 +98,10 @@ impl Mutex {
         snapshot::read(&*keeper, path, self.zoolock.chroot(), self.zoolock.epoch()).await
     }
 
+    pub(crate) fn zoolock(&self) -> &Zoolock {
+        &self.zoolock
+    }
+
     /// `None`: busy, or timed out.
     async fn acquire(&self, mode: Mode, deadline: Option<Instant>) -> Result<Option<Guard>, Error> {
         let path = self.zoolock.path(&self.name)?;

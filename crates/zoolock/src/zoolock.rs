@@ -132,6 +132,11 @@ impl Zoolock {
 
     // ---- for the other modules ----
 
+    /// The same for all clones, and for nobody else while one of them lives.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
     pub(crate) fn path(&self, name: &str) -> Result<LockPath, Error> {
         if self.inner.chroot.is_empty() || !name.starts_with('/') {
             return LockPath::parse(name, &self.inner.root);
