@@ -154,6 +154,10 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Whether the guard was dropped, or the lock lost.
     pub(crate) fn has_begun(&self) -> bool {
         self.acquisition.has_departed() || self.acquisition.is_leaving()
