@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use zoolock_core::contender::{Departed, Failure, Grant, Refusal};
 use zoolock_core::queue::native_name;
 use zoolock_core::{Event, FencingToken};
@@ -125,6 +126,13 @@ impl Guard {
         let departure = self.departure();
         drop(self);
         departure.wait().await
+    }
+
+    /// Calls `tell` on our own thread when the lock is lost, unless the handle is aborted first.
+    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> AbortHandle {
+        let acquisition = self.acquisition.clone();
+        let task = async move { tell(acquisition.lost().await.into()) };
+        self.acquisition.session().runtime().spawn(task).abort_handle()
     }
 
     pub(crate) fn departure(&self) -> Departure {

@@ -24,6 +24,7 @@
 //! that the program is not stopped between the question and the deed. For that last case there is
 //! [`Guard::token`]: the resource itself refuses an older one.
 
+pub mod blocking;
 mod builder;
 mod clock;
 mod connect;

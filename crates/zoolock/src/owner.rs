@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use zoolock_core::FencingToken;
 
 use crate::clock::Deadline;
@@ -263,7 +264,11 @@ impl ReentrantGuard {
         }
     }
 
-    pub(crate) fn guard(&self) -> &Guard {
+    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> AbortHandle {
+        self.guard().when_lost(tell)
+    }
+
+    fn guard(&self) -> &Guard {
         &self.held().guard
     }
 
