@@ -150,7 +150,9 @@ on_both_arms!(a_try_that_fails_is_nobody_elses_answer, |place| async move {
     let mut tries = Box::pin(mutex.try_lock_as(&owner));
     assert!(glance(tries.as_mut()).is_pending());
     let mut waits = Box::pin(mutex.lock_as(&owner));
-    assert!(glance(waits.as_mut()).is_pending());
+    // Somebody who fetches the answer late keeps it from nobody.
+    let mut idles = Box::pin(mutex.lock_as(&owner));
+    assert!(glance(waits.as_mut()).is_pending() && glance(idles.as_mut()).is_pending());
     let waiting = tokio::join!(tries, async {
         // It stands in the queue itself once the try has failed.
         tokio::select! {
@@ -160,7 +162,11 @@ on_both_arms!(a_try_that_fails_is_nobody_elses_answer, |place| async move {
     });
     assert!(waiting.0.expect("an answer").is_none());
     held.release().await.expect("ours");
-    soon(waits).await.expect("our turn").release().await.expect("ours");
+    let (waited, idled) = soon(async { tokio::join!(waits, idles) }).await;
+    let (waited, idled) = (waited.expect("our turn"), idled.expect("our turn"));
+    assert_eq!(waited.token(), idled.token());
+    drop(waited);
+    idled.release().await.expect("ours");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "tried")).await;
 });
 
@@ -233,6 +239,32 @@ on_both_arms!(a_lost_lock_is_not_entered_again_until_all_guards_are_gone, |place
     anew.release().await.expect("ours");
     assert_none(&place, &zl, tasks, "doomed").await;
     assert_forgotten(&owner);
+});
+
+on_both_arms!(a_panic_under_any_of_the_guards_is_told_to_the_next_holder, |place| async move {
+    let zl = connect(&place).await;
+    let mutex = zl.mutex("rough");
+    let owner = Owner::new();
+    for release in [false, true] {
+        let outer = mutex.lock_as(&owner).await.expect("free");
+        let inner = mutex.lock_as(&owner).await.expect("ours");
+        let job = tokio::spawn(async move {
+            let _inner = inner;
+            panic!("on purpose");
+        });
+        assert!(job.await.expect_err("it panics").is_panic());
+        assert!(outer.is_valid(), "the owner still holds it");
+        if release {
+            outer.release().await.expect("ours")
+        } else {
+            drop(outer)
+        }
+        let next = mutex.lock().await.expect("free");
+        assert_eq!(mutex.snapshot().await.expect("a snapshot").previous, "panicked");
+        next.release().await.expect("ours");
+        assert_eq!(mutex.snapshot().await.expect("a snapshot").previous, "clean");
+    }
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "rough")).await;
 });
 
 on_both_arms!(an_owner_is_another_on_another_client, |place| async move {

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use zoolock_core::contender::{Departed, Failure, Grant, Refusal};
 use zoolock_core::queue::native_name;
+use zoolock_core::record::Left;
 use zoolock_core::{Event, FencingToken};
 
 use crate::clock::Deadline;
@@ -133,6 +134,11 @@ impl Guard {
         let acquisition = self.acquisition.clone();
         let task = async move { tell(acquisition.lost().await.into()) };
         self.acquisition.session().runtime().spawn(task).abort_handle()
+    }
+
+    /// Lets go as a holder does that panics; to be dropped after that.
+    pub(crate) fn release_as_panicked(&self) {
+        self.acquisition.happen(Event::Release(Left::Panicked));
     }
 
     pub(crate) fn departure(&self) -> Departure {

@@ -1,7 +1,7 @@
 //! What an owner holds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -16,7 +16,7 @@ use crate::session::Connection;
 /// Proof that the lock is its owner's. It is released with the owner's last guard, whichever that is.
 ///
 /// All guards of an owner on a lock share its token, its validity and its loss. Dropping the last one releases the
-/// lock as dropping a [`Guard`] does.
+/// lock as dropping a [`Guard`] does; if any of them was dropped in a panic, the next holder is told of a panic.
 #[must_use = "the lock is released when the owner's last guard is dropped"]
 pub struct ReentrantGuard {
     /// Taken only when the guard goes.
@@ -87,11 +87,11 @@ impl ReentrantGuard {
     /// Dropping the future releases the lock in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let held = self.leave().expect("taken only when the guard goes");
-        let loss = held.loss();
+        let (loss, departure) = (held.loss(), held.guard.departure());
         match Arc::into_inner(held) {
-            Some(Held { guard, entry, .. }) => {
-                drop(entry);
-                guard.release().await
+            Some(last) => {
+                drop(last);
+                departure.wait().await
             }
             None => loss.map_or(Ok(()), Err),
         }
@@ -111,6 +111,9 @@ impl ReentrantGuard {
 
     fn leave(&mut self) -> Option<Arc<Held>> {
         let held = self.held.take()?;
+        if std::thread::panicking() {
+            held.panicked.store(true, Ordering::Release);
+        }
         held.depth.fetch_sub(1, Ordering::AcqRel);
         Some(held)
     }
@@ -138,12 +141,14 @@ pub(super) struct Held {
     guard: Guard,
     depth: AtomicU32,
     limit: u32,
-    entry: Entry,
+    /// Whether one of the guards went in a panic: then what was written may be half done, whoever goes last.
+    panicked: AtomicBool,
+    _entry: Entry,
 }
 
 impl Held {
     pub(super) fn new(guard: Guard, limit: u32, entry: Entry) -> Held {
-        Held { guard, depth: AtomicU32::new(0), limit, entry }
+        Held { guard, depth: AtomicU32::new(0), limit, panicked: AtomicBool::new(false), _entry: entry }
     }
 
     /// One guard more.
@@ -164,6 +169,14 @@ impl Held {
         }
         let reason = self.guard.loss().unwrap_or(LossReason::Unreachable);
         Some(Error::Lost { path: self.guard.path().to_owned(), reason })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.panicked.load(Ordering::Acquire) {
+            self.guard.release_as_panicked();
+        }
     }
 }
 
