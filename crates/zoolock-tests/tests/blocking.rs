@@ -134,7 +134,7 @@ on_both_arms!(every_call_works_on_a_thread_of_any_runtime, |place| async move {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
         let task = address.clone();
         threads.block_on(async { tokio::spawn(async move { every_call(&task) }).await.expect("no panic") });
-        // Executors that mind being entered twice, and ours in ours.
+        // An executor like the one that the blocking calls use themselves.
         futures_lite::future::block_on(async { every_call(&address) });
     })
     .await;
