@@ -153,8 +153,10 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
         // It holds, or thinks so: then we do not. Only a client of another make can bring that about.
         return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
-    let readers = all.into_iter().filter(|(name, child)| name.position() < writer && *child != mine);
-    let readers: Vec<_> = readers.collect();
+    // Nor does an upgradable one behind us: it waits for us.
+    let waits_for_us = |name: &Name| prefix == Prefix::Upgradable && name.role == Role::Upgradable;
+    let reads = |name: &Name| name.position() < writer && !waits_for_us(name);
+    let readers: Vec<_> = all.into_iter().filter(|(name, child)| reads(name) && *child != mine).collect();
     let ranks_before_us = |name: &Name| {
         prefix != Prefix::Upgradable && (name.role == Role::Upgradable || name.position() < position(from))
     };
@@ -286,6 +288,13 @@ mod tests {
         let permits = names(&["permit-2-0000000001", "permit-2-0000000002", "permit-1-0000000003"]);
         assert_eq!(holders(&permits, |_| false, Some(3)), [true, false, false]);
         assert_eq!(holders(&permits, |_| false, Some(5)), [true, true, true]);
+    }
+
+    #[test]
+    fn an_upgradable_reader_does_not_wait_for_the_one_that_waits_for_it() {
+        let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
+        let asker = Asker::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
+        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker), Decision::Held);
     }
 
     #[test]

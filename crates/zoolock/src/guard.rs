@@ -73,6 +73,14 @@ macro_rules! guard {
                 $guard { held }
             }
 
+            /// Calls `tell` on our own thread when the lock is lost, unless the handle is aborted first.
+            pub(crate) fn when_lost(
+                &self,
+                tell: impl FnOnce(crate::LossReason) + Send + 'static,
+            ) -> tokio::task::AbortHandle {
+                self.held.when_lost(tell)
+            }
+
             /// Until when the lock may be believed to be ours. Moves on with each renewal; reads no clock and sends
             /// nothing. Once the lock is lost it has passed.
             pub fn valid_until(&self) -> crate::Deadline {
@@ -207,5 +215,10 @@ exclusive_guard!(Guard);
 impl Guard {
     pub(crate) fn departure(&self) -> Departure {
         self.held.departure()
+    }
+
+    /// Lets go as a holder does that panics; to be dropped after that.
+    pub(crate) fn release_as_panicked(&self) {
+        self.held.release_as_panicked();
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
+use zoolock_core::record::Left;
 use zoolock_core::{Event, FencingToken};
 
 use crate::clock::Deadline;
@@ -71,14 +73,7 @@ impl Held {
     }
 
     pub(crate) async fn lost(&self) -> LossReason {
-        let loss = match &self.upgrade {
-            None => self.acquisition.lost().await,
-            Some(upgrade) => tokio::select! {
-                loss = self.acquisition.lost() => loss,
-                loss = upgrade.lost() => loss,
-            },
-        };
-        loss.into()
+        lost(&self.acquisition, self.upgrade.as_ref()).await
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
@@ -129,6 +124,20 @@ impl Held {
         self.acquisition.session().connection()
     }
 
+    /// Calls `tell` on our own thread when the lock is lost, unless the handle is aborted first.
+    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> AbortHandle {
+        let (acquisition, upgrade) = (self.acquisition.clone(), self.upgrade.clone());
+        let task = async move { tell(lost(&acquisition, upgrade.as_ref()).await) };
+        self.acquisition.session().runtime().spawn(task).abort_handle()
+    }
+
+    /// Lets go as a holder does that panics; to be dropped after that.
+    pub(crate) fn release_as_panicked(&self) {
+        for acquisition in self.both() {
+            acquisition.happen(Event::Release(Left::Panicked));
+        }
+    }
+
     pub(crate) async fn release(self) -> Result<(), Error> {
         let departure = self.departure();
         drop(self);
@@ -172,6 +181,17 @@ impl Held {
     }
 }
 
+async fn lost(acquisition: &Arc<Acquisition>, upgrade: Option<&Arc<Acquisition>>) -> LossReason {
+    let loss = match upgrade {
+        None => acquisition.lost().await,
+        Some(upgrade) => tokio::select! {
+            loss = acquisition.lost() => loss,
+            loss = upgrade.lost() => loss,
+        },
+    };
+    loss.into()
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         if self.handed_over {
@@ -201,6 +221,10 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Whether the guard was dropped, or the lock lost.
     pub(crate) fn has_begun(&self) -> bool {
         self.acquisition.has_departed() || self.acquisition.is_leaving()

@@ -26,6 +26,7 @@
 
 mod acquire;
 mod acquire_methods;
+pub mod blocking;
 mod builder;
 mod clock;
 mod connect;
@@ -39,10 +40,13 @@ mod events;
 mod guard;
 mod held;
 mod keeper;
+mod local;
+mod locker;
 mod multi;
 mod mutex;
 mod operate;
 mod options;
+mod owner;
 mod path;
 mod rwlock;
 mod semaphore;
@@ -55,11 +59,14 @@ mod zoolock;
 // Guards and futures go wherever their tasks go.
 const _: fn() = || {
     fn travels<T: Send + 'static>(_: &T) {}
-    fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex) {
+    fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex, owner: &'static Owner) {
         travels(guard);
         travels(zoolock);
         travels(&mutex.lock());
         travels(&mutex.try_lock());
+        travels(owner);
+        travels(&mutex.lock_as(owner));
+        travels(&mutex.lock_as_timeout(owner, std::time::Duration::ZERO));
     }
     fn others(rwlock: &'static RwLock, semaphore: &'static Semaphore, multi: &'static MultiLock) {
         travels(&rwlock.read());
@@ -88,8 +95,11 @@ pub use embedded::TestServer;
 pub use error::{Error, LossReason};
 pub use events::{LockEvent, LockEvents};
 pub use guard::{Check, Guard, Previous};
+pub use local::{LocalGuard, LocalLocker};
+pub use locker::{Hold, Locker};
 pub use multi::{MultiGuard, MultiLock, MultiReadGuard};
 pub use mutex::Mutex;
+pub use owner::{Owner, ReentrantGuard};
 pub use path::{ConnectString, DEFAULT_ROOT, LockPath};
 pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
 pub use semaphore::{PermitGuard, Semaphore};

@@ -20,6 +20,10 @@ impl Mutex {
     pub(crate) fn new(lock: Lock) -> Mutex {
         Mutex { lock }
     }
+
+    pub(crate) fn zoolock(&self) -> &crate::zoolock::Zoolock {
+        &self.lock.zoolock
+    }
 }
 
 acquire!(Mutex, Guard, Kind::Mutex, "the lock", lock, try_lock, lock_timeout, lock_deadline);

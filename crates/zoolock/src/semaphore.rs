@@ -137,16 +137,16 @@ impl Lock {
         let path = directory.as_str();
         let subject = || format!("lock {}", self.path());
         let keeper = self.zoolock.keeper().await?;
+        let none = || Err(Error::invalid(subject(), "is no semaphore; it is made when it is first used"));
         loop {
-            let (data, stat) = keeper.read(path).await.map_err(|error| self.refusal(error))?;
+            let (data, stat) = match keeper.read(path).await {
+                Ok(read) => read,
+                Err(error) if error.failure == Failure::NoNode => return none(),
+                Err(error) => return Err(self.refusal(error)),
+            };
             match Record::parse(&data) {
                 Record::Semaphore(size) if size.directory == stat.czxid => {}
-                _ => {
-                    return Err(Error::invalid(
-                        subject(),
-                        "is no semaphore; it is made when it is first used",
-                    ));
-                }
+                _ => return none(),
             }
             let size = Size { directory: stat.czxid, permits };
             match keeper.commit(resizing(path, &size, stat.version)).await {

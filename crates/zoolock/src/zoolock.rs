@@ -12,6 +12,7 @@ use crate::data::Owner;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::keeper::Keeper;
+use crate::locker::not_taken_along;
 use crate::mutex::Mutex;
 use crate::path::LockPath;
 use crate::session::Session;
@@ -73,7 +74,8 @@ impl Zoolock {
     /// Runs `work` under the lock `name`, and releases it when the work drops the guard, at its end at the latest.
     ///
     /// # Errors
-    /// As [`Mutex::lock_timeout`]; [`Error::Lost`] where the lock was lost before it was released: the work may then
+    /// As [`Mutex::lock_timeout`]; [`Error::Invalid`] where the closure drops the guard instead of moving it into its
+    /// future, which would run without the lock; [`Error::Lost`] where the lock was lost before it was released: the work may then
     /// have overlapped with somebody else's.
     ///
     /// # Cancel safety
@@ -93,7 +95,11 @@ impl Zoolock {
     {
         let guard = self.mutex(name).lock_timeout(timeout).await?;
         let departure = guard.departure();
-        let value = work(guard).await;
+        let work = work(guard);
+        if departure.has_begun() {
+            return Err(not_taken_along(departure.path()));
+        }
+        let value = work.await;
         // A guard that the work handed out with its value is the caller's to drop.
         if departure.has_begun() {
             departure.wait().await?;
@@ -132,6 +138,11 @@ impl Zoolock {
     }
 
     // ---- for the other modules ----
+
+    /// The same for all clones, and for nobody else while one of them lives.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
 
     pub(crate) fn path(&self, name: &str) -> Result<LockPath, Error> {
         if self.inner.chroot.is_empty() || !name.starts_with('/') {

@@ -61,6 +61,7 @@ on_both_arms!(sizes_are_agreed_and_changed_on_purpose, |place| async move {
         let semaphore = semaphore.clone();
         async move { semaphore.acquire().await }
     });
+    until_queued(&zl, "sized", 3).await;
     let behind = tokio::spawn({
         let zl = zl.clone();
         async move { zl.semaphore("sized", 1).acquire().await }

@@ -316,7 +316,7 @@ impl Acquisition {
                 Action::Over => self.finish(state),
             }
         }
-        if let Some(ahead) = others
+        if let Some(ahead) = others.filter(|&ahead| ahead > 0)
             && !state.queued
             && matches!(state.progress, Progress::Pending)
             && state.machine.node(0).is_some()

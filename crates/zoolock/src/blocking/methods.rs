@@ -1,0 +1,135 @@
+//! What the handles of several kinds have in common.
+
+/// The four ways to acquire one kind of guard.
+macro_rules! blocking_acquire {
+    (
+        $handle:ident of $inner:ty, $guard:ident, $what:literal,
+        $lock:ident, $try_lock:ident, $lock_timeout:ident, $lock_deadline:ident
+    ) => {
+        impl $handle {
+            #[doc = concat!("Blocks until ", $what, " is ours.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($inner), "::", stringify!($lock), "`].")]
+            pub fn $lock(&self) -> Result<$guard, $crate::Error> {
+                $crate::blocking::wait(self.inner.$lock()).map($guard::new)
+            }
+
+            #[doc = concat!("Takes ", $what, " if it is free, and says `None` if it is not. Blocks for a round trip.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`Self::", stringify!($lock), "`].")]
+            pub fn $try_lock(&self) -> Result<Option<$guard>, $crate::Error> {
+                Ok($crate::blocking::wait(self.inner.$try_lock())?.map($guard::new))
+            }
+
+            #[doc = concat!("Blocks until ", $what, " is ours, at most for `timeout`.")]
+            ///
+            /// # Errors
+            /// [`Error::Timeout`](crate::Error::Timeout), at once when the time is over; else
+            #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
+            pub fn $lock_timeout(&self, timeout: std::time::Duration) -> Result<$guard, $crate::Error> {
+                $crate::blocking::wait(self.inner.$lock_timeout(timeout)).map($guard::new)
+            }
+
+            #[doc = concat!("Blocks until ", $what, " is ours, at most until `deadline`.")]
+            ///
+            /// # Errors
+            /// [`Error::Timeout`](crate::Error::Timeout), at once when the time is over; else
+            #[doc = concat!("as [`Self::", stringify!($lock), "`].")]
+            pub fn $lock_deadline(&self, deadline: std::time::Instant) -> Result<$guard, $crate::Error> {
+                $crate::blocking::wait(self.inner.$lock_deadline(deadline)).map($guard::new)
+            }
+        }
+    };
+}
+
+/// The settings of a handle, and how it came from the async API.
+macro_rules! blocking_settings {
+    ($handle:ident of $inner:ty) => {
+        impl $handle {
+            pub(in $crate::blocking) fn new(inner: $inner) -> $handle {
+                $handle { inner }
+            }
+
+            /// The same handle of the async API.
+            pub fn as_async(&self) -> &$inner {
+                &self.inner
+            }
+
+            #[doc = concat!("As [`", stringify!($inner), "::requeue_on_expiry`].")]
+            pub fn requeue_on_expiry(self) -> Self {
+                $handle { inner: self.inner.requeue_on_expiry() }
+            }
+
+            #[doc = concat!("As [`", stringify!($inner), "::listen`].")]
+            pub fn listen(&self, listener: impl FnMut($crate::LockEvent) + Send + 'static) {
+                self.inner.listen(listener);
+            }
+        }
+
+        impl std::fmt::Debug for $handle {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.inner.fmt(f)
+            }
+        }
+    };
+}
+
+/// Those that make sense only for who may be alone.
+macro_rules! blocking_crash_settings {
+    ($handle:ident of $inner:ty) => {
+        impl $handle {
+            #[doc = concat!("As [`", stringify!($inner), "::crash_detection`].")]
+            pub fn crash_detection(self) -> Self {
+                $handle { inner: self.inner.crash_detection() }
+            }
+
+            #[doc = concat!("As [`", stringify!($inner), "::lock_delay`].")]
+            pub fn lock_delay(self, delay: std::time::Duration) -> Self {
+                $handle { inner: self.inner.lock_delay(delay) }
+            }
+        }
+    };
+}
+
+/// What can be done with a single lock from outside.
+macro_rules! blocking_operate {
+    ($handle:ident of $inner:ty) => {
+        impl $handle {
+            /// The name it was made with.
+            pub fn name(&self) -> &str {
+                self.inner.name()
+            }
+
+            /// The directory of the lock; the name as it was given where that is no good.
+            pub fn path(&self) -> String {
+                self.inner.path()
+            }
+
+            /// Who holds the lock, and who waits for it.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($inner), "::snapshot`].")]
+            pub fn snapshot(&self) -> Result<$crate::Snapshot, $crate::Error> {
+                $crate::blocking::wait(self.inner.snapshot())
+            }
+
+            /// Asks a holder or waiter to let go.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($inner), "::revoke`].")]
+            pub fn revoke(&self, ticket: impl Into<$crate::Ticket>) -> Result<(), $crate::Error> {
+                $crate::blocking::wait(self.inner.revoke(ticket))
+            }
+
+            /// Takes the lock, or the place in its queue, away from the one with this ticket.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($inner), "::break_lock`].")]
+            pub fn break_lock(&self, ticket: impl Into<$crate::Ticket>) -> Result<(), $crate::Error> {
+                $crate::blocking::wait(self.inner.break_lock(ticket))
+            }
+        }
+    };
+}

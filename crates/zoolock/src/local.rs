@@ -1,0 +1,230 @@
+//! Locks inside one process, for tests of code that works under a lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_io::Timer;
+use tokio::sync::watch;
+use zoolock_core::{FencingToken, Zxid};
+
+use crate::error::{Error, LossReason};
+use crate::locker::{Hold, Locker};
+use crate::path::{DEFAULT_ROOT, LockPath};
+use crate::session::lock;
+
+/// A [`Locker`] in memory: no server, no thread, and as fair as the real one. Clones share their locks.
+///
+/// Keys are checked as [`Zoolock`](crate::Zoolock) checks them, and `nightly` is `/locks/nightly`. It needs no runtime;
+/// time is the machine's, also where a runtime's is paused.
+///
+/// A lock is never lost by itself: [`LocalLocker::expire`] takes it away, since what your code does then is what you
+/// want to know.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use zoolock::{Error, Hold, LocalLocker, Locker, LossReason};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let locker = LocalLocker::new();
+/// let outcome = locker.with_lock("nightly", Duration::from_secs(1), |guard| {
+///     assert!(locker.expire("nightly"));
+///     async move {
+///         // What your program does now is what you want to test.
+///         assert_eq!(guard.lost().await, LossReason::SessionExpired);
+///         assert!(!guard.is_valid());
+///     }
+/// });
+/// assert!(matches!(outcome.await, Err(Error::Lost { .. })));
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct LocalLocker {
+    world: Arc<Mutex<World>>,
+}
+
+#[derive(Default)]
+struct World {
+    /// How many ever queued.
+    joined: u64,
+    /// Those who hold and wait, by lock; the first holds. A lock that nobody uses is not there.
+    queues: HashMap<LockPath, VecDeque<Contender>>,
+}
+
+struct Contender {
+    number: u64,
+    standing: watch::Sender<Standing>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Waiting,
+    Holding,
+    Released,
+    Lost(LossReason),
+}
+
+impl LocalLocker {
+    /// Makes a locker with no lock held.
+    pub fn new() -> LocalLocker {
+        LocalLocker::default()
+    }
+
+    /// Takes the lock away from its holder, as an expired session would: the holder's
+    /// [`lost`](Hold::lost) resolves with [`LossReason::SessionExpired`], and the next waiter is granted. False where
+    /// nobody holds it.
+    pub fn expire(&self, key: &str) -> bool {
+        let Ok(path) = parse(key) else { return false };
+        let world = &mut *lock(&self.world);
+        let Some(holder) = world.queues.get(&path).and_then(VecDeque::front).map(|c| c.number) else {
+            return false;
+        };
+        world.leave(&path, holder, Standing::Lost(LossReason::SessionExpired));
+        true
+    }
+
+    /// How many hold the lock or wait for it.
+    pub fn queued(&self, key: &str) -> usize {
+        let Ok(path) = parse(key) else { return 0 };
+        lock(&self.world).queues.get(&path).map_or(0, VecDeque::len)
+    }
+
+    fn join(&self, path: LockPath) -> LocalGuard {
+        let world = &mut *lock(&self.world);
+        world.joined += 1;
+        let number = world.joined;
+        let queue = world.queues.entry(path.clone()).or_default();
+        let first = if queue.is_empty() { Standing::Holding } else { Standing::Waiting };
+        let (sender, standing) = watch::channel(first);
+        queue.push_back(Contender { number, standing: sender });
+        LocalGuard { locker: self.clone(), path, number, standing, kept: Arc::default() }
+    }
+}
+
+impl Locker for LocalLocker {
+    type Guard = LocalGuard;
+
+    async fn with_lock<T, F, Fut>(&self, key: &str, timeout: Duration, work: F) -> Result<T, Error>
+    where
+        T: Send,
+        F: FnOnce(LocalGuard) -> Fut + Send,
+        Fut: Future<Output = T> + Send,
+    {
+        let path = parse(key)?;
+        let began = Instant::now();
+        let mut guard = self.join(path.clone());
+        tokio::select! {
+            biased;
+            () = guard.granted() => {}
+            _ = Timer::after(timeout) => {
+                return Err(Error::Timeout { path: path.to_string(), waited: began.elapsed() });
+            }
+        }
+        if let Standing::Lost(reason) = guard.standing() {
+            // Taken away before its future was polled.
+            return Err(Error::Lost { path: path.to_string(), reason });
+        }
+        let (standing, kept) = (guard.standing.clone(), Arc::downgrade(&guard.kept));
+        let work = work(guard);
+        if kept.strong_count() == 0 {
+            return Err(crate::locker::not_taken_along(path.as_str()));
+        }
+        let value = work.await;
+        match *standing.borrow() {
+            // A guard that the work handed out with its value is the caller's to drop.
+            Standing::Lost(reason) if kept.strong_count() == 0 => {
+                Err(Error::Lost { path: path.to_string(), reason })
+            }
+            _ => Ok(value),
+        }
+    }
+}
+
+impl std::fmt::Debug for LocalLocker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Held, or waited for.
+        let locks = lock(&self.world).queues.len();
+        f.debug_struct("LocalLocker").field("locks", &locks).finish_non_exhaustive()
+    }
+}
+
+/// Proof that a lock of a [`LocalLocker`] is ours. Dropping it releases the lock.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct LocalGuard {
+    locker: LocalLocker,
+    path: LockPath,
+    number: u64,
+    standing: watch::Receiver<Standing>,
+    /// For whoever has to know whether the guard is still there.
+    kept: Arc<()>,
+}
+
+impl LocalGuard {
+    async fn granted(&mut self) {
+        // The sender lives as long as we stand in the queue, and what it said last is kept.
+        let _ = self.standing.wait_for(|standing| *standing != Standing::Waiting).await;
+    }
+
+    fn standing(&self) -> Standing {
+        *self.standing.borrow()
+    }
+}
+
+impl Hold for LocalGuard {
+    fn token(&self) -> FencingToken {
+        FencingToken::new(0, Zxid(self.number as i64), 0)
+    }
+
+    fn is_valid(&self) -> bool {
+        self.standing() == Standing::Holding
+    }
+
+    async fn lost(&self) -> LossReason {
+        let mut standing = self.standing.clone();
+        let known = standing.wait_for(|standing| matches!(standing, Standing::Lost(_))).await;
+        match known.as_deref() {
+            Ok(Standing::Lost(reason)) => *reason,
+            _ => unreachable!("a guard stands in the queue until it is lost"),
+        }
+    }
+}
+
+impl Drop for LocalGuard {
+    fn drop(&mut self) {
+        lock(&self.locker.world).leave(&self.path, self.number, Standing::Released);
+    }
+}
+
+impl std::fmt::Debug for LocalGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalGuard")
+            .field("path", &self.path)
+            .field("token", &self.token())
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// Takes a contender out of the queue, if it is still there, and grants to whoever is first then.
+    fn leave(&mut self, path: &LockPath, number: u64, last: Standing) {
+        let Some(queue) = self.queues.get_mut(path) else { return };
+        let Ok(place) = queue.binary_search_by_key(&number, |contender| contender.number) else { return };
+        if let Some(contender) = queue.remove(place) {
+            contender.standing.send_replace(last);
+        }
+        match queue.front() {
+            Some(next) => {
+                next.standing.send_if_modified(|standing| {
+                    std::mem::replace(standing, Standing::Holding) == Standing::Waiting
+                });
+            }
+            None => drop(self.queues.remove(path)),
+        }
+    }
+}
+
+fn parse(key: &str) -> Result<LockPath, Error> {
+    LockPath::parse(key, DEFAULT_ROOT)
+}

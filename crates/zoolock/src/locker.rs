@@ -1,0 +1,121 @@
+//! What code that works under a lock asks for, so that it can be tested without a server.
+
+use std::time::Duration;
+
+use zoolock_core::FencingToken;
+
+use crate::error::{Error, LossReason};
+use crate::guard::Guard;
+use crate::owner::ReentrantGuard;
+use crate::zoolock::Zoolock;
+
+/// Runs work under a lock.
+///
+/// Write your code for any `L: Locker`, give it a [`Zoolock`] in production and a [`LocalLocker`](crate::LocalLocker)
+/// in its tests.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use zoolock::{Error, Hold, LocalLocker, Locker};
+///
+/// /// Stops when the lock is lost, and says whether it got to the end.
+/// async fn back_up<L: Locker>(locker: &L) -> Result<bool, Error> {
+///     locker
+///         .with_lock("nightly", Duration::from_secs(10), |guard| async move {
+///             tokio::select! {
+///                 () = copy(guard.token().to_string()) => true,
+///                 _reason = guard.lost() => false,
+///             }
+///         })
+///         .await
+/// }
+/// # async fn copy(_token: String) {}
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// assert!(back_up(&LocalLocker::new()).await?);
+/// # Ok(()) }
+/// ```
+pub trait Locker: Send + Sync {
+    /// What the work holds.
+    type Guard: Hold;
+
+    /// Runs `work` under the lock `key`, and releases it when the work drops the guard, at its end at the latest.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] where the lock was not had within `timeout`; [`Error::Invalid`] for a bad key, and for work
+    /// that leaves its guard behind; [`Error::Lost`] where the lock was lost before it was released: the work may then have overlapped with
+    /// somebody else's. What else may go wrong depends on the locker.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work, releases the lock, and leaves nothing in the queue.
+    fn with_lock<T, F, Fut>(
+        &self,
+        key: &str,
+        timeout: Duration,
+        work: F,
+    ) -> impl Future<Output = Result<T, Error>> + Send
+    where
+        T: Send,
+        F: FnOnce(Self::Guard) -> Fut + Send,
+        Fut: Future<Output = T> + Send;
+}
+
+/// What every guard of a lock knows.
+pub trait Hold: Send + Sync + 'static {
+    /// A number that rises with every grant, for the resource to check.
+    fn token(&self) -> FencingToken;
+
+    /// Whether the lock may be believed to be ours now. Once it said no, it always says no.
+    fn is_valid(&self) -> bool;
+
+    /// Waits until the lock is lost. Resolves at once, and always the same, if it has been.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    fn lost(&self) -> impl Future<Output = LossReason> + Send;
+}
+
+impl Locker for Zoolock {
+    type Guard = Guard;
+
+    async fn with_lock<T, F, Fut>(&self, key: &str, timeout: Duration, work: F) -> Result<T, Error>
+    where
+        T: Send,
+        F: FnOnce(Guard) -> Fut + Send,
+        Fut: Future<Output = T> + Send,
+    {
+        Zoolock::with_lock(self, key, timeout, work).await
+    }
+}
+
+/// Makes a [`Hold`] of a guard that has the same methods by itself.
+macro_rules! hold {
+    ($($guard:ty),+) => {$(
+        impl Hold for $guard {
+            fn token(&self) -> FencingToken {
+                <$guard>::token(self)
+            }
+
+            fn is_valid(&self) -> bool {
+                <$guard>::is_valid(self)
+            }
+
+            async fn lost(&self) -> LossReason {
+                <$guard>::lost(self).await
+            }
+        }
+    )+};
+}
+
+hold!(Guard, ReentrantGuard);
+
+/// `|_guard| async { … }` drops the guard when the closure returns: the future would run without the lock.
+pub(crate) fn not_taken_along(path: &str) -> Error {
+    Error::invalid(
+        format!("lock {path}"),
+        "the work dropped its guard before it began, and was not begun; move the guard into the future: \
+         `|guard| async move { let _guard = guard; … }`",
+    )
+}
