@@ -37,10 +37,15 @@ fn program_at(place: &Place) -> Zoolock {
 /// Every call there is.
 /// Every call of the other kinds.
 fn other_kinds(zl: &Zoolock) {
+    // Semaphores remember their size.
+    static ROUND: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let round = ROUND.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let named = |name: &str| format!("kinds/{round}/{name}");
+    let path = |name: &str| format!("/locks/{}", named(name));
     let patience = Duration::from_millis(20);
     let soon = || Instant::now() + SOON;
-    let lock = zl.rwlock("kinds/rw").crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
-    assert_eq!((lock.name(), lock.path().as_str()), ("kinds/rw", "/locks/kinds/rw"));
+    let lock = zl.rwlock(named("rw")).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+    assert_eq!((lock.name(), &*lock.path()), (&*named("rw"), &*path("rw")));
     let read = lock.read().expect("free");
     let beside = lock.try_read().expect("an answer").expect("together");
     assert!(lock.try_write().expect("an answer").is_none());
@@ -59,7 +64,7 @@ fn other_kinds(zl: &Zoolock) {
     drop((read, lock.read_timeout(SOON).expect("free"), lock.read_deadline(soon()).expect("free")));
     let write = lock.write().expect("free");
     assert!(write.check().path.ends_with(write.node_path().rsplit('/').next().expect("a name")));
-    assert_eq!((write.path(), write.previous()), ("/locks/kinds/rw", Previous::Unknown));
+    assert_eq!((write.path(), write.previous()), (&*path("rw"), Previous::Unknown));
     drop(write);
     let up = lock.upgradable_read().expect("free");
     assert!(lock.try_upgradable_read().expect("an answer").is_none());
@@ -72,7 +77,7 @@ fn other_kinds(zl: &Zoolock) {
     assert_eq!(write.lost_timeout(SOON), Some(LossReason::Broken));
     drop(write);
 
-    let mut permits = zl.semaphore("kinds/permits", 2).requeue_on_expiry();
+    let mut permits = zl.semaphore(named("permits"), 2).requeue_on_expiry();
     let (heard, hears) = std::sync::mpsc::channel();
     permits.listen(move |event| drop(heard.send(event)));
     let one = permits.acquire().expect("free");
@@ -84,13 +89,14 @@ fn other_kinds(zl: &Zoolock) {
         permits.acquire_timeout(2, patience).is_err() && permits.acquire_deadline(2, Instant::now()).is_err()
     );
     permits.resize(3).expect("ours to say");
-    assert_eq!((permits.permits(), one.path()), (3, "/locks/kinds/permits"));
-    drop((one, permits.acquire_many(3).expect("free")));
+    assert_eq!((permits.permits(), one.path()), (3, &*path("permits")));
+    drop(one);
+    drop(permits.acquire_many(3).expect("free"));
 
     let multi =
-        zl.multi(["kinds/a", "kinds/b"]).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+        zl.multi([named("a"), named("b")]).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
     let all = multi.lock().expect("free");
-    assert_eq!(all.paths(), ["/locks/kinds/a", "/locks/kinds/b"]);
+    assert_eq!(all.paths(), [path("a"), path("b")]);
     assert!(multi.try_lock().expect("an answer").is_none() && multi.try_read().expect("an answer").is_none());
     assert!(multi.lock_timeout(patience).is_err() && multi.lock_deadline(Instant::now()).is_err());
     let token = all.token();
