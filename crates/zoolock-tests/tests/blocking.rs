@@ -135,7 +135,7 @@ fn every_call(address: &str) {
     assert!(mutex.try_lock_reentrant().expect("an answer").is_none());
     let holder = mutex.snapshot().expect("an answer").holder.expect("it is ours");
     assert_eq!(holder.token, Some(guard.token().to_string()));
-    assert_eq!(zl.locks(None).expect("an answer").len(), 1);
+    assert!(!zl.locks(None).expect("an answer").is_empty());
     assert_eq!(zl.locks(Some("calls")).expect("an answer").len(), 1);
     let token = guard.token();
     zoolock::blocking::Guard::from_async(guard.into_async()).release().expect("ours");
