@@ -67,6 +67,10 @@ fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
             let oid = ObjectIdentifier::decode(&mut part)?.to_string();
             parts.push(ava(&oid, &AnyRef::decode(&mut part)?)?);
         }
+        if parts.is_empty() {
+            // RFC 5280 allows none such, and nothing that is written for it is a name.
+            return Err(Tag::Set.length_error().into());
+        }
         names.push(parts.join("+"));
     }
     Ok(names)
@@ -196,6 +200,14 @@ mod tests {
 
     fn utf8(text: &str) -> DnValue {
         DnValue::Utf8String(text.to_owned())
+    }
+
+    #[test]
+    fn a_name_with_an_empty_part_is_none() {
+        // A certificate down to its subject: three sets, and none of them has anything in it.
+        let certificate = b"\x30\x1f\x30\x1d\xa0\x03\x02\x01\x02\x02\x01\x01\x30\x00\x30\x00\x30\x00\
+            \x30\x06\x30\x00\x02\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00";
+        assert_eq!(subject(certificate), None);
     }
 
     #[test]
