@@ -36,7 +36,7 @@ pub enum Decision {
     Next,
     /// We are not in the list.
     Gone,
-    /// Another reader goes before us as a writer.
+    /// A reader wants to write, and others go before it.
     Outranked,
     /// Locks of another kind live in this directory.
     OtherKind,
@@ -47,8 +47,9 @@ pub enum Decision {
 /// * Whoever wants to be alone waits for the nearest lower contender of any family and any role.
 /// * A reader waits for the nearest lower one that wants to be alone, an upgradable reader also for its own kind.
 /// * Permits are granted when the weights of those before and their own fit, all or none.
-/// * A reader that wants to write waits for the other readers that read already; if two want it, the upgradable one
-///   goes before, then the one that came first, and the other is told.
+/// * A reader that wants to write waits for the other readers that read already, and goes before writers that wait
+///   for it. If two want it, the upgradable one goes before, then the one that came first, and the other is told; so
+///   is one where other readers stand behind a writer that waits.
 pub fn decide<S: AsRef<str>>(children: &[S], prefix: Prefix, me: Sequence, asker: Asker) -> Decision {
     let mine = prefix.name(me);
     let mut found = false;
@@ -153,10 +154,19 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
         // It holds, or thinks so: then we do not. Only a client of another make can bring that about.
         return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
-    // Nor does an upgradable one behind us: it waits for us.
-    let waits_for_us = |name: &Name| prefix == Prefix::Upgradable && name.role == Role::Upgradable;
-    let reads = |name: &Name| name.position() < writer && !waits_for_us(name);
-    let readers: Vec<_> = all.into_iter().filter(|(name, child)| reads(name) && *child != mine).collect();
+    // An upgradable reader behind ours waits for us, and so long as our reader's node is there.
+    let waits_for_us = |name: &Name| {
+        prefix == Prefix::Upgradable && name.role == Role::Upgradable && name.position() > position(from)
+    };
+    let readers = all
+        .into_iter()
+        .filter(|(name, child)| name.role != Role::Exclusive && *child != mine && !waits_for_us(name));
+    let readers: Vec<_> = readers.collect();
+    if readers.iter().any(|(name, _)| name.position() > writer) {
+        // They read as soon as the writer before them gives up, since they do not wait for what comes behind them. And
+        // we cannot wait for them: that writer waits for us.
+        return Decision::Outranked;
+    }
     let ranks_before_us = |name: &Name| {
         prefix != Prefix::Upgradable && (name.role == Role::Upgradable || name.position() < position(from))
     };
@@ -291,17 +301,22 @@ mod tests {
     }
 
     #[test]
-    fn an_upgradable_reader_does_not_wait_for_the_one_that_waits_for_it() {
-        let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
-        let asker = Asker::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
-        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker), Decision::Held);
-    }
-
-    #[test]
     fn a_queued_writer_does_not_keep_a_reader_from_becoming_one() {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
         let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
+        // The reader behind the writer would read as soon as that one gives up.
+        assert_eq!(decide(&children, Prefix::Write, Sequence(4), asker), Decision::Outranked);
+        let children = [children[0], children[1], children[3]];
         assert_eq!(decide(&children, Prefix::Write, Sequence(4), asker), Decision::Held);
+    }
+
+    #[test]
+    fn an_upgradable_reader_that_writes_does_not_wait_for_those_that_wait_for_it() {
+        let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
+        let asker = Asker::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
+        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker), Decision::Held);
+        let children = ["upgr-0000000001", "__READ__0000000002", "upgr-0000000002", "__WRIT__0000000003"];
+        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker), wait("__READ__0000000002"));
     }
 }
