@@ -86,7 +86,11 @@ impl Contender {
     }
 
     fn make_directory_or_leave(&mut self, turn: &mut Turn) {
-        if self.wanted {
+        if matches!(self.config.kind, Kind::Upgrade { .. }) {
+            // The reader's node went with it.
+            self.phase = Phase::Leaving;
+            self.fail(Reason::Broken, turn);
+        } else if self.wanted {
             self.phase = Phase::MakingDirectory;
             self.send(Purpose::MakeDirectory, Request::MakeDirectory, turn);
         } else {

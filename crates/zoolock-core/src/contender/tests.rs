@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod kinds;
+
 const SESSION: SessionId = SessionId(7);
 const DIRECTORY: Zxid = Zxid(10);
 

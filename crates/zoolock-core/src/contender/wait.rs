@@ -231,6 +231,12 @@ impl Contender {
         watch: Option<WatchId>,
         turn: &mut Turn,
     ) {
+        if let (Kind::Upgrade { from }, Some(directory)) = (self.config.kind, directory)
+            && directory.czxid > from.czxid
+        {
+            // Made again since the reader came: what has its name is another's.
+            return self.reader_vanished(me, turn);
+        }
         let decide = |size| {
             let asker = self.config.kind.asker(size);
             match decide(&children.names, me.prefix, me.sequence, asker) {
@@ -270,6 +276,9 @@ impl Contender {
                 Some(watch) => self.phase = Phase::Waiting { me, before: None, watch },
                 None => self.list(me, true, turn),
             },
+            Ok(Decision::Gone) if matches!(self.config.kind, Kind::Upgrade { .. }) => {
+                self.reader_vanished(me, turn);
+            }
             Ok(Decision::Gone) => self.vanished(turn),
             Ok(Decision::Outranked) => self.fail(Reason::Outranked, turn),
             Ok(Decision::OtherKind) => self.fail(Reason::OtherKind, turn),
@@ -366,6 +375,13 @@ impl Contender {
         self.void_pending();
         self.phase = Phase::Leaving;
         self.fail(Reason::Broken, turn);
+    }
+
+    /// Somebody deleted the reader's node, or ours. Where the reader's is gone ours is left, and keeps everybody out.
+    fn reader_vanished(&mut self, me: Node, turn: &mut Turn) {
+        let marker = self.undo.take().map(|marker| (marker, None));
+        self.vanished(turn);
+        self.depart_if_there(me, marker, turn);
     }
 
     /// What a look at our own node says; `None` if it says nothing.

@@ -1,0 +1,53 @@
+//! Readers that write and writers that read, by hand.
+
+use super::*;
+
+fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
+    Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
+}
+
+fn start(kind: Kind) -> Drive {
+    let machine = Contender::new(config(kind));
+    let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+    drive.feed(Event::Start);
+    drive
+}
+
+/// A reader, and the machine that wants to write beside it.
+fn upgrading() -> (Node, Drive) {
+    let reader = of(Prefix::Read, 4, 20);
+    (reader, start(Kind::Upgrade { from: reader }))
+}
+
+#[test]
+fn one_whose_reader_is_gone_takes_its_own_node_away() {
+    let (_, mut drive) = upgrading();
+    let me = of(Prefix::Write, 5, 21);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::List, Ok(children(vec![me.name()])));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn one_whose_directory_was_deleted_makes_no_other() {
+    let (_, mut drive) = upgrading();
+    drive.answer(Request::Join, Err(Failure::NoNode));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+}
+
+#[test]
+fn one_whose_directory_was_made_again_takes_another_reader_for_none() {
+    let (reader, mut drive) = upgrading();
+    let me = of(Prefix::Write, 5, 31);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::List, Ok(children(vec![reader.name(), me.name()])));
+    let Reply::Directory(seen) = directory(me.czxid, 2, Record::Empty) else { unreachable!("it is one") };
+    let again = Directory { czxid: Zxid(30), ..seen };
+    drive.answer(Request::ReadDirectory, Ok(Reply::Directory(again)));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+}
