@@ -126,7 +126,8 @@ impl Contender {
         turn.actions.extend(watch.map(Action::Unwatch));
         self.void_pending();
         self.phase = Phase::Downgrading { me, directory, lost: None, left: None };
-        self.send_downgrade(turn);
+        // What is sent without a connection arrives who knows when: then the name may be somebody else's.
+        if self.offline { self.downgrade_again(turn) } else { self.send_downgrade(turn) }
     }
 
     fn send_downgrade(&mut self, turn: &mut Turn) {
@@ -137,20 +138,46 @@ impl Contender {
         self.send(Purpose::Downgrade, Request::Downgrade { node: me, marker }, turn);
     }
 
-    /// After a lost reply it is simply sent again: if the first was carried out, the second finds no writer's node,
-    /// and the reader's is there. It is the barrier, too, behind which the first can no longer arrive.
+    /// After a lost reply it is sent again: if the first was carried out, the second finds no writer's node, and the
+    /// reader's is there. It is the barrier, too, behind which the first can no longer arrive. But as with any delete,
+    /// the writer's name may be somebody else's by now.
     pub(super) fn downgrade_again(&mut self, turn: &mut Turn) {
-        self.send_downgrade(turn);
+        let Phase::Downgrading { me, .. } = self.phase else { return };
+        self.send(Purpose::DowngradeSync, Request::Sync, turn);
+        self.send(Purpose::DowngradeCheck, Request::Exists(me), turn);
+    }
+
+    pub(super) fn downgrade_synced(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        if outcome.is_err() {
+            for (_, purpose) in &mut self.pending {
+                if *purpose == Purpose::DowngradeCheck {
+                    *purpose = Purpose::Void;
+                }
+            }
+            self.pause_downgrade(turn);
+        }
+    }
+
+    pub(super) fn downgrade_checked(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Downgrading { me, .. } = self.phase else { return };
+        match self.still_mine(me, &outcome) {
+            // Another's stands there, so ours is gone, and the directory with whatever else was in it.
+            Some(false) if outcome.is_ok() => self.downgraded(Err(Failure::NoNode), turn),
+            Some(_) => self.send_downgrade(turn),
+            None => self.pause_downgrade(turn),
+        }
+    }
+
+    fn pause_downgrade(&mut self, turn: &mut Turn) {
+        let wait = self.backoff();
+        self.send(Purpose::PauseDowngrade, Request::Sleep(wait), turn);
     }
 
     pub(super) fn downgraded(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Phase::Downgrading { me, directory, lost, left } = self.phase else { return };
         let me = match outcome {
             Ok(Reply::Joined(reader)) => reader,
-            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
-                let wait = self.backoff();
-                return self.send(Purpose::PauseDowngrade, Request::Sleep(wait), turn);
-            }
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => return self.pause_downgrade(turn),
             Err(Failure::NoNode) => {
                 let loss = lost.unwrap_or(Loss::Broken);
                 if lost.is_none() {

@@ -51,3 +51,41 @@ fn one_whose_directory_was_made_again_takes_another_reader_for_none() {
     drive.answer(Request::ReadDirectory, Ok(Reply::Directory(again)));
     assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
 }
+
+#[test]
+fn a_lost_downgrade_is_not_sent_again_where_the_name_is_anothers() {
+    let me = of(Prefix::Write, 4, 20);
+    let mut drive = start(Kind::Write);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::List, Ok(children(vec![me.name()])));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+    drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    drive.feed(Event::Downgrade);
+    drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
+    drive.wake();
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me), Ok(theirs()));
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Broken)]);
+    assert_eq!(drive.sent, []);
+}
+
+#[test]
+fn a_lost_downgrade_is_sent_again_where_the_name_is_gone_or_ours() {
+    for look in [true, false] {
+        let me = of(Prefix::Write, 4, 20);
+        let mut drive = start(Kind::Write);
+        drive.answer(Request::Join, Ok(Reply::Joined(me)));
+        drive.answer(Request::List, Ok(children(vec![me.name()])));
+        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+        drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
+        drive.feed(Event::Downgrade);
+        drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
+        drive.wake();
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::Exists(me), if look { Ok(mine(me)) } else { Err(Failure::NoNode) });
+        let reader = of(Prefix::Read, 4, 22);
+        drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+        assert_eq!(drive.said().last(), Some(&Action::Downgraded(reader)));
+    }
+}
