@@ -19,6 +19,72 @@
 //! # async fn work() {}
 //! ```
 //!
+//! # Every kind of lock
+#![cfg_attr(feature = "embedded", doc = "```")]
+#![cfg_attr(not(feature = "embedded"), doc = "```ignore")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), zoolock::Error> {
+//! use zoolock::{Hold, LocalLocker, Locker, Owner, Previous, Zoolock};
+//!
+//! let zl = Zoolock::embedded().await?; // a server in this process; `connect` for an ensemble
+//!
+//! // One at a time.
+//! let guard = zl.mutex("job").lock().await?;
+//! assert!(zl.mutex("job").try_lock().await?.is_none());
+//! guard.release().await?;
+//!
+//! // Readers together, writers alone. A writer may read on: no writer gets in between.
+//! let config = zl.rwlock("config");
+//! let (one, two) = (config.read().await?, config.read().await?);
+//! assert!(config.try_write().await?.is_none());
+//! drop((one, two));
+//! let reader = config.write().await?.downgrade().await?;
+//! reader.release().await?;
+//! // And a reader may write, if no other reader is there.
+//! let writer = config.upgradable_read().await?.upgrade().await.map_err(|lost| lost.error)?;
+//! writer.release().await?;
+//!
+//! // So many at a time; several permits all or none.
+//! let encoders = zl.semaphore("encoders", 5);
+//! let three = encoders.acquire_many(3).await?;
+//! assert!(encoders.try_acquire(3).await?.is_none());
+//! drop(three);
+//!
+//! // Several locks at once, in any order, without deadlock.
+//! let both = zl.multi(["accounts/7", "accounts/42"]).lock().await?;
+//! assert_eq!(both.paths(), ["/locks/accounts/7", "/locks/accounts/42"]);
+//! both.release().await?;
+//!
+//! // The same owner again.
+//! let owner = Owner::new();
+//! let outer = zl.mutex("job").lock_as(&owner).await?;
+//! let inner = zl.mutex("job").lock_as(&owner).await?;
+//! assert_eq!(inner.depth(), 2);
+//! drop((inner, outer));
+//!
+//! // How the last holder left; who asks us to let go; what everybody hears.
+//! let job = zl.mutex("tracked").crash_detection();
+//! let mut events = job.events();
+//! job.lock().await?.release().await?;
+//! let guard = job.lock().await?;
+//! assert_eq!(guard.previous(), Previous::Clean);
+//! zl.mutex("tracked").revoke(guard.token()).await?;
+//! guard.revoked().await;
+//! guard.release().await?;
+//! assert!(events.next().await.is_some());
+//!
+//! // Code that takes locks by way of a trait is tested without any server.
+//! async fn work<L: Locker>(locks: &L) -> Result<u32, zoolock::Error> {
+//!     let patience = std::time::Duration::from_secs(5);
+//!     locks.with_lock("job", patience, |guard| async move { if guard.is_valid() { 42 } else { 0 } }).await
+//! }
+//! assert_eq!(work(&zl).await?, 42);
+//! assert_eq!(work(&LocalLocker::new()).await?, 42);
+//! zl.close().await;
+//! # Ok(()) }
+//! ```
+//! The same without async is in [`blocking`].
+//!
 //! # What a guard promises
 //! While [`Guard::is_valid`] says yes, nobody else holds the lock, provided that clocks do not drift by a sixth and
 //! that the program is not stopped between the question and the deed. For that last case there is
