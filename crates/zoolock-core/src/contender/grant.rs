@@ -3,13 +3,19 @@
 use super::*;
 
 impl Contender {
-    /// Nobody stands in our way, and `directory` was read after that had become so.
-    pub(super) fn first(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
+    /// Nobody stands in our way, and `directory` was read after that had become so, with these `others` still there.
+    pub(super) fn first(
+        &mut self,
+        me: Node,
+        directory: Option<Directory>,
+        others: &[String],
+        turn: &mut Turn,
+    ) {
         if !turn.lease_valid {
             self.phase = Phase::AwaitingLease { me };
             return;
         }
-        let previous = directory.map_or(Previous::Unknown, |directory| self.previous(&directory, me));
+        let previous = directory.map_or(Previous::Unknown, |directory| self.previous(&directory, me, others));
         if self.config.delay > 0 && !self.delayed && previous != Previous::Clean {
             self.phase = Phase::Delaying { me };
             return self.send(Purpose::Delay, Request::Sleep(self.config.delay), turn);
@@ -40,6 +46,8 @@ impl Contender {
             return self.hold(me, directory, previous, turn);
         }
         let Some(directory) = directory.filter(|directory| directory.record.is_writable()) else {
+            // What is not ours to write over for the beginning is not for the undoing either.
+            self.undo = None;
             return self.fail(Reason::ForeignRecord, turn);
         };
         let Some(beginning) = self.beginning(me, Some(directory)) else { return };
@@ -67,10 +75,22 @@ impl Contender {
                 let version = directory.version.wrapping_add(1);
                 self.hold(me, Some(Directory { record, version, ..directory }), previous, turn);
             }
-            Err(Failure::Unknown | Failure::Throttled) => self.pause(After::Look(me), turn),
-            // Somebody wrote there meanwhile, or our node is gone.
-            Err(Failure::BadVersion | Failure::NoNode) => self.look(me, turn),
-            Err(failure) => self.fail(Reason::Refused(failure), turn),
+            Err(Failure::Unknown) => {
+                self.perhaps_marked = true;
+                self.pause(After::Look(me), turn);
+            }
+            Err(failure) => {
+                if !self.perhaps_marked {
+                    // What we have not written we must not take back: it would write over what others wrote since.
+                    self.undo = None;
+                }
+                match failure {
+                    Failure::Throttled => self.pause(After::Look(me), turn),
+                    // Somebody wrote there meanwhile, or our node is gone.
+                    Failure::BadVersion | Failure::NoNode => self.look(me, turn),
+                    _ => self.fail(Reason::Refused(failure), turn),
+                }
+            }
         }
     }
 
@@ -101,11 +121,16 @@ impl Contender {
         me.sequence.before() == Some(theirs) || (reads && self.behind == Some(theirs))
     }
 
-    fn previous(&self, directory: &Directory, me: Node) -> Previous {
+    fn previous(&self, directory: &Directory, me: Node, others: &[String]) -> Previous {
         let Some(marker) = self.marker_in(directory) else { return Previous::Unknown };
         if marker.left == Left::Held && marker.sequence == me.sequence {
             // Our own: we were interrupted after we had written it.
             return self.before.unwrap_or(Previous::Unknown);
+        }
+        let names = [Prefix::Lock, Prefix::Write].map(|prefix| prefix.name(marker.sequence));
+        if marker.left == Left::Held && others.iter().any(|other| names.contains(other)) {
+            // A reader that wrote, whose writer's node goes later than the reader's, after a lost reply. It lives.
+            return Previous::Unknown;
         }
         // Where crashes are tracked nobody has held since whom the record does not know.
         let last = marker.tracked || self.is_right_before(marker.sequence, me);

@@ -155,6 +155,8 @@ pub struct Contender {
     before: Option<Previous>,
     /// What to leave in the record if we give up after we may have written that we had begun.
     undo: Option<Marker>,
+    /// A reply was lost that would have said whether we had written it.
+    perhaps_marked: bool,
     /// The delay after a crash is over.
     delayed: bool,
     /// Somebody asked us to let go, and the holder was told.
@@ -322,6 +324,7 @@ impl Contender {
             behind: None,
             before: None,
             undo: None,
+            perhaps_marked: false,
             delayed: false,
             revoked: false,
             permits: permits::State::default(),

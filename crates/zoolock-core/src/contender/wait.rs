@@ -59,7 +59,7 @@ impl Contender {
         // Nothing but our own create has happened to the children, and there is one: nobody else is there.
         let untouched = directory.pzxid == me.czxid || !self.on(Rule::AloneByPzxid);
         if directory.children == 1 && untouched {
-            return self.first(me, Some(directory), turn);
+            return self.first(me, Some(directory), &[], turn);
         }
         match me.sequence.before() {
             Some(before) if self.config.mode == Mode::Wait => {
@@ -123,7 +123,7 @@ impl Contender {
     fn weigh(&mut self, turn: &mut Turn) {
         let Phase::Looking { me, directory } = self.phase else { return };
         match directory {
-            Some(directory) if self.hands_to(&directory, me) => self.first(me, Some(directory), turn),
+            Some(directory) if self.hands_to(&directory, me) => self.first(me, Some(directory), &[], turn),
             Some(Directory { children, .. }) if children >= SPREAD_FROM && self.config.mode == Mode::Wait => {
                 self.phase = Phase::Spreading { me };
                 let range = (children / 4).min(SPREAD_MAX);
@@ -267,7 +267,7 @@ impl Contender {
         match decision {
             Err(None) => self.agree(me, directory, turn),
             Err(Some(reason)) => self.fail(reason, turn),
-            Ok(Decision::Held) => self.first(me, directory, turn),
+            Ok(Decision::Held) => self.first(me, directory, &children.names, turn),
             Ok(Decision::WaitFor(_) | Decision::Next) if self.config.mode == Mode::Try => {
                 self.fail(Reason::Busy, turn);
             }

@@ -89,3 +89,55 @@ fn a_lost_downgrade_is_sent_again_where_the_name_is_gone_or_ours() {
         assert_eq!(drive.said().last(), Some(&Action::Downgraded(reader)));
     }
 }
+
+/// First behind one that wrote and whose reader was deleted, and about to say that it begins.
+fn beginning() -> (Node, Record, Drive) {
+    let (me, begun) = (node(4, 20), Marker { left: Left::Held, tracked: true, ..released(6) });
+    let record = Record::Marker(begun);
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 2, record)));
+    drive.answer(watch(3, 0), Err(Failure::NoNode));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 2, record)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    (me, record, drive)
+}
+
+#[test]
+fn a_beginning_that_was_not_written_is_not_taken_back() {
+    for (failure, leaves_mark) in [(Failure::BadVersion, false), (Failure::Unknown, true)] {
+        let (me, record, mut drive) = beginning();
+        drive.answer(Request::List, Ok(children(vec![me.name()])));
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        let marker = Marker { left: Left::Held, tracked: true, ..released(4) };
+        drive.answer(Request::Hold { node: Some(me), marker, version: 3 }, Err(failure));
+        drive.feed(Event::Cancel);
+        let leaving = |(_, request): &(_, Request)| match request {
+            Request::Delete(_) => Some(false),
+            Request::Release { .. } => Some(true),
+            _ => None,
+        };
+        if failure == Failure::Unknown {
+            // It pauses before it looks, so its node is looked at before it goes.
+            drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
+            drive.answer(Request::Sync, Ok(Reply::Done));
+            drive.answer(Request::Exists(me), Ok(mine(me)));
+        }
+        assert_eq!(drive.sent.iter().find_map(leaving), Some(leaves_mark), "{failure:?}");
+    }
+}
+
+#[test]
+fn one_whose_node_is_still_there_has_not_crashed() {
+    for (there, previous) in [(true, Previous::Unknown), (false, Previous::Crashed)] {
+        let (me, record, mut drive) = beginning();
+        let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
+        drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 2, record)));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        let marker = Marker { left: Left::Held, tracked: true, ..released(4) };
+        drive.answer(Request::Hold { node: Some(me), marker, version: 3 }, Ok(Reply::Done));
+        assert_eq!(drive.said(), [granted(me, previous)]);
+    }
+}
