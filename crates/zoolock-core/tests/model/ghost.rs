@@ -1,37 +1,57 @@
 //! What an observer knows who sees all of history, and what it calls a violation.
 
-use zoolock_core::contender::{Departed, Grant, Loss, Previous, Reason};
+use zoolock_core::contender::{Departed, Grant, Loss, Node, Reason};
+use zoolock_core::names::Prefix;
 
 use crate::scenario::Scenario;
+use crate::tenure::exclude_each_other;
+use crate::tree::Name;
 use crate::world::World;
 
 /// Something that must never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(crate) enum Foul {
-    /// Granted, though at no moment since its creation was the node the oldest of its directory; or granted without a
+    /// Granted, though at no moment since the creation of its node did nobody stand in its way; or granted without a
     /// lease.
     NeverFirst = 1,
-    /// Granted before somebody who stood before it and never gave up.
+    /// Granted before somebody who stood before it, in its way, and never gave up.
     OutOfTurn = 1 << 1,
     /// A grant's token is not above every earlier one.
     TokenFell = 1 << 2,
     /// The node of another contender was deleted on old knowledge.
     DeletedAnothers = 1 << 3,
-    /// Told `Clean`, though the contender right before did not release the lock.
+    /// Told `Clean`, though the last one that was alone did not release the lock.
     FalseClean = 1 << 4,
     /// Told an end that is not so: broken though nobody broke it, refused though nobody may refuse, released though
     /// still there; or never told the end at all.
     FalseEnd = 1 << 5,
+    /// Told `Crashed`, though the last one that was alone released the lock, or still holds it.
+    FalseCrash = 1 << 6,
+    /// Not told `Crashed`, though all holders say that they have begun, nobody meddles, and the last one is dead.
+    UntoldCrash = 1 << 7,
+    /// Told to have become a reader, though somebody stood before that reader who wants to be alone.
+    SomebodyBetween = 1 << 8,
+}
+
+/// The reader of one that upgrades.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct From {
+    /// Its node's creation.
+    pub(crate) node: i64,
+    pub(crate) prefix: Prefix,
+    pub(crate) place: i64,
 }
 
 /// A node that the current acquisition of a client created, whether or not the client knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Trace {
     pub(crate) czxid: i64,
-    pub(crate) sequence: i32,
+    pub(crate) name: Name,
+    pub(crate) place: i64,
     pub(crate) directory: i64,
-    pub(crate) was_first: bool,
+    /// At some moment nobody stood in its way.
+    pub(crate) was_clear: bool,
     pub(crate) fate: Fate,
     /// The client was told that it is there, and has neither sent a delete since nor been told that it lost it.
     ///
@@ -69,6 +89,20 @@ pub(crate) struct Ghost {
     /// The holder was told how its release ended.
     pub(crate) answered: bool,
     pub(crate) lease_lost: bool,
+    /// The holder was asked to go on as a reader.
+    pub(crate) downgrading: bool,
+    /// The last answer was that the writer's node is not there. Like [`Trace::fresh`].
+    pub(crate) seen_gone: bool,
+    /// What is upgraded.
+    pub(crate) from: Option<From>,
+    /// Of the first grant: what became of the holder since keeps it.
+    pub(crate) token: i64,
+}
+
+impl Ghost {
+    pub(crate) fn trace(&self, czxid: i64) -> Option<&Trace> {
+        self.traces.iter().find(|trace| trace.czxid == czxid)
+    }
 }
 
 impl World {
@@ -82,32 +116,53 @@ impl World {
 
     pub(crate) fn on_granted(&mut self, i: usize, grant: Grant, scenario: &Scenario) {
         let client = &self.clients[i];
-        let czxid = grant.node.czxid.0;
-        let trace = client.ghost.traces.iter().find(|trace| trace.czxid == czxid);
-        let first = trace.is_some_and(|trace| trace.was_first) && client.lease && !client.ghost.granted;
-        let directory = trace.map_or(0, |trace| trace.directory);
-        if !first {
+        let (czxid, prefix) = (grant.node.czxid.0, grant.node.prefix);
+        let trace = client.ghost.trace(czxid);
+        let clear = trace.is_some_and(|trace| trace.was_clear) && client.lease && !client.ghost.granted;
+        let (directory, place) = trace.map_or((0, 0), |trace| (trace.directory, trace.place));
+        if !clear {
             self.note(Foul::NeverFirst);
         }
-        if self.somebody_was_passed_over(i, directory, czxid, scenario) {
+        if self.somebody_was_passed_over(i, directory, prefix, place, scenario) {
             self.note(Foul::OutOfTurn);
         }
+        self.check_previous(i, directory, &grant, scenario);
+        let upgrade = self.clients[i].ghost.from;
+        let token = if upgrade.is_some() { self.clients[i].ghost.token } else { czxid };
         // A grant that comes late, to a node that was deleted in the meantime, proves nothing.
-        if self.leader.holds(czxid) {
-            if czxid <= self.token {
+        let there = |czxid| self.leader.holds(czxid);
+        if prefix.is_exclusive() && there(czxid) && upgrade.is_none_or(|from| there(from.node)) {
+            // One that reads in between and writes again has the same again.
+            let rises = token > self.token || (upgrade.is_some() && token == self.token);
+            if !rises {
                 self.note(Foul::TokenFell);
             }
-            self.token = self.token.max(czxid);
+            self.token = self.token.max(token);
         }
-        if grant.previous == Previous::Clean && !self.clean.contains(&(directory, grant.node.sequence.0 - 1))
-        {
-            self.note(Foul::FalseClean);
-        }
-        self.clients[i].ghost.granted = true;
-        self.clients[i].ghost.held = czxid;
+        self.upgraded += u8::from(upgrade.is_some());
+        let ghost = &mut self.clients[i].ghost;
+        ghost.granted = true;
+        ghost.held = czxid;
+        ghost.token = token;
     }
 
-    fn somebody_was_passed_over(&self, i: usize, directory: i64, czxid: i64, scenario: &Scenario) -> bool {
+    pub(crate) fn on_downgraded(&mut self, i: usize, node: Node) {
+        let ghost = &mut self.clients[i].ghost;
+        ghost.held = node.czxid.0;
+        if !ghost.trace(ghost.held).is_some_and(|trace| trace.was_clear) {
+            self.note(Foul::SomebodyBetween);
+        }
+    }
+
+    fn somebody_was_passed_over(
+        &self,
+        i: usize,
+        directory: i64,
+        prefix: Prefix,
+        place: i64,
+        scenario: &Scenario,
+    ) -> bool {
+        let upgrade = self.clients[i].ghost.from;
         self.clients.iter().enumerate().any(|(j, other)| {
             let ghost = &other.ghost;
             // Whose place was taken by others has lost it, and may not have heard yet.
@@ -119,30 +174,42 @@ impl World {
                 && ghost.traces.iter().all(|trace| trace.fate != Fate::Taken);
             waits
                 && ghost.traces.iter().any(|trace| {
-                    let retired = trace.sequence < 0 || trace.sequence >= scenario.retire_from;
-                    trace.directory == directory && trace.czxid < czxid && !retired
+                    let (theirs, number) = (trace.name.prefix, trace.name.sequence);
+                    let retired = number < 0 || number >= scenario.retire_from;
+                    let permits = matches!((theirs, prefix), (Prefix::Permit(_), Prefix::Permit(_)));
+                    let in_the_way = match upgrade {
+                        // It reads already, and so goes before whoever waits for it.
+                        Some(from) => trace.place < from.place || !exclude_each_other(theirs, from.prefix),
+                        None if permits => !trace.was_clear && trace.fate == Fate::There,
+                        None => exclude_each_other(theirs, prefix),
+                    };
+                    trace.directory == directory && trace.place < place && !retired && in_the_way
                 })
         })
     }
 
     pub(crate) fn on_failed(&mut self, i: usize, reason: Reason, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &self.clients[i];
         let ghost = &client.ghost;
+        let from = ghost.from.map(|from| from.node);
         let so = match reason {
             Reason::TimedOut => ghost.timed_out,
             Reason::Busy => scenario.tries,
-            Reason::Broken => ghost.traces.iter().any(|trace| trace.fate == Fate::Taken),
+            Reason::Broken => {
+                ghost.traces.iter().any(|trace| trace.fate == Fate::Taken)
+                    || from.is_some_and(|from| !self.leader.holds(from))
+            }
             Reason::SessionOver(_) => !client.session,
+            Reason::OtherKind => scenario.mixes_kinds(),
+            Reason::OtherSize(_) => scenario.budget.resizes > 0,
+            Reason::ForeignRecord => scenario.budget.scribbles > 0 || scenario.mixes_kinds(),
+            Reason::Outranked => ghost.from.is_some(),
+            Reason::Exhausted => ghost.from.is_some() && scenario.last < 99,
             // Nothing in this world refuses for good.
-            Reason::OtherKind
-            | Reason::OtherSize(_)
-            | Reason::ForeignRecord
-            | Reason::Outranked
-            | Reason::Exhausted
-            | Reason::Refused(_) => false,
+            Reason::Refused(_) => false,
         };
         let again = ghost.gave_up && !ghost.timed_out;
-        client.ghost.gave_up = true;
+        self.clients[i].ghost.gave_up = true;
         if !so || again {
             self.note(Foul::FalseEnd);
         }

@@ -1,23 +1,28 @@
-//! A model of the mutex: the machine of the product, in a world that does its worst.
+//! A model of every lock in one directory: the machine of the product, in a world that does its worst.
 //!
 //! Each scenario is searched to the end: every order of what happens, and every place where the faults of its budget
 //! can strike. `ZOOLOCK_LONG=1` searches wider. The rules of [`zoolock_core::Rule`] are shown to be needed: without
 //! any one of them the model finds what goes wrong.
 //!
 //! * `tree.rs`, `server.rs`: the service.
-//! * `world.rs`: clients, connections, followers that lag.
-//! * `ghost.rs`: the observer who knows a violation when it happens.
-//! * `mutex.rs`: what can happen, and what must never be.
-//! * `scenario.rs`: how often what goes wrong.
+//! * `world.rs`: clients and connections; `faults.rs`: what goes wrong with them, and followers that lag.
+//! * `ghost.rs`: the observer who knows a violation when it happens; `tenure.rs`: who may be in, who was in alone.
+//! * `lock.rs`: what can happen, and what must never be.
+//! * `scenario.rs`: how often what goes wrong; `plan.rs`: and for whom.
+//! * `kinds.rs`: the searches for all but the mutex, which are here.
 //! * `walk.rs`: the same at random, longer and with more of everything.
 //!
 //! What is not modelled: a refusal for good (ACL, quota), throttling, other families of contenders, and a client that
 //! falls back to a server which has not seen what it saw before (ZooKeeper refuses such a connection).
 
+mod faults;
 mod ghost;
-mod mutex;
+mod kinds;
+mod lock;
+mod plan;
 mod scenario;
 mod server;
+mod tenure;
 mod tree;
 mod walk;
 mod world;
@@ -28,7 +33,7 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model};
 use zoolock_core::{Rule, Rules};
 
-use mutex::Mutex;
+use lock::Lock;
 use scenario::{Budget, CHEAP, FAULTS, Fault, Scenario};
 
 fn long() -> bool {
@@ -40,7 +45,7 @@ fn nothing_is_found(scenario: Scenario) -> usize {
     let begun = Instant::now();
     let name = scenario.name.clone();
     let checker =
-        Mutex(scenario).checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_bfs().join();
+        Lock(scenario).checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_bfs().join();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
     println!("{name}: {states} states, {depth} deep, {:.1?}", begun.elapsed());
     for (property, path) in checker.discoveries() {
@@ -48,7 +53,7 @@ fn nothing_is_found(scenario: Scenario) -> usize {
             panic!("{name}: violated `{property}` by {:?}", path.into_actions());
         }
     }
-    assert!(checker.discovery(mutex::ALL_OVER).is_some(), "{name}: the search does not get anywhere");
+    assert!(checker.discovery(lock::ALL_OVER).is_some(), "{name}: the search does not get anywhere");
     states
 }
 
@@ -188,7 +193,7 @@ fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
     let name = scenario.name.clone();
     let weakened = scenario.clone().rules(Rules::without(rule));
     let until = HasDiscoveries::AllOf(BTreeSet::from([property]));
-    let checker = Mutex(weakened).checker().finish_when(until).threads(1).spawn_bfs().join();
+    let checker = Lock(weakened).checker().finish_when(until).threads(1).spawn_bfs().join();
     let found =
         checker.discovery(property).unwrap_or_else(|| panic!("{name}: without {rule:?} nothing is found"));
     let states = checker.unique_state_count();
@@ -206,45 +211,45 @@ fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
 fn without_marker_of_this_directory_the_model_finds_a_violation() {
     // Number 2 waits for 1, which gives up; the record of another directory says that its 1 released the lock.
     let scenario = Scenario::with(3, &[fault("cancel")]).in_a_copy();
-    is_needed(Rule::MarkerOfThisDirectory, mutex::EXCLUSION, scenario);
+    is_needed(Rule::MarkerOfThisDirectory, lock::EXCLUSION, scenario);
 }
 
 #[test]
 fn without_alone_by_pzxid_the_model_finds_a_violation() {
     // Our node is deleted between our create and our reading; the one child is the holder's.
-    is_needed(Rule::AloneByPzxid, mutex::EXCLUSION, Scenario::with(2, &[fault("break")]));
+    is_needed(Rule::AloneByPzxid, lock::EXCLUSION, Scenario::with(2, &[fault("break")]));
 }
 
 #[test]
 fn without_own_node_after_directory_the_model_finds_a_violation() {
     // Our node is deleted while we wait; then the holder releases, and its marker names us as the next.
-    is_needed(Rule::OwnNodeAfterDirectory, mutex::EXCLUSION, Scenario::with(2, &[fault("break")]));
+    is_needed(Rule::OwnNodeAfterDirectory, lock::EXCLUSION, Scenario::with(2, &[fault("break")]));
 }
 
 #[test]
 fn without_identity_by_czxid_the_model_finds_a_violation() {
     // Our delete's reply is lost, the directory is reaped, and the name is another's when we look.
-    is_needed(Rule::IdentityByCzxid, mutex::OWN_ONLY, Scenario::with(2, &["disconnect", "reap"].map(fault)));
+    is_needed(Rule::IdentityByCzxid, lock::OWN_ONLY, Scenario::with(2, &["disconnect", "reap"].map(fault)));
 }
 
 #[test]
 fn without_marker_by_holder_only_the_model_finds_a_violation() {
     // Number 1 gives up and hands the lock to 2, while 0 holds it.
-    is_needed(Rule::MarkerByHolderOnly, mutex::EXCLUSION, Scenario::with(3, &[fault("cancel")]));
+    is_needed(Rule::MarkerByHolderOnly, lock::EXCLUSION, Scenario::with(3, &[fault("cancel")]));
 }
 
 #[test]
 fn without_release_without_record_the_model_finds_a_violation() {
     // Somebody writes over the record, the release is refused, and the node stays.
     let scenario = || Scenario::with(2, &[fault("scribble")]);
-    is_needed(Rule::ReleaseWithoutRecord, mutex::NOTHING_LEFT, scenario());
-    is_needed(Rule::ReleaseWithoutRecord, mutex::PROGRESS, scenario());
+    is_needed(Rule::ReleaseWithoutRecord, lock::NOTHING_LEFT, scenario());
+    is_needed(Rule::ReleaseWithoutRecord, lock::PROGRESS, scenario());
 }
 
 #[test]
 fn without_no_blind_delete_the_model_finds_a_violation() {
     // Our delete's reply is lost, the directory is reaped, and the second delete hits the next owner of the name.
-    is_needed(Rule::NoBlindDelete, mutex::OWN_ONLY, Scenario::with(2, &["disconnect", "reap"].map(fault)));
+    is_needed(Rule::NoBlindDelete, lock::OWN_ONLY, Scenario::with(2, &["disconnect", "reap"].map(fault)));
 }
 
 #[test]
@@ -255,6 +260,6 @@ fn without_retire_near_the_end_the_model_finds_a_violation() {
         scenario.budget.negatives = 1;
         scenario
     };
-    is_needed(Rule::RetireNearTheEnd, mutex::EXCLUSION, scenario());
-    is_needed(Rule::RetireNearTheEnd, mutex::ENDS, scenario());
+    is_needed(Rule::RetireNearTheEnd, lock::EXCLUSION, scenario());
+    is_needed(Rule::RetireNearTheEnd, lock::ENDS, scenario());
 }

@@ -1,18 +1,20 @@
 //! What can happen next, and what must never be.
 
 use stateright::{Expectation, Model, Property};
-use zoolock_core::Record;
 use zoolock_core::contender::Request;
-use zoolock_core::record::Left;
+use zoolock_core::record::{Left, Size};
+use zoolock_core::{Record, Zxid};
 
 use crate::ghost::Foul;
-use crate::scenario::Scenario;
-use crate::tree::Op;
+use crate::plan::Plan;
+use crate::scenario::{Budget, Scenario};
+use crate::tenure::{End, holding, is_clear, too_many_hold};
+use crate::tree::{Name, Op};
 use crate::world::{Client, Stage, World};
 
-/// The mutex's machine in a world where things go wrong.
+/// The machine in a world where things go wrong.
 #[derive(Clone, Debug)]
-pub(crate) struct Mutex(pub(crate) Scenario);
+pub(crate) struct Lock(pub(crate) Scenario);
 
 /// One thing that happens. Numbers are clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +29,8 @@ pub(crate) enum Step {
     Apply(u8),
     /// The holder lets go.
     Release(u8),
+    /// The writer goes on as a reader.
+    Downgrade(u8),
     RenewLease(u8),
     Expire(u8),
     // What follows is bad luck, within the budget.
@@ -44,28 +48,35 @@ pub(crate) enum Step {
     /// A retired directory is looked at though nothing has changed.
     Poll(u8, u8),
     RemoveAll,
-    Break(i32),
+    Break(Name),
     Reap,
     Copy,
     Scribble,
+    Resize(u32),
 }
 
 /// The pause between two looks at a retired directory. Any number of looks that find it as it was are one look.
 const POLL: u32 = 50;
 
-pub(crate) const EXCLUSION: &str = "whoever is granted the lock stood first, and never two hold it";
+pub(crate) const EXCLUSION: &str =
+    "whoever is granted the lock had nobody in its way, and none hold it who exclude each other";
 pub(crate) const ORDER: &str = "the lock is granted in the order of the queue";
 pub(crate) const TOKENS: &str = "tokens rise";
 pub(crate) const OWN_ONLY: &str = "no contender deletes another's node";
 pub(crate) const CLEAN: &str = "clean is said only of a holder that released";
+pub(crate) const CRASHED: &str =
+    "crashed is said only of a holder that went without releasing, and then it is said";
+pub(crate) const DOWNGRADE: &str = "no writer comes between a writer and the reader that it becomes";
+pub(crate) const UPGRADE: &str = "of those that read and want to write one does";
 pub(crate) const ENDS: &str = "every contender is told its end, once, and as it was";
 pub(crate) const PROGRESS: &str = "nobody waits for ever";
+pub(crate) const PROMPT: &str = "nobody waits for a lock that is free";
 pub(crate) const NOTHING_LEFT: &str = "nothing is left behind";
 /// What a search has to reach, or it has searched nothing.
 pub(crate) const HANDED_ON: &str = "a lock that was released is held again";
 pub(crate) const ALL_OVER: &str = "everybody is done";
 
-impl Model for Mutex {
+impl Model for Lock {
     type State = World;
     type Action = Step;
 
@@ -88,29 +99,29 @@ impl Model for Mutex {
         Some(next)
     }
 
-    fn properties(&self) -> Vec<Property<Mutex>> {
+    fn properties(&self) -> Vec<Property<Lock>> {
         vec![
-            Property::always(EXCLUSION, |_, w: &World| !w.committed(Foul::NeverFirst) && holders(w) <= 1),
+            Property::always(EXCLUSION, |_, w: &World| !w.committed(Foul::NeverFirst) && !too_many_hold(w)),
             Property::always(ORDER, |_, w: &World| !w.committed(Foul::OutOfTurn)),
             Property::always(TOKENS, |_, w: &World| !w.committed(Foul::TokenFell)),
             Property::always(OWN_ONLY, |_, w: &World| !w.committed(Foul::DeletedAnothers)),
             Property::always(CLEAN, |_, w: &World| !w.committed(Foul::FalseClean)),
+            Property::always(CRASHED, |_, w: &World| {
+                !w.committed(Foul::FalseCrash) && !w.committed(Foul::UntoldCrash)
+            }),
+            Property::always(DOWNGRADE, |_, w: &World| !w.committed(Foul::SomebodyBetween)),
+            Property::always(UPGRADE, |model: &Lock, w: &World| !model.nobody_upgraded(w)),
             Property::always(ENDS, |_, w: &World| !w.committed(Foul::FalseEnd)),
-            Property::always(PROGRESS, |model: &Mutex, w: &World| !model.is_stuck(w)),
+            Property::always(PROGRESS, |model: &Lock, w: &World| !model.is_stuck(w)),
+            Property::always(PROMPT, |model: &Lock, w: &World| !model.is_forgotten(w)),
             Property::always(NOTHING_LEFT, |_, w: &World| !something_left(w)),
-            Property::sometimes(HANDED_ON, |_, w: &World| !w.clean.is_empty() && holders(w) == 1),
+            Property::sometimes(HANDED_ON, |_, w: &World| {
+                let held = w.clients.iter().any(|client| holding(w, client).is_some());
+                held && w.tenures.iter().any(|tenure| tenure.end == End::Clean)
+            }),
             Property::sometimes(ALL_OVER, |_, w: &World| !w.clients.iter().any(|client| client.is_running())),
         ]
     }
-}
-
-/// How many believe that they hold the lock, with a node and a session to show for it.
-fn holders(world: &World) -> usize {
-    let holds = |client: &&Client| {
-        let node = client.machine().and_then(|machine| machine.holding());
-        client.session && node.is_some_and(|node| world.leader.holds(node.czxid.0))
-    };
-    world.clients.iter().filter(holds).count()
 }
 
 /// A node of an acquisition that is over, while its session lives.
@@ -121,11 +132,11 @@ fn something_left(world: &World) -> bool {
     })
 }
 
-impl Mutex {
+impl Lock {
     /// The property that this state violates.
     pub(crate) fn broken(&self, world: &World) -> Option<&'static str> {
-        let must = |property: &Property<Mutex>| property.expectation == Expectation::Always;
-        let broken = |property: &Property<Mutex>| !(property.condition)(self, world);
+        let must = |property: &Property<Lock>| property.expectation == Expectation::Always;
+        let broken = |property: &Property<Lock>| !(property.condition)(self, world);
         self.properties().into_iter().filter(must).find(broken).map(|property| property.name)
     }
 
@@ -153,7 +164,7 @@ impl Mutex {
             if client.follower.is_some() {
                 steps.push(Step::Apply(i));
             }
-            if !client.requests.is_empty() && self.may_arrive(world, i as usize) {
+            if self.is_next(world, i as usize) && self.may_arrive(world, i as usize) {
                 steps.push(Step::Process(i));
             }
             if client.session && !client.is_running() && client.stage == Stage::Crashed {
@@ -170,54 +181,103 @@ impl Mutex {
                     steps.push(Step::Wake(i, at));
                 }
             }
-            if client.ghost.granted && !client.ghost.released {
+            if client.ghost.granted && !client.ghost.released && !self.is_upgrading(world, i as usize) {
                 steps.push(Step::Release(i));
+                if self.0.clients[i as usize] == Plan::WriteThenRead && !client.ghost.downgrading {
+                    steps.push(Step::Downgrade(i));
+                }
             }
-            if client.session && !client.lease {
+            // A lease is the session's.
+            if client.session && !client.lease && self.0.session(i as usize) == i as usize {
                 steps.extend([Step::RenewLease(i), Step::Expire(i)]);
             }
         }
     }
 
-    /// Clients differ in nothing but their number, so they come in its order.
+    /// The caller waits to become a writer, so it does not let go.
+    fn is_upgrading(&self, world: &World, i: usize) -> bool {
+        self.0.upgrade_of(i).is_some_and(|j| {
+            let upgrade = &world.clients[j];
+            upgrade.is_running() && !upgrade.ghost.granted && !upgrade.ghost.gave_up
+        })
+    }
+
+    /// Whether a request of this client is the next one of its session.
+    fn is_next(&self, world: &World, i: usize) -> bool {
+        let next = |client: &Client| client.requests.first().map(|sent| sent.order);
+        let mates = self.0.mates(i).filter_map(|mate| next(&world.clients[mate]));
+        next(&world.clients[i]).is_some_and(|order| mates.min() == Some(order))
+    }
+
+    /// Clients that differ in nothing but their number come in its order.
     fn may_arrive(&self, world: &World, i: usize) -> bool {
-        let before = i.checked_sub(1).map(|before| &world.clients[before]);
-        self.0.tries || before.is_none_or(|before| before.arrived || !before.is_running() || before.round > 0)
+        if self.0.tries || self.0.clients[i].is_upgrade() {
+            return true;
+        }
+        let before = (0..i).rev().find(|&j| self.0.are_alike(i, j)).map(|before| &world.clients[before]);
+        before.is_none_or(|before| before.arrived || !before.is_running() || before.round > 0)
+    }
+
+    /// Nothing went wrong, everybody is done, and nobody who wanted it has become a writer.
+    fn nobody_upgraded(&self, world: &World) -> bool {
+        let began = |(plan, client): (&Plan, &Client)| plan.is_upgrade() && client.round > 0;
+        let wanted = self.0.clients.iter().zip(&world.clients).any(began);
+        let over = !world.clients.iter().any(|client| client.is_running());
+        // Others in the queue may be in the way of all of them, and then all are told.
+        let among_two = self.0.clients.len() <= 4 && self.0.rounds == 1 && self.0.last == 99;
+        let all = |i: usize| self.0.clients[i].is_upgrade() || self.0.upgrade_of(i).is_some();
+        let among_themselves = among_two && (0..self.0.clients.len()).all(all);
+        wanted
+            && over
+            && among_themselves
+            && world.upgraded == 0
+            && self.0.budget == Budget::NONE
+            && !self.0.tries
     }
 
     pub(crate) fn unlucky(&self, world: &World, steps: &mut Vec<Step>) {
         let budget = &world.budget;
         for (i, client) in (0u8..).zip(&world.clients) {
             let ghost = &client.ghost;
-            if !client.late.is_empty() {
+            let next = |client: &Client| client.late.first().map(|sent| sent.order);
+            let mates = self.0.mates(i as usize).filter_map(|mate| next(&world.clients[mate]));
+            if next(client).is_some() && mates.min() == next(client) {
                 steps.push(Step::Late(i));
             }
-            if budget.negatives > 0 && !client.requests.is_empty() && self.is_past_the_end(world, i as usize)
+            if budget.negatives > 0
+                && self.is_next(world, i as usize)
+                && self.is_past_the_end(world, i as usize)
             {
                 steps.push(Step::Negative(i));
             }
             if !client.is_running() || !client.session {
                 continue;
             }
-            if budget.panics > 0 && ghost.granted && !ghost.released {
+            if budget.panics > 0 && ghost.granted && !ghost.released && !self.is_upgrading(world, i as usize)
+            {
                 steps.push(Step::Panic(i));
             }
             if budget.cancels > 0 && !ghost.granted && !ghost.gave_up {
                 steps.extend([Step::Cancel(i), Step::TimeOut(i)]);
             }
-            let something_to_lose =
-                !client.requests.is_empty() || !client.inbox.is_empty() || !client.watches.is_empty();
-            if budget.disconnects > 0 && something_to_lose {
-                steps.push(Step::Disconnect(i));
-            }
             if budget.lags > 0 && client.follower.is_none() {
                 steps.push(Step::Lag(i));
             }
-            if budget.lapses > 0 && client.lease {
-                steps.push(Step::LoseLease(i));
-            }
-            if budget.crashes > 0 {
-                steps.push(Step::Crash(i));
+            // What happens to the session happens to all on it.
+            if self.0.session(i as usize) == i as usize {
+                let something_to_lose = |j: usize| {
+                    let client = &world.clients[j];
+                    !client.requests.is_empty() || !client.inbox.is_empty() || !client.watches.is_empty()
+                };
+                if budget.disconnects > 0 && self.0.mates(i as usize).any(something_to_lose) {
+                    steps.push(Step::Disconnect(i));
+                }
+                if budget.lapses > 0 && client.lease {
+                    steps.push(Step::LoseLease(i));
+                }
+                if budget.crashes > 0 {
+                    steps.push(Step::Crash(i));
+                }
             }
             for (at, &(_, duration)) in (0u8..).zip(&client.sleeps) {
                 if budget.polls > 0 && duration == POLL && !client.view(&world.leader).children().is_empty() {
@@ -241,13 +301,23 @@ impl Mutex {
             steps.push(Step::RemoveAll);
         }
         if budget.breaks > 0 {
-            steps.extend(directory.children.iter().map(|child| Step::Break(child.sequence)));
+            steps.extend(directory.children.iter().map(|child| Step::Break(child.name)));
         }
         if budget.reaps > 0 && directory.children.is_empty() {
             steps.push(Step::Reap);
         }
         if budget.scribbles > 0 {
             steps.push(Step::Scribble);
+        }
+        if let Some(size) = world.leader.size().filter(|_| budget.resizes > 0) {
+            let least = self
+                .0
+                .clients
+                .iter()
+                .map(|plan| if let Plan::Permits { take, .. } = plan { *take } else { 0 });
+            steps.push(Step::Resize(size + 1));
+            // A weight that never fits again waits until its deadline.
+            steps.extend(Some(size - 1).filter(|&size| least.max() <= Some(size)).map(Step::Resize));
         }
     }
 
@@ -265,8 +335,9 @@ impl Mutex {
             Step::Wake(i, at) => world.wake(i as usize, at as usize, scenario),
             Step::Apply(i) => world.apply(i as usize),
             Step::Release(i) => world.release(i as usize, Left::Released, scenario),
+            Step::Downgrade(i) => world.downgrade(i as usize, scenario),
             Step::RenewLease(i) => world.renew_lease(i as usize, scenario),
-            Step::Expire(i) => world.expire(i as usize),
+            Step::Expire(i) => world.expire(i as usize, scenario),
             Step::Late(i) => world.arrive_late(i as usize, scenario),
             Step::Panic(i) => {
                 world.budget.panics -= 1;
@@ -282,7 +353,9 @@ impl Mutex {
             }
             Step::Disconnect(i) => {
                 world.budget.disconnects -= 1;
-                world.disconnect(i as usize, scenario);
+                for mate in scenario.mates(i as usize) {
+                    world.disconnect(mate, scenario);
+                }
             }
             Step::Lag(i) => {
                 world.budget.lags -= 1;
@@ -294,7 +367,7 @@ impl Mutex {
             }
             Step::Crash(i) => {
                 world.budget.crashes -= 1;
-                world.crash(i as usize);
+                world.crash(i as usize, scenario);
             }
             Step::Negative(i) => {
                 world.budget.negatives -= 1;
@@ -307,26 +380,32 @@ impl Mutex {
             Step::RemoveAll => {
                 world.budget.removals -= 1;
                 while let Some(child) = world.leader.children().first() {
-                    let sequence = child.sequence;
-                    world.commit(vec![Op::Delete(sequence)], None);
+                    let name = child.name;
+                    world.commit(vec![Op::Delete(name)], None, scenario);
                 }
-                world.remove_directory(None);
+                world.remove_directory(None, scenario);
             }
-            Step::Break(sequence) => {
+            Step::Break(name) => {
                 world.budget.breaks -= 1;
-                world.commit(vec![Op::Delete(sequence)], None);
+                world.commit(vec![Op::Delete(name)], None, scenario);
             }
             Step::Reap => {
                 world.budget.reaps -= 1;
-                world.remove_directory(None);
+                world.remove_directory(None, scenario);
             }
             Step::Copy => {
                 world.budget.copies -= 1;
-                world.commit(vec![Op::Make(world.backup)], None);
+                world.commit(vec![Op::Make(world.backup)], None, scenario);
             }
             Step::Scribble => {
                 world.budget.scribbles -= 1;
-                world.commit(vec![Op::Write(Record::Foreign)], None);
+                world.commit(vec![Op::Write(Record::Foreign)], None, scenario);
+            }
+            Step::Resize(permits) => {
+                world.budget.resizes -= 1;
+                let directory = Zxid(world.leader.created().expect("it has a size"));
+                let record = Record::Semaphore(Size { directory, permits });
+                world.commit(vec![Op::Write(record), Op::Ring], None, scenario);
             }
         }
     }
@@ -336,5 +415,22 @@ impl Mutex {
         let mut steps = Vec::new();
         self.usual(world, &mut steps);
         steps.is_empty() && world.clients.iter().any(|client| client.is_running())
+    }
+
+    /// Nothing can happen until a holder lets go, and somebody waits that nobody stands in the way of.
+    fn is_forgotten(&self, world: &World) -> bool {
+        let mut steps = Vec::new();
+        self.usual(world, &mut steps);
+        let quiet = steps.iter().all(|step| matches!(step, Step::Release(_) | Step::Downgrade(_)));
+        quiet
+            && world.clients.iter().zip(&self.0.clients).any(|(client, plan)| {
+                let (tree, ghost) = (&world.leader, &client.ghost);
+                let waits = client.is_running() && !ghost.granted && !ghost.gave_up;
+                let clear = |czxid| {
+                    let child = tree.children().iter().find(|child| child.czxid == czxid);
+                    child.is_some_and(|child| is_clear(tree, child, ghost.from, *plan))
+                };
+                waits && ghost.traces.iter().any(|trace| clear(trace.czxid))
+            })
     }
 }

@@ -1,7 +1,9 @@
 //! What may go wrong, how often, and for how many.
 
-use zoolock_core::record::{Left, Marker};
+use zoolock_core::record::{Left, Marker, Size};
 use zoolock_core::{Record, Rules, Sequence, Zxid};
+
+use crate::plan::Plan;
 
 /// How often each fault may still strike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,17 +34,23 @@ pub(crate) struct Budget {
     pub(crate) negatives: u8,
     /// A retired directory is looked at though nothing has changed.
     pub(crate) polls: u8,
+    /// Somebody gives a semaphore another size.
+    pub(crate) resizes: u8,
 }
 
 /// One search.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    pub(crate) clients: u8,
+    pub(crate) clients: Vec<Plan>,
     /// How many acquisitions each client makes, one after the other.
     pub(crate) rounds: u8,
     /// The last client only tries.
     pub(crate) tries: bool,
+    /// Holders say that they have begun.
+    pub(crate) tracks: bool,
+    /// How long to wait after one that did not leave cleanly, in milliseconds.
+    pub(crate) delay: u32,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
     /// The first number at which a directory is retired.
@@ -69,6 +77,7 @@ impl Budget {
         scribbles: 0,
         negatives: 0,
         polls: 0,
+        resizes: 0,
     };
 }
 
@@ -98,9 +107,11 @@ impl Scenario {
     pub(crate) fn new(name: &str, clients: u8, budget: Budget) -> Scenario {
         Scenario {
             name: name.to_owned(),
-            clients,
+            clients: vec![Plan::Mutex; clients.into()],
             rounds: 1,
             tries: false,
+            tracks: false,
+            delay: 0,
             budget,
             rules: Rules::all(),
             retire_from: 90,
@@ -149,5 +160,20 @@ impl Scenario {
 
     pub(crate) fn trying(self) -> Scenario {
         Scenario { tries: true, name: format!("{}, the last one only tries", self.name), ..self }
+    }
+
+    pub(crate) fn tracking(self) -> Scenario {
+        Scenario { tracks: true, name: format!("{}, tracking crashes", self.name), ..self }
+    }
+
+    pub(crate) fn delaying(self) -> Scenario {
+        Scenario { delay: 1, name: format!("{}, with a delay", self.name), ..self }
+    }
+
+    /// The directory says already how many permits there are.
+    pub(crate) fn of_size(self, permits: u32) -> Scenario {
+        // The transaction that makes the directory, see `World::new`.
+        let directory = Some((Record::Semaphore(Size { directory: Zxid(2), permits }), 0));
+        Scenario { directory, name: format!("{}, sized", self.name), ..self }
     }
 }

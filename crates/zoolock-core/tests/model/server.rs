@@ -1,12 +1,14 @@
 //! What the service does with a request.
 
 use zoolock_core::contender::{Failure, Node, Reply, Request, Says};
-use zoolock_core::names::{Name, Prefix};
+use zoolock_core::names;
+use zoolock_core::names::Prefix;
+use zoolock_core::record::Marker;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
 use crate::ghost::{Fate, Trace};
 use crate::scenario::Scenario;
-use crate::tree::{Child, Op};
+use crate::tree::{Child, Name, Op};
 use crate::world::{Inbound, Sent, Watch, World, is_write, reading};
 
 type Outcome = Result<Reply, Failure>;
@@ -17,18 +19,20 @@ impl World {
         let sent = self.clients[i].requests.remove(0);
         let outcome = if is_write(&sent.request) {
             // A write of the session through the quorum: nothing that was sent before it can still arrive.
-            self.clients[i].late.clear();
+            for mate in scenario.mates(i) {
+                self.clients[mate].late.clear();
+            }
             let outcome = self.write(i, &sent, negative, scenario);
             // The reply comes from the follower, once it has applied the transaction; also that of an error.
             self.catch_up(i);
             outcome
         } else {
-            self.read(i, &sent)
+            self.read(i, &sent, scenario)
         };
         let client = &mut self.clients[i];
         if client.is_running() && sent.round == client.round {
             let set = match (&sent.request, &outcome) {
-                (Request::Watch { watch, .. }, Ok(_)) => Some(*watch),
+                (Request::Watch { watch, .. } | Request::WatchChildren(watch), Ok(_)) => Some(*watch),
                 _ => None,
             };
             client.inbox.push(Inbound::Answer { id: sent.id, outcome, set, looked: sent.looked });
@@ -38,6 +42,14 @@ impl World {
     /// A write of a lost connection arrives after all.
     pub(crate) fn arrive_late(&mut self, i: usize, scenario: &Scenario) {
         let sent = self.clients[i].late.remove(0);
+        if let Request::Downgrade { node, .. } = &sent.request {
+            let ours = |child: &Child| child.czxid == node.czxid.0;
+            if !self.leader.child(Name::of(node)).is_none_or(ours) {
+                // It would delete another's node and leave a reader's of ours behind, of which we do not hear. This takes
+                // a name that repeats while a request hangs in a leader that was deposed, and stays open.
+                return;
+            }
+        }
         let _ = self.write(i, &sent, false, scenario);
     }
 
@@ -46,118 +58,198 @@ impl World {
             self.clients[i].arrived = true;
         }
         let by = Some((i, sent));
-        let directory = self.leader.0.as_ref().map(|d| (d.czxid, d.version, d.children.is_empty()));
-        let Some((directory, now, empty)) = directory else {
+        let directory = self.leader.0.as_ref().map(|d| (d.version, d.children.is_empty()));
+        let Some((now, empty)) = directory else {
             if sent.request == Request::MakeDirectory {
-                self.commit(vec![Op::Make(Record::Empty)], by);
+                self.commit(vec![Op::Make(Record::Empty)], by, scenario);
                 return Ok(Reply::Done);
             }
             return Err(Failure::NoNode);
         };
-        match sent.request {
+        let there = |node: &Node| self.leader.child(Name::of(node)).ok_or(Failure::NoNode);
+        let checked = |version: Option<i32>| match version {
+            Some(version) if version != now => Err(Failure::BadVersion),
+            _ => Ok(()),
+        };
+        let ops = match &sent.request {
             Request::Join => {
-                let sequence = self.number(negative, scenario)?;
-                let owner = i as u8;
-                self.create(i, sent.round, directory, Op::Create { sequence, owner, round: sent.round })
+                let (sequence, counts) = self.number(i, negative, scenario)?;
+                let name = Name { prefix: scenario.clients[i].prefix(), sequence };
+                let op = Op::Create { name, owner: i as u8, round: sent.round, place: None, counts };
+                return Ok(self.create(i, sent, vec![op], None, scenario));
             }
-            Request::MakeDirectory => Ok(Reply::Done),
+            Request::MakeDirectory => return Ok(Reply::Done),
             Request::Delete(node) => {
-                self.leader.child(node.sequence.0).ok_or(Failure::NoNode)?;
-                self.commit(vec![Op::Delete(node.sequence.0)], by);
-                Ok(Reply::Done)
+                there(node)?;
+                vec![Op::Delete(Name::of(node))]
             }
             Request::Release { node, marker, version } => {
-                let sequence = node.sequence;
-                self.leader.child(sequence.0).ok_or(Failure::NoNode)?;
-                if version.is_some_and(|version| version != now) {
+                there(node)?;
+                checked(*version)?;
+                vec![Op::Delete(Name::of(node)), Op::Write(Record::Marker(*marker))]
+            }
+            Request::Hold { node, marker, version } => {
+                node.as_ref().map(there).transpose()?;
+                checked(Some(*version))?;
+                if let Some(node) = node {
+                    self.begun(i, node);
+                }
+                vec![Op::Write(Record::Marker(*marker))]
+            }
+            Request::WriteSize { size, version } => {
+                checked(Some(*version))?;
+                vec![Op::Write(Record::Semaphore(*size))]
+            }
+            Request::SayGranted { node, version, .. } => {
+                if there(node)?.version != *version {
                     return Err(Failure::BadVersion);
                 }
-                self.commit(vec![Op::Delete(sequence.0), Op::Write(Record::Marker(marker))], by);
-                Ok(Reply::Done)
+                vec![Op::SayGranted(Name::of(node))]
             }
+            Request::Downgrade { node, marker } => return self.downgraded(i, sent, node, *marker, scenario),
             Request::DeleteDirectory => {
                 if !empty {
                     return Err(Failure::NotEmpty);
                 }
-                self.remove_directory(by);
-                Ok(Reply::Done)
+                self.remove_directory(by, scenario);
+                return Ok(Reply::Done);
             }
             _ => unreachable!("not a write"),
-        }
+        };
+        self.commit(ops, by, scenario);
+        Ok(Reply::Done)
     }
 
-    /// The number of the next child. Past the end the counter sticks, as that of 3.8.0 does: the last name is used
-    /// again or refused, and a create that is prepared behind another one gets a negative number.
-    fn number(&self, negative: bool, scenario: &Scenario) -> Result<i32, Failure> {
+    /// The number of the next child, and whether the counter goes on. Past the end it sticks, as that of 3.8.0 does:
+    /// the last name is used again or refused, and a create that is prepared behind another one gets a negative number.
+    fn number(&self, i: usize, negative: bool, scenario: &Scenario) -> Result<(i32, bool), Failure> {
         let counter = self.leader.0.as_ref().map_or(0, |directory| directory.counter);
-        let free = |sequence: &i32| self.leader.child(*sequence).is_none();
+        let prefix = scenario.clients[i].prefix();
+        let free = |&sequence: &i32| self.leader.child(Name { prefix, sequence }).is_none();
         if counter < scenario.last {
-            Ok(counter)
+            Ok((counter, true))
         } else if negative {
-            Ok((i32::MIN..).find(free).expect("there are fewer children than numbers"))
+            Ok(((i32::MIN..).find(free).expect("there are fewer children than numbers"), false))
         } else {
-            Some(scenario.last).filter(free).ok_or(Failure::NodeExists)
+            Some(scenario.last).filter(free).map(|last| (last, false)).ok_or(Failure::NodeExists)
         }
     }
 
-    fn create(&mut self, i: usize, round: u8, directory: i64, op: Op) -> Outcome {
-        let Op::Create { sequence, .. } = op else { unreachable!("called with a create") };
+    /// `ops` begin with a create, or with a delete and a create in the same place.
+    fn create(
+        &mut self,
+        i: usize,
+        sent: &Sent,
+        ops: Vec<Op>,
+        place: Option<i64>,
+        scenario: &Scenario,
+    ) -> Reply {
+        let created =
+            ops.iter().find_map(|op| if let Op::Create { name, .. } = op { Some(*name) } else { None });
+        let name = created.expect("called with a create");
         // The transaction is named before it is made, so that it finds the trace.
         let czxid = self.zxid + 1;
-        if round == self.clients[i].round {
-            let fate = Fate::There;
-            let trace = Trace { czxid, sequence, directory, was_first: false, fate, fresh: false };
+        if sent.round == self.clients[i].round {
+            let directory = self.leader.created().expect("the caller found it");
+            let place = place.unwrap_or(czxid);
+            let (fate, was_clear, fresh) = (Fate::There, false, false);
+            let trace = Trace { czxid, name, place, directory, was_clear, fate, fresh };
             self.clients[i].ghost.traces.push(trace);
         }
-        self.commit(vec![op], None);
-        Ok(Reply::Joined(Node { prefix: Prefix::Lock, sequence: Sequence(sequence), czxid: Zxid(czxid) }))
+        self.commit(ops, Some((i, sent)), scenario);
+        Reply::Joined(Node { prefix: name.prefix, sequence: Sequence(name.sequence), czxid: Zxid(czxid) })
     }
 
-    pub(crate) fn remove_directory(&mut self, by: Option<(usize, &Sent)>) {
+    /// As the driver does it: one transaction, and then a look at the reader's node, which may be an earlier one's.
+    fn downgraded(
+        &mut self,
+        i: usize,
+        sent: &Sent,
+        writer: &Node,
+        marker: Option<(Marker, Option<i32>)>,
+        scenario: &Scenario,
+    ) -> Outcome {
+        let name = Name { prefix: Prefix::Read, sequence: writer.sequence.0 };
+        let found = self.leader.child(name).cloned();
+        let Some(place) = self.leader.child(Name::of(writer)).map(|child| child.place) else {
+            let ours = |child: &Child| (child.owner as usize, child.round) == (i, sent.round);
+            return match found.filter(ours) {
+                Some(child) => Ok(Reply::Joined(node_of(&child))),
+                None => Err(Failure::NoNode),
+            };
+        };
+        if found.is_some() {
+            return Err(Failure::NodeExists);
+        }
+        let directory = self.leader.0.as_ref().expect("its child is there");
+        let counts = directory.counter < scenario.last;
+        let create = Op::Create { name, owner: i as u8, round: sent.round, place: Some(place), counts };
+        let mut ops = vec![Op::Delete(Name::of(writer)), create];
+        if let Some((marker, version)) = marker {
+            if version.is_some_and(|version| version != directory.version) {
+                return Err(Failure::BadVersion);
+            }
+            ops.push(Op::Write(Record::Marker(marker)));
+        }
+        Ok(self.create(i, sent, ops, Some(place), scenario))
+    }
+
+    pub(crate) fn remove_directory(&mut self, by: Option<(usize, &Sent)>, scenario: &Scenario) {
         if let Some(directory) = &self.leader.0 {
             self.backup = directory.record;
         }
-        self.commit(vec![Op::Remove], by);
+        self.commit(vec![Op::Remove], by, scenario);
     }
 
-    fn read(&mut self, i: usize, sent: &Sent) -> Outcome {
+    fn read(&mut self, i: usize, sent: &Sent, scenario: &Scenario) -> Outcome {
         if sent.request == Request::Sync {
             self.catch_up(i);
             return Ok(Reply::Done);
         }
         let client = &self.clients[i];
         let view = client.view(&self.leader);
-        let there = |child: &Child| Reply::Node {
+        let there = |child: &Child, says: Says| Reply::Node {
             czxid: Zxid(child.czxid),
-            owner: SessionId(child.owner.into()),
-            version: 0,
-            says: Says::default(),
+            owner: SessionId(scenario.session(child.owner.into()) as i64),
+            version: child.version,
+            says,
         };
         match &sent.request {
             Request::ReadDirectory => reading(view).map(Reply::Directory).ok_or(Failure::NoNode),
-            Request::List if view.0.is_none() => Err(Failure::NoNode),
-            Request::List => {
-                let name = |child: &Child| Prefix::Lock.name(Sequence(child.sequence));
-                let names = view.children().iter().map(name).collect();
-                Ok(Reply::Children { names, pzxid: Zxid(view.0.as_ref().map_or(0, |d| d.pzxid)) })
+            Request::List | Request::WatchChildren(_) => {
+                let pzxid = view.0.as_ref().ok_or(Failure::NoNode)?.pzxid;
+                let names = view.children().iter().map(|child| child.name.text()).collect();
+                if let Request::WatchChildren(id) = sent.request {
+                    let watch = Watch { id, name: None, czxid: 0, zxid: pzxid };
+                    self.clients[i].watches.push(watch);
+                }
+                Ok(Reply::Children { names, pzxid: Zxid(pzxid) })
             }
             Request::FindMine => {
-                let mine = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
-                let node = |c: &Child| Node {
-                    prefix: Prefix::Lock,
-                    sequence: Sequence(c.sequence),
-                    czxid: Zxid(c.czxid),
+                let prefix = scenario.clients[i].prefix();
+                let mine = |child: &&Child| {
+                    (child.owner as usize, child.round) == (i, sent.round) && child.name.prefix == prefix
                 };
-                Ok(Reply::Mine(view.children().iter().filter(mine).map(node).collect()))
+                Ok(Reply::Mine(view.children().iter().filter(mine).map(node_of).collect()))
             }
-            Request::Exists(node) => view.child(node.sequence.0).map(there).ok_or(Failure::NoNode),
+            Request::Exists(node) => {
+                let child = view.child(Name::of(node)).ok_or(Failure::NoNode)?;
+                Ok(there(child, Says::default()))
+            }
             Request::Watch { name, watch } => {
-                let sequence = Name::parse(name).expect("machines watch contenders").sequence.0;
-                let child = view.child(sequence).cloned().ok_or(Failure::NoNode)?;
-                self.clients[i].watches.push(Watch { id: *watch, sequence, czxid: child.czxid });
-                Ok(there(&child))
+                let child = view.children().iter().find(|child| child.name.text() == *name);
+                let child = child.cloned().ok_or(Failure::NoNode)?;
+                assert!(names::Name::parse(name).is_some(), "machines watch contenders");
+                let (id, name) = (*watch, Some(child.name));
+                self.clients[i].watches.push(Watch { id, name, czxid: child.czxid, zxid: child.mzxid });
+                Ok(there(&child, Says { granted: child.granted, revoked: false }))
             }
             _ => unreachable!("not a read"),
         }
     }
+}
+
+fn node_of(child: &Child) -> Node {
+    let Name { prefix, sequence } = child.name;
+    Node { prefix, sequence: Sequence(sequence), czxid: Zxid(child.czxid) }
 }

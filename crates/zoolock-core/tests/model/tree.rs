@@ -1,16 +1,32 @@
 //! The service's side: one lock directory as the leader knows it, and its history as followers apply it.
 
-use zoolock_core::Record;
+use zoolock_core::names::Prefix;
+use zoolock_core::{Record, Sequence};
+
+/// What a contender's znode is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    pub(crate) prefix: Prefix,
+    pub(crate) sequence: i32,
+}
 
 /// A contender's znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Child {
-    pub(crate) sequence: i32,
+    pub(crate) name: Name,
     pub(crate) czxid: i64,
-    /// The client whose session it belongs to.
+    /// The last transaction that wrote its data.
+    pub(crate) mzxid: i64,
+    /// The version of its data.
+    pub(crate) version: i32,
+    /// Whether its data says that it was granted.
+    pub(crate) granted: bool,
+    /// The client that created it.
     pub(crate) owner: u8,
     /// Which acquisition of that client created it.
     pub(crate) round: u8,
+    /// Where it stands: its creation, or that of the writer whose place it took over.
+    pub(crate) place: i64,
 }
 
 /// The lock directory.
@@ -42,14 +58,46 @@ pub(crate) struct Txn {
 pub(crate) enum Op {
     Make(Record),
     Remove,
-    Create { sequence: i32, owner: u8, round: u8 },
-    Delete(i32),
+    /// `counts`: whether the directory's counter goes on, as with every create until the end of the numbers.
+    Create {
+        name: Name,
+        owner: u8,
+        round: u8,
+        place: Option<i64>,
+        counts: bool,
+    },
+    Delete(Name),
+    /// Write into a child that it was granted.
+    SayGranted(Name),
     Write(Record),
+    /// Create a child that is no contender, and delete it.
+    Ring,
+}
+
+/// What a transaction changed, as watches see it.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Deleted(Child),
+    Written(Name),
+    /// A child came or went, or with `gone` the directory did.
+    Children {
+        gone: bool,
+    },
+}
+
+impl Name {
+    pub(crate) fn text(self) -> String {
+        self.prefix.name(Sequence(self.sequence))
+    }
+
+    pub(crate) fn of(node: &zoolock_core::contender::Node) -> Name {
+        Name { prefix: node.prefix, sequence: node.sequence.0 }
+    }
 }
 
 impl Tree {
-    pub(crate) fn child(&self, sequence: i32) -> Option<&Child> {
-        self.children().iter().find(|child| child.sequence == sequence)
+    pub(crate) fn child(&self, name: Name) -> Option<&Child> {
+        self.children().iter().find(|child| child.name == name)
     }
 
     pub(crate) fn children(&self) -> &[Child] {
@@ -64,41 +112,77 @@ impl Tree {
         self.children().iter().any(|child| child.czxid == czxid)
     }
 
-    /// Applies a transaction and tells which children it deleted.
-    pub(crate) fn apply(&mut self, txn: &Txn) -> Vec<Child> {
-        let mut deleted = Vec::new();
+    /// The size of the semaphore that lives here.
+    pub(crate) fn size(&self) -> Option<u32> {
+        match self.0.as_ref()? {
+            Directory { czxid, record: Record::Semaphore(size), .. } if size.directory.0 == *czxid => {
+                Some(size.permits)
+            }
+            _ => None,
+        }
+    }
+
+    /// Applies a transaction and tells what it changed.
+    pub(crate) fn apply(&mut self, txn: &Txn) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let zxid = txn.zxid;
         for op in &txn.ops {
             match (op, &mut self.0) {
                 (Op::Make(record), slot) => {
                     *slot = Some(Directory {
-                        czxid: txn.zxid,
-                        pzxid: txn.zxid,
+                        czxid: zxid,
+                        pzxid: zxid,
                         version: 0,
                         record: *record,
                         counter: 0,
                         children: Vec::new(),
                     });
                 }
-                (Op::Remove, slot) => *slot = None,
-                (&Op::Create { sequence, owner, round }, Some(directory)) => {
-                    directory.children.push(Child { sequence, czxid: txn.zxid, owner, round });
-                    directory.pzxid = txn.zxid;
-                    if directory.counter == sequence {
-                        directory.counter += 1;
-                    }
+                (Op::Remove, slot) => {
+                    *slot = None;
+                    changes.push(Change::Children { gone: true });
                 }
-                (Op::Delete(sequence), Some(directory)) => {
-                    let at = directory.children.iter().position(|child| child.sequence == *sequence);
-                    deleted.push(directory.children.remove(at.expect("the leader checked that it is there")));
-                    directory.pzxid = txn.zxid;
+                (&Op::Create { name, owner, round, place, counts }, Some(directory)) => {
+                    let place = place.unwrap_or(zxid);
+                    let (version, granted) = (0, false);
+                    directory.children.push(Child {
+                        name,
+                        czxid: zxid,
+                        mzxid: zxid,
+                        version,
+                        granted,
+                        owner,
+                        round,
+                        place,
+                    });
+                    directory.pzxid = zxid;
+                    directory.counter += i32::from(counts);
+                    changes.push(Change::Children { gone: false });
+                }
+                (Op::Delete(name), Some(directory)) => {
+                    let at = directory.children.iter().position(|child| child.name == *name);
+                    let child = directory.children.remove(at.expect("the leader checked that it is there"));
+                    changes.extend([Change::Deleted(child), Change::Children { gone: false }]);
+                    directory.pzxid = zxid;
+                }
+                (Op::SayGranted(name), Some(directory)) => {
+                    let child = directory.children.iter_mut().find(|child| child.name == *name);
+                    let child = child.expect("the leader checked that it is there");
+                    (child.granted, child.version, child.mzxid) = (true, child.version + 1, zxid);
+                    changes.push(Change::Written(*name));
                 }
                 (Op::Write(record), Some(directory)) => {
                     directory.record = *record;
                     directory.version += 1;
                 }
+                (Op::Ring, Some(directory)) => {
+                    directory.pzxid = zxid;
+                    directory.counter += 1;
+                    changes.push(Change::Children { gone: false });
+                }
                 (_, None) => unreachable!("the leader checked that the directory is there"),
             }
         }
-        deleted
+        changes
     }
 }

@@ -2,7 +2,8 @@
 
 use zoolock_core::Record;
 
-use crate::mutex::{Mutex, Step};
+use crate::lock::{Lock, Step};
+use crate::plan::Plan;
 use crate::scenario::{Budget, Scenario};
 use crate::world::World;
 
@@ -23,7 +24,7 @@ impl Rng {
     }
 }
 
-/// Four clients, three acquisitions each, and plenty of bad luck, of which each walk leaves some kinds out.
+/// Four clients of any kinds, three acquisitions each, and plenty of bad luck, of which each walk leaves some kinds out.
 fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
     let mut some = |most: usize| if rng.below(2) == 0 { 0 } else { rng.below(most + 1) as u8 };
     let budget = Budget {
@@ -40,29 +41,62 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         scribbles: some(2),
         negatives: some(3),
         polls: some(100),
+        resizes: some(2),
     };
     let directory = if rng.below(4) == 0 { None } else { Some((Record::Empty, rng.below(9) as i32)) };
     let walk = Scenario {
         rounds: 3,
         tries: rng.below(4) == 0,
+        tracks: rng.below(3) == 0,
+        delay: u32::from(rng.below(8) == 0),
         directory,
         ..Scenario::new(&format!("seed {seed}"), 4, budget)
     };
-    if rng.below(3) == 0 { Scenario { retire_from: 6, last: 9, ..walk } } else { walk }
+    let walk = if rng.below(3) == 0 { Scenario { retire_from: 6, last: 9, ..walk } } else { walk };
+    let clients = clients(rng);
+    Scenario { clients, ..walk }
+}
+
+fn clients(rng: &mut Rng) -> Vec<Plan> {
+    let size = 1 + rng.below(3) as u32;
+    let permits = |rng: &mut Rng| Plan::Permits { take: 1 + rng.below(size as usize) as u32, size };
+    let lock = |rng: &mut Rng| match rng.below(7) {
+        0 => Plan::Mutex,
+        1 => Plan::Write,
+        2 => Plan::WriteThenRead,
+        3 | 4 => Plan::Upgradable,
+        _ => Plan::Read,
+    };
+    let (all, permits_of_all) = (rng.below(4), rng.below(16) == 0);
+    let mut clients: Vec<Plan> = (0..4)
+        .map(|_| match all {
+            _ if permits_of_all && rng.below(2) == 0 => permits(rng),
+            0 => Plan::Mutex,
+            1 => permits(rng),
+            _ => lock(rng),
+        })
+        .collect();
+    for i in 0..4 {
+        let reads = matches!(clients[i], Plan::Read | Plan::Upgradable | Plan::WriteThenRead);
+        if reads && rng.below(3) == 0 {
+            clients.push(Plan::Upgrade(i as u8));
+        }
+    }
+    clients
 }
 
 /// Walks until nothing can happen any more. Returns the number of steps.
 pub(crate) fn walk(seed: u64) -> usize {
     let mut rng = Rng(seed);
-    let mutex = Mutex(scenario(seed, &mut rng));
-    let mut world = World::new(&mutex.0);
+    let lock = Lock(scenario(seed, &mut rng));
+    let mut world = World::new(&lock.0);
     let mut taken: Vec<Step> = Vec::new();
     let (mut usual, mut unlucky) = (Vec::new(), Vec::new());
     loop {
         usual.clear();
         unlucky.clear();
-        mutex.usual(&world, &mut usual);
-        mutex.unlucky(&world, &mut unlucky);
+        lock.usual(&world, &mut usual);
+        lock.unlucky(&world, &mut unlucky);
         let steps =
             if usual.is_empty() || (!unlucky.is_empty() && rng.below(8) == 0) { &unlucky } else { &usual };
         if steps.is_empty() {
@@ -70,12 +104,12 @@ pub(crate) fn walk(seed: u64) -> usize {
         }
         let step = steps[rng.below(steps.len())];
         taken.push(step);
-        mutex.take(&mut world, step);
-        if let Some(property) = mutex.broken(&world) {
+        lock.take(&mut world, step);
+        if let Some(property) = lock.broken(&world) {
             panic!(
                 "walk with seed {seed} violates `{property}` after {} steps:\n{taken:?}\n{:#?}",
                 taken.len(),
-                mutex.0
+                lock.0
             );
         }
         assert!(taken.len() < 100_000, "walk with seed {seed} does not end");

@@ -5,15 +5,17 @@
 //! may lag behind the leader by whole transactions but always shows the session's own confirmed writes.
 
 use zoolock_core::contender::{
-    Action, Config, Contender, Directory as Reading, Event, Failure, Kind, Mode, Reply, Request, RequestId,
+    Action, Config, Contender, Directory as Reading, Event, Failure, Mode, Node, Reply, Request, RequestId,
     SessionEnd, WatchId,
 };
+use zoolock_core::names::Prefix;
 use zoolock_core::record::Left;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
-use crate::ghost::{Fate, Foul, Ghost, Trace};
+use crate::ghost::{Fate, From, Ghost, Trace};
 use crate::scenario::{Budget, Scenario};
-use crate::tree::{Child, Op, Tree, Txn};
+use crate::tenure::Tenure;
+use crate::tree::{Name, Op, Tree, Txn};
 
 /// A state of the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +26,12 @@ pub(crate) struct World {
     pub(crate) budget: Budget,
     /// The record of the last directory that was deleted.
     pub(crate) backup: Record,
-    /// Who released the lock as its holder: directory and number.
-    pub(crate) clean: Vec<(i64, i32)>,
+    /// Who was alone, and how it ended.
+    pub(crate) tenures: Vec<Tenure>,
+    /// The largest size that the semaphore had.
+    pub(crate) most: u32,
+    /// How many readers became writers.
+    pub(crate) upgraded: u8,
     /// The highest token granted.
     pub(crate) token: i64,
     pub(crate) fouls: u16,
@@ -70,6 +76,8 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sent {
     pub(crate) round: u8,
+    /// Its place among what is under way on the session.
+    pub(crate) order: u8,
     pub(crate) id: RequestId,
     pub(crate) request: Request,
     /// For a delete: it relies on a look at the node. See [`crate::ghost::Trace::fresh`]. For a look at our own node:
@@ -100,8 +108,11 @@ pub(crate) enum Inbound {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Watch {
     pub(crate) id: WatchId,
-    pub(crate) sequence: i32,
+    /// The child, or that it is on the children.
+    pub(crate) name: Option<Name>,
     pub(crate) czxid: i64,
+    /// The last change that it does not stand for.
+    pub(crate) zxid: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -136,17 +147,19 @@ impl World {
             clients: Vec::new(),
             budget: scenario.budget,
             backup: Record::Empty,
-            clean: Vec::new(),
+            tenures: Vec::new(),
+            most: 0,
+            upgraded: 0,
             token: 0,
             fouls: 0,
         };
         if let Some((record, counter)) = scenario.directory {
             // Transaction 1 was the directory that the record, if it is a marker, was written for.
             world.zxid = 1;
-            world.commit(vec![Op::Make(record)], None);
+            world.commit(vec![Op::Make(record)], None, scenario);
             world.leader.0.as_mut().expect("it was just made").counter = counter;
         }
-        for i in 0..scenario.clients {
+        for _ in &scenario.clients {
             world.clients.push(Client {
                 stage: Stage::Done,
                 round: 0,
@@ -161,25 +174,48 @@ impl World {
                 follower: None,
                 ghost: Ghost::default(),
             });
-            world.begin(i as usize, scenario);
+        }
+        for (i, plan) in scenario.clients.iter().enumerate() {
+            if !plan.is_upgrade() {
+                world.begin(i, None, scenario);
+            }
         }
         world
     }
 
-    fn begin(&mut self, i: usize, scenario: &Scenario) {
-        let tries =
-            scenario.tries && i + 1 == self.clients.len() && self.clients.len() == scenario.clients as usize;
+    fn begin(&mut self, i: usize, from: Option<Node>, scenario: &Scenario) {
+        let tries = scenario.tries && i + 1 == self.clients.len();
         let config = Config {
-            session: SessionId(i as i64),
-            kind: Kind::Mutex,
-            tracks_crashes: false,
-            delay: 0,
+            session: SessionId(scenario.session(i) as i64),
+            kind: scenario.clients[i].kind(from),
+            tracks_crashes: scenario.tracks,
+            delay: scenario.delay,
             mode: if tries { Mode::Try } else { Mode::Wait },
             retire_from: Sequence(scenario.retire_from),
             rules: scenario.rules,
         };
         self.clients[i].stage = Stage::Running(Contender::new(config));
         self.step(i, Event::Start, scenario);
+    }
+
+    /// A reader holds: whoever wants to write on its session begins.
+    pub(crate) fn begin_upgrade(&mut self, i: usize, reader: Node, scenario: &Scenario) {
+        let Some(j) = scenario.upgrade_of(i) else { return };
+        let shared = matches!(reader.prefix, Prefix::Read | Prefix::Upgradable);
+        if !shared
+            || self.clients[i].ghost.released
+            || self.clients[j].stage != Stage::Done
+            || !self.clients[j].session
+        {
+            return;
+        }
+        let place = self.clients[i].ghost.trace(reader.czxid.0).map_or(0, |trace| trace.place);
+        let token = self.clients[i].ghost.token;
+        let upgrade = &mut self.clients[j];
+        upgrade.round += 1;
+        upgrade.ghost.from = Some(From { node: reader.czxid.0, prefix: reader.prefix, place });
+        upgrade.ghost.token = token;
+        self.begin(j, Some(reader), scenario);
     }
 
     // ---- the client ----
@@ -191,7 +227,7 @@ impl World {
         for action in machine.step(event, client.lease) {
             match action {
                 Action::Send(id, Request::Sleep(duration)) => self.clients[i].sleeps.push((id, duration)),
-                Action::Send(id, request) => self.send(i, id, request),
+                Action::Send(id, request) => self.send(i, id, request, scenario),
                 Action::Unwatch(id) => {
                     let client = &mut self.clients[i];
                     client.watches.retain(|watch| watch.id != id);
@@ -199,11 +235,18 @@ impl World {
                         .inbox
                         .retain(|inbound| !matches!(inbound, Inbound::Fired { watch, .. } if watch.id == id));
                 }
-                Action::Granted(grant) => self.on_granted(i, grant, scenario),
+                Action::Granted(grant) => {
+                    self.on_granted(i, grant, scenario);
+                    self.begin_upgrade(i, grant.node, scenario);
+                }
                 Action::Failed(reason) => self.on_failed(i, reason, scenario),
                 Action::Lost(loss) => self.on_lost(i, loss),
                 Action::Released(departed) => self.on_released(i, departed),
-                Action::Downgraded(_) | Action::Revoked => unreachable!("nobody asks for it"),
+                Action::Downgraded(node) => {
+                    self.on_downgraded(i, node);
+                    self.begin_upgrade(i, node, scenario);
+                }
+                Action::Revoked => unreachable!("nobody asks for it"),
                 Action::Over => {
                     self.on_over(i);
                     return self.end(i, scenario);
@@ -212,7 +255,11 @@ impl World {
         }
     }
 
-    fn send(&mut self, i: usize, id: RequestId, request: Request) {
+    fn send(&mut self, i: usize, id: RequestId, request: Request, scenario: &Scenario) {
+        // One alone on its session has its queue.
+        let mates = scenario.mates(i).filter(|_| scenario.mates(i).count() > 1);
+        let under_way = mates.flat_map(|mate| &self.clients[mate].requests);
+        let order = under_way.map(|sent| sent.order + 1).max().unwrap_or(0);
         let client = &mut self.clients[i];
         if !client.session {
             // Nobody answers any more; the end of the session will be told.
@@ -220,21 +267,24 @@ impl World {
         }
         let mut looked = false;
         match &request {
-            Request::Delete(node) | Request::Release { node, .. } => {
-                let sequence = node.sequence;
-                for trace in client.ghost.traces.iter_mut().filter(|trace| trace.sequence == sequence.0) {
+            Request::Delete(node) | Request::Release { node, .. } | Request::Downgrade { node, .. } => {
+                let name = Name::of(node);
+                for trace in client.ghost.traces.iter_mut().filter(|trace| trace.name == name) {
                     looked |= std::mem::take(&mut trace.fresh);
                 }
+                looked |= std::mem::take(&mut client.ghost.seen_gone);
             }
             Request::Exists(node) => {
-                let sequence = node.sequence;
-                let there = |trace: &Trace| trace.sequence == sequence.0 && trace.fate == Fate::There;
+                let name = Name::of(node);
+                let there = |trace: &Trace| trace.name == name && trace.fate == Fate::There;
                 looked = client.ghost.traces.iter().any(there);
             }
             _ => {}
         }
-        let cleanly = client.ghost.cleanly && !client.ghost.lost;
-        client.requests.push(Sent { round: client.round, id, request, looked, cleanly });
+        // One that becomes a reader writes no more, however it leaves as a reader.
+        let cleanly = client.ghost.cleanly || matches!(request, Request::Downgrade { .. });
+        let cleanly = cleanly && !client.ghost.lost;
+        client.requests.push(Sent { round: client.round, order, id, request, looked, cleanly });
     }
 
     /// The machine is over: the next acquisition begins, or the client is done.
@@ -244,14 +294,20 @@ impl World {
         client.ghost = Ghost::default();
         self.forget(i);
         let client = &mut self.clients[i];
-        if client.session && client.round + 1 < scenario.rounds {
+        let upgrade = scenario.clients[i].is_upgrade();
+        if client.session && client.round + 1 < scenario.rounds && !upgrade {
             client.round += 1;
-            self.begin(i, scenario);
+            self.begin(i, None, scenario);
         }
     }
 
+    pub(crate) fn downgrade(&mut self, i: usize, scenario: &Scenario) {
+        self.clients[i].ghost.downgrading = true;
+        self.step(i, Event::Downgrade, scenario);
+    }
+
     /// Nobody waits for anything any more; what was sent and changes something still goes its way.
-    fn forget(&mut self, i: usize) {
+    pub(crate) fn forget(&mut self, i: usize) {
         let client = &mut self.clients[i];
         client.sleeps.clear();
         client.watches.clear();
@@ -263,6 +319,9 @@ impl World {
         let client = &mut self.clients[i];
         let event = match client.inbox.remove(0) {
             Inbound::Answer { id, outcome, looked, .. } => {
+                // A look that relies on a sync, by one that may have become a reader already.
+                let gone = outcome == Err(Failure::NoNode);
+                client.ghost.seen_gone = gone && client.ghost.downgrading;
                 let seen: Vec<i64> = match &outcome {
                     Ok(Reply::Joined(node)) => vec![node.czxid.0],
                     Ok(Reply::Node { czxid, .. }) if looked => vec![czxid.0],
@@ -291,11 +350,16 @@ impl World {
         self.step(i, Event::Answer(id, Ok(Reply::Done)), scenario);
     }
 
+    /// The holder lets go, with all that it has become.
     pub(crate) fn release(&mut self, i: usize, left: Left, scenario: &Scenario) {
-        let ghost = &mut self.clients[i].ghost;
-        ghost.released = true;
-        ghost.cleanly = left == Left::Released;
-        self.step(i, Event::Release(left), scenario);
+        for j in scenario.upgrade_of(i).into_iter().chain([i]) {
+            let ghost = &mut self.clients[j].ghost;
+            if ghost.granted && !ghost.released {
+                ghost.released = true;
+                ghost.cleanly = left == Left::Released;
+                self.step(j, Event::Release(left), scenario);
+            }
+        }
     }
 
     pub(crate) fn give_up(&mut self, i: usize, timed_out: bool, scenario: &Scenario) {
@@ -303,159 +367,6 @@ impl World {
         ghost.gave_up = true;
         ghost.timed_out = timed_out;
         self.step(i, if timed_out { Event::TimedOut } else { Event::Cancel }, scenario);
-    }
-
-    // ---- what goes wrong between client and service ----
-
-    /// The connection breaks and is made again. What was sent may have been carried out, may still be, or never will.
-    pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
-        let leader = self.leader.clone();
-        let client = &mut self.clients[i];
-        let (mut unknown, mut unheard) = (Vec::new(), Vec::new());
-        let mut watches = std::mem::take(&mut client.watches);
-        let mut ended = false;
-        for inbound in std::mem::take(&mut client.inbox) {
-            match inbound {
-                Inbound::Answer { id, set, .. } => {
-                    // A client knows of a watch from the reply on.
-                    unknown.push(id);
-                    unheard.extend(set);
-                    watches.retain(|watch| Some(watch.id) != set);
-                }
-                // It fired, and nobody heard: the client believes it in force, if it knows of it.
-                Inbound::Fired { watch, .. } if unheard.contains(&watch.id) => {}
-                Inbound::Fired { watch, .. } => watches.push(watch),
-                Inbound::Reconnected => {}
-                Inbound::SessionOver => ended = true,
-            }
-        }
-        let sent = std::mem::take(&mut client.requests);
-        unknown.extend(sent.iter().filter(|sent| sent.round == client.round).map(|sent| sent.id));
-        client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
-        // The client registers again what it knows of. Where the node is gone, or is a later one, that fires at once.
-        let view = client.view(&leader);
-        let mut fired = Vec::new();
-        watches.retain(|watch| match view.child(watch.sequence) {
-            Some(child) if child.czxid == watch.czxid => true,
-            other => {
-                fired.push(Inbound::Fired { watch: watch.clone(), deleted: other.is_none() });
-                false
-            }
-        });
-        client.watches = watches;
-        client.inbox = fired;
-        client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
-        for id in unknown {
-            self.step(i, Event::Answer(id, Err(Failure::Unknown)), scenario);
-        }
-    }
-
-    pub(crate) fn lag(&mut self, i: usize) {
-        self.clients[i].follower = Some(Follower { tree: self.leader.clone(), behind: Vec::new() });
-    }
-
-    pub(crate) fn lose_lease(&mut self, i: usize, scenario: &Scenario) {
-        self.clients[i].lease = false;
-        self.clients[i].ghost.lease_lost = true;
-        self.step(i, Event::LeaseLost, scenario);
-    }
-
-    pub(crate) fn renew_lease(&mut self, i: usize, scenario: &Scenario) {
-        self.clients[i].lease = true;
-        self.step(i, Event::LeaseRenewed, scenario);
-    }
-
-    pub(crate) fn expire(&mut self, i: usize) {
-        let client = &mut self.clients[i];
-        client.session = false;
-        client.requests.clear();
-        client.late.clear();
-        client.watches.clear();
-        client.follower = None;
-        if client.is_running() {
-            client.inbox.push(Inbound::SessionOver);
-        }
-        let owned = |child: &&Child| child.owner as usize == i;
-        let ops: Vec<_> =
-            self.leader.children().iter().filter(owned).map(|c| Op::Delete(c.sequence)).collect();
-        if !ops.is_empty() {
-            self.commit(ops, None);
-        }
-    }
-
-    pub(crate) fn crash(&mut self, i: usize) {
-        self.clients[i].stage = Stage::Crashed;
-        self.forget(i);
-    }
-
-    // ---- followers ----
-
-    pub(crate) fn fire(&mut self, i: usize, deleted: &[Child]) {
-        let client = &mut self.clients[i];
-        for child in deleted {
-            while let Some(at) = client.watches.iter().position(|watch| watch.sequence == child.sequence) {
-                let watch = client.watches.remove(at);
-                client.inbox.push(Inbound::Fired { watch, deleted: true });
-            }
-        }
-    }
-
-    /// The client's follower applies one transaction.
-    pub(crate) fn apply(&mut self, i: usize) {
-        let Some(follower) = &mut self.clients[i].follower else { return };
-        let deleted = if follower.behind.is_empty() {
-            Vec::new()
-        } else {
-            follower.tree.apply(&follower.behind.remove(0))
-        };
-        if follower.behind.is_empty() {
-            self.clients[i].follower = None;
-        }
-        self.fire(i, &deleted);
-    }
-
-    pub(crate) fn catch_up(&mut self, i: usize) {
-        while self.clients[i].follower.is_some() {
-            self.apply(i);
-        }
-    }
-
-    /// Makes a transaction, applies it where nobody lags, and keeps the observer's books. `by`: the acquisition whose
-    /// request it is.
-    pub(crate) fn commit(&mut self, ops: Vec<Op>, by: Option<(usize, &Sent)>) -> i64 {
-        self.zxid += 1;
-        let directory = self.leader.created();
-        let txn = Txn { zxid: self.zxid, ops };
-        let deleted = self.leader.apply(&txn);
-        for child in &deleted {
-            let own = by.is_some_and(|(i, sent)| (child.owner as usize, child.round) == (i, sent.round));
-            let fate = if own { Fate::Withdrawn } else { Fate::Taken };
-            for trace in self.clients[child.owner as usize].ghost.traces.iter_mut() {
-                if trace.czxid == child.czxid {
-                    trace.fate = fate;
-                }
-            }
-            if let Some((_, sent)) = by {
-                if !own && !sent.looked {
-                    self.note(Foul::DeletedAnothers);
-                }
-                if own && sent.cleanly {
-                    self.clean.push((directory.expect("its child was just deleted"), child.sequence));
-                }
-            }
-        }
-        if let Some(first) = self.leader.children().first() {
-            for trace in self.clients.iter_mut().flat_map(|client| client.ghost.traces.iter_mut()) {
-                trace.was_first |= trace.czxid == first.czxid;
-            }
-        }
-        for i in 0..self.clients.len() {
-            match &mut self.clients[i].follower {
-                Some(follower) => follower.behind.push(txn.clone()),
-                None => self.fire(i, &deleted),
-            }
-        }
-        self.zxid
     }
 }
 
@@ -467,6 +378,10 @@ pub(crate) fn is_write(request: &Request) -> bool {
             | Request::MakeDirectory
             | Request::Delete(_)
             | Request::Release { .. }
+            | Request::Hold { .. }
+            | Request::WriteSize { .. }
+            | Request::SayGranted { .. }
+            | Request::Downgrade { .. }
             | Request::DeleteDirectory
     )
 }
