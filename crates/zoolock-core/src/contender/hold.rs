@@ -71,6 +71,10 @@ impl Contender {
     }
 
     pub(super) fn release(&mut self, left: Left, turn: &mut Turn) {
+        // If the session ends on the way out, that is the end of the release; the acquisition has not failed.
+        if matches!(self.phase, Phase::Held { .. } | Phase::Doubtful { .. } | Phase::Lost(_)) {
+            self.wanted = false;
+        }
         match &mut self.phase {
             Phase::Held { me, directory, .. } => {
                 let (me, directory) = (*me, *directory);

@@ -114,7 +114,7 @@ fn mine(me: Node) -> Reply {
 }
 
 fn theirs() -> Reply {
-    Reply::Node { czxid: Zxid(99), owner: SessionId(8), version: 0, says: Says::default() }
+    Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says: Says::default() }
 }
 
 fn granted(node: Node, previous: Previous) -> Action {
@@ -506,4 +506,13 @@ fn a_connection_that_came_back_needs_no_look() {
     drive.answer(watch(4, 1), Ok(mine(me)));
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
+}
+
+#[test]
+fn a_session_that_ends_during_the_release_is_no_failed_acquisition() {
+    let mut drive = Drive::hold(node(0, 20));
+    drive.feed(Event::Release(Left::Released));
+    drive.feed(Event::SessionOver(SessionEnd::Expired));
+    let lost = Departed::Lost(Loss::SessionOver(SessionEnd::Expired));
+    assert_eq!(drive.said(), [Action::Released(lost), Action::Over]);
 }
