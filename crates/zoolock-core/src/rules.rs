@@ -49,11 +49,14 @@ pub enum Rule {
     /// When one znode of a multi-lock is missing at its release, the others go one by one.
     /// Without: they stay until the end of the session.
     ReleaseTheRest = 1 << 13,
+    /// Whoever finds that the one before it is younger looks whether its own znode is still there.
+    /// Without: in a directory made again it waits for a stranger, which may wait for it in another queue.
+    WaitForOlder = 1 << 14,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 14] = [
+    pub const ALL: [Rule; 15] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -68,6 +71,7 @@ impl Rule {
         Rule::CrashedAfterDeletion,
         Rule::VerifyAll,
         Rule::ReleaseTheRest,
+        Rule::WaitForOlder,
     ];
 }
 

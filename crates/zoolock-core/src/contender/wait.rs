@@ -313,10 +313,33 @@ impl Contender {
                 self.permits.granted_before = Some(before);
                 self.list(me, false, turn);
             }
-            Ok(_) => self.phase = Phase::Waiting { me, before: Some(before), watch },
+            Ok(reply) => {
+                self.phase = Phase::Waiting { me, before: Some(before), watch };
+                // Either a writer that has become a reader, or the directory was made again and ours is gone. If that
+                // one waits for us elsewhere, as a multi-lock may, nobody would ever move.
+                let younger = matches!(reply, Reply::Node { czxid, .. } if czxid > me.czxid);
+                if younger && self.on(Rule::WaitForOlder) {
+                    self.send(Purpose::WaitOwn, Request::Exists(me), turn);
+                }
+            }
             Err(Failure::NoNode) => self.look(me, turn),
             Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
             Err(_) => self.pause(After::Look(me), turn),
+        }
+    }
+
+    /// The watch was set before this look: if our node was there, the directory is ours, and all that is in it.
+    pub(super) fn waited_on(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+        let Some(me) = self.node() else { return };
+        let mine = self.still_mine(me, outcome);
+        if let (Phase::Waiting { watch, .. }, None | Some(false)) = (&self.phase, mine) {
+            turn.actions.push(Action::Unwatch(*watch));
+        }
+        match (&self.phase, mine) {
+            // However far we have come meanwhile: what has its name now is not ours to delete.
+            (_, Some(false)) => self.vanished(turn),
+            (Phase::Waiting { .. }, None) => self.pause(After::Look(me), turn),
+            _ => {}
         }
     }
 
