@@ -238,8 +238,10 @@ impl Multi {
                     self.parts[place].released = true;
                     self.departed = Some(worse(self.departed, departed));
                 }
+                // Before the grant there is nobody to tell; who lets go already knows.
                 Action::Revoked => {
-                    if !std::mem::replace(&mut self.revoked, true) {
+                    let again = std::mem::replace(&mut self.revoked, true);
+                    if !again && self.phase == Phase::Held {
                         turn.actions.push(Action::Revoked);
                     }
                 }
@@ -358,7 +360,11 @@ impl Multi {
             return;
         }
         match outcome {
-            Ok(Reply::Mine(nodes)) => self.parts[place].found = nodes,
+            Ok(Reply::Mine(mut nodes)) => {
+                let part = &mut self.parts[place];
+                nodes.retain(|node| !part.contender.is_departing(*node));
+                part.found = nodes;
+            }
             Err(Failure::NoNode) => {}
             // The service will not let us look; what we know of is all we can act on.
             Err(Failure::Refused(_)) => self.parts[place].found.extend(self.created.get(place)),
@@ -437,6 +443,9 @@ impl Multi {
             }
         };
         if !mine {
+            // Its own watch may not have been in force. What has its name now is not ours to delete.
+            let actions = self.parts[place].contender.finish();
+            self.heed(place, actions, turn);
             return self.fail(Reason::Broken, turn);
         }
         if self.pending.iter().any(|(_, purpose)| matches!(purpose, Purpose::Verify(_))) {
@@ -503,7 +512,10 @@ impl Multi {
                 self.phase = Phase::Parting;
                 self.each(turn, |_, part| part.departed_perhaps(left));
             }
-            Err(_) => self.part(left, turn),
+            Err(_) => {
+                self.phase = Phase::Parting;
+                self.each(turn, |_, part| part.leaves_alone(left));
+            }
         }
     }
 
@@ -536,7 +548,7 @@ impl Multi {
             || matches!(self.phase, Phase::Searching | Phase::Pausing(After::Search))
             || (self.doubt && matches!(self.phase, Phase::Pausing(After::Join) | Phase::MakingDirectories));
         if !answers_bring_nodes {
-            self.tell_all(&Event::Cancel, turn);
+            self.each(turn, |_, part| part.withdraw());
             self.leave(turn);
         }
     }
@@ -710,3 +722,6 @@ fn worse(so_far: Option<Departed>, now: Departed) -> Departed {
         _ => now,
     }
 }
+
+#[cfg(test)]
+mod tests;

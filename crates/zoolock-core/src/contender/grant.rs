@@ -95,7 +95,6 @@ impl Contender {
     }
 
     fn hold(&mut self, me: Node, directory: Option<Directory>, previous: Previous, turn: &mut Turn) {
-        self.undo = None;
         self.phase = Phase::Held { me, directory, watch: None };
         turn.actions.push(Action::Granted(Grant { node: me, previous }));
         self.say_granted(me, turn);

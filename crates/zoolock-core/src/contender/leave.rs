@@ -42,6 +42,17 @@ impl Contender {
         self.check_departure(node.czxid, turn);
     }
 
+    /// Like `depart`, for a node of a holder that may be the one that somebody else deleted.
+    pub(super) fn depart_after_look(
+        &mut self,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        turn: &mut Turn,
+    ) {
+        self.departures.push(Departure { node, marker, report: true, repeated: false });
+        self.check_departure(node.czxid, turn);
+    }
+
     /// Like `depart`, after a delete that may have been carried out.
     pub(super) fn depart_again(
         &mut self,
@@ -63,7 +74,7 @@ impl Contender {
         self.send(Purpose::Leave(czxid), request, turn);
     }
 
-    pub(super) fn is_departing(&self, node: Node) -> bool {
+    pub(crate) fn is_departing(&self, node: Node) -> bool {
         self.departures.iter().any(|departure| departure.node == node)
     }
 

@@ -50,6 +50,19 @@ impl Contender {
         })
     }
 
+    /// Gives up before all were granted. It may be first already, but nobody has worked under its lock: its record
+    /// must not say that the last one released it.
+    pub(crate) fn withdraw(&mut self) -> Vec<Action> {
+        self.on_its_own(|part, turn| {
+            let Phase::Held { me, .. } = part.phase else { return part.abandon(None, turn) };
+            part.void_pending();
+            part.wanted = false;
+            part.phase = Phase::Leaving;
+            let marker = part.undo.take().map(|marker| (marker, None));
+            part.depart(me, marker, false, turn);
+        })
+    }
+
     /// How it would leave.
     pub(crate) fn parting(&self, left: Left) -> Option<Parting> {
         let Phase::Held { me, directory, .. } = self.phase else { return None };
@@ -57,9 +70,26 @@ impl Contender {
         Some(Parting { node: me, marker })
     }
 
+    /// It did not leave with the others, since one was missing, or a record was not as expected. It may be the one, and
+    /// its name another's by now: so it looks first.
+    pub(crate) fn leaves_alone(&mut self, left: Left) -> Vec<Action> {
+        self.on_its_own(|part, turn| {
+            let Some(Parting { node, marker }) = part.parting(left) else { return part.release(left, turn) };
+            part.void_pending();
+            part.phase = Phase::Leaving;
+            part.depart_after_look(node, marker, turn);
+        })
+    }
+
     /// It may have left with the others.
     pub(crate) fn departed_perhaps(&mut self, left: Left) -> Vec<Action> {
         self.on_its_own(|part, turn| {
+            if part.phase == Phase::Lost(Loss::Broken) {
+                // That it is gone was heard after the release was sent, which may well have done it.
+                turn.actions.push(Action::Released(Departed::Clean));
+                part.phase = Phase::Leaving;
+                return;
+            }
             let Some(Parting { node, marker }) = part.parting(left) else { return part.release(left, turn) };
             part.void_pending();
             part.phase = Phase::Leaving;

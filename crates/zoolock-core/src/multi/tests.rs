@@ -1,0 +1,374 @@
+//! The multi-lock's machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/multi`.
+
+mod leaving;
+
+use super::*;
+use crate::contender::{Directory, Kind, Parting, Refusal, Says};
+use crate::ids::{Sequence, SessionId};
+use crate::names::Prefix;
+use crate::record::{Marker, Record};
+use crate::rules::Rules;
+
+const SESSION: SessionId = SessionId(7);
+const DIRECTORIES: [Zxid; 2] = [Zxid(10), Zxid(11)];
+const ME: Zxid = Zxid(50);
+/// In the first directory we are number 4, in the second number 9.
+const NUMBERS: [i32; 2] = [4, 9];
+
+/// A machine for two locks, and what it has sent and said.
+struct Drive {
+    machine: Multi,
+    sent: Vec<(RequestId, Request)>,
+    said: Vec<Action>,
+    lease: bool,
+}
+
+impl Drive {
+    fn start_with(change: impl FnOnce(&mut Config)) -> Drive {
+        let mut config = Config {
+            session: SESSION,
+            kind: Kind::Mutex,
+            mode: Mode::Wait,
+            tracks_crashes: false,
+            delay: 0,
+            retire_from: Sequence::RETIRE_FROM,
+            rules: Rules::all(),
+        };
+        change(&mut config);
+        let machine = Multi::new(config, 2);
+        let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+        drive.feed(Event::Start);
+        drive
+    }
+
+    fn start() -> Drive {
+        Drive::start_with(|_| {})
+    }
+
+    /// Alone in both.
+    fn hold() -> Drive {
+        let mut drive = Drive::start();
+        drive.answer(0, Request::JoinAll, joined(ME));
+        drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+        drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
+        assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+        drive.answer(0, watch(0, 4), own(0));
+        drive.answer(1, watch(1, 9), own(1));
+        drive
+    }
+
+    /// First in the first, and behind number 8 in the second.
+    fn wait() -> Drive {
+        let mut drive = Drive::start();
+        drive.answer(0, Request::JoinAll, joined(ME));
+        drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+        drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
+        drive.answer(0, watch(0, 4), own(0));
+        drive.answer(1, watch(1, 8), theirs(Zxid(40)));
+        assert_eq!(drive.said(), []);
+        drive
+    }
+
+    /// Number 8 releases.
+    fn come_first(&mut self) {
+        self.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
+        let record = Record::Marker(marker(1, 8));
+        self.answer(1, Request::ReadDirectory, directory(1, Zxid(60), 1, record));
+        self.answer(1, Request::Exists(node(1)), own(1));
+        self.answer(1, watch(1, 9), own(1));
+    }
+
+    fn feed(&mut self, event: Event) {
+        for action in self.machine.step(event, self.lease) {
+            match action {
+                Action::Send(id, request) => {
+                    assert!(self.sent.iter().all(|(used, _)| *used != id), "{id:?} is under way");
+                    self.sent.push((id, request));
+                }
+                said => self.said.push(said),
+            }
+        }
+    }
+
+    /// Answers this request at this place; the service works on one directory after the other as they were asked for.
+    fn answer(&mut self, at: usize, expected: Request, outcome: Result<Reply, Failure>) {
+        let here = |(id, _): &(RequestId, Request)| place(*id) == at;
+        let (id, request) = self.sent.remove(self.sent.iter().position(here).expect("something was asked"));
+        assert_eq!(request, expected);
+        self.feed(Event::Answer(id, outcome));
+    }
+
+    /// Everything that is under way gets lost with the connection.
+    fn lose(&mut self) {
+        let lost = |(_, request): &(RequestId, Request)| !matches!(request, Request::Sleep(_));
+        let (lost, kept) = std::mem::take(&mut self.sent).into_iter().partition(lost);
+        self.sent = kept;
+        let lost: Vec<_> = lost;
+        lost.into_iter().for_each(|(id, _)| self.feed(Event::Answer(id, Err(Failure::Unknown))));
+    }
+
+    /// Ends every pause.
+    fn wake(&mut self) {
+        let sleeps = |(_, request): &(RequestId, Request)| matches!(request, Request::Sleep(_));
+        let (over, kept): (Vec<_>, _) = std::mem::take(&mut self.sent).into_iter().partition(sleeps);
+        self.sent = kept;
+        over.into_iter().for_each(|(id, _)| self.feed(Event::Answer(id, Ok(Reply::Done))));
+    }
+
+    fn said(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// What is under way.
+    fn asked(&self) -> Vec<(usize, Request)> {
+        self.sent.iter().map(|(id, request)| (place(*id), request.clone())).collect()
+    }
+}
+
+fn node_of(at: usize, czxid: Zxid) -> Node {
+    Node { prefix: Prefix::Lock, sequence: Sequence(NUMBERS[at]), czxid }
+}
+
+fn node(at: usize) -> Node {
+    node_of(at, ME)
+}
+
+fn joined(czxid: Zxid) -> Result<Reply, Failure> {
+    Ok(Reply::AllJoined(vec![node_of(0, czxid), node_of(1, czxid)]))
+}
+
+fn directory(at: usize, pzxid: Zxid, children: u32, record: Record) -> Result<Reply, Failure> {
+    let czxid = DIRECTORIES[at];
+    Ok(Reply::Directory(Directory { czxid, pzxid, version: 3, children, record }))
+}
+
+fn marker(at: usize, sequence: i32) -> Marker {
+    let (directory, sequence) = (DIRECTORIES[at], Sequence(sequence));
+    Marker { directory, left: Left::Released, sequence, tracked: false }
+}
+
+fn watch(at: u16, sequence: i32) -> Request {
+    Request::Watch { name: Prefix::Lock.name(Sequence(sequence)), watch: WatchId(at << 8) }
+}
+
+/// While the first is still in force.
+fn another_watch(at: u16, sequence: i32) -> Request {
+    Request::Watch { name: Prefix::Lock.name(Sequence(sequence)), watch: WatchId(at << 8 | 1) }
+}
+
+fn own(_at: usize) -> Result<Reply, Failure> {
+    Ok(Reply::Node { czxid: ME, owner: SESSION, version: 0, says: Says::default() })
+}
+
+fn theirs(czxid: Zxid) -> Result<Reply, Failure> {
+    Ok(Reply::Node { czxid, owner: SessionId(8), version: 0, says: Says::default() })
+}
+
+fn granted(previous: Previous) -> Action {
+    Action::Granted(Grant { node: node(0), previous })
+}
+
+fn release(at: usize) -> Request {
+    Request::Release { node: node(at), marker: marker(at, NUMBERS[at]), version: Some(3) }
+}
+
+fn release_all() -> Request {
+    let parting = |at| Parting { node: node(at), marker: Some((marker(at, NUMBERS[at]), Some(3))) };
+    Request::ReleaseAll(vec![parting(0), parting(1)])
+}
+
+const DONE: Result<Reply, Failure> = Ok(Reply::Done);
+const NO_NODE: Result<Reply, Failure> = Err(Failure::NoNode);
+
+// ---- join and grant ----
+
+#[test]
+fn alone_in_all_it_is_granted_in_one_flight_and_leaves_in_one() {
+    let flight = [(0, Request::JoinAll), (0, Request::ReadDirectory), (1, Request::ReadDirectory)];
+    assert_eq!(Drive::start().asked(), flight);
+    let mut drive = Drive::hold();
+    assert_eq!(drive.machine.holding(), Some(vec![node(0), node(1)]));
+    drive.feed(Event::Release(Left::Released));
+    assert_eq!(drive.machine.holding(), None);
+    drive.answer(0, release_all(), DONE);
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert!(drive.machine.is_over());
+}
+
+#[test]
+fn whoever_waited_looks_at_all_its_nodes_before_the_grant() {
+    let mut drive = Drive::wait();
+    drive.come_first();
+    assert_eq!(drive.said(), []);
+    drive.answer(0, Request::Exists(node(0)), own(0));
+    assert_eq!(drive.said(), []);
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    // Nobody knows how the one before us in the first directory left.
+    assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+}
+
+#[test]
+fn a_look_whose_answer_is_lost_is_taken_again() {
+    let mut drive = Drive::wait();
+    drive.come_first();
+    drive.lose();
+    drive.wake();
+    drive.answer(0, Request::Exists(node(0)), own(0));
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+}
+
+#[test]
+fn a_name_that_is_anothers_when_all_are_first_is_not_deleted() {
+    let mut drive = Drive::wait();
+    drive.come_first();
+    drive.answer(0, Request::Exists(node(0)), theirs(Zxid(70)));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.asked(), []);
+}
+
+#[test]
+fn without_a_lease_nothing_is_granted_until_all_were_looked_at_again() {
+    let mut drive = Drive::start();
+    drive.lease = false;
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
+    assert_eq!(drive.said(), []);
+    drive.answer(0, watch(0, 4), own(0));
+    drive.answer(1, watch(1, 9), own(1));
+    drive.lease = true;
+    drive.feed(Event::LeaseRenewed);
+    drive.answer(0, Request::Exists(node(0)), own(0));
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+}
+
+#[test]
+fn one_that_only_tries_leaves_nothing_where_another_is_busy() {
+    let mut drive = Drive::start_with(|config| config.mode = Mode::Try);
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
+    drive.answer(0, watch(0, 4), own(0));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    let names = vec![node(1).name(), Prefix::Lock.name(Sequence(8))];
+    drive.answer(1, Request::List, Ok(Reply::Children { names, pzxid: ME }));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
+    // It was first in the first, but nobody has worked there: no word of a release.
+    drive.answer(0, Request::Delete(node(0)), DONE);
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn a_missing_directory_is_made_with_all_the_others() {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, NO_NODE);
+    drive.answer(0, Request::ReadDirectory, directory(0, Zxid(10), 0, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, NO_NODE);
+    drive.answer(0, Request::MakeDirectory, Err(Failure::NodeExists));
+    drive.answer(1, Request::MakeDirectory, DONE);
+    let flight = [(0, Request::JoinAll), (0, Request::ReadDirectory), (1, Request::ReadDirectory)];
+    assert_eq!(drive.asked(), flight);
+}
+
+#[test]
+fn a_directory_near_the_end_of_its_numbers_is_retired_and_all_are_joined_again() {
+    let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
+    drive.answer(0, Request::Delete(node(0)), DONE);
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    drive.answer(1, Request::ReadDirectory, directory(1, Zxid(51), 1, Record::Empty));
+    drive.wake();
+    drive.answer(1, Request::ReadDirectory, directory(1, Zxid(52), 0, Record::Empty));
+    drive.answer(1, Request::DeleteDirectory, DONE);
+    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.said(), []);
+}
+
+// ---- lost replies ----
+
+/// Two creates were carried out whose replies were lost; the third is the barrier.
+fn in_doubt() -> Drive {
+    let mut drive = Drive::start();
+    drive.lose();
+    drive.wake();
+    drive.lose();
+    drive.wake();
+    drive.answer(0, Request::JoinAll, joined(Zxid(52)));
+    drive
+}
+
+#[test]
+fn after_lost_replies_the_oldest_whole_set_is_kept_and_the_rest_deleted() {
+    let mut drive = in_doubt();
+    // The node of 50 in the first directory was deleted by somebody.
+    let found = |at, czxids: &[i64]| Ok(Reply::Mine(czxids.iter().map(|c| node_of(at, Zxid(*c))).collect()));
+    drive.answer(0, Request::FindMine, found(0, &[52, 51]));
+    drive.answer(1, Request::FindMine, found(1, &[52, 51, 50]));
+    let gone: Vec<_> = drive.sent.extract_if(.., |(_, r)| matches!(r, Request::Delete(_))).collect();
+    let gone: Vec<_> = gone.into_iter().map(|(id, request)| (place(id), request)).collect();
+    let delete = |at, czxid| (at, Request::Delete(node_of(at, Zxid(czxid))));
+    assert_eq!(gone, [delete(0, 52), delete(1, 52), delete(1, 50)]);
+    let kept = |at| Request::Exists(node_of(at, Zxid(51)));
+    let looks = [(0, Request::ReadDirectory), (0, kept(0)), (1, Request::ReadDirectory), (1, kept(1))];
+    assert_eq!(drive.asked(), looks);
+}
+
+#[test]
+fn if_no_set_is_whole_everything_is_deleted_and_all_are_joined_again() {
+    let mut drive = in_doubt();
+    drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, Zxid(52))])));
+    drive.answer(1, Request::FindMine, NO_NODE);
+    drive.answer(0, Request::Delete(node_of(0, Zxid(52))), DONE);
+    drive.answer(0, Request::MakeDirectory, DONE);
+    drive.answer(1, Request::MakeDirectory, DONE);
+    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+}
+
+#[test]
+fn a_search_that_fails_in_one_directory_is_made_again_in_all() {
+    let mut drive = in_doubt();
+    drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, Zxid(52))])));
+    drive.answer(1, Request::FindMine, Err(Failure::Unknown));
+    drive.wake();
+    assert_eq!(drive.asked(), [(0, Request::FindMine), (1, Request::FindMine)]);
+}
+
+#[test]
+fn one_that_gives_up_in_doubt_goes_on_until_nothing_can_be_left() {
+    let mut drive = Drive::start();
+    drive.lose();
+    drive.feed(Event::TimedOut);
+    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut)]);
+    drive.wake();
+    // The barrier, though nobody wants the locks any more.
+    drive.answer(0, Request::JoinAll, joined(Zxid(51)));
+    drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, ME), node_of(0, Zxid(51))])));
+    drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node_of(1, ME), node_of(1, Zxid(51))])));
+    for at in [0, 1] {
+        drive.answer(at, Request::Delete(node(at)), DONE);
+        drive.answer(at, Request::Delete(node_of(at, Zxid(51))), DONE);
+    }
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn a_create_that_arrives_after_giving_up_is_taken_back() {
+    let mut drive = Drive::start();
+    drive.feed(Event::Cancel);
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.sent.retain(|(_, request)| *request != Request::ReadDirectory);
+    drive.answer(0, Request::Delete(node(0)), DONE);
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    assert_eq!(drive.said(), [Action::Over]);
+}

@@ -1,0 +1,239 @@
+//! Holding, losing, letting go.
+
+use super::*;
+
+#[test]
+fn a_release_that_is_refused_as_a_whole_is_made_one_by_one_after_a_look_at_each() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(0, release_all(), Err(Failure::BadVersion));
+    for at in [0, 1] {
+        drive.answer(at, Request::Sync, DONE);
+        drive.answer(at, Request::Exists(node(at)), own(at));
+    }
+    // Somebody wrote over the record of the first; its node goes alone.
+    drive.answer(0, release(0), Err(Failure::BadVersion));
+    drive.answer(1, release(1), DONE);
+    assert_eq!(drive.said(), []);
+    drive.answer(0, Request::Sync, DONE);
+    drive.answer(0, Request::Exists(node(0)), own(0));
+    drive.answer(0, Request::Delete(node(0)), DONE);
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn one_that_is_missing_at_the_release_does_not_keep_the_others() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(0, release_all(), NO_NODE);
+    drive.answer(0, Request::Sync, DONE);
+    // The directory was made again, and our name is another's.
+    drive.answer(0, Request::Exists(node(0)), theirs(Zxid(70)));
+    drive.answer(1, Request::Sync, DONE);
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    drive.answer(1, release(1), DONE);
+    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+}
+
+#[test]
+fn a_release_with_unknown_outcome_is_looked_at_before_it_is_made_again() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Release(Left::Released));
+    drive.lose();
+    assert_eq!(drive.said(), []);
+    // It was carried out.
+    for at in [0, 1] {
+        drive.answer(at, Request::Sync, DONE);
+        drive.answer(at, Request::Exists(node(at)), NO_NODE);
+    }
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn a_release_that_was_not_carried_out_is_made_again() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Release(Left::Released));
+    drive.lose();
+    for at in [0, 1] {
+        drive.answer(at, Request::Sync, DONE);
+        drive.answer(at, Request::Exists(node(at)), own(at));
+        drive.answer(at, release(at), DONE);
+    }
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn hearing_of_its_own_release_before_the_reply_is_lost_is_no_loss() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Release(Left::Released));
+    drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
+    drive.lose();
+    drive.answer(1, Request::Sync, DONE);
+    drive.answer(1, Request::Exists(node(1)), NO_NODE);
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn without_a_connection_nothing_is_deleted_unseen() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Disconnected);
+    drive.feed(Event::Release(Left::Released));
+    let look = |at| [(at, Request::Sync), (at, Request::Exists(node(at)))];
+    assert_eq!(drive.asked(), [look(0), look(1)].concat());
+}
+
+#[test]
+fn the_loss_of_one_is_said_once_and_the_others_are_released() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
+    assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
+    assert_eq!(drive.machine.holding(), None);
+    drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
+    drive.feed(Event::LeaseLost);
+    assert_eq!(drive.said(), []);
+    drive.feed(Event::Release(Left::Released));
+    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+
+    let mut drive = Drive::hold();
+    drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(0, release(0), DONE);
+    let lost = Action::Lost(Loss::Broken);
+    assert_eq!(drive.said(), [lost, Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+}
+
+#[test]
+fn a_lease_that_runs_out_is_said_once_and_each_node_is_looked_for_at_the_release() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::LeaseLost);
+    assert!(drive.said().contains(&Action::Lost(Loss::Unreachable)));
+    assert_eq!(drive.said(), []);
+    drive.feed(Event::Release(Left::Released));
+    for at in [0, 1] {
+        drive.answer(at, Request::Sync, DONE);
+        drive.answer(at, Request::Exists(node(at)), own(at));
+        drive.answer(at, Request::Delete(node(at)), DONE);
+    }
+    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable)), Action::Over]);
+}
+
+#[test]
+fn who_is_asked_to_let_go_before_the_grant_hears_of_it_after_and_once() {
+    let asked = || {
+        let says = Says { granted: false, revoked: true };
+        Ok(Reply::Node { czxid: ME, owner: SESSION, version: 1, says })
+    };
+    let mut drive = Drive::wait();
+    drive.feed(Event::Fired { watch: WatchId(0), deleted: false });
+    drive.answer(0, another_watch(0, 4), asked());
+    assert_eq!(drive.said(), []);
+    drive.come_first();
+    drive.answer(0, Request::Exists(node(0)), own(0));
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    assert_eq!(drive.said(), [granted(Previous::Unknown), Action::Revoked]);
+    drive.feed(Event::Fired { watch: WatchId(0x100), deleted: false });
+    drive.answer(1, another_watch(1, 9), asked());
+    assert_eq!(drive.said(), []);
+}
+
+#[test]
+fn whoever_gives_up_while_first_in_one_queue_says_nothing_of_a_release() {
+    let mut drive = Drive::wait();
+    drive.feed(Event::TimedOut);
+    let unwatched = Action::Unwatch(WatchId(0x100));
+    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut), unwatched]);
+    drive.answer(0, Request::Delete(node(0)), DONE);
+    drive.answer(1, Request::Sync, DONE);
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn whoever_gives_up_after_it_said_that_it_begins_leaves_the_crash_before_it_on_record() {
+    let mut drive = Drive::start_with(|config| config.tracks_crashes = true);
+    drive.answer(0, Request::JoinAll, joined(ME));
+    let crashed = Marker { left: Left::Held, tracked: true, ..marker(0, 3) };
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Marker(crashed)));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
+    drive.answer(1, watch(1, 8), theirs(Zxid(40)));
+    let begun = Marker { left: Left::Held, tracked: true, ..marker(0, 4) };
+    drive.answer(0, Request::Hold { node: Some(node(0)), marker: begun, version: 3 }, DONE);
+    drive.feed(Event::Cancel);
+    drive.answer(0, watch(0, 4), own(0));
+    drive.answer(0, Request::Release { node: node(0), marker: crashed, version: None }, DONE);
+}
+
+#[test]
+fn whoever_stands_behind_a_younger_one_looks_whether_it_still_stands() {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
+    drive.answer(1, watch(1, 8), theirs(Zxid(60)));
+    // A writer that has become a reader has a younger node under its old number: then we go on waiting.
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    assert_eq!(drive.said(), []);
+    drive.feed(Event::Reconnected);
+    drive.answer(1, another_watch(1, 8), theirs(Zxid(60)));
+    // The directory was made again.
+    drive.answer(1, Request::Exists(node(1)), NO_NODE);
+    assert!(drive.said().contains(&Action::Failed(Reason::Broken)));
+}
+
+#[test]
+fn the_end_of_the_session_is_said_once_in_every_phase() {
+    let over = SessionEnd::Expired;
+    let failed = vec![Action::Failed(Reason::SessionOver(over)), Action::Over];
+    let mut verifying = Drive::wait();
+    verifying.come_first();
+    let mut pausing = Drive::start();
+    pausing.lose();
+    for mut drive in [Drive::start(), Drive::wait(), verifying, pausing, in_doubt()] {
+        drive.said();
+        drive.feed(Event::SessionOver(over));
+        assert_eq!(drive.said(), failed);
+    }
+
+    let mut holding = Drive::hold();
+    holding.feed(Event::SessionOver(over));
+    assert_eq!(holding.said(), [Action::Lost(Loss::SessionOver(over))]);
+    holding.feed(Event::Release(Left::Released));
+    let lost = Action::Released(Departed::Lost(Loss::SessionOver(over)));
+    assert_eq!(holding.said(), [lost.clone(), Action::Over]);
+
+    let mut releasing = Drive::hold();
+    releasing.feed(Event::Release(Left::Released));
+    releasing.feed(Event::SessionOver(over));
+    assert_eq!(releasing.said(), [lost.clone(), Action::Over]);
+
+    let mut parting = Drive::hold();
+    parting.feed(Event::Release(Left::Released));
+    parting.lose();
+    parting.feed(Event::SessionOver(over));
+    assert_eq!(parting.said(), [lost, Action::Over]);
+
+    let mut gone = Drive::start();
+    gone.feed(Event::TimedOut);
+    gone.said();
+    gone.feed(Event::SessionOver(over));
+    assert_eq!(gone.said(), [Action::Over]);
+}
+
+#[test]
+fn what_the_service_refuses_for_good_is_said_and_nothing_is_left() {
+    let refused = Failure::Refused(Refusal::Denied);
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, Err(refused));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(refused)), Action::Over]);
+
+    // The barrier is refused, but an earlier create was carried out: that place is kept.
+    let mut drive = Drive::start();
+    drive.lose();
+    drive.wake();
+    drive.answer(0, Request::JoinAll, Err(refused));
+    drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node(0)])));
+    drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node(1)])));
+    assert_eq!(drive.asked()[1], (0, Request::Exists(node(0))));
+    assert_eq!(drive.said(), []);
+}
