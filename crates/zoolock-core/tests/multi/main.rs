@@ -1,0 +1,223 @@
+//! A model of the multi-lock: the machine of the product, beside plain mutexes, in a world that does its worst.
+//!
+//! Each scenario is searched to the end: every order of what happens, and every place where the faults of its budget
+//! can strike. `ZOOLOCK_LONG=1` searches wider. Two rules of [`zoolock_core::Rule`] are the multi-lock's own; without
+//! either of them the model finds what goes wrong.
+//!
+//! * `tree.rs`, `server.rs`: the service.
+//! * `world.rs`: clients, connections, followers that lag.
+//! * `ghost.rs`: the observer who knows a violation when it happens.
+//! * `locks.rs`: what can happen, and what must never be.
+//! * `scenario.rs`: who wants what, and how often what goes wrong.
+//! * `walk.rs`: the same at random, longer and with more of everything.
+//!
+//! What is not modelled: a refusal for good (ACL, quota), throttling, locks of other kinds and families, and a
+//! directory whose numbers have come to their very end.
+
+mod ghost;
+mod locks;
+mod scenario;
+mod server;
+mod tree;
+mod walk;
+mod world;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+use zoolock_core::{Rule, Rules};
+
+use locks::Locks;
+use scenario::{Budget, FAULTS, Scenario};
+
+fn long() -> bool {
+    std::env::var_os("ZOOLOCK_LONG").is_some()
+}
+
+/// Searches all of a scenario and finds nothing.
+fn nothing_is_found(scenario: Scenario) -> usize {
+    let begun = Instant::now();
+    let name = scenario.name.clone();
+    let checker =
+        Locks(scenario).checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_bfs().join();
+    let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+    println!("{name}: {states} states, {depth} deep, {:.1?}", begun.elapsed());
+    for (property, path) in checker.discoveries() {
+        if checker.discovery_classification(property).to_string() == "counterexample" {
+            panic!("{name}: violated `{property}` by {:?}", path.into_actions());
+        }
+    }
+    assert!(checker.discovery(locks::HELD).is_some(), "{name}: nobody ever holds several");
+    assert!(checker.discovery(locks::ALL_OVER).is_some(), "{name}: the search does not get anywhere");
+    states
+}
+
+/// Searches many small scenarios.
+fn nothing_is_found_in(what: &str, scenarios: impl IntoIterator<Item = Scenario>) {
+    let begun = Instant::now();
+    let states: Vec<usize> = scenarios.into_iter().map(nothing_is_found).collect();
+    let total: usize = states.iter().sum();
+    println!("== {what}: {} scenarios, {total} states, {:.1?}", states.len(), begun.elapsed());
+}
+
+/// Two who name the same locks in opposite orders.
+const CROSSED: &[&[usize]] = &[&[0, 1], &[1, 0]];
+/// A plain mutex beside a multi-lock.
+const BESIDE_ONE: &[&[usize]] = &[&[0, 1], &[1]];
+/// Each shares a lock with each, in a ring.
+const RING: &[&[usize]] = &[&[0, 1], &[1, 2], &[2, 0]];
+
+/// With each of the faults, once.
+fn one_fault(wants: &'static [&'static [usize]]) -> impl Iterator<Item = Scenario> {
+    FAULTS.into_iter().map(|fault| Scenario::with(wants, &[fault.0]))
+}
+
+/// With two of the faults, or twice the same. `costly`: those that come in any order with everything, too.
+fn two_faults(wants: &'static [&'static [usize]], costly: bool) -> impl Iterator<Item = Scenario> {
+    let pairs = (0..FAULTS.len()).flat_map(|i| (i..FAULTS.len()).map(move |j| [FAULTS[i].0, FAULTS[j].0]));
+    let cheap =
+        |pair: &[&str; 2]| !["cancel", "disconnect", "lapse"].iter().any(|fault| pair.contains(fault));
+    pairs.filter(move |pair| costly || cheap(pair)).map(|pair| Scenario::with(wants, &pair))
+}
+
+mod with_all_rules_nothing_is_found {
+    use super::*;
+
+    #[test]
+    fn when_nothing_goes_wrong() {
+        let undisturbed = |wants| Scenario::new(wants, Budget::default());
+        let searched = [
+            undisturbed(CROSSED),
+            undisturbed(CROSSED).one_missing().rounds(2),
+            undisturbed(CROSSED).tracking().rounds(2),
+            undisturbed(RING),
+            undisturbed(&[&[0, 1], &[1, 0], &[0]]),
+            undisturbed(&[&[0, 1, 2], &[2, 1, 0]]),
+        ];
+        nothing_is_found_in("undisturbed", searched);
+    }
+
+    #[test]
+    fn among_two_with_any_fault() {
+        nothing_is_found_in("crossed, one fault", one_fault(CROSSED));
+    }
+
+    #[test]
+    fn among_two_with_two_faults() {
+        let chosen = [["lag", "break"], ["crash", "reap"], ["panic", "scribble"], ["remove", "revoke"]];
+        let chosen = chosen.map(|pair| Scenario::with(CROSSED, &pair)).into_iter();
+        let searched: Vec<_> = if long() { two_faults(CROSSED, true).collect() } else { chosen.collect() };
+        nothing_is_found_in("crossed, two faults", searched);
+    }
+
+    #[test]
+    fn beside_a_mutex_with_any_two_faults() {
+        nothing_is_found_in("beside one, two faults", two_faults(BESIDE_ONE, long()));
+    }
+
+    #[test]
+    fn among_three() {
+        let chosen = ["lag", "panic"].map(|fault| Scenario::with(RING, &[fault])).into_iter();
+        let searched: Vec<_> = if long() { one_fault(RING).collect() } else { chosen.collect() };
+        nothing_is_found_in("ring, one fault", searched);
+    }
+
+    #[test]
+    fn when_a_connection_is_lost_twice() {
+        let lost = |also: &[&str]| Scenario::with(BESIDE_ONE, &[&["disconnect"], also].concat());
+        let mut searched = vec![lost(&[]).told_offline(), lost(&["break"]), lost(&["remove"]).told_offline()];
+        if long() {
+            searched.extend([lost(&["disconnect"]).told_offline(), lost(&["disconnect"])]);
+            searched.push(Scenario::with(CROSSED, &["disconnect", "disconnect"]));
+        }
+        nothing_is_found_in("disconnected", searched);
+    }
+
+    #[test]
+    fn when_somebody_only_tries() {
+        nothing_is_found_in("trying", one_fault(CROSSED).map(Scenario::trying));
+    }
+
+    #[test]
+    fn where_crashes_are_tracked() {
+        nothing_is_found_in("tracked", one_fault(BESIDE_ONE).map(Scenario::tracking));
+    }
+
+    #[test]
+    fn where_names_repeat() {
+        let removed = |wants| Scenario::with(wants, &["remove"]);
+        let mut searched = vec![removed(CROSSED).numbered(1), removed(BESIDE_ONE).numbered(1).rounds(2)];
+        if long() {
+            searched.push(Scenario::with(CROSSED, &["remove", "remove"]).numbered(1));
+            searched.push(removed(RING).numbered(1));
+        }
+        nothing_is_found_in("names repeat", searched);
+    }
+
+    #[test]
+    fn near_the_end_of_the_numbers() {
+        let faults = ["lag", "crash", "break", "reap"];
+        let one = faults.map(|fault| Scenario::with(CROSSED, &[fault]).near_the_end(1));
+        let lost = Scenario::with(BESIDE_ONE, &["disconnect"]).near_the_end(2);
+        nothing_is_found_in("end of the numbers", one.into_iter().chain([lost]));
+    }
+
+    #[test]
+    fn on_long_random_walks() {
+        let walks = if long() { 3_000_000 } else { 60_000 };
+        let first =
+            std::env::var("ZOOLOCK_SEED").ok().map(|seed| seed.parse().expect("ZOOLOCK_SEED is a number"));
+        let (first, walks) = first.map_or((0, walks), |seed: u64| (seed, 1));
+        let begun = Instant::now();
+        let steps: usize = (first..first + walks).map(walk::walk).sum();
+        println!(
+            "random walks: seeds {first} to {}, {steps} steps, {:.1?}",
+            first + walks - 1,
+            begun.elapsed()
+        );
+    }
+}
+
+/// Searches a scenario with and without a rule: the property holds with it and is violated without.
+fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
+    let begun = Instant::now();
+    let name = scenario.name.clone();
+    let weakened = scenario.clone().rules(Rules::without(rule));
+    let until = HasDiscoveries::AllOf(BTreeSet::from([property]));
+    let checker = Locks(weakened).checker().finish_when(until).threads(1).spawn_bfs().join();
+    let found =
+        checker.discovery(property).unwrap_or_else(|| panic!("{name}: without {rule:?} nothing is found"));
+    let states = checker.unique_state_count();
+    let actions = found.into_actions();
+    println!(
+        "without {rule:?}, {name}: violated `{property}` by {} steps, {states} states, {:.1?}",
+        actions.len(),
+        begun.elapsed()
+    );
+    println!("  {actions:?}");
+    nothing_is_found(scenario);
+}
+
+#[test]
+fn without_verify_all_the_model_finds_a_violation() {
+    // One node is granted, the watch on it is lost with the connection, and it is deleted while another is waited for.
+    let scenario = Scenario::with(BESIDE_ONE, &["disconnect", "break"]);
+    is_needed(Rule::VerifyAll, locks::ALL_FIRST, scenario);
+}
+
+#[test]
+fn without_release_the_rest_the_model_finds_a_violation() {
+    // One node is deleted, or one record written over, while the release is under way.
+    for fault in ["break", "scribble"] {
+        is_needed(Rule::ReleaseTheRest, locks::NOTHING_LEFT, Scenario::with(CROSSED, &[fault]));
+        is_needed(Rule::ReleaseTheRest, locks::PROGRESS, Scenario::with(BESIDE_ONE, &[fault]));
+    }
+}
+
+#[test]
+fn without_wait_for_older_the_model_finds_a_violation() {
+    // A directory is made again before number 1 has looked: it takes the new 0 for the one before it, which waits for
+    // it in the other queue.
+    is_needed(Rule::WaitForOlder, locks::PROGRESS, Scenario::with(CROSSED, &["remove"]).numbered(1));
+}
