@@ -5,7 +5,7 @@
 //! either of them the model finds what goes wrong.
 //!
 //! * `tree.rs`, `server.rs`: the service.
-//! * `world.rs`: clients, connections, followers that lag.
+//! * `world.rs`, `faults.rs`: clients, connections, followers that lag.
 //! * `ghost.rs`: the observer who knows a violation when it happens.
 //! * `locks.rs`: what can happen, and what must never be.
 //! * `scenario.rs`: who wants what, and how often what goes wrong.
@@ -14,6 +14,7 @@
 //! What is not modelled: a refusal for good (ACL, quota), throttling, locks of other kinds and families, and a
 //! directory whose numbers have come to their very end.
 
+mod faults;
 mod ghost;
 mod locks;
 mod scenario;
