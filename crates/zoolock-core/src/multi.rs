@@ -595,7 +595,9 @@ impl Multi {
 
     fn conclude(&mut self, turn: &mut Turn) {
         if self.phase == Phase::Standing && self.parts.iter().all(|part| part.grant.is_some()) {
-            if self.waited && self.config.rules.on(Rule::VerifyAll) {
+            // A reader may come first between two readings of the first flight, when another place has gone already.
+            let untouched = self.parts.iter().all(|part| part.contender.is_untouched());
+            if (self.waited || !untouched) && self.config.rules.on(Rule::VerifyAll) {
                 self.verify(turn);
             } else {
                 self.grant(turn);

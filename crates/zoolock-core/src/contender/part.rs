@@ -12,6 +12,12 @@ impl Contender {
         self.is_mine(me, czxid, owner)
     }
 
+    /// Whether nothing had happened to the children since our create when we found that we hold: so we were first at
+    /// once.
+    pub(crate) fn is_untouched(&self) -> bool {
+        matches!(self.phase, Phase::Held { me, directory: Some(seen), .. } if seen.pzxid == me.czxid)
+    }
+
     /// Sends what goes out together with the create.
     pub(crate) fn stand_by(&mut self) -> Vec<Action> {
         self.on_its_own(|part, turn| {

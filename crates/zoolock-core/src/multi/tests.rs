@@ -208,6 +208,24 @@ fn whoever_waited_looks_at_all_its_nodes_before_the_grant() {
 }
 
 #[test]
+fn a_reader_that_comes_first_while_it_looks_around_looks_at_all_its_nodes() {
+    let reader = |at| Node { prefix: Prefix::Read, ..node(at) };
+    let mut drive = Drive::start_with(|config| config.kind = Kind::Read);
+    drive.answer(0, Request::JoinAll, Ok(Reply::AllJoined(vec![reader(0), reader(1)])));
+    // In the first nothing has happened since; in the second a writer has left.
+    for (at, pzxid) in [(0, ME), (1, Zxid(60))] {
+        drive.answer(at, Request::List, Ok(Reply::Children { names: vec![reader(at).name()], pzxid }));
+        drive.answer(at, Request::ReadDirectory, directory(at, pzxid, 1, Record::Empty));
+    }
+    assert_eq!(drive.said(), []);
+    for at in [0, 1] {
+        drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
+        drive.answer(at, Request::Exists(reader(at)), own(at));
+    }
+    assert_eq!(drive.said(), [Action::Granted(Grant { node: reader(0), previous: Previous::Unknown })]);
+}
+
+#[test]
 fn a_look_whose_answer_is_lost_is_taken_again() {
     let mut drive = Drive::wait();
     drive.come_first();
