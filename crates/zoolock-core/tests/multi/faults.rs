@@ -37,7 +37,7 @@ impl World {
         // that fires at once.
         let view = client.view(&leader);
         let mut fired = Vec::new();
-        watches.retain(|watch| match view.child(watch.directory, watch.sequence) {
+        watches.retain(|watch| match view.child(watch.directory, watch.called) {
             Some(child) if child.czxid == watch.czxid && !child.revoked => true,
             other => {
                 fired.push(Inbound::Fired { watch: watch.clone(), deleted: other.is_none() });
@@ -83,7 +83,7 @@ impl World {
         let mut ops = Vec::new();
         for at in 0..self.leader.0.len() {
             let owned = self.leader.children(at).iter().filter(|child| child.owner as usize == i);
-            ops.extend(owned.map(|child| (at, Op::Delete(child.sequence))));
+            ops.extend(owned.map(|child| (at, Op::Delete(child.called))));
         }
         if !ops.is_empty() {
             self.commit(ops, None, scenario);

@@ -3,6 +3,7 @@
 use zoolock_core::contender::{Departed, Grant, Loss, Previous, Reason};
 
 use crate::scenario::Scenario;
+use crate::tree::{Called, Child};
 use crate::world::World;
 
 /// Something that must never happen.
@@ -31,7 +32,7 @@ pub(crate) struct Trace {
     /// The creation of the directory, which has its own numbers.
     pub(crate) made: i64,
     pub(crate) czxid: i64,
-    pub(crate) sequence: i32,
+    pub(crate) called: Called,
     pub(crate) fate: Fate,
     /// The client was told that it is there, and has neither sent a delete since nor been told that it is gone.
     ///
@@ -91,14 +92,18 @@ impl World {
         self.fouls & foul as u16 != 0
     }
 
-    /// After each transaction: whose nodes are all there, each the oldest of its directory?
+    /// After each transaction: whose nodes are all there, each the first of its directory?
     pub(crate) fn see_who_is_first(&mut self, scenario: &Scenario) {
-        for (client, wants) in self.clients.iter_mut().zip(&scenario.wants) {
+        for (i, client) in self.clients.iter_mut().enumerate() {
+            let (wants, reader) = (&scenario.wants[i], scenario.readers[i]);
             let ghost = &mut client.ghost;
             let creates: Vec<i64> = ghost.traces.iter().map(|trace| trace.czxid).collect();
             for czxid in creates {
                 let oldest = |&directory: &usize| {
-                    self.leader.children(directory).first().is_some_and(|child| child.czxid == czxid)
+                    let children = self.leader.children(directory);
+                    let in_the_way = |child: &&Child| !(reader && child.is_reader());
+                    let there = children.iter().any(|child| child.czxid == czxid);
+                    there && children.iter().filter(in_the_way).all(|child| child.czxid >= czxid)
                 };
                 if !ghost.firsts.contains(&czxid) && wants.iter().all(oldest) {
                     ghost.firsts.push(czxid);
@@ -117,21 +122,24 @@ impl World {
         }
         for trace in set {
             // A grant that comes late, to a node that was deleted in the meantime, proves nothing.
-            if self.leader.holds(trace.directory, czxid) {
+            if !scenario.readers[i] && self.leader.holds(trace.directory, czxid) {
                 if czxid <= self.tokens[trace.directory] {
                     self.note(Foul::TokenFell);
                 }
                 self.tokens[trace.directory] = czxid;
             }
-            let right_before = (trace.made, trace.sequence - 1);
-            let told = |last: &(i64, i32, bool)| last.2 && scenario.tracks;
+            let right_before = (trace.made, trace.called.1 - 1);
+            let reader = scenario.readers[i];
+            let told = |last: &(i64, i32, bool)| last.2 && (scenario.tracks || reader);
             let last = self.holders.iter().find(|holder| holder.0 == trace.made);
             let clean = self.clean.contains(&right_before) || last.is_some_and(told);
             if grant.previous == Previous::Clean && !clean {
                 self.note(Foul::FalseClean);
             }
-            self.holders.retain(|holder| holder.0 != trace.made);
-            self.holders.push((trace.made, trace.sequence, false));
+            if !reader {
+                self.holders.retain(|holder| holder.0 != trace.made);
+                self.holders.push((trace.made, trace.called.1, false));
+            }
         }
         self.clients[i].ghost.granted = true;
         self.clients[i].ghost.held = czxid;

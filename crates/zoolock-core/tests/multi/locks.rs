@@ -2,11 +2,12 @@
 
 use stateright::{Expectation, Model, Property};
 use zoolock_core::Record;
+use zoolock_core::names::Prefix;
 use zoolock_core::record::Left;
 
 use crate::ghost::Foul;
 use crate::scenario::Scenario;
-use crate::tree::Op;
+use crate::tree::{Called, Op};
 use crate::world::{Sleep, Stage, World};
 
 /// Clients that want several locks at once, in a world where things go wrong.
@@ -41,8 +42,8 @@ pub(crate) enum Step {
     /// A retired directory is looked at though nothing has changed.
     Poll(u8, u8),
     RemoveAll(usize),
-    Break(usize, i32),
-    Revoke(usize, i32),
+    Break(usize, Called),
+    Revoke(usize, Called),
     Reap(usize),
     Scribble(usize),
 }
@@ -105,17 +106,18 @@ impl Model for Locks {
     }
 }
 
-/// Two believe that they hold the same lock, with nodes and a session to show for it.
+/// Two believe that they hold the same lock, not both as readers, with nodes and a session to show for it.
 fn two_hold_one(world: &World) -> bool {
-    let mut held: Vec<usize> = Vec::new();
+    let mut held: Vec<(usize, bool)> = Vec::new();
     for client in world.clients.iter().filter(|client| client.session) {
         let Some(node) = client.holding().and_then(|nodes| nodes.first().copied()) else { continue };
         // The nodes of one create have one czxid.
         let ours = client.ghost.traces.iter().filter(|trace| trace.czxid == node.czxid.0);
-        held.extend(ours.map(|trace| trace.directory).filter(|&at| world.leader.holds(at, node.czxid.0)));
+        let there = ours.filter(|trace| world.leader.holds(trace.directory, trace.czxid));
+        held.extend(there.map(|trace| (trace.directory, trace.called.0 == Prefix::Read)));
     }
     held.sort_unstable();
-    held.windows(2).any(|pair| pair[0] == pair[1])
+    held.windows(2).any(|pair| pair[0].0 == pair[1].0 && !(pair[0].1 && pair[1].1))
 }
 
 /// A node of an acquisition that is over, while its session lives.
@@ -187,7 +189,8 @@ impl Locks {
     /// Clients that want the same in the same order differ in nothing but their number, so they come in its order.
     fn may_arrive(&self, world: &World, i: usize) -> bool {
         let Some(before) = i.checked_sub(1) else { return true };
-        let alike = self.0.wants[before] == self.0.wants[i] && !self.0.tries;
+        let wants = |i: usize| (&self.0.wants[i], self.0.readers[i]);
+        let alike = wants(before) == wants(i) && !self.0.tries;
         let before = &world.clients[before];
         !alike || before.arrived || !before.is_running() || before.round > 0
     }
@@ -242,10 +245,10 @@ impl Locks {
         }
         for child in &directory.children {
             if budget.breaks > 0 {
-                steps.push(Step::Break(at, child.sequence));
+                steps.push(Step::Break(at, child.called));
             }
             if budget.revokes > 0 && !child.revoked {
-                steps.push(Step::Revoke(at, child.sequence));
+                steps.push(Step::Revoke(at, child.called));
             }
         }
         if budget.reaps > 0 && directory.children.is_empty() {
@@ -303,18 +306,18 @@ impl Locks {
             Step::RemoveAll(at) => {
                 budget.removals -= 1;
                 while let Some(child) = world.leader.children(at).first() {
-                    let sequence = child.sequence;
-                    world.commit(vec![(at, Op::Delete(sequence))], None, scenario);
+                    let called = child.called;
+                    world.commit(vec![(at, Op::Delete(called))], None, scenario);
                 }
                 world.commit(vec![(at, Op::Remove)], None, scenario);
             }
-            Step::Break(at, sequence) => {
+            Step::Break(at, called) => {
                 budget.breaks -= 1;
-                world.commit(vec![(at, Op::Delete(sequence))], None, scenario);
+                world.commit(vec![(at, Op::Delete(called))], None, scenario);
             }
-            Step::Revoke(at, sequence) => {
+            Step::Revoke(at, called) => {
                 budget.revokes -= 1;
-                world.commit(vec![(at, Op::Revoke(sequence))], None, scenario);
+                world.commit(vec![(at, Op::Revoke(called))], None, scenario);
             }
             Step::Reap(at) => {
                 budget.reaps -= 1;

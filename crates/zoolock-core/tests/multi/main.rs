@@ -141,6 +141,18 @@ mod with_all_rules_nothing_is_found {
     }
 
     #[test]
+    fn among_readers() {
+        let readers =
+            |scenario: Scenario| [scenario.clone().reading(&[true, false]), scenario.reading(&[false, true])];
+        let mut searched: Vec<_> = one_fault(BESIDE_ONE).flat_map(readers).collect();
+        if long() {
+            searched.extend(one_fault(CROSSED).flat_map(readers));
+        }
+        searched.push(Scenario::new(RING, Budget::default()).reading(&[true, false, true]));
+        nothing_is_found_in("readers", searched);
+    }
+
+    #[test]
     fn where_crashes_are_tracked() {
         nothing_is_found_in("tracked", one_fault(BESIDE_ONE).map(Scenario::tracking));
     }
@@ -204,6 +216,9 @@ fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
 fn without_verify_all_the_model_finds_a_violation() {
     // One node is granted, the watch on it is lost with the connection, and it is deleted while another is waited for.
     let scenario = Scenario::with(BESIDE_ONE, &["disconnect", "break"]);
+    is_needed(Rule::VerifyAll, locks::ALL_FIRST, scenario);
+    // A reader comes first in its second queue while it looks around; its first directory is gone by then.
+    let scenario = Scenario::with(BESIDE_ONE, &["remove"]).reading(&[true, false]);
     is_needed(Rule::VerifyAll, locks::ALL_FIRST, scenario);
 }
 

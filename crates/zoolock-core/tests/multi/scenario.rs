@@ -37,6 +37,8 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// The directories that each client wants, in its own order. Who wants one of them is a plain mutex.
     pub(crate) wants: Vec<Vec<usize>>,
+    /// Who of them only reads.
+    pub(crate) readers: Vec<bool>,
     /// How many acquisitions each client makes, one after the other.
     pub(crate) rounds: u8,
     /// The last client only tries.
@@ -83,6 +85,7 @@ impl Scenario {
         Scenario {
             name: format!("{wants:?}"),
             wants: wants.iter().map(|wants| wants.to_vec()).collect(),
+            readers: vec![false; wants.len()],
             rounds: 1,
             tries: false,
             tracks: false,
@@ -102,6 +105,12 @@ impl Scenario {
         }
         let scenario = Scenario::new(wants, budget);
         Scenario { name: format!("{}, {}", scenario.name, faults.join(" and ")), ..scenario }
+    }
+
+    /// Some only read.
+    pub(crate) fn reading(self, readers: &[bool]) -> Scenario {
+        let name = format!("{}, readers {readers:?}", self.name);
+        Scenario { readers: readers.to_vec(), name, ..self }
     }
 
     pub(crate) fn rounds(self, rounds: u8) -> Scenario {

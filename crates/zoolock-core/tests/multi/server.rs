@@ -1,13 +1,13 @@
 //! What the service does with a request.
 
 use zoolock_core::contender::{Directory as Reading, Failure, Node, Reply, Request, Says};
-use zoolock_core::names::{Name, Prefix};
+use zoolock_core::names::{Name, Prefix, Role};
 use zoolock_core::record::Marker;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
 use crate::ghost::{Fate, Trace};
 use crate::scenario::Scenario;
-use crate::tree::{Child, Op, Tree};
+use crate::tree::{Called, Child, Op, Tree, called};
 use crate::world::{Inbound, Sent, Watch, World};
 
 type Outcome = Result<Reply, Failure>;
@@ -33,8 +33,8 @@ impl World {
                 _ => None,
             };
             let about = match &sent.request {
-                Request::Exists(node) => Some(node.sequence.0),
-                Request::Watch { name, .. } => Some(number(name)),
+                Request::Exists(node) => Some(called(node)),
+                Request::Watch { name, .. } => Some(parsed(name)),
                 _ => None,
             };
             let Sent { directory, id, looked, .. } = sent;
@@ -73,7 +73,7 @@ impl World {
                 ops
             }
             Request::Hold { node, marker, version } => {
-                let there = node.is_none_or(|node| self.leader.child(at, node.sequence.0).is_some());
+                let there = node.is_none_or(|node| self.leader.child(at, called(&node)).is_some());
                 if !there {
                     return Err(Failure::NoNode);
                 }
@@ -104,27 +104,24 @@ impl World {
         // The transaction is named before it is made, so that it finds the traces.
         let (czxid, round) = (self.zxid + 1, sent.round);
         let number = |&at: &usize| self.leader.0[at].as_ref().map(|d| (at, d.czxid, d.counter));
+        let prefix = if scenario.readers[i] { Prefix::Read } else { Prefix::Lock };
         let numbers: Option<Vec<_>> = at.iter().map(number).collect();
         let numbers = numbers.ok_or(Failure::NoNode)?;
         if round == self.clients[i].round {
-            let traces = numbers.iter().map(|&(directory, made, sequence)| Trace {
+            let traces = numbers.iter().map(|&(directory, made, number)| Trace {
                 directory,
                 made,
                 czxid,
-                sequence,
+                called: (prefix, number),
                 fate: Fate::There,
                 fresh: false,
             });
             self.clients[i].ghost.traces.extend(traces);
         }
         let owner = i as u8;
-        let create = |&(at, _, sequence)| (at, Op::Create { sequence, owner, round });
+        let create = |&(at, _, number)| (at, Op::Create { called: (prefix, number), owner, round });
         self.commit(numbers.iter().map(create).collect(), None, scenario);
-        let node = |&(_, _, sequence)| Node {
-            prefix: Prefix::Lock,
-            sequence: Sequence(sequence),
-            czxid: Zxid(czxid),
-        };
+        let node = |&(_, _, number)| Node { prefix, sequence: Sequence(number), czxid: Zxid(czxid) };
         Ok(numbers.iter().map(node).collect())
     }
 
@@ -134,8 +131,8 @@ impl World {
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
     ) -> Result<Vec<(usize, Op)>, Failure> {
-        self.leader.child(at, node.sequence.0).ok_or(Failure::NoNode)?;
-        let mut ops = vec![(at, Op::Delete(node.sequence.0))];
+        self.leader.child(at, called(&node)).ok_or(Failure::NoNode)?;
+        let mut ops = vec![(at, Op::Delete(called(&node)))];
         if let Some((marker, version)) = marker {
             ops.push(self.record(at, marker, version)?);
         }
@@ -168,27 +165,22 @@ impl World {
             Request::ReadDirectory => reading(view, at).map(Reply::Directory).ok_or(Failure::NoNode),
             Request::List => {
                 let directory = view.0[at].as_ref().ok_or(Failure::NoNode)?;
-                let name = |child: &Child| Prefix::Lock.name(Sequence(child.sequence));
+                let name = |child: &Child| child.node().name();
                 let names = directory.children.iter().map(name).collect();
                 Ok(Reply::Children { names, pzxid: Zxid(directory.pzxid) })
             }
             Request::FindMine => {
                 let mine = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
-                let node = |c: &Child| Node {
-                    prefix: Prefix::Lock,
-                    sequence: Sequence(c.sequence),
-                    czxid: Zxid(c.czxid),
-                };
-                Ok(Reply::Mine(view.children(at).iter().filter(mine).map(node).collect()))
+                Ok(Reply::Mine(view.children(at).iter().filter(mine).map(Child::node).collect()))
             }
             Request::Exists(node) => {
-                let child = view.child(at, node.sequence.0).ok_or(Failure::NoNode)?;
+                let child = view.child(at, called(node)).ok_or(Failure::NoNode)?;
                 Ok(there(child, false))
             }
             Request::Watch { name, watch } => {
-                let sequence = number(name);
-                let child = view.child(at, sequence).cloned().ok_or(Failure::NoNode)?;
-                let watch = Watch { id: *watch, directory: at, sequence, czxid: child.czxid };
+                let called = parsed(name);
+                let child = view.child(at, called).cloned().ok_or(Failure::NoNode)?;
+                let watch = Watch { id: *watch, directory: at, called, czxid: child.czxid };
                 self.clients[i].watches.push(watch);
                 Ok(there(&child, child.revoked))
             }
@@ -197,8 +189,9 @@ impl World {
     }
 }
 
-fn number(name: &str) -> i32 {
-    Name::parse(name).expect("machines watch contenders").sequence.0
+fn parsed(name: &str) -> Called {
+    let name = Name::parse(name).expect("machines watch contenders");
+    (if name.role == Role::Shared { Prefix::Read } else { Prefix::Lock }, name.sequence.0)
 }
 
 /// Whether a request can change anything.

@@ -1,11 +1,20 @@
 //! The service's side: the lock directories as the leader knows them, and their history as followers apply it.
 
-use zoolock_core::Record;
+use zoolock_core::contender::Node;
+use zoolock_core::names::Prefix;
+use zoolock_core::{Record, Sequence, Zxid};
+
+/// What a contender is called in its directory.
+pub(crate) type Called = (Prefix, i32);
+
+pub(crate) fn called(node: &Node) -> Called {
+    (node.prefix, node.sequence.0)
+}
 
 /// A contender's znode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Child {
-    pub(crate) sequence: i32,
+    pub(crate) called: Called,
     pub(crate) czxid: i64,
     /// The client whose session it belongs to.
     pub(crate) owner: u8,
@@ -44,9 +53,9 @@ pub(crate) struct Txn {
 pub(crate) enum Op {
     Make,
     Remove,
-    Create { sequence: i32, owner: u8, round: u8 },
-    Delete(i32),
-    Revoke(i32),
+    Create { called: Called, owner: u8, round: u8 },
+    Delete(Called),
+    Revoke(Called),
     Write(Record),
 }
 
@@ -57,9 +66,20 @@ pub(crate) struct Change {
     pub(crate) deleted: bool,
 }
 
+impl Child {
+    pub(crate) fn is_reader(&self) -> bool {
+        self.called.0 == Prefix::Read
+    }
+
+    pub(crate) fn node(&self) -> Node {
+        let (prefix, number) = self.called;
+        Node { prefix, sequence: Sequence(number), czxid: Zxid(self.czxid) }
+    }
+}
+
 impl Tree {
-    pub(crate) fn child(&self, directory: usize, sequence: i32) -> Option<&Child> {
-        self.children(directory).iter().find(|child| child.sequence == sequence)
+    pub(crate) fn child(&self, directory: usize, called: Called) -> Option<&Child> {
+        self.children(directory).iter().find(|child| child.called == called)
     }
 
     pub(crate) fn children(&self, directory: usize) -> &[Child] {
@@ -90,19 +110,19 @@ impl Tree {
                     });
                 }
                 (Op::Remove, slot) => *slot = None,
-                (&Op::Create { sequence, owner, round }, Some(directory)) => {
-                    let child = Child { sequence, czxid: txn.zxid, owner, round, revoked: false };
+                (&Op::Create { called, owner, round }, Some(directory)) => {
+                    let child = Child { called, czxid: txn.zxid, owner, round, revoked: false };
                     directory.children.push(child);
                     directory.pzxid = txn.zxid;
                     directory.counter += 1;
                 }
-                (Op::Delete(sequence), Some(directory)) => {
-                    let child = directory.children.remove(position(directory, *sequence));
+                (Op::Delete(called), Some(directory)) => {
+                    let child = directory.children.remove(position(directory, *called));
                     changes.push(Change { directory: at, child, deleted: true });
                     directory.pzxid = txn.zxid;
                 }
-                (Op::Revoke(sequence), Some(directory)) => {
-                    let position = position(directory, *sequence);
+                (Op::Revoke(called), Some(directory)) => {
+                    let position = position(directory, *called);
                     let child = &mut directory.children[position];
                     child.revoked = true;
                     changes.push(Change { directory: at, child: child.clone(), deleted: false });
@@ -118,7 +138,7 @@ impl Tree {
     }
 }
 
-fn position(directory: &Directory, sequence: i32) -> usize {
-    let position = directory.children.iter().position(|child| child.sequence == sequence);
+fn position(directory: &Directory, called: Called) -> usize {
+    let position = directory.children.iter().position(|child| child.called == called);
     position.expect("the leader checked that it is there")
 }

@@ -32,6 +32,8 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
             (0..some).map(|_| all.remove(rng.below(all.len()))).collect()
         })
         .collect();
+    let rw = rng.below(2) == 0;
+    let readers = wants.iter().map(|_| rw && rng.below(2) == 0).collect();
     let mut some = |most: usize| if rng.below(2) == 0 { 0 } else { rng.below(most + 1) as u8 };
     let budget = Budget {
         cancels: some(6),
@@ -51,6 +53,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
     Scenario {
         name: format!("seed {seed}"),
         wants,
+        readers,
         rounds: 1 + rng.below(3) as u8,
         tries: rng.below(4) == 0,
         tracks: rng.below(3) == 0,

@@ -14,7 +14,7 @@ use zoolock_core::{Multi, Sequence, SessionId, multi};
 use crate::ghost::{Fate, Foul, Ghost, Trace};
 use crate::scenario::{Budget, Scenario};
 use crate::server::{deletes, is_write};
-use crate::tree::{Change, Op, Tree, Txn};
+use crate::tree::{Called, Change, Op, Tree, Txn, called};
 
 /// A state of the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,8 +96,8 @@ pub(crate) enum Inbound {
         outcome: Result<Reply, Failure>,
         /// The watch that the request set.
         set: Option<WatchId>,
-        /// The number of the node that was looked at.
-        about: Option<i32>,
+        /// The node that was looked at.
+        about: Option<Called>,
         /// As in [`Sent`].
         looked: bool,
     },
@@ -113,7 +113,7 @@ pub(crate) enum Inbound {
 pub(crate) struct Watch {
     pub(crate) id: WatchId,
     pub(crate) directory: usize,
-    pub(crate) sequence: i32,
+    pub(crate) called: Called,
     pub(crate) czxid: i64,
 }
 
@@ -185,7 +185,7 @@ impl World {
         let tries = scenario.tries && i + 1 == scenario.wants.len();
         let config = Config {
             session: SessionId(i as i64),
-            kind: Kind::Mutex,
+            kind: if scenario.readers[i] { Kind::Read } else { Kind::Mutex },
             tracks_crashes: scenario.tracks,
             delay: 0,
             mode: if tries { Mode::Try } else { Mode::Wait },
@@ -247,14 +247,14 @@ impl World {
         let mut looked = 0;
         for (bit, node) in deletes(&request).iter().enumerate() {
             let at = if matches!(request, Request::ReleaseAll(_)) { wants[bit] } else { directory };
-            let named = |trace: &&mut Trace| (trace.directory, trace.sequence) == (at, node.sequence.0);
+            let named = |trace: &&mut Trace| (trace.directory, trace.called) == (at, called(node));
             for trace in client.ghost.traces.iter_mut().filter(named) {
                 looked |= u8::from(std::mem::take(&mut trace.fresh)) << bit;
             }
         }
         if let Request::Exists(node) = &request {
             let there = |trace: &Trace| {
-                (trace.directory, trace.sequence) == (directory, node.sequence.0) && trace.fate == Fate::There
+                (trace.directory, trace.called) == (directory, called(node)) && trace.fate == Fate::There
             };
             looked = u8::from(client.ghost.traces.iter().any(there));
         }
@@ -306,7 +306,7 @@ impl World {
                     _ => None,
                 };
                 for trace in &mut client.ghost.traces {
-                    let named = trace.directory == directory && about == Some(trace.sequence);
+                    let named = trace.directory == directory && about == Some(trace.called);
                     trace.fresh |= seen.contains(&(trace.directory, trace.czxid));
                     trace.fresh &= !named || now.is_none_or(|now| now == trace.czxid);
                 }
@@ -349,7 +349,7 @@ impl World {
     fn fire(&mut self, i: usize, changes: &[Change]) {
         let client = &mut self.clients[i];
         for Change { directory, child, deleted } in changes {
-            let on_it = |watch: &Watch| (watch.directory, watch.sequence) == (*directory, child.sequence);
+            let on_it = |watch: &Watch| (watch.directory, watch.called) == (*directory, child.called);
             while let Some(at) = client.watches.iter().position(on_it) {
                 let watch = client.watches.remove(at);
                 client.inbox.push(Inbound::Fired { watch, deleted: *deleted });
@@ -401,7 +401,7 @@ impl World {
                 }
                 if own && sent.cleanly {
                     let made = made[*directory].expect("its child was just deleted");
-                    self.on_left_cleanly(made, child.sequence);
+                    self.on_left_cleanly(made, child.called.1);
                 }
             }
         }
