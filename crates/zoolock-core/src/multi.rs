@@ -3,6 +3,10 @@
 //! One zxid orders all queues alike, so whoever waits waits for somebody older: there is no cycle, whatever order the
 //! callers name the locks in. In its queue each lock is waited for by a [`Contender`] of its own.
 //!
+//! A grant says that at one moment all our znodes were there and each stood first: at that of the create where nothing
+//! had happened to any queue since, or else when all were looked at again after each was found to be first. A znode that
+//! is deleted later is told as lost, by the watch on it.
+//!
 //! Requests and watches of the lock at place `i` have `i` in the upper byte of their ids; the driver knows by it which
 //! directory is meant.
 
