@@ -311,7 +311,7 @@ pub enum Reason {
     OtherSize(u32),
     /// The data of the directory is somebody else's, so the size of the semaphore cannot be agreed.
     ForeignRecord,
-    /// Another reader that wants to write goes before us.
+    /// Another reader that wants to write goes before us, or readers stand behind a writer that waits for us.
     Outranked,
     /// The directory is near the end of its numbers, and we cannot leave it without losing what we hold there.
     Exhausted,
