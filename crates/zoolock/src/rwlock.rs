@@ -128,8 +128,8 @@ macro_rules! upgrade {
             /// writer is that of the reader: nobody wrote in between.
             ///
             /// # Errors
-            /// With the guard, which reads on: [`Error::Conflict`] where somebody else goes first; else as
-            /// [`RwLock::write`].
+            /// With the guard, which reads on: [`Error::Conflict`] where somebody else goes first, or where readers
+            /// stand behind a writer that waits for us; else as [`RwLock::write`].
             ///
             /// # Cancel safety
             /// Dropping the future releases the lock, the reader's too.
@@ -171,8 +171,8 @@ macro_rules! upgrade {
 
 upgrade!(
     ReadGuard,
-    "Becomes a writer when the other readers have left. Of several readers that want it at once one wins, an upgradable
-    one or else the one that came first, and the others are told at once, so that nobody waits for ever."
+    "Becomes a writer when the other readers have left. Of several readers that want it at once at most one wins, an
+    upgradable one or else the one that came first, and the others are told at once, so that nobody waits for ever."
 );
 upgrade!(
     UpgradableReadGuard,
