@@ -73,6 +73,17 @@ pub(crate) struct Global {
     )]
     pub(crate) root: String,
 
+    /// The first part of every token; raise it when the ensemble is wiped, restored or replaced
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_TOKEN_EPOCH",
+        value_name = "N",
+        default_value_t = 0,
+        help_heading = "Connection"
+    )]
+    pub(crate) token_epoch: u32,
+
     /// Print JSON on standard output (hold, ls, show, serve --status)
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
@@ -173,10 +184,6 @@ pub(crate) struct KindArgs {
     /// Wait this long before we begin, unless the last holder left cleanly
     #[arg(long, value_name = "TIME", conflicts_with = "permits")]
     pub(crate) lock_delay: Option<String>,
-
-    /// The first part of every token; raise it when the ensemble is wiped, restored or replaced
-    #[arg(long, env = "ZOOLOCK_TOKEN_EPOCH", value_name = "N", default_value_t = 0)]
-    pub(crate) token_epoch: u32,
 }
 
 const RUN_HELP: &str = "\
@@ -293,10 +300,6 @@ pub(crate) struct RevokeArgs {
     /// A word for the record
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
-
-    /// The first part of every token, as the holders were told
-    #[arg(long, env = "ZOOLOCK_TOKEN_EPOCH", value_name = "N", default_value_t = 0)]
-    pub(crate) token_epoch: u32,
 }
 
 const BREAK_HELP: &str = "\
@@ -318,10 +321,6 @@ pub(crate) struct BreakArgs {
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
-
-    /// The first part of every token, as the holders were told
-    #[arg(long, env = "ZOOLOCK_TOKEN_EPOCH", value_name = "N", default_value_t = 0)]
-    pub(crate) token_epoch: u32,
 }
 
 const RESIZE_HELP: &str = "\

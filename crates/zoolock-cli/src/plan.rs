@@ -156,7 +156,6 @@ impl Plan {
                 refuse_json(&global, "run")?;
                 let mut service = service(&global, run.waiting.note.clone())?;
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
-                service.token_epoch = run.waiting.kind.token_epoch;
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
                 service.grace = Some(grace);
                 service.program = run.command.first().map(short_name);
@@ -167,9 +166,8 @@ impl Plan {
                 Ok(Self::Run(Run { service, wanted, grace, on_lost, on_revoke, command }))
             }
             Command::Hold(hold) => {
-                let mut service = service(&global, hold.waiting.note.clone())?;
+                let service = service(&global, hold.waiting.note.clone())?;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
-                service.token_epoch = hold.waiting.kind.token_epoch;
                 Ok(Self::Hold(Hold { service, wanted, json: global.json }))
             }
             Command::Ls(ls) => {
@@ -188,16 +186,14 @@ impl Plan {
             }
             Command::Revoke(revoke) => {
                 refuse_json(&global, "revoke")?;
-                let mut service = service(&global, revoke.note)?;
-                service.token_epoch = revoke.token_epoch;
+                let service = service(&global, revoke.note)?;
                 check_name(&revoke.name, &service.root)?;
                 let ticket = revoke.token.as_deref().map(ticket).transpose()?;
                 Ok(Self::Revoke { service, name: revoke.name, ticket })
             }
             Command::Break(broken) => {
                 refuse_json(&global, "break")?;
-                let mut service = service(&global, broken.note)?;
-                service.token_epoch = broken.token_epoch;
+                let service = service(&global, broken.note)?;
                 check_name(&broken.name, &service.root)?;
                 Ok(Self::Break { service, name: broken.name, ticket: ticket(&broken.token)? })
             }
@@ -266,7 +262,7 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         note,
         program: None,
         grace: None,
-        token_epoch: 0,
+        token_epoch: global.token_epoch,
     })
 }
 

@@ -69,7 +69,7 @@ fn rdns(certificate: &[u8]) -> der::Result<Vec<String>> {
         }
         if parts.is_empty() {
             // RFC 5280 allows none such, and nothing that is written for it is a name.
-            return Err(Tag::Set.length_error().into());
+            return Err(Tag::Set.length_error());
         }
         names.push(parts.join("+"));
     }

@@ -64,7 +64,7 @@ fn other_kinds(zl: &Zoolock) {
     drop((read, lock.read_timeout(SOON).expect("free"), lock.read_deadline(soon()).expect("free")));
     let write = lock.write().expect("free");
     assert!(write.check().path.ends_with(write.node_path().rsplit('/').next().expect("a name")));
-    assert_eq!((write.path(), write.previous()), (&*path("rw"), Previous::Unknown));
+    assert_eq!((write.path(), write.previous()), (&*path("rw"), Previous::Clean));
     drop(write);
     let up = lock.upgradable_read().expect("free");
     assert!(lock.try_upgradable_read().expect("an answer").is_none());

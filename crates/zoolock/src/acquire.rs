@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock_core::contender::{Failure, Kind, Loss, Mode, Reason, Refusal, SessionEnd};
-use zoolock_core::{Config, Rules, Sequence};
+use zoolock_core::{Config, ContenderId, Rules, Sequence};
 
 use crate::data::NodeData;
 use crate::driver::{Acquisition, Progress};
@@ -13,7 +13,7 @@ use crate::events::LockEvent;
 use crate::held::Held;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::Session;
+use crate::session::{Session, WATCHED_BYTES};
 use crate::zoolock::Zoolock;
 
 /// What the thin public types share: where, and how.
@@ -64,11 +64,15 @@ impl Lock {
 
     pub(crate) fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
         let mut events = self.options.listeners.subscribe();
-        self.zoolock.runtime().spawn(async move {
-            while let Some(event) = events.next().await {
+        // Not on the thread that renews the leases: it may block, and call us.
+        let listen = move || {
+            while let Some(event) = futures_lite::future::block_on(events.next()) {
                 listener(event);
             }
-        });
+        };
+        if let Err(error) = std::thread::Builder::new().name("zoolock-listener".to_owned()).spawn(listen) {
+            tracing::warn!(%error, "no thread to be had for a listener: it will hear nothing");
+        }
     }
 
     /// Waits as long as it takes, or says why not.
@@ -100,7 +104,7 @@ impl Lock {
                     }
                 }
             };
-            match self.acquire_on(session, kind, directories.clone(), reserved, patience).await? {
+            match self.acquire_on(session, kind, directories.clone(), reserved, patience, None).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Missed => return Ok(None),
                 Attempt::Again => {}
@@ -114,12 +118,13 @@ impl Lock {
         session: Arc<Session>,
         kind: Kind,
         patience: Patience,
+        reader: ContenderId,
     ) -> Result<Option<Held>, Error> {
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, &directories);
         session.reserve_anyway(reserved);
         let path = self.path();
-        match self.acquire_on(session, kind, directories, reserved, patience).await? {
+        match self.acquire_on(session, kind, directories, reserved, patience, Some(reader)).await? {
             Attempt::Held(held) => Ok(Some(held)),
             Attempt::Missed => Ok(None),
             Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
@@ -133,9 +138,11 @@ impl Lock {
         directories: Vec<LockPath>,
         reserved: usize,
         patience: Patience,
+        of: Option<ContenderId>,
     ) -> Result<Attempt, Error> {
         let id = self.zoolock.new_contender();
-        let data = NodeData::new(id, kind_name(kind, directories.len()), self.zoolock.owner());
+        let mut data = NodeData::new(id, kind_name(kind, directories.len()), self.zoolock.owner());
+        data.of = of.map(|reader| reader.to_string());
         let config = Config {
             session: session.id(),
             kind,
@@ -157,7 +164,7 @@ impl Lock {
         match acquisition.outcome().await {
             Progress::Granted(grant) => {
                 waiting.disarm();
-                let held = Held::new(self.zoolock.clone(), acquisition, grant);
+                let held = Held::new(self.zoolock.clone(), acquisition, grant, self.options.clone());
                 if held.is_valid() {
                     return Ok(Attempt::Held(held));
                 }
@@ -197,6 +204,11 @@ impl Lock {
             let message = format!("a multi-lock has between one lock and {most}");
             return Err(Error::invalid(format!("{} locks", directories.len()), message));
         }
+        let bytes = watched_bytes(Kind::Write, &directories);
+        if directories.len() > 1 && bytes > WATCHED_BYTES {
+            let message = "their names are too long to be watched together; take fewer, or shorter ones";
+            return Err(Error::invalid(format!("{} locks", directories.len()), message));
+        }
         Ok(directories)
     }
 
@@ -233,7 +245,9 @@ impl Lock {
             )),
             Reason::Outranked => Err(Error::Conflict {
                 path,
-                message: "another reader wants to write and goes first; let go of the read lock".to_owned(),
+                message: "an older or an upgradable reader, or a reader behind a queued writer, goes first; let go of the \
+                          read lock and take the write lock, or use an upgradable one"
+                    .to_owned(),
             }),
             Reason::Exhausted => Err(Error::Conflict {
                 path,

@@ -21,6 +21,9 @@ pub(crate) struct NodeData {
     /// When it queued, in milliseconds of Unix time by its own clock. For display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
+    /// The acquisition of the reader that wants to write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) of: Option<String>,
     /// It waited for permits, and has them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) granted: bool,
@@ -78,6 +81,7 @@ impl NodeData {
             program: owner.program.clone(),
             note: short(&owner.note),
             since_ms: since,
+            of: None,
             granted: false,
             revoked: false,
         }

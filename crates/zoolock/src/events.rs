@@ -72,16 +72,26 @@ impl std::fmt::Debug for LockEvents {
 #[derive(Debug, Clone)]
 pub(crate) struct Listeners {
     sender: broadcast::Sender<LockEvent>,
+    /// Only of loss and revocation: for what somebody holds besides.
+    quiet: bool,
 }
 
 impl Default for Listeners {
     fn default() -> Self {
-        Listeners { sender: broadcast::Sender::new(CAPACITY) }
+        Listeners { sender: broadcast::Sender::new(CAPACITY), quiet: false }
     }
 }
 
 impl Listeners {
+    /// The same listeners, told only of loss and revocation.
+    pub(crate) fn quietly(&self) -> Listeners {
+        Listeners { sender: self.sender.clone(), quiet: true }
+    }
+
     pub(crate) fn tell(&self, event: LockEvent) {
+        if self.quiet && !matches!(event, LockEvent::Lost(..) | LockEvent::Revoked(_)) {
+            return;
+        }
         // Nobody listens: nobody is told.
         let _ = self.sender.send(event);
     }

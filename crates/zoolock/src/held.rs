@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
+use zoolock_core::names::Prefix;
 use zoolock_core::record::Left;
 use zoolock_core::{Event, FencingToken};
 
@@ -12,6 +13,7 @@ use crate::clock::Deadline;
 use crate::driver::Acquisition;
 use crate::error::{Error, LossReason};
 use crate::guard::{Check, Previous};
+use crate::options::Options;
 use crate::session::Connection;
 use crate::ticket::Ticket;
 use crate::zoolock::Zoolock;
@@ -25,11 +27,22 @@ pub(crate) struct Held {
     upgrade: Option<Arc<Acquisition>>,
     /// Somebody else releases it.
     handed_over: bool,
+    /// Those of the handle that it was acquired with.
+    options: Options,
 }
 
 impl Held {
-    pub(crate) fn new(zoolock: Zoolock, acquisition: Arc<Acquisition>, grant: Grant) -> Held {
-        Held { zoolock, acquisition, grant, upgrade: None, handed_over: false }
+    pub(crate) fn new(
+        zoolock: Zoolock,
+        acquisition: Arc<Acquisition>,
+        grant: Grant,
+        options: Options,
+    ) -> Held {
+        Held { zoolock, acquisition, grant, upgrade: None, handed_over: false, options }
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 
     pub(crate) fn zoolock(&self) -> &Zoolock {
@@ -107,6 +120,14 @@ impl Held {
         directories.map(|directory| self.zoolock.shown(directory.as_str())).collect()
     }
 
+    /// How many permits of a semaphore; one of any other lock.
+    pub(crate) fn permits(&self) -> u32 {
+        match self.grant.node.prefix {
+            Prefix::Permit(permits) => permits,
+            _ => 1,
+        }
+    }
+
     pub(crate) fn node_path(&self) -> String {
         let node = self.acquisition.node().unwrap_or(self.grant.node);
         format!("{}/{}", self.path(), node.name())
@@ -145,7 +166,11 @@ impl Held {
     }
 
     pub(crate) fn departure(&self) -> Departure {
-        Departure { acquisition: self.acquisition.clone(), path: self.paths().join(", ") }
+        Departure {
+            acquisition: self.acquisition.clone(),
+            upgrade: self.upgrade.clone(),
+            path: self.paths().join(", "),
+        }
     }
 
     // ---- for read/write locks ----
@@ -217,6 +242,7 @@ impl From<zoolock_core::contender::Previous> for Previous {
 /// The end of a guard, for those who wait for it.
 pub(crate) struct Departure {
     acquisition: Arc<Acquisition>,
+    upgrade: Option<Arc<Acquisition>>,
     path: String,
 }
 
@@ -232,7 +258,15 @@ impl Departure {
 
     /// Waits until the service has confirmed that the node is gone.
     pub(crate) async fn wait(self) -> Result<(), Error> {
-        match self.acquisition.departed().await {
+        let of_the_writer = match &self.upgrade {
+            Some(upgrade) => upgrade.departed().await,
+            None => Departed::Clean,
+        };
+        let departed = match (of_the_writer, self.acquisition.departed().await) {
+            (Departed::Clean, departed) => departed,
+            (departed, _) => departed,
+        };
+        match departed {
             Departed::Clean => Ok(()),
             Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
             Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {

@@ -6,7 +6,9 @@ use zoolock_core::FencingToken;
 
 use crate::error::{Error, LossReason};
 use crate::guard::Guard;
+use crate::multi::MultiGuard;
 use crate::owner::ReentrantGuard;
+use crate::rwlock::WriteGuard;
 use crate::zoolock::Zoolock;
 
 /// Runs work under a lock.
@@ -109,7 +111,7 @@ macro_rules! hold {
     )+};
 }
 
-hold!(Guard, ReentrantGuard);
+hold!(Guard, ReentrantGuard, WriteGuard, MultiGuard);
 
 /// `|_guard| async { … }` drops the guard when the closure returns: the future would run without the lock.
 pub(crate) fn not_taken_along(path: &str) -> Error {

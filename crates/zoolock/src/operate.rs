@@ -1,7 +1,7 @@
 //! What an operator does to a lock from outside: look, ask the holder to let go, take the lock away.
 
 use zoolock_core::contender::Failure;
-use zoolock_core::names::{Family, Name};
+use zoolock_core::names::{Family, Name, Role};
 use zoolock_core::record::{Left, Marker, Record};
 
 use crate::acquire::Lock;
@@ -24,6 +24,8 @@ struct Found {
     stat: Stat,
     /// Whether nobody stands before it.
     first: bool,
+    /// The writers' nodes of a reader that writes.
+    upgrades: Vec<String>,
 }
 
 impl Lock {
@@ -75,10 +77,13 @@ impl Lock {
             let (data, stat) = keeper.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
             let record = Record::parse(&data);
             let mut ops = vec![Op::DeleteVersion(path, seen.version)];
-            // What the record says of a holder must not be written over because a waiter is broken.
-            if found.first && record.is_writable() {
-                let tracked = record.marker_of(stat.czxid).is_some_and(|marker| marker.tracked);
-                let sequence = found.name.sequence;
+            ops.extend(found.upgrades.iter().map(|node| Op::Delete(directory.child(node))));
+            let sequence = found.name.sequence;
+            let before = record.marker_of(stat.czxid);
+            // What the record says of a holder must not be written over because a waiter or a reader is broken.
+            let of_another = before.is_some_and(|m| m.left == Left::Held && m.sequence != sequence);
+            if found.first && found.name.role == Role::Exclusive && record.is_writable() && !of_another {
+                let tracked = before.is_some_and(|marker| marker.tracked);
                 let marker = Marker { directory: stat.czxid, left: Left::Broken, sequence, tracked };
                 ops.push(Op::Write {
                     path: directory.as_str().to_owned(),
@@ -115,16 +120,26 @@ impl Lock {
         let mut names: Vec<(Name, String)> =
             children.into_iter().filter_map(|child| Some((Name::parse(&child)?, child))).collect();
         names.sort_by_key(|(name, _)| name.position());
+        let mut found: Option<Found> = None;
         for (at, (name, node)) in names.into_iter().enumerate() {
             match keeper.read(&directory.child(&node)).await {
                 Ok((data, stat)) if stat.czxid == ticket.czxid() => {
-                    return Ok(Found { node, name, data, stat, first: at == 0 });
+                    found = Some(Found { node, name, data, stat, first: at == 0, upgrades: Vec::new() });
                 }
-                Ok(_) | Err(KeeperError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
+                Ok((data, _)) => {
+                    if let Some(found) = &mut found
+                        && let (Some(reader), Some(writer)) =
+                            (NodeData::parse(&found.data), NodeData::parse(&data))
+                        && writer.of.is_some_and(|of| of == reader.id)
+                    {
+                        found.upgrades.push(node);
+                    }
+                }
+                Err(KeeperError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
-        Err(self.no_such_holder(ticket))
+        found.ok_or_else(|| self.no_such_holder(ticket))
     }
 
     /// Who did what to whom, as JSON.

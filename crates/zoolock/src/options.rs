@@ -19,6 +19,7 @@ macro_rules! settings {
         impl $handle {
             /// Queues again, at the tail, when the session of a waiter expires; without it the waiter is told.
             /// A deadline counts from the beginning.
+            #[must_use = "it is the handle that it returns which does so"]
             pub fn requeue_on_expiry(mut self) -> Self {
                 self.lock.options.requeue = true;
                 self
@@ -29,7 +30,8 @@ macro_rules! settings {
                 self.lock.options.listeners.subscribe()
             }
 
-            /// Calls `listener` with what happens, in order, on a thread of this library: it should not block.
+            /// Calls `listener` with what happens, in order, on a thread of its own, until this handle, its clones
+            /// and their guards are gone: so it should not own one of them.
             pub fn listen(&self, listener: impl FnMut(crate::events::LockEvent) + Send + 'static) {
                 self.lock.listen(listener);
             }
@@ -43,18 +45,22 @@ macro_rules! crash_settings {
         impl $handle {
             /// Says in the lock's record when a holder begins, so that the next one is told
             /// [`Previous::Crashed`](crate::Previous::Crashed) if it went without a word. One round trip more for each
-            /// acquisition; the lock's directory stays when nobody uses it.
+            /// acquisition; the lock's directory stays when nobody uses it, unless it was there already: one that others
+            /// made before forgets when the service removes it.
             ///
             /// Every holder through this library takes part from the first on that asked for it. Clients of other
             /// makes do not: a crash of theirs goes unnoticed.
+            #[must_use = "it is the handle that it returns which does so"]
             pub fn crash_detection(mut self) -> Self {
                 self.lock.options.crash_detection = true;
                 self
             }
 
-            /// Waits for `delay` before it takes the lock, unless the last holder left cleanly: so that what that one
-            /// wrote at the end can land. Best with [`crash_detection`](Self::crash_detection); without, any
+            /// Waits for `delay` before it takes the lock, unless the last holder is known to have left cleanly: so that
+            /// what that one wrote at the end can land. It counts against the caller's deadline, begins anew with each
+            /// call, and is waited for by those who only try, too; the first holder of all waits. Best with [`crash_detection`](Self::crash_detection); without, any
             /// contender that gave up in between makes the last holder unknown.
+            #[must_use = "it is the handle that it returns which does so"]
             pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
                 self.lock.options.lock_delay = delay;
                 self

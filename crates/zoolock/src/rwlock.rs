@@ -9,7 +9,7 @@ use crate::acquire_methods::{acquire, operate};
 use crate::error::{Error, LossReason};
 use crate::guard::{exclusive_guard, guard, guard_after_another, guard_of_one};
 use crate::held::Held;
-use crate::options::{crash_settings, settings};
+use crate::options::{Options, crash_settings, settings};
 use crate::zoolock::Zoolock;
 
 /// A lock that many read, or one writes, across processes and hosts. Fair both ways: whoever comes later waits for
@@ -95,13 +95,20 @@ guard_after_another!(UpgradableReadGuard);
 
 /// A reader that could not become a writer, and reads on.
 #[derive(Debug, thiserror::Error)]
-#[error("still reading: {error}")]
+#[error("not upgraded: {error}")]
 pub struct NotUpgraded<G: std::fmt::Debug> {
     /// The reader.
     pub guard: G,
     /// Why.
     #[source]
     pub error: Error,
+}
+
+impl<G: std::fmt::Debug> From<NotUpgraded<G>> for Error {
+    /// Lets the reader go.
+    fn from(lost: NotUpgraded<G>) -> Error {
+        lost.error
+    }
 }
 
 impl WriteGuard {
@@ -128,8 +135,8 @@ macro_rules! upgrade {
             /// writer is that of the reader: nobody wrote in between.
             ///
             /// # Errors
-            /// With the guard, which reads on: [`Error::Conflict`] where somebody else goes first, or where readers
-            /// stand behind a writer that waits for us; else as [`RwLock::write`].
+            /// With the guard, which reads on but for [`Error::Lost`]: [`Error::Conflict`] where another reader goes
+            /// first, or where readers stand behind a writer that waits for us; else as [`RwLock::write`].
             ///
             /// # Cancel safety
             /// Dropping the future releases the lock, the reader's too.
@@ -171,8 +178,9 @@ macro_rules! upgrade {
 
 upgrade!(
     ReadGuard,
-    "Becomes a writer when the other readers have left. Of several readers that want it at once at most one wins, an
-    upgradable one or else the one that came first, and the others are told at once, so that nobody waits for ever."
+    "Becomes a writer when the readers that came later have left. Where there is an older reader, or an upgradable one, it
+    is told so at once: that one may want the same, and both would wait for ever. Use
+    [`RwLock::upgradable_read`] where it must not fail for that reason."
 );
 upgrade!(
     UpgradableReadGuard,
@@ -186,9 +194,17 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
         return Err((held, Error::Lost { path, reason }));
     };
     let began = Instant::now();
-    let lock = Lock::new(held.zoolock().clone(), vec![held.path().to_owned()]);
+    let mut lock = Lock::new(held.zoolock().clone(), vec![held.path().to_owned()]);
+    // It is one holder to those who listen.
+    lock.options = Options { listeners: held.options().listeners.quietly(), ..held.options().clone() };
     let session = held.acquisition().session().clone();
-    match lock.acquire_beside(session, Kind::Upgrade { from }, patience).await {
+    let reader = held.acquisition().id();
+    let outcome = tokio::select! {
+        biased;
+        reason = held.lost() => Err(Error::Lost { path: held.path().to_owned(), reason }),
+        outcome = lock.acquire_beside(session, Kind::Upgrade { from }, patience, reader) => outcome,
+    };
+    match outcome {
         Ok(Some(writer)) => {
             held.upgrade_with(writer);
             match held.loss() {

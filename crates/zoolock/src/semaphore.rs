@@ -16,8 +16,8 @@ use crate::zoolock::Zoolock;
 /// So many permits, across processes and hosts. Fair: first come, first served, and several permits are taken all or
 /// none, so that two who want two of two cannot wait for each other.
 ///
-/// All users agree on the size, which is kept in the lock; a handle of another size is refused until somebody
-/// [resizes](Semaphore::resize) it on purpose.
+/// All users agree on the size, which is kept in the lock for as long as it is used (the service removes it some time
+/// after its last user); a handle of another size is refused until somebody [resizes](Semaphore::resize) it on purpose.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -41,6 +41,13 @@ guard! {
     PermitGuard
 }
 guard_of_one!(PermitGuard);
+
+impl PermitGuard {
+    /// How many permits it holds.
+    pub fn permits(&self) -> u32 {
+        self.held.permits()
+    }
+}
 
 impl Semaphore {
     /// How many permits this handle says there are.

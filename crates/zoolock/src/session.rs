@@ -41,7 +41,7 @@ pub(crate) struct LeaseConfig {
 
 /// The most bytes of watched paths on one session: the client crate registers watches again in one batch per
 /// 128 KiB, all under one xid, and a session with two batches never survives a reconnect.
-const WATCHED_BYTES: usize = 100 * 1024;
+pub(crate) const WATCHED_BYTES: usize = 100 * 1024;
 
 /// What [`Session::watched`] says of a spare session that is being closed: no reservation fits any more.
 const CLOSING: usize = usize::MAX / 2;

@@ -185,10 +185,6 @@ impl Zoolock {
         self.inner.epoch
     }
 
-    pub(crate) fn runtime(&self) -> Handle {
-        self.inner.thread.handle()
-    }
-
     /// The directory of relative names, with the chroot.
     pub(crate) fn root(&self) -> &str {
         &self.inner.root

@@ -491,12 +491,11 @@ impl Contender {
     /// The caller gave up: by deadline, by dropping its future, or by dropping its guard.
     fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
         match self.phase {
-            Phase::Held { .. } | Phase::Downgrading { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
-                // A deadline is for the waiting only.
-                if reason.is_none() {
-                    self.release(Left::Released, turn);
-                }
-                return;
+            // A deadline is for the waiting only.
+            _ if reason.is_some() && self.has_been_granted() => return,
+            Phase::Held { me, .. } => return self.take_back(me, turn),
+            Phase::Downgrading { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
+                return self.release(Left::Released, turn);
             }
             Phase::Leaving | Phase::Over => return,
             _ => {}
@@ -509,6 +508,23 @@ impl Contender {
             turn.actions.push(Action::Failed(reason));
         }
         self.stop_waiting(turn);
+    }
+
+    fn has_been_granted(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Held { .. } | Phase::Downgrading { .. } | Phase::Doubtful { .. } | Phase::Lost(_)
+        )
+    }
+
+    /// It was granted, and the caller never saw it. Nobody has worked under the lock: its record must not say that the
+    /// last one released it.
+    fn take_back(&mut self, me: Node, turn: &mut Turn) {
+        self.void_pending();
+        self.wanted = false;
+        self.phase = Phase::Leaving;
+        let marker = self.undo.take().map(|marker| (marker, None));
+        self.depart(me, marker, false, turn);
     }
 
     /// Ends the acquisition with a reason; what is ours goes.

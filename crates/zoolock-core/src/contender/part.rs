@@ -60,12 +60,7 @@ impl Contender {
     /// must not say that the last one released it.
     pub(crate) fn withdraw(&mut self) -> Vec<Action> {
         self.on_its_own(|part, turn| {
-            let Phase::Held { me, .. } = part.phase else { return part.abandon(None, turn) };
-            part.void_pending();
-            part.wanted = false;
-            part.phase = Phase::Leaving;
-            let marker = part.undo.take().map(|marker| (marker, None));
-            part.depart(me, marker, false, turn);
+            part.abandon(None, turn);
         })
     }
 

@@ -97,7 +97,12 @@ impl Contender {
             self.revoked = true;
             turn.actions.push(Action::Revoked);
         }
-        if std::mem::take(&mut self.permits.unsaid) && !says.granted {
+        // Somebody may have written over it: a revocation in another's words.
+        let unheard =
+            self.config.kind.is_permits() && self.permits.seen_waiting && self.on(Rule::GrantIsTold);
+        let under_way = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::SayGranted);
+        self.permits.unsaid = false;
+        if unheard && !under_way && !says.granted {
             let request = Request::SayGranted { node: me, version, revoked: self.revoked };
             self.send(Purpose::SayGranted, request, turn);
         }

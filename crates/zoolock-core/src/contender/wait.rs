@@ -243,6 +243,12 @@ impl Contender {
                 Decision::WaitFor(before) if self.permits.granted_before.as_ref() == Some(&before) => {
                     Decision::Next
                 }
+                // It was resized: the one before us may hold, and never have waited, and so never say that it holds.
+                Decision::WaitFor(_)
+                    if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
+                {
+                    Decision::Next
+                }
                 decision => decision,
             }
         };

@@ -7,4 +7,5 @@ mod crashes;
 mod multi;
 mod operators;
 mod rwlock;
+mod seams;
 mod semaphore;

@@ -60,6 +60,7 @@ struct State {
     awaiting: bool,
     watches: HashMap<WatchId, Watching>,
     watch_count: u64,
+    sleeps: Vec<AbortHandle>,
     progress: Progress,
     lost: Option<Loss>,
     departed: Option<Departed>,
@@ -127,6 +128,7 @@ impl Acquisition {
                 awaiting: false,
                 watches: HashMap::new(),
                 watch_count: 0,
+                sleeps: Vec::new(),
                 progress: Progress::Pending,
                 lost: None,
                 departed: None,
@@ -191,12 +193,16 @@ impl Acquisition {
     /// Tells the machine that something happened, and does what it says.
     pub(crate) fn happen(self: &Arc<Self>, event: Event) {
         let state = &mut *lock(&self.state);
-        let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut);
+        let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
         if ends && !self.session.keeper().is_some_and(|keeper| keeper.is_connected()) {
             // Sooner than the session would say it: a delete must not wait in the client's queue.
             self.step(state, Event::Disconnected);
         }
+        let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
         self.step(state, event);
+        if gave_up {
+            self.listeners.tell(LockEvent::GaveUp);
+        }
     }
 
     /// Says that the deadline has passed, after `patience`. Aborting the task is fine.
@@ -282,7 +288,11 @@ impl Acquisition {
         let actions = state.machine.step(event, self.session.lease_valid());
         for action in actions {
             match action {
-                Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
+                Action::Send(id, Request::Sleep(ms)) => {
+                    let sleep = self.sleep(id, ms);
+                    state.sleeps.retain(|sleep| !sleep.is_finished());
+                    state.sleeps.push(sleep);
+                }
                 Action::Send(id, request) => self.send(state, id, request),
                 Action::Unwatch(watch) => {
                     if let Some(Watching::Running(_, task)) = state.watches.remove(&watch) {
@@ -312,7 +322,10 @@ impl Acquisition {
                     state.revoked = true;
                     self.tell(state, LockEvent::Revoked);
                 }
-                Action::Downgraded(node) => state.downgraded = Some(node),
+                Action::Downgraded(node) => {
+                    state.downgraded = Some(node);
+                    state.ticket = Some(Ticket::new(self.epoch, node.czxid));
+                }
                 Action::Over => self.finish(state),
             }
         }
@@ -343,6 +356,7 @@ impl Acquisition {
 
     fn finish(&self, state: &mut State) {
         state.over = true;
+        state.sleeps.drain(..).for_each(|sleep| sleep.abort());
         for (_, watching) in state.watches.drain() {
             if let Watching::Running(_, task) = watching {
                 task.abort();
@@ -351,12 +365,13 @@ impl Acquisition {
         self.session.leave(self.id, self.reserved);
     }
 
-    fn sleep(self: &Arc<Self>, id: RequestId, ms: u32) {
+    fn sleep(self: &Arc<Self>, id: RequestId, ms: u32) -> AbortHandle {
         let acquisition = self.clone();
-        self.session.runtime().spawn(async move {
+        let task = self.session.runtime().spawn(async move {
             tokio::time::sleep(Duration::from_millis(ms.into())).await;
             acquisition.happen(Event::Answer(id, Ok(Reply::Done)));
         });
+        task.abort_handle()
     }
 
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
@@ -457,9 +472,6 @@ impl Acquisition {
 fn others_in(event: &Event) -> Option<u32> {
     match event {
         Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children.saturating_sub(1)),
-        Event::Answer(_, Ok(Reply::Children { names, .. })) => {
-            u32::try_from(names.len()).ok()?.checked_sub(1)
-        }
         _ => None,
     }
 }

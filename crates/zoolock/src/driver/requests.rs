@@ -144,7 +144,8 @@ impl Acquisition {
             let czxid = match first.czxid {
                 Some(czxid) => czxid,
                 None => {
-                    let stat = keeper.exists(&first.path).await?;
+                    // Whatever it fails with, the create went through.
+                    let stat = keeper.exists(&first.path).await.map_err(|error| unknown(&error.message))?;
                     stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
                 }
             };
@@ -182,7 +183,9 @@ impl Acquisition {
             let (answer, look) = (answer.await, look.await);
             match (&answer, look) {
                 (Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }), Ok((data, stat)))
-                    if stat.owner == session && NodeData::parse(&data).is_some_and(|data| data.is_of(id)) =>
+                    if stat.owner == session
+                        // Who wrote over it (a revocation) took our UUID away; the number was ours alone.
+                        && NodeData::parse(&data).is_none_or(|data| data.is_of(id)) =>
                 {
                     own.own(stat.czxid, id);
                     let reader = Node { prefix, sequence, czxid: stat.czxid };
