@@ -498,6 +498,8 @@ impl Multi {
     /// Each for itself: one that is missing must not keep the others.
     fn part(&mut self, left: Left, turn: &mut Turn) {
         self.phase = Phase::Parting;
+        // Who has lost one of them has done nothing cleanly under the others.
+        let left = if self.lost.is_some() && left == Left::Released { Left::Broken } else { left };
         self.tell_all(&Event::Release(left), turn);
     }
 
@@ -528,7 +530,11 @@ impl Multi {
     fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
         match self.phase {
             // A deadline is for the waiting only.
-            Phase::Held if reason.is_none() => return self.release(Left::Released, turn),
+            Phase::Held if reason.is_none() => {
+                // It was granted, and the caller never saw it.
+                self.each(turn, |_, part| part.withdraw());
+                return self.leave(turn);
+            }
             Phase::Held | Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over => return,
             _ => {}
         }

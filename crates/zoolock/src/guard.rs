@@ -217,6 +217,11 @@ impl Guard {
         self.held.departure()
     }
 
+    /// Lets go of what nobody has worked under; to be dropped after that.
+    pub(crate) fn give_back(&self) {
+        self.held.give_back();
+    }
+
     /// Lets go as a holder does that panics; to be dropped after that.
     pub(crate) fn release_as_panicked(&self) {
         self.held.release_as_panicked();

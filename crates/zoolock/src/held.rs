@@ -159,6 +159,13 @@ impl Held {
         }
     }
 
+    /// Lets go of what nobody has worked under; to be dropped after that.
+    pub(crate) fn give_back(&self) {
+        for acquisition in self.both() {
+            acquisition.happen(Event::Cancel);
+        }
+    }
+
     pub(crate) async fn release(self) -> Result<(), Error> {
         let departure = self.departure();
         drop(self);
@@ -179,7 +186,7 @@ impl Held {
     pub(crate) async fn downgrade(&mut self) -> Result<(), Error> {
         if let Some(upgrade) = self.upgrade.take() {
             // It was a reader all the time.
-            upgrade.release();
+            self.release_upgrade(&upgrade);
             return match self.loss() {
                 None => Ok(()),
                 Some(reason) => Err(Error::Lost { path: self.path().to_owned(), reason }),
@@ -199,6 +206,14 @@ impl Held {
     pub(crate) fn upgrade_with(&mut self, mut other: Held) {
         other.handed_over = true;
         self.upgrade = Some(other.acquisition.clone());
+    }
+
+    /// A writer whose reader is lost has not written cleanly, whatever is left of it.
+    fn release_upgrade(&self, upgrade: &Arc<Acquisition>) {
+        match self.acquisition.is_lost() {
+            None => upgrade.release(),
+            Some(_) => upgrade.happen(Event::Release(Left::Broken)),
+        }
     }
 
     fn both(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
@@ -223,7 +238,7 @@ impl Drop for Held {
             return;
         }
         if let Some(upgrade) = &self.upgrade {
-            upgrade.release();
+            self.release_upgrade(upgrade);
         }
         self.acquisition.release();
     }

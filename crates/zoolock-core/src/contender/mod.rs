@@ -493,7 +493,9 @@ impl Contender {
         match self.phase {
             // A deadline is for the waiting only.
             _ if reason.is_some() && self.has_been_granted() => return,
-            Phase::Held { me, .. } => return self.take_back(me, turn),
+            Phase::Held { me, directory, .. } => {
+                return self.take_back(me, directory.map(|directory| directory.version), turn);
+            }
             Phase::Downgrading { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
                 return self.release(Left::Released, turn);
             }
@@ -519,11 +521,11 @@ impl Contender {
 
     /// It was granted, and the caller never saw it. Nobody has worked under the lock: its record must not say that the
     /// last one released it.
-    fn take_back(&mut self, me: Node, turn: &mut Turn) {
+    fn take_back(&mut self, me: Node, version: Option<i32>, turn: &mut Turn) {
         self.void_pending();
         self.wanted = false;
         self.phase = Phase::Leaving;
-        let marker = self.undo.take().map(|marker| (marker, None));
+        let marker = self.undo.take().map(|marker| (marker, version));
         self.depart(me, marker, false, turn);
     }
 

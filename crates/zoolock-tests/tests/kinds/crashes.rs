@@ -125,3 +125,41 @@ on_both_arms!(one_who_gives_up_while_it_begins_does_not_look_like_a_crash, |plac
     ));
     tree::assert_no_contenders(&place.addr(), &directory(&place, "brief")).await;
 });
+
+on_both_arms!(a_multi_lock_that_gives_up_does_not_wash_a_crash_away, |place| async move {
+    let zl = connect(&place).await;
+    let busy = zl.mutex("busy").lock().await.expect("free");
+    for tracking in [true, false] {
+        let name = if tracking { "washed" } else { "washed-too" };
+        crash(&place, name, tracking).await;
+        // It has one of the two for a while, and nobody works under it.
+        let both = zl.multi([name, "busy"]);
+        let error = both.lock_timeout(Duration::from_millis(300)).await.expect_err("one is held");
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        let guard = zl.mutex(name).lock().await.expect("free");
+        assert_eq!(guard.previous(), if tracking { Previous::Crashed } else { Previous::Unknown });
+    }
+    drop(busy);
+});
+
+on_both_arms!(whoever_loses_a_part_of_what_it_holds_leaves_nothing_clean, |place| async move {
+    let zl = connect(&place).await;
+    let operator = tree::connect(&place.addr()).await.expect("a session");
+    // A writer whose reader is deleted.
+    let lock = zl.rwlock("part").crash_detection();
+    lock.write().await.expect("free").release().await.expect("ours");
+    let writer = lock.read().await.expect("free").upgrade().await.expect("alone");
+    let reader = format!("{}{}", place.chroot(), writer.node_path());
+    operator.delete(&reader, None).await.expect("it is there");
+    let _ = timeout(SOON, writer.lost()).await.expect("noticed");
+    drop(writer);
+    assert_eq!(lock.write().await.expect("free").previous(), Previous::Crashed);
+    // One of several locks.
+    let both = zl.multi(["one", "two"]).crash_detection();
+    let guard = both.lock().await.expect("free");
+    operator.delete(&format!("{}/lock-0000000000", directory(&place, "two")), None).await.expect("there");
+    let _ = timeout(SOON, guard.lost()).await.expect("noticed");
+    drop(guard);
+    let one = zl.mutex("one").lock().await.expect("free");
+    assert_ne!(one.previous(), Previous::Clean);
+});

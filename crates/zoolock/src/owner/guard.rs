@@ -166,12 +166,21 @@ pub(super) struct Held {
     limit: u32,
     /// Whether one of the guards went in a panic: then what was written may be half done, whoever goes last.
     panicked: AtomicBool,
+    /// Whether anybody ever had a guard: an answer may find that all who asked have gone.
+    entered: AtomicBool,
     _entry: Entry,
 }
 
 impl Held {
     pub(super) fn new(guard: Guard, limit: u32, entry: Entry) -> Held {
-        Held { guard, depth: AtomicU32::new(0), limit, panicked: AtomicBool::new(false), _entry: entry }
+        Held {
+            guard,
+            depth: AtomicU32::new(0),
+            limit,
+            panicked: AtomicBool::new(false),
+            entered: AtomicBool::new(false),
+            _entry: entry,
+        }
     }
 
     /// One guard more.
@@ -181,7 +190,10 @@ impl Held {
         }
         let more = |depth: u32| (depth < self.limit).then(|| depth + 1);
         match self.depth.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
-            Ok(_) => Ok(ReentrantGuard { held: Some(self) }),
+            Ok(_) => {
+                self.entered.store(true, Ordering::Release);
+                Ok(ReentrantGuard { held: Some(self) })
+            }
             Err(_) => Err(too_deep(self.guard.path(), self.limit)),
         }
     }
@@ -199,6 +211,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         if self.panicked.load(Ordering::Acquire) {
             self.guard.release_as_panicked();
+        } else if !self.entered.load(Ordering::Acquire) {
+            self.guard.give_back();
         }
     }
 }
