@@ -112,7 +112,8 @@ impl<G: std::fmt::Debug> From<NotUpgraded<G>> for Error {
 }
 
 impl WriteGuard {
-    /// Goes on as a reader in the same place: no writer gets in between, and waiting readers may read at once.
+    /// Goes on as a reader in the same place: no writer gets in between, and waiting readers may read at once. One that
+    /// was an upgradable reader before still keeps other upgradable readers out.
     ///
     /// # Errors
     /// [`Error::Lost`] where the lock is lost.

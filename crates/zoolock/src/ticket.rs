@@ -10,7 +10,8 @@ use zoolock_core::{FencingToken, Zxid};
 /// [`break_lock`](crate::Mutex::break_lock).
 ///
 /// A ticket is no fence. Readers and holders of permits hold beside others, so nothing orders what they write; they
-/// have a ticket and no [`FencingToken`]. The ticket of somebody who holds alone is its token.
+/// have a ticket and no [`FencingToken`]. The token of somebody who holds alone is a ticket, too, but for a reader that has
+/// become a writer or the other way round: it keeps its token, and its ticket is that of its znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(FencingToken);
 
