@@ -107,14 +107,16 @@ fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
 }
 
 async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
-    let how = match wanted.patience {
-        Patience::For(patience) => format!("not acquired within {}", humane(patience)),
-        Patience::Try | Patience::Forever => "is held".to_owned(),
-    };
     let look = status::in_the_way(zoolock, &wanted.names);
-    let who = match tokio::time::timeout(Duration::from_secs(1), look).await {
-        Ok(Some(who)) => format!(", held by {who}"),
-        _ => String::new(),
+    let held = match tokio::time::timeout(Duration::from_secs(1), look).await {
+        Ok(Some((name, who))) => format!("{name} is held by {who}"),
+        _ => format!("{} is held", wanted.name),
     };
-    Failure::new(wanted.on_busy, format!("{}: {how}{who}", wanted.name))
+    let message = match wanted.patience {
+        Patience::For(patience) => {
+            format!("{}: not acquired within {}; {held}", wanted.name, humane(patience))
+        }
+        Patience::Try | Patience::Forever => held,
+    };
+    Failure::new(wanted.on_busy, message)
 }

@@ -13,7 +13,7 @@ Exit codes:
   69       the service cannot be reached
   70       the lock was lost while it was held
   74       the output cannot be written
-  75       the lock was not acquired in time (--try, --timeout)
+  75       the lock was not acquired in time (--try, --timeout), or nobody has that token (revoke, break)
   77       permission denied
   126/127  CMD cannot be executed / was not found
 
@@ -174,7 +174,7 @@ pub(crate) struct KindArgs {
     pub(crate) permits: Option<u32>,
 
     /// How many of the permits to take, all or none
-    #[arg(long, value_name = "K", requires = "permits", default_value_t = 1)]
+    #[arg(long, value_name = "K", requires = "permits", conflicts_with_all = ["shared", "write"], default_value_t = 1)]
     pub(crate) take: u32,
 
     /// Note in the lock when we begin, so that the next holder knows if we die: its ZOOLOCK_PREVIOUS is "crashed"

@@ -40,7 +40,17 @@ pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> 
     let _keeper = Keeper::of(&plan.service, talk);
     let Acquired { zoolock, holder } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
     let name = plan.wanted.name.as_str();
-    print(&holder, name, plan.json);
+    if let Err(error) = print(&holder, name, plan.json)
+        // A reader that is gone does not need the token; the lock is held all the same.
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        release(holder, name, talk).await;
+        close(zoolock).await;
+        return Err(Failure::new(
+            Exit::OUTPUT,
+            format!("cannot print the token: {error}; {name} is not held"),
+        ));
+    }
     talk.note(format_args!("holding {name}; ^C or the end of input releases it"));
     let (ended, mut input_ended) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || {
@@ -89,7 +99,7 @@ pub(crate) fn why(reason: LossReason) -> &'static str {
     }
 }
 
-fn print(holder: &Holder, name: &str, json: bool) {
+fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
     let token = holder.ticket();
     let line = if json {
         let held = Held {
@@ -106,9 +116,8 @@ fn print(holder: &Holder, name: &str, json: bool) {
         token
     };
     let mut stdout = std::io::stdout().lock();
-    // A reader that is gone does not need the token; the lock is held all the same.
-    let _ = writeln!(stdout, "{line}");
-    let _ = stdout.flush();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()
 }
 
 /// Blocks until standard input ends; false where it has no end that means anything.

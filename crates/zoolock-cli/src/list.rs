@@ -79,7 +79,7 @@ pub(crate) async fn show(
     }
     let _ = writeln!(text, "  previous  {}", printable(lock.previous));
     if !lock.waiters.is_empty() {
-        let header = ["", "WAITING", "SINCE", "NODE"].map(str::to_owned);
+        let header = ["", "WAITING", "SINCE", "TOKEN"].map(str::to_owned);
         let rows = lock
             .waiters
             .iter()
@@ -89,7 +89,7 @@ pub(crate) async fn show(
                     (index + 1).to_string(),
                     format!("{} ({})", owner(waiter), role(waiter)),
                     age(waiter).unwrap_or_else(|| "-".to_owned()),
-                    printable(&waiter.node),
+                    waiter.token.clone().unwrap_or_else(|| "-".to_owned()),
                 ]
             })
             .collect::<Vec<_>>();

@@ -253,7 +253,9 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         }
     };
     // The root alone is a path that any lock below it could have.
-    LockPath::parse("x", &global.root)?;
+    LockPath::parse("x", &global.root).map_err(|_| {
+        Failure::usage(format!("--root {:?}: is no directory that locks can be in", global.root))
+    })?;
     Ok(Service {
         endpoint,
         session_timeout,
@@ -272,7 +274,11 @@ fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<Want
     }
     let patience = match (&waiting.timeout, waiting.try_once) {
         (_, true) => Patience::Try,
-        (Some(text), false) => Patience::For(duration("--timeout", text)?),
+        (Some(text), false) => match duration("--timeout", text)? {
+            // No time to wait is not no time to take what is free.
+            Duration::ZERO => Patience::Try,
+            patience => Patience::For(patience),
+        },
         (None, false) => Patience::Forever,
     };
     let lock_delay = match &waiting.kind.lock_delay {

@@ -35,10 +35,10 @@ pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, talk: Arc<Talk>) 
     }
 }
 
-/// Who holds what is waited for.
-pub(crate) async fn in_the_way(zoolock: &Zoolock, names: &[String]) -> Option<String> {
-    let (_, snapshot) = hindrance(zoolock, names).await?;
-    snapshot.holder.as_ref().map(who)
+/// Which of the locks is held, and by whom.
+pub(crate) async fn in_the_way(zoolock: &Zoolock, names: &[String]) -> Option<(String, String)> {
+    let (name, snapshot) = hindrance(zoolock, names).await?;
+    Some((name, snapshot.holder.as_ref().map(who)?))
 }
 
 /// The first of the locks that somebody else holds, or else the first.

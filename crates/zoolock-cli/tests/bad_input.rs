@@ -26,6 +26,7 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
         (&["ls", ".."], ".."),
         (&["run", "--permits", "3", "a", "b", "--", "true"], "a b"),
         (&["run", "--take", "3", "a", "--", "true"], "--permits"),
+        (&["run", "--shared", "--take", "3", "a", "--", "true"], "--take"),
         (&["run", "--shared", "--write", "a", "--", "true"], "--write"),
         (&["break", "a"], "--token"),
         (&["break", "a", "--token", "17"], "17"),

@@ -154,8 +154,11 @@ fn a_broken_command_is_stopped_and_the_next_one_runs() {
         sandbox.converse(&["run", "--grace", "1s", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN; cat"]);
     let mut token = String::new();
     BufReader::new(job.0.stdout.take().expect("caught")).read_line(&mut token).expect("a token");
-    let wrong = token.trim().replace("00000000-", "00000001-");
-    assert_eq!(sandbox.output(&["break", "x", "--token", &wrong]).code, 75);
+    for wrong in
+        [token.trim().replacen("00000000-", "00000001-", 1), token.trim().replace("-00000000", "-00000001")]
+    {
+        assert_eq!(sandbox.output(&["break", "x", "--token", &wrong]).code, 75, "{wrong}");
+    }
     let done = sandbox.output(&["break", "x", "--token", token.trim(), "--note", "it hangs"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(job.code(), 70);
@@ -194,4 +197,29 @@ fn every_kind_is_in_the_help() {
     for command in ["revoke", "break", "resize"] {
         assert!(help.contains(command), "{help}");
     }
+}
+
+#[test]
+fn a_hold_that_cannot_print_its_token_does_not_hold() {
+    let sandbox = Sandbox::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let done = sandbox.zoolock(["hold", "x"]).stdout(full).output().expect("it runs");
+    assert_eq!(done.status.code(), Some(74), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn the_token_of_a_waiter_is_shown_and_takes_its_place_away() {
+    let sandbox = Sandbox::new();
+    let (mut holder, _) = hold(&sandbox, &["x"]);
+    let mut waiter = sandbox.start(&["run", "--timeout", "30s", "x", "--", "true"]);
+    sandbox.wait_for_contenders("x", 2);
+    let token = show(&sandbox, "x")["waiters"][0]["token"].as_str().expect("text").to_owned();
+    assert!(sandbox.output(&["show", "x"]).stdout.contains(&token));
+    assert_eq!(sandbox.output(&["break", "x", "--token", &token]).code, 0);
+    assert!(show(&sandbox, "x")["waiters"].as_array().expect("a list").is_empty());
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+    // It is told when it would have had its turn, and queues again.
+    assert_eq!(waiter.code(), 0);
 }

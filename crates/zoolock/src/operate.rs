@@ -123,7 +123,7 @@ impl Lock {
         let mut found: Option<Found> = None;
         for (at, (name, node)) in names.into_iter().enumerate() {
             match keeper.read(&directory.child(&node)).await {
-                Ok((data, stat)) if stat.czxid == ticket.czxid() => {
+                Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
                     found = Some(Found { node, name, data, stat, first: at == 0, upgrades: Vec::new() });
                 }
                 Ok((data, _)) => {

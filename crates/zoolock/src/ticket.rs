@@ -23,10 +23,6 @@ impl Ticket {
     pub(crate) fn epoch(&self) -> u32 {
         self.0.epoch()
     }
-
-    pub(crate) fn czxid(&self) -> Zxid {
-        self.0.czxid()
-    }
 }
 
 impl From<FencingToken> for Ticket {
