@@ -10,12 +10,18 @@ use crate::duration::humane;
 use crate::exit::{Exit, Failure};
 use crate::holder::Holder;
 use crate::plan::{Endpoint, Patience, Service, Wanted};
+use crate::run::release;
 use crate::signals::{Signals, name as signal_name};
 use crate::status;
 use crate::talk::Talk;
 
 /// Between two attempts to queue.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// Who waited for less than this was hardly asked for anything.
+const ASKABLE: Duration = Duration::from_millis(300);
+/// How long the first look may take.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A lock that is ours, and the connection it came over.
 pub(crate) struct Acquired {
@@ -55,6 +61,13 @@ pub(crate) async fn acquire(
         let _ = watcher.await;
         talk.clear_status();
         let failure = match waited {
+            Ok(Some(holder)) if asked_meanwhile(&holder, began.elapsed()).await => {
+                release(holder, &wanted.name, talk).await;
+                Failure::new(
+                    wanted.on_busy,
+                    format!("{}: somebody asked us to let go while we waited", wanted.name),
+                )
+            }
             Ok(Some(holder)) => {
                 if began.elapsed() > Duration::from_secs(1) {
                     talk.note(format_args!("got {} after {}", wanted.name, humane(began.elapsed())));
@@ -90,6 +103,12 @@ pub(crate) async fn acquire(
 enum Interruption {
     Signal(rustix::process::Signal),
     Error(zoolock::Error),
+}
+
+/// Whether a waiter was asked to let go: it learns that with the first look at its own znode, right after the grant.
+/// Better not to begin at all than to be ended at once.
+async fn asked_meanwhile(holder: &Holder, waited: Duration) -> bool {
+    waited > ASKABLE && tokio::time::timeout(LOOK, holder.revoked()).await.is_ok()
 }
 
 /// Whether it was the session that ended, not the wish.

@@ -199,7 +199,8 @@ later, before anyone else can have the lock, KILL.
 Several NAMEs are taken together, all or none, and in any order: two commands that name the same \
 locks differently never wait for each other in a circle.
 
-When somebody asks us to let go (zoolock revoke), CMD gets TERM, once.
+When somebody asks us to let go (zoolock revoke), CMD gets TERM, once; if we still wait then, CMD is not started \
+and the exit code is that of a busy lock.
 
 The lock is released when CMD ends: a process that CMD leaves behind runs without it. If zoolock \
 itself is killed with KILL, CMD is killed too (on Linux, unless it is set-user-ID), but not what \

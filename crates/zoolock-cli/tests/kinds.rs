@@ -223,3 +223,21 @@ fn the_token_of_a_waiter_is_shown_and_takes_its_place_away() {
     // It is told when it would have had its turn, and queues again.
     assert_eq!(waiter.code(), 0);
 }
+
+#[test]
+fn a_waiter_that_is_revoked_does_not_begin() {
+    let sandbox = Sandbox::new();
+    let (mut holder, _) = hold(&sandbox, &["x"]);
+    let mut command = sandbox.zoolock(["run", "x", "--", "touch", "begun"]);
+    let mut waiter = Running(command.spawn().expect("it starts"));
+    sandbox.wait_for_contenders("x", 2);
+    let token = show(&sandbox, "x")["waiters"][0]["token"].as_str().expect("text").to_owned();
+    // Who has waited for less is not looked at twice.
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    assert_eq!(sandbox.output(&["revoke", "x", "--token", &token]).code, 0);
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+    assert_eq!(waiter.code(), 75);
+    assert!(!sandbox.path("begun").exists());
+    assert_eq!(sandbox.contenders("x"), 0);
+}
