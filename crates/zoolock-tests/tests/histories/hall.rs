@@ -17,8 +17,6 @@ const SHOWN: usize = 400;
 /// The names and those inside.
 pub(crate) struct Hall {
     seed: u64,
-    /// Whether sessions expire: then somebody may have begun and gone before it was told that it holds.
-    expiring: bool,
     state: Mutex<State>,
 }
 
@@ -85,9 +83,9 @@ pub(crate) struct Holder {
 }
 
 impl Hall {
-    pub(crate) fn new(seed: u64, expiring: bool, rooms: impl IntoIterator<Item = Room>) -> Hall {
+    pub(crate) fn new(seed: u64, rooms: impl IntoIterator<Item = Room>) -> Hall {
         let rooms = rooms.into_iter().map(|room| (room.name, room)).collect();
-        Hall { seed, expiring, state: Mutex::new(State { rooms, ..State::default() }) }
+        Hall { seed, state: Mutex::new(State { rooms, ..State::default() }) }
     }
 
     /// `None`: the lock was lost before.

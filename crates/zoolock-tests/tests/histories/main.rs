@@ -67,7 +67,7 @@ async fn play(place: Place, expiring: bool) {
     let seed = seed();
     println!("ZOOLOCK_SEED={seed}");
     let mut random = Random::new(seed);
-    let hall = Arc::new(Hall::new(seed, expiring, rooms()));
+    let hall = Arc::new(Hall::new(seed, rooms()));
     let steady =
         || if expiring { brisk_settings().session_timeout(Duration::from_secs(10)) } else { settings() };
     let shaky = || if expiring { brisk_settings() } else { settings() };
