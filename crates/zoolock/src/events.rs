@@ -1,6 +1,7 @@
 //! What happens to a lock handle's acquisitions, for those who want to be told.
 
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures_util::stream::{self, Stream, StreamExt};
@@ -69,17 +70,12 @@ impl std::fmt::Debug for LockEvents {
 }
 
 /// Who listens to a handle.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Listeners {
-    sender: broadcast::Sender<LockEvent>,
+    /// Made for the first who listens: most handles have none, and the channel is larger than all the rest of them.
+    sender: Arc<OnceLock<broadcast::Sender<LockEvent>>>,
     /// Only of loss and revocation: for what somebody holds besides.
     quiet: bool,
-}
-
-impl Default for Listeners {
-    fn default() -> Self {
-        Listeners { sender: broadcast::Sender::new(CAPACITY), quiet: false }
-    }
 }
 
 impl Listeners {
@@ -92,12 +88,15 @@ impl Listeners {
         if self.quiet && !matches!(event, LockEvent::Lost(..) | LockEvent::Revoked(_)) {
             return;
         }
-        // Nobody listens: nobody is told.
-        let _ = self.sender.send(event);
+        if let Some(sender) = self.sender.get() {
+            // Whoever listened may have gone.
+            let _ = sender.send(event);
+        }
     }
 
     pub(crate) fn subscribe(&self) -> LockEvents {
-        let events = stream::unfold(self.sender.subscribe(), |mut receiver| async move {
+        let sender = self.sender.get_or_init(|| broadcast::Sender::new(CAPACITY));
+        let events = stream::unfold(sender.subscribe(), |mut receiver| async move {
             match receiver.recv().await {
                 Ok(event) => Some((event, receiver)),
                 Err(broadcast::error::RecvError::Lagged(missed)) => {

@@ -15,8 +15,6 @@ pub(super) struct State {
     pub(super) granted_before: Option<String>,
     /// Somebody may have listed us as one that waits.
     pub(super) seen_waiting: bool,
-    /// We have yet to say that we were granted, since our node's data had changed.
-    unsaid: bool,
 }
 
 /// What the record says about the size.
@@ -76,8 +74,7 @@ impl Contender {
         if !matches!(outcome, Err(Failure::Unknown | Failure::Throttled | Failure::BadVersion)) {
             return;
         }
-        self.permits.unsaid = true;
-        // The version comes with the next look at our own node.
+        // The version comes with the next look at our own node, and what it does not say is said then.
         let looks = |purpose: &Purpose| matches!(purpose, Purpose::WatchOwn(_) | Purpose::PauseOwn);
         if self.pending.iter().any(|(_, purpose)| looks(purpose)) {
             return;
@@ -101,7 +98,6 @@ impl Contender {
         let unheard =
             self.config.kind.is_permits() && self.permits.seen_waiting && self.on(Rule::GrantIsTold);
         let under_way = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::SayGranted);
-        self.permits.unsaid = false;
         if unheard && !under_way && !says.granted {
             let request = Request::SayGranted { node: me, version, revoked: self.revoked };
             self.send(Purpose::SayGranted, request, turn);

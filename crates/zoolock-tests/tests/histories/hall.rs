@@ -103,8 +103,8 @@ impl Hall {
         if let Some(previous) = visitor.previous {
             state.count(format!("previous {previous}"));
         }
-        // Not `Crashed`: a release whose request is lost and whose node somebody deletes by hand then is told "done" to
-        // the one that left, and looks like a crash to the next. Neither can know better. The model checks it.
+        // Not `Crashed`: one that has written that it begins, and whose node somebody deletes by hand before it is told
+        // that it holds, looks like a crash to the next, and has never been in here. The model checks it.
         let said = visitor.previous.filter(|said| *said == Previous::Clean);
         if let Err(why) = state.admit(id, &visitor, doomed, said) {
             self.violation(state, &why);
