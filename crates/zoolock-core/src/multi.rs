@@ -11,8 +11,8 @@
 //! directory is meant.
 
 use crate::contender::{
-    Action, Config, Contender, Departed, Event, Failure, Grant, Loss, Mode, Node, Previous, Reason, Reply,
-    Request, RequestId, SessionEnd, WatchId,
+    Action, Config, Contender, Departed, Event, Failure, Grant, Loss, Mode, Node, POLLS_BEFORE_JOINING_AGAIN,
+    Previous, RETIRE_POLL, Reason, Reply, Request, RequestId, SessionEnd, WatchId, backoff,
 };
 use crate::ids::Zxid;
 use crate::record::Left;
@@ -23,9 +23,6 @@ pub const MOST_PLACES: usize = 128;
 
 /// From here on, within a place, ids are those of the multi-lock itself.
 const OWN: u16 = 128;
-/// How often a retired directory is looked at before we try our luck in it again, and how long between, in ms.
-const POLLS: u8 = 20;
-const POLL: u32 = 50;
 
 /// Which of several directories a request is for.
 pub fn place(id: RequestId) -> usize {
@@ -641,14 +638,14 @@ impl Multi {
                 let retired = directory.unwrap_or(seen.czxid);
                 self.phase =
                     Phase::Retiring { place, directory: Some(retired), polls: polls.saturating_add(1) };
-                if retired != seen.czxid || polls >= POLLS {
+                if retired != seen.czxid || polls >= POLLS_BEFORE_JOINING_AGAIN {
                     self.join(turn);
                 } else if seen.children == 0 {
                     self.send(place, Purpose::RetireDelete, Request::DeleteDirectory, turn);
                 } else if self.config.mode == Mode::Try {
                     self.fail(Reason::Busy, turn);
                 } else {
-                    self.send(place, Purpose::RetirePause, Request::Sleep(POLL), turn);
+                    self.send(place, Purpose::RetirePause, Request::Sleep(RETIRE_POLL), turn);
                 }
             }
             Err(Failure::NoNode) => self.join(turn),
@@ -719,11 +716,8 @@ impl Multi {
         self.send(0, Purpose::Pause, Request::Sleep(wait), turn);
     }
 
-    /// As that of [`Contender`].
     fn backoff(&mut self) -> u32 {
-        let wait = 10u32 << self.tries.min(6);
-        self.tries = self.tries.saturating_add(1).min(7);
-        wait
+        backoff(&mut self.tries)
     }
 }
 

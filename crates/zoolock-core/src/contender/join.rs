@@ -11,9 +11,9 @@ pub(super) enum After {
 }
 
 /// How often a retired directory is looked at before we try our luck in it again.
-const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
+pub(crate) const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
 /// How long between two looks at a retired directory, in milliseconds.
-const RETIRE_POLL: u32 = 50;
+pub(crate) const RETIRE_POLL: u32 = 50;
 
 impl Contender {
     pub(super) fn start(&mut self, turn: &mut Turn) {

@@ -38,8 +38,7 @@ impl Contender {
         marker: Option<(Marker, Option<i32>)>,
         turn: &mut Turn,
     ) {
-        self.departures.push(Departure { node, marker, report: false, repeated: false });
-        self.check_departure(node.czxid, turn);
+        self.depart_after(Departure { node, marker, report: false, repeated: false }, turn);
     }
 
     /// Like `depart`, for a node of a holder that may be the one that somebody else deleted.
@@ -49,8 +48,7 @@ impl Contender {
         marker: Option<(Marker, Option<i32>)>,
         turn: &mut Turn,
     ) {
-        self.departures.push(Departure { node, marker, report: true, repeated: false });
-        self.check_departure(node.czxid, turn);
+        self.depart_after(Departure { node, marker, report: true, repeated: false }, turn);
     }
 
     /// Like `depart`, after a delete that may have been carried out.
@@ -60,8 +58,14 @@ impl Contender {
         marker: Option<(Marker, Option<i32>)>,
         turn: &mut Turn,
     ) {
-        self.departures.push(Departure { node, marker, report: true, repeated: true });
-        self.check_departure(node.czxid, turn);
+        self.depart_after(Departure { node, marker, report: true, repeated: true }, turn);
+    }
+
+    /// Looks whether the node is still ours, and then deletes it.
+    fn depart_after(&mut self, departure: Departure, turn: &mut Turn) {
+        let czxid = departure.node.czxid;
+        self.departures.push(departure);
+        self.check_departure(czxid, turn);
     }
 
     fn send_departure(&mut self, czxid: Zxid, turn: &mut Turn) {

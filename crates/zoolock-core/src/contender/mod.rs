@@ -41,6 +41,7 @@ pub use messages::{
 };
 
 use join::After;
+pub(crate) use join::{POLLS_BEFORE_JOINING_AGAIN, RETIRE_POLL};
 use leave::Departure;
 
 /// What one acquisition needs to know from the start.
@@ -633,11 +634,8 @@ impl Contender {
         (0..).map(WatchId).find(|id| !in_use(id)).expect("a machine has a handful of watches")
     }
 
-    /// How long to wait before the next try: 10 ms, doubled for each failure in a row, a second at most.
     fn backoff(&mut self) -> u32 {
-        let wait = 10u32 << self.tries.min(6);
-        self.tries = self.tries.saturating_add(1).min(7);
-        wait
+        backoff(&mut self.tries)
     }
 
     fn on(&self, rule: Rule) -> bool {
@@ -648,4 +646,11 @@ impl Contender {
     fn is_mine(&self, me: Node, czxid: Zxid, owner: SessionId) -> bool {
         !self.on(Rule::IdentityByCzxid) || (czxid == me.czxid && owner == self.config.session)
     }
+}
+
+/// How long to wait before the next try: 10 ms, doubled for each failure in a row, a second at most.
+pub(crate) fn backoff(tries: &mut u8) -> u32 {
+    let wait = 10u32 << (*tries).min(6);
+    *tries = tries.saturating_add(1).min(7);
+    wait
 }
