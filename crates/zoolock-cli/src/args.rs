@@ -173,6 +173,15 @@ pub(crate) struct KindArgs {
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<u32>,
 
+    /// Whose names to use, so that clients of other makes in the same queue see us: native, curator, kazoo, write-lock,
+    /// curator-semaphore
+    #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native")]
+    pub(crate) naming: String,
+
+    /// Every kazoo client of this lock was made with extra_lock_patterns=["lock-"], and so sees native names
+    #[arg(long)]
+    pub(crate) kazoo_pattern: bool,
+
     /// How many of the permits to take, all or none
     #[arg(long, value_name = "K", requires = "permits", conflicts_with_all = ["shared", "write"], default_value_t = 1)]
     pub(crate) take: u32,

@@ -66,7 +66,11 @@ fn builder(service: &Service) -> zoolock::Builder {
         .session_timeout(service.session_timeout)
         .connect_timeout(service.connect_timeout)
         .root(&service.root)
-        .token_epoch(service.token_epoch);
+        .token_epoch(service.token_epoch)
+        .naming(service.naming);
+    if service.kazoo_pattern {
+        builder = builder.kazoo_pattern();
+    }
     if let Some(grace) = service.grace {
         builder = builder.grace(grace);
     }

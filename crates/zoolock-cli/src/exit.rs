@@ -97,7 +97,7 @@ impl From<zoolock::Error> for Failure {
             | zoolock::Error::NoSuchHolder { .. } => Exit::BUSY,
             zoolock::Error::Lost { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
-            zoolock::Error::Invalid { .. } => Exit::USAGE,
+            zoolock::Error::Invalid { .. } | zoolock::Error::Neighbour { .. } => Exit::USAGE,
             // Unavailable, a peer that speaks something else, and whatever comes later.
             _ => Exit::UNAVAILABLE,
         };

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use zoolock::{ConnectString, LockPath, Ticket};
+use zoolock::{ConnectString, LockPath, Naming, Ticket};
 
 use crate::args::{Args, BecomeArgs, Command, Global, KindArgs, OnLost, OnRevoke, Waiting};
 use crate::credentials::credentials;
@@ -73,6 +73,8 @@ pub(crate) struct Service {
     pub(crate) program: Option<String>,
     pub(crate) grace: Option<Duration>,
     pub(crate) token_epoch: u32,
+    pub(crate) naming: Naming,
+    pub(crate) kazoo_pattern: bool,
 }
 
 /// Which server keeps them.
@@ -155,6 +157,7 @@ impl Plan {
             Command::Run(run) => {
                 refuse_json(&global, "run")?;
                 let mut service = service(&global, run.waiting.note.clone())?;
+                name_as(&mut service, &run.waiting.kind)?;
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
                 service.grace = Some(grace);
@@ -166,7 +169,8 @@ impl Plan {
                 Ok(Self::Run(Run { service, wanted, grace, on_lost, on_revoke, command }))
             }
             Command::Hold(hold) => {
-                let service = service(&global, hold.waiting.note.clone())?;
+                let mut service = service(&global, hold.waiting.note.clone())?;
+                name_as(&mut service, &hold.waiting.kind)?;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
                 Ok(Self::Hold(Hold { service, wanted, json: global.json }))
             }
@@ -265,7 +269,15 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         program: None,
         grace: None,
         token_epoch: global.token_epoch,
+        naming: Naming::Native,
+        kazoo_pattern: false,
     })
+}
+
+fn name_as(service: &mut Service, asked: &KindArgs) -> Result<(), Failure> {
+    service.naming = asked.naming.parse().map_err(|error| Failure::usage(format!("--{error}")))?;
+    service.kazoo_pattern = asked.kazoo_pattern;
+    Ok(())
 }
 
 fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {

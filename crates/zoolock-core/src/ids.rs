@@ -16,7 +16,7 @@ impl fmt::Display for Zxid {
 ///
 /// It has no `Display`, and its `Debug` is redacted: on Apache ZooKeeper whoever knows an id can compute the
 /// password and take the session over.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub i64);
 
 impl fmt::Debug for SessionId {

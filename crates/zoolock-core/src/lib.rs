@@ -5,6 +5,7 @@
 //! drive the same machines, so what was searched is what runs.
 //!
 //! * [`names`]: the names of contenders, in every known family.
+//! * [`census`]: who of them sees whom.
 //! * [`queue`]: their order, and who waits for whom.
 //! * [`record`]: the release marker that a lock directory carries in its own data.
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
@@ -12,6 +13,7 @@
 //! * [`lease`]: how long a holder may believe that it holds.
 //! * [`token`]: the fencing token.
 
+pub mod census;
 pub mod contender;
 pub mod ids;
 pub mod lease;

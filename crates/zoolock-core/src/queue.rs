@@ -3,8 +3,9 @@
 //! One listing of the directory, and the answer for one contender. Children that are no contenders are passed over;
 //! contenders of other families count for what their names say.
 
+use crate::census::{Clash, census, own};
 use crate::ids::Sequence;
-use crate::names::{Name, Prefix, Role};
+use crate::names::{Name, Names, Prefix, Role};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +41,8 @@ pub enum Decision {
     Outranked,
     /// Locks of another kind live in this directory.
     OtherKind,
+    /// Contenders of different families that do not see each other, or us.
+    Clash(Clash),
 }
 
 /// Finds the place of one contender among `children`.
@@ -50,7 +53,14 @@ pub enum Decision {
 /// * A reader that wants to write waits for the other readers that read already, and goes before writers that wait
 ///   for it. If two want it, the upgradable one goes before, then the one that came first, and the other is told; so
 ///   is one where other readers stand behind a writer that waits.
-pub fn decide<S: AsRef<str>>(children: &[S], prefix: Prefix, me: Sequence, asker: Asker) -> Decision {
+/// * Nobody is answered where somebody stands in the queue that would hold beside us, or beside another one there.
+pub fn decide<S: AsRef<str>>(
+    children: &[S],
+    prefix: Prefix,
+    me: Sequence,
+    asker: Asker,
+    names: Names,
+) -> Decision {
     let mine = prefix.name(me);
     let mut found = false;
     let mut others: Vec<(Name, &str)> = Vec::with_capacity(children.len());
@@ -67,6 +77,9 @@ pub fn decide<S: AsRef<str>>(children: &[S], prefix: Prefix, me: Sequence, asker
     }
     if !found {
         return Decision::Gone;
+    }
+    if let Some(clash) = census(others.iter().map(|(name, _)| *name), own(prefix, me), names) {
+        return Decision::Clash(clash);
     }
     // The same number twice: a reader under its own write repeats the writer's (Curator's do). Whoever it is, it was
     // there before we could be granted.
@@ -114,9 +127,9 @@ fn position(sequence: Sequence) -> u32 {
 
 fn excludes(theirs: Role, ours: Prefix) -> bool {
     match ours {
-        Prefix::Read => theirs == Role::Exclusive,
         Prefix::Upgradable => theirs != Role::Shared,
-        Prefix::Lock | Prefix::Write | Prefix::Permit(_) => true,
+        _ if ours.reads() => theirs == Role::Exclusive,
+        _ => true,
     }
 }
 
@@ -183,7 +196,7 @@ mod tests {
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
     fn mutex(children: &[&str], me: i32) -> Decision {
-        decide(children, Prefix::Lock, Sequence(me), Asker::Lock)
+        decide(children, Prefix::Lock, Sequence(me), Asker::Lock, Names::default())
     }
 
     fn wait(name: &str) -> Decision {
@@ -212,7 +225,10 @@ mod tests {
         let children = ["lock-0000000002", "permit-1-0000000001"];
         assert_eq!(mutex(&children, 2), Decision::OtherKind);
         let permits = Asker::Permits { size: 5 };
-        assert_eq!(decide(&children, Prefix::Permit(1), Sequence(1), permits), Decision::OtherKind);
+        assert_eq!(
+            decide(&children, Prefix::Permit(1), Sequence(1), permits, Names::default()),
+            Decision::OtherKind
+        );
     }
 
     #[test]
@@ -227,7 +243,7 @@ mod tests {
             "__WRIT__0000000007",
             "upgr-0000000008",
         ];
-        let asks = |prefix, me| decide(&children, prefix, Sequence(me), Asker::Lock);
+        let asks = |prefix, me| decide(&children, prefix, Sequence(me), Asker::Lock, Names::default());
         assert_eq!(asks(Prefix::Read, 1), Decision::Held);
         assert_eq!(asks(Prefix::Upgradable, 2), Decision::Held);
         assert_eq!(asks(Prefix::Read, 3), Decision::Held);
@@ -241,15 +257,19 @@ mod tests {
     #[test]
     fn a_writer_that_reads_on_keeps_its_place_before_a_queued_writer() {
         let children = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"];
-        assert_eq!(decide(&children, Prefix::Write, Sequence(2), Asker::Lock), wait("__READ__0000000001"));
+        assert_eq!(
+            decide(&children, Prefix::Write, Sequence(2), Asker::Lock, Names::default()),
+            wait("__READ__0000000001")
+        );
     }
 
     #[test]
     fn permits_are_granted_all_or_none_and_in_turn() {
         let children =
             ["permit-2-0000000001", "permit-1-0000000002", "permit-3-0000000003", "permit-1-0000000004"];
-        let asks =
-            |size, take, me| decide(&children, Prefix::Permit(take), Sequence(me), Asker::Permits { size });
+        let asks = |size, take, me| {
+            decide(&children, Prefix::Permit(take), Sequence(me), Asker::Permits { size }, Names::default())
+        };
         assert_eq!(asks(5, 1, 2), Decision::Held);
         assert_eq!(asks(5, 3, 3), Decision::Next);
         // There is one permit left, but not for those who came later.
@@ -271,7 +291,7 @@ mod tests {
         ];
         let upgrade = |children: &[&str], prefix, from, me| {
             let asker = Asker::Upgrade { prefix, sequence: Sequence(from) };
-            decide(children, Prefix::Write, Sequence(me), asker)
+            decide(children, Prefix::Write, Sequence(me), asker, Names::default())
         };
         assert_eq!(upgrade(&children, Prefix::Read, 1, 3), wait("__READ__0000000002"));
         assert_eq!(upgrade(&children, Prefix::Read, 2, 4), Decision::Outranked);
@@ -306,17 +326,23 @@ mod tests {
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
         let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
         // The reader behind the writer would read as soon as that one gives up.
-        assert_eq!(decide(&children, Prefix::Write, Sequence(4), asker), Decision::Outranked);
+        assert_eq!(
+            decide(&children, Prefix::Write, Sequence(4), asker, Names::default()),
+            Decision::Outranked
+        );
         let children = [children[0], children[1], children[3]];
-        assert_eq!(decide(&children, Prefix::Write, Sequence(4), asker), Decision::Held);
+        assert_eq!(decide(&children, Prefix::Write, Sequence(4), asker, Names::default()), Decision::Held);
     }
 
     #[test]
     fn an_upgradable_reader_that_writes_does_not_wait_for_those_that_wait_for_it() {
         let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
         let asker = Asker::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
-        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker), Decision::Held);
+        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker, Names::default()), Decision::Held);
         let children = ["upgr-0000000001", "__READ__0000000002", "upgr-0000000002", "__WRIT__0000000003"];
-        assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker), wait("__READ__0000000002"));
+        assert_eq!(
+            decide(&children, Prefix::Write, Sequence(3), asker, Names::default()),
+            wait("__READ__0000000002")
+        );
     }
 }

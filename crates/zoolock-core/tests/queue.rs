@@ -2,6 +2,7 @@
 //! again when what it watches changes.
 
 use zoolock_core::Sequence;
+use zoolock_core::names::Names;
 use zoolock_core::names::Prefix::{self, Lock, Permit, Read, Upgradable, Write};
 use zoolock_core::queue::{Asker, Decision, decide};
 
@@ -52,7 +53,7 @@ fn ask(queue: &[One], me: &One, size: u32) -> Decision {
         (Permit(_), None) => Asker::Permits { size },
         _ => Asker::Lock,
     };
-    decide(&names, me.prefix, Sequence(me.number), asker)
+    decide(&names, me.prefix, Sequence(me.number), asker, Names::default())
 }
 
 fn exclude_each_other(one: Prefix, other: Prefix) -> bool {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock_core::contender::{Failure, Kind, Loss, Mode, Reason, Refusal, SessionEnd};
+use zoolock_core::names::Names;
 use zoolock_core::{Config, ContenderId, Rules, Sequence};
 
 use crate::data::NodeData;
@@ -11,6 +12,7 @@ use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
 use crate::held::Held;
+use crate::naming;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::{Session, WATCHED_BYTES};
@@ -42,7 +44,7 @@ impl Patience {
 
 impl Lock {
     pub(crate) fn new(zoolock: Zoolock, names: Vec<String>) -> Lock {
-        Lock { zoolock, names, options: Options::default() }
+        Lock { options: zoolock.options(), zoolock, names }
     }
 
     /// The first name, as it was given.
@@ -90,6 +92,7 @@ impl Lock {
 
     /// `None`: busy, or timed out.
     pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+        self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, &directories);
         loop {
@@ -145,6 +148,8 @@ impl Lock {
         data.of = of.map(|reader| reader.to_string());
         let config = Config {
             session: session.id(),
+            id,
+            names: self.names_for(kind)?,
             kind,
             mode: if matches!(patience, Patience::Try) { Mode::Try } else { Mode::Wait },
             tracks_crashes: self.options.crash_detection,
@@ -181,6 +186,10 @@ impl Lock {
             Progress::Failed(reason) => self.failure(reason, kind, &acquisition).map(|()| Attempt::Missed),
             Progress::Pending => unreachable!("outcome waits until it is not"),
         }
+    }
+
+    fn names_for(&self, kind: Kind) -> Result<Names, Error> {
+        self.options.naming.of(kind, self.options.kazoo_pattern)
     }
 
     fn delay_ms(&self, kind: Kind) -> u32 {
@@ -235,6 +244,7 @@ impl Lock {
                     _ => "is a semaphore; a lock of another kind needs a name of its own",
                 },
             )),
+            Reason::Clash(clash) => Err(Error::Neighbour { path, message: naming::refusal(&clash) }),
             Reason::OtherSize(permits) => Err(Error::invalid(
                 subject(),
                 format!("has {permits} permits; ask for a semaphore of that size, or resize it"),

@@ -8,6 +8,7 @@ use zoolock_core::lease::Ensemble;
 use crate::data::Owner;
 use crate::error::Error;
 use crate::keeper::Opening;
+use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
@@ -25,6 +26,8 @@ pub struct Builder {
     root: String,
     auth: Vec<(String, Vec<u8>)>,
     epoch: u32,
+    naming: Naming,
+    kazoo_pattern: bool,
     owner: Owner,
     ensemble: Ensemble,
     strict: bool,
@@ -39,6 +42,8 @@ impl Builder {
             root: DEFAULT_ROOT.to_owned(),
             auth: Vec::new(),
             epoch: 0,
+            naming: Naming::Native,
+            kazoo_pattern: false,
             owner: Owner::this_process(),
             ensemble: Ensemble::default(),
             strict: false,
@@ -81,6 +86,19 @@ impl Builder {
     /// replaces another: its transaction ids, and so the tokens, start again there.
     pub fn token_epoch(mut self, epoch: u32) -> Self {
         self.epoch = epoch;
+        self
+    }
+
+    /// Whose names the contenders of all locks have, unless a handle says otherwise; [`Naming::Native`] unless set.
+    pub fn naming(mut self, naming: Naming) -> Self {
+        self.naming = naming;
+        self
+    }
+
+    /// Says that every kazoo client of our locks was made with `extra_lock_patterns=["lock-"]`; see
+    /// [`Mutex::kazoo_pattern`](crate::Mutex::kazoo_pattern).
+    pub fn kazoo_pattern(mut self) -> Self {
+        self.kazoo_pattern = true;
         self
     }
 
@@ -170,6 +188,8 @@ impl Builder {
             chroot,
             root,
             epoch: self.epoch,
+            naming: self.naming,
+            kazoo_pattern: self.kazoo_pattern,
             owner: self.owner,
             server,
         };

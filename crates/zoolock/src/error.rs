@@ -62,6 +62,14 @@ pub enum Error {
         /// Who goes first, and what to do.
         message: String,
     },
+    /// Clients of other makes stand in the queue that do not see us, or each other: two would hold at once.
+    #[error("lock {path}: {message}")]
+    Neighbour {
+        /// The lock.
+        path: String,
+        /// Who it is, and what to do.
+        message: String,
+    },
     /// Nobody with this ticket holds the lock or waits for it (any more).
     #[error("lock {path}: nobody there has the token {ticket}; look who is there with `zoolock show`")]
     NoSuchHolder {

@@ -42,7 +42,7 @@ impl Lock {
             let word = match NodeData::parse(&found.data) {
                 // Ours keep what they say about themselves.
                 Some(data) => NodeData { revoked: true, ..data }.encode(),
-                None if found.name.family == Family::Curator => REVOCATIONS[1].to_vec(),
+                None if found.name.family() == Family::Curator => REVOCATIONS[1].to_vec(),
                 None => REVOCATIONS[0].to_vec(),
             };
             let path = directory.child(&found.node);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::events::Listeners;
+use crate::naming::Naming;
 
 /// Settings of one handle; its clones have the same.
 #[derive(Debug, Clone, Default)]
@@ -10,6 +11,8 @@ pub(crate) struct Options {
     pub(crate) crash_detection: bool,
     pub(crate) lock_delay: Duration,
     pub(crate) requeue: bool,
+    pub(crate) naming: Naming,
+    pub(crate) kazoo_pattern: bool,
     pub(crate) listeners: Listeners,
 }
 
@@ -22,6 +25,23 @@ macro_rules! settings {
             #[must_use = "it is the handle that it returns which does so"]
             pub fn requeue_on_expiry(mut self) -> Self {
                 self.lock.options.requeue = true;
+                self
+            }
+
+            /// Whose names its contenders have; those of the [`Builder`](crate::Builder::naming) unless set. A naming
+            /// without this kind of lock is reported by the first call that would use it.
+            #[must_use = "it is the handle that it returns which does so"]
+            pub fn naming(mut self, naming: crate::Naming) -> Self {
+                self.lock.options.naming = naming;
+                self
+            }
+
+            /// Says that every kazoo client of this lock was made with `extra_lock_patterns=["lock-"]`, and so sees our
+            /// native names. Their own names do not tell; without this word a kazoo client in the queue of a native lock
+            /// is taken for one that does not see us, and the lock is refused.
+            #[must_use = "it is the handle that it returns which does so"]
+            pub fn kazoo_pattern(mut self) -> Self {
+                self.lock.options.kazoo_pattern = true;
                 self
             }
 

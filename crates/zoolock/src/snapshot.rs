@@ -192,8 +192,8 @@ fn entry(name: Name, node: String, read: Option<(Vec<u8>, Stat)>, epoch: u32) ->
     let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
     Entry {
         node,
-        family: match name.family {
-            Family::Native | Family::NativeOther => "native",
+        family: match name.family() {
+            Family::Native => "native",
             Family::DotNet => "dotnet",
             Family::Curator => "curator",
             Family::Kazoo => "kazoo",

@@ -14,6 +14,8 @@ use crate::guard::Guard;
 use crate::keeper::Keeper;
 use crate::locker::not_taken_along;
 use crate::mutex::Mutex;
+use crate::naming::Naming;
+use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
 use crate::sessions::Sessions;
@@ -36,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) chroot: String,
     pub(crate) root: String,
     pub(crate) epoch: u32,
+    pub(crate) naming: Naming,
+    pub(crate) kazoo_pattern: bool,
     pub(crate) owner: Owner,
     pub(crate) server: Option<Kept>,
 }
@@ -179,6 +183,12 @@ impl Zoolock {
 
     pub(crate) fn owner(&self) -> &Owner {
         &self.inner.owner
+    }
+
+    /// What a new handle starts with.
+    pub(crate) fn options(&self) -> Options {
+        let Inner { naming, kazoo_pattern, .. } = *self.inner;
+        Options { naming, kazoo_pattern, ..Options::default() }
     }
 
     pub(crate) fn epoch(&self) -> u32 {

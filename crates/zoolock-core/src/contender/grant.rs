@@ -1,6 +1,7 @@
 //! From "first" to "held": how the last holder left, the delay after a crash, the mark of one that begins.
 
 use super::*;
+use crate::names::{Name, Role};
 
 impl Contender {
     /// Nobody stands in our way, and `directory` was read after that had become so, with these `others` still there.
@@ -116,7 +117,7 @@ impl Contender {
 
     /// Whether nobody that we would have to wait for can stand between number `theirs` and us.
     fn is_right_before(&self, theirs: Sequence, me: Node) -> bool {
-        let reads = matches!(me.prefix, Prefix::Read | Prefix::Upgradable);
+        let reads = me.prefix.reads();
         me.sequence.before() == Some(theirs) || (reads && self.behind == Some(theirs))
     }
 
@@ -126,8 +127,11 @@ impl Contender {
             // Our own: we were interrupted after we had written it.
             return self.before.unwrap_or(Previous::Unknown);
         }
-        let names = [Prefix::Lock, Prefix::Write].map(|prefix| prefix.name(marker.sequence));
-        if marker.left == Left::Held && others.iter().any(|other| names.contains(other)) {
+        let is_its_writer = |other: &String| {
+            let name = Name::parse(other).filter(|name| name.role == Role::Exclusive);
+            name.is_some_and(|name| name.sequence == marker.sequence)
+        };
+        if marker.left == Left::Held && others.iter().any(is_its_writer) {
             // A reader that wrote, whose writer's node goes later than the reader's, after a lost reply. It lives.
             return Previous::Unknown;
         }

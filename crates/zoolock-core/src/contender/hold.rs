@@ -108,7 +108,7 @@ impl Contender {
     ) -> Option<(Marker, Option<i32>)> {
         let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         let left = match self.config.kind {
-            _ if me.prefix == Prefix::Read && !self.on(Rule::ReadersLeaveNoMarker) => left,
+            _ if me.prefix.reads() && !self.on(Rule::ReadersLeaveNoMarker) => left,
             kind if kind.leaves_marker() && me.prefix.is_exclusive() => left,
             // Its own reader still stands there, so its marker must not hand over. One that unwinds leaves the mark
             // of its beginning.
@@ -123,7 +123,7 @@ impl Contender {
 
     pub(super) fn downgrade(&mut self, turn: &mut Turn) {
         let Phase::Held { me, directory, watch } = self.phase else { return };
-        if me.prefix != Prefix::Write {
+        if self.config.kind != Kind::Write || me.prefix.as_reader().is_none() {
             return turn.actions.push(Action::Downgraded(me));
         }
         // It would fire with our own transaction.

@@ -1,5 +1,6 @@
 //! What goes into the machine and what comes out of it.
 
+use crate::census::Clash;
 use crate::ids::{Sequence, SessionId, Zxid};
 use crate::names::Prefix;
 use crate::record::{Left, Marker, Record, Size};
@@ -307,6 +308,8 @@ pub enum Reason {
     Broken,
     /// Locks of another kind live in this directory.
     OtherKind,
+    /// Contenders of different families stand in this queue that do not see each other, or us.
+    Clash(Clash),
     /// The semaphore has another number of permits.
     OtherSize(u32),
     /// The data of the directory is somebody else's, so the size of the semaphore cannot be agreed.

@@ -29,8 +29,8 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
-use crate::ids::{Sequence, SessionId, Zxid};
-use crate::names::Prefix;
+use crate::ids::{ContenderId, Sequence, SessionId, Zxid};
+use crate::names::{Names, Prefix};
 use crate::queue::Asker;
 use crate::record::{Left, Marker, Record};
 use crate::rules::{Rule, Rules};
@@ -49,6 +49,10 @@ use leave::Departure;
 pub struct Config {
     /// The session on which everything is sent.
     pub session: SessionId,
+    /// The UUID of this acquisition.
+    pub id: ContenderId,
+    /// How its nodes are called.
+    pub names: Names,
     /// What is asked for.
     pub kind: Kind,
     /// Whether to wait.
@@ -88,18 +92,17 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl Config {
     /// What the name of its contender begins with.
-    pub fn prefix(self) -> Prefix {
-        match self {
-            Kind::Mutex => Prefix::Lock,
-            Kind::Write | Kind::Upgrade { .. } => Prefix::Write,
-            Kind::Read => Prefix::Read,
-            Kind::Upgradable => Prefix::Upgradable,
-            Kind::Permits { take, .. } => Prefix::Permit(take),
-        }
+    ///
+    /// # Panics
+    /// Where the naming has no such kind. Whoever offers kinds asks [`Prefix::of`] first.
+    pub fn prefix(&self) -> Prefix {
+        Prefix::of(self.names.naming, self.kind, self.id, self.session).expect("a kind that this naming has")
     }
+}
 
+impl Kind {
     fn is_permits(self) -> bool {
         matches!(self, Kind::Permits { .. })
     }

@@ -15,6 +15,8 @@ fn config(kind: Kind) -> Config {
         tracks_crashes: false,
         delay: 0,
         retire_from: Sequence::RETIRE_FROM,
+        names: Names::default(),
+        id: ContenderId(1),
         rules: Rules::all(),
     }
 }

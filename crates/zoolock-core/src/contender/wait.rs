@@ -13,8 +13,8 @@ const SPREAD_MAX: u32 = 500;
 impl Contender {
     /// What goes out together with the create: one flight, and we know.
     pub(super) fn first_look(&mut self, turn: &mut Turn) {
-        // The name of the one before a mutex can be computed; all others have to list.
-        if self.config.kind != Kind::Mutex {
+        // The name of the one before a mutex of ours can be computed; all others have to list.
+        if !self.config.prefix().is_computable() {
             self.send(Purpose::FirstChildren, Request::List, turn);
         }
         self.send(Purpose::FirstDirectory, Request::ReadDirectory, turn);
@@ -53,7 +53,7 @@ impl Contender {
                 false => self.look(me, turn),
             };
         }
-        if self.config.kind != Kind::Mutex {
+        if !me.prefix.is_computable() {
             return self.look(me, turn);
         }
         // Nothing but our own create has happened to the children, and there is one: nobody else is there.
@@ -239,7 +239,7 @@ impl Contender {
         }
         let decide = |size| {
             let asker = self.config.kind.asker(size);
-            match decide(&children.names, me.prefix, me.sequence, asker) {
+            match decide(&children.names, me.prefix, me.sequence, asker, self.config.names) {
                 Decision::WaitFor(before) if self.permits.granted_before.as_ref() == Some(&before) => {
                     Decision::Next
                 }
@@ -288,6 +288,7 @@ impl Contender {
             Ok(Decision::Gone) => self.vanished(turn),
             Ok(Decision::Outranked) => self.fail(Reason::Outranked, turn),
             Ok(Decision::OtherKind) => self.fail(Reason::OtherKind, turn),
+            Ok(Decision::Clash(clash)) => self.fail(Reason::Clash(clash), turn),
         }
     }
 

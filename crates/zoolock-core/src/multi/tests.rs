@@ -4,8 +4,8 @@ mod leaving;
 
 use super::*;
 use crate::contender::{Directory, Kind, Parting, Refusal, Says};
-use crate::ids::{Sequence, SessionId};
-use crate::names::Prefix;
+use crate::ids::{ContenderId, Sequence, SessionId};
+use crate::names::{Names, Prefix};
 use crate::record::{Marker, Record};
 use crate::rules::Rules;
 
@@ -32,6 +32,8 @@ impl Drive {
             tracks_crashes: false,
             delay: 0,
             retire_from: Sequence::RETIRE_FROM,
+            names: Names::default(),
+            id: ContenderId(1),
             rules: Rules::all(),
         };
         change(&mut config);

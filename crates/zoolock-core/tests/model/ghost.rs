@@ -201,6 +201,7 @@ impl World {
             }
             Reason::SessionOver(_) => !client.session,
             Reason::OtherKind => scenario.mixes_kinds(),
+            Reason::Clash(_) => scenario.may_clash(),
             Reason::OtherSize(_) => scenario.budget.resizes > 0,
             Reason::ForeignRecord => scenario.budget.scribbles > 0 || scenario.mixes_kinds(),
             Reason::Outranked => ghost.from.is_some(),

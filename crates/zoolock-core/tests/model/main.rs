@@ -10,15 +10,18 @@
 //! * `lock.rs`: what can happen, and what must never be.
 //! * `scenario.rs`: how often what goes wrong; `plan.rs`: and for whom.
 //! * `kinds.rs`: the searches for all but the mutex, which are here.
+//! * `namings.rs`: the searches among contenders that are called as others call theirs.
 //! * `walk.rs`: the same at random, longer and with more of everything.
 //!
-//! What is not modelled: a refusal for good (ACL, quota), throttling, other families of contenders, and a client that
+//! What is not modelled: a refusal for good (ACL, quota), throttling, clients of other makes (whoever
+//! is called as they are is still one of ours), and a client that
 //! falls back to a server which has not seen what it saw before (ZooKeeper refuses such a connection).
 
 mod faults;
 mod ghost;
 mod kinds;
 mod lock;
+mod namings;
 mod plan;
 mod scenario;
 mod server;

@@ -1,8 +1,8 @@
 //! What each client wants.
 
-use zoolock_core::Kind;
 use zoolock_core::contender::Node;
-use zoolock_core::names::Prefix;
+use zoolock_core::names::{Names, Naming, Prefix};
+use zoolock_core::{ContenderId, Kind, SessionId};
 
 use crate::scenario::{Budget, Scenario};
 
@@ -24,16 +24,6 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    pub(crate) fn prefix(self) -> Prefix {
-        match self {
-            Plan::Mutex => Prefix::Lock,
-            Plan::Write | Plan::WriteThenRead | Plan::Upgrade(_) => Prefix::Write,
-            Plan::Read => Prefix::Read,
-            Plan::Upgradable => Prefix::Upgradable,
-            Plan::Permits { take, .. } => Prefix::Permit(take),
-        }
-    }
-
     /// `from`: the reader's node of one that upgrades.
     pub(crate) fn kind(self, from: Option<Node>) -> Kind {
         match self {
@@ -75,6 +65,41 @@ impl Scenario {
         Scenario { clients: clients.to_vec(), name, ..self }
     }
 
+    /// With these namings, one for each client.
+    pub(crate) fn named(self, namings: &[Naming]) -> Scenario {
+        let name = format!("{} as {namings:?}", self.name);
+        Scenario { namings: namings.to_vec(), name, ..self }
+    }
+
+    pub(crate) fn names(&self, i: usize) -> Names {
+        Names { naming: self.namings.get(i).copied().unwrap_or_default(), kazoo_pattern: false }
+    }
+
+    /// What the names of a client begin with.
+    pub(crate) fn prefix(&self, i: usize) -> Prefix {
+        let kind = match self.clients[i] {
+            // Whatever it comes from.
+            Plan::Upgrade(_) => Kind::Write,
+            plan => plan.kind(None),
+        };
+        let prefix =
+            Prefix::of(self.names(i).naming, kind, Scenario::id(i), SessionId(self.session(i) as i64));
+        prefix.expect("a kind that the naming has")
+    }
+
+    pub(crate) fn id(i: usize) -> ContenderId {
+        ContenderId(i as u128)
+    }
+
+    /// Whether two names in this directory belong to families that do not see each other.
+    pub(crate) fn may_clash(&self) -> bool {
+        // Curator's own mutex and its read/write lock do not see each other.
+        let mixed =
+            self.clients.iter().any(|plan| (*plan == Plan::Mutex) != (self.clients[0] == Plan::Mutex));
+        let differ = self.namings.iter().any(|naming| *naming != self.namings[0]);
+        differ || (mixed && self.namings.contains(&Naming::Curator))
+    }
+
     /// Whose session a client is on.
     pub(crate) fn session(&self, i: usize) -> usize {
         match self.clients[i] {
@@ -96,7 +121,10 @@ impl Scenario {
 
     /// Whether two clients differ in nothing but their number.
     pub(crate) fn are_alike(&self, i: usize, j: usize) -> bool {
-        self.clients[i] == self.clients[j] && self.upgrade_of(i).is_some() == self.upgrade_of(j).is_some()
+        let numbered = self.names(i).naming != Naming::Native || self.names(j).naming != Naming::Native;
+        !numbered
+            && self.clients[i] == self.clients[j]
+            && self.upgrade_of(i).is_some() == self.upgrade_of(j).is_some()
     }
 
     /// Whether permits and other locks are wanted in one directory.

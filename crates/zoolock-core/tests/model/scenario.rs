@@ -1,5 +1,6 @@
 //! What may go wrong, how often, and for how many.
 
+use zoolock_core::names::Naming;
 use zoolock_core::record::{Left, Marker, Size};
 use zoolock_core::{Record, Rules, Sequence, Zxid};
 
@@ -43,6 +44,8 @@ pub(crate) struct Budget {
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) clients: Vec<Plan>,
+    /// How each client's nodes are called; all in our own way where it is empty.
+    pub(crate) namings: Vec<Naming>,
     /// How many acquisitions each client makes, one after the other.
     pub(crate) rounds: u8,
     /// The last client only tries.
@@ -108,6 +111,7 @@ impl Scenario {
         Scenario {
             name: name.to_owned(),
             clients: vec![Plan::Mutex; clients.into()],
+            namings: Vec::new(),
             rounds: 1,
             tries: false,
             tracks: false,

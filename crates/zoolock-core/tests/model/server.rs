@@ -2,7 +2,6 @@
 
 use zoolock_core::contender::{Failure, Node, Reply, Request, Says};
 use zoolock_core::names;
-use zoolock_core::names::Prefix;
 use zoolock_core::record::Marker;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
@@ -74,7 +73,7 @@ impl World {
         let ops = match &sent.request {
             Request::Join => {
                 let (sequence, counts) = self.number(i, negative, scenario)?;
-                let name = Name { prefix: scenario.clients[i].prefix(), sequence };
+                let name = Name { prefix: scenario.prefix(i), sequence };
                 let op = Op::Create { name, owner: i as u8, round: sent.round, place: None, counts };
                 return Ok(self.create(i, sent, vec![op], None, scenario));
             }
@@ -124,7 +123,7 @@ impl World {
     /// the last name is used again or refused, and a create that is prepared behind another one gets a negative number.
     fn number(&self, i: usize, negative: bool, scenario: &Scenario) -> Result<(i32, bool), Failure> {
         let counter = self.leader.0.as_ref().map_or(0, |directory| directory.counter);
-        let prefix = scenario.clients[i].prefix();
+        let prefix = scenario.prefix(i);
         let free = |&sequence: &i32| self.leader.child(Name { prefix, sequence }).is_none();
         if counter < scenario.last {
             Ok((counter, true))
@@ -169,7 +168,7 @@ impl World {
         marker: Option<(Marker, Option<i32>)>,
         scenario: &Scenario,
     ) -> Outcome {
-        let name = Name { prefix: Prefix::Read, sequence: writer.sequence.0 };
+        let name = Name { prefix: writer.prefix.as_reader().expect("a writer"), sequence: writer.sequence.0 };
         let found = self.leader.child(name).cloned();
         let Some(place) = self.leader.child(Name::of(writer)).map(|child| child.place) else {
             let ours = |child: &Child| (child.owner as usize, child.round) == (i, sent.round);
@@ -226,7 +225,7 @@ impl World {
                 Ok(Reply::Children { names, pzxid: Zxid(pzxid) })
             }
             Request::FindMine => {
-                let prefix = scenario.clients[i].prefix();
+                let prefix = scenario.prefix(i);
                 let mine = |child: &&Child| {
                     (child.owner as usize, child.round) == (i, sent.round) && child.name.prefix == prefix
                 };

@@ -44,7 +44,7 @@ pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
 pub(crate) fn is_clear(tree: &Tree, child: &Child, from: Option<From>, plan: Plan) -> bool {
     let mut before = tree.children().iter().filter(|other| other.place < child.place);
     match (child.name.prefix, from) {
-        (Prefix::Write, Some(from)) => {
+        (_, Some(from)) => {
             // Whoever waits for the reader does not matter.
             let harmless = |other: &Child| {
                 let waits = exclude_each_other(from.prefix, other.name.prefix) && other.place > from.place;

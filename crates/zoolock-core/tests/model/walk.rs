@@ -1,6 +1,7 @@
 //! Long random walks, where a search would never end.
 
 use zoolock_core::Record;
+use zoolock_core::names::Naming;
 
 use crate::lock::{Lock, Step};
 use crate::plan::Plan;
@@ -54,7 +55,34 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
     };
     let walk = if rng.below(3) == 0 { Scenario { retire_from: 6, last: 9, ..walk } } else { walk };
     let clients = clients(rng);
-    Scenario { clients, ..walk }
+    let namings = namings(&clients, rng);
+    Scenario { clients, namings, ..walk }
+}
+
+/// Half of the walks in our own names only, the others in those of families that see each other, or do not.
+fn namings(clients: &[Plan], rng: &mut Rng) -> Vec<Naming> {
+    let one = match rng.below(8) {
+        0 => Naming::Curator,
+        1 => Naming::Kazoo,
+        2 => Naming::WriteLock,
+        3 => return clients.iter().map(|plan| fitting(*plan, any(rng))).collect(),
+        _ => return Vec::new(),
+    };
+    clients.iter().map(|plan| fitting(*plan, one)).collect()
+}
+
+fn any(rng: &mut Rng) -> Naming {
+    [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock][rng.below(4)]
+}
+
+/// The naming, or ours where it has no such kind.
+fn fitting(plan: Plan, naming: Naming) -> Naming {
+    let has = match plan {
+        Plan::Mutex => true,
+        Plan::Upgradable | Plan::Permits { .. } => false,
+        _ => naming != Naming::WriteLock,
+    };
+    if has { naming } else { Naming::Native }
 }
 
 fn clients(rng: &mut Rng) -> Vec<Plan> {

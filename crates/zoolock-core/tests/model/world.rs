@@ -8,7 +8,6 @@ use zoolock_core::contender::{
     Action, Config, Contender, Directory as Reading, Event, Failure, Mode, Node, Reply, Request, RequestId,
     SessionEnd, WatchId,
 };
-use zoolock_core::names::Prefix;
 use zoolock_core::record::Left;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
@@ -192,6 +191,8 @@ impl World {
             delay: scenario.delay,
             mode: if tries { Mode::Try } else { Mode::Wait },
             retire_from: Sequence(scenario.retire_from),
+            names: scenario.names(i),
+            id: Scenario::id(i),
             rules: scenario.rules,
         };
         self.clients[i].stage = Stage::Running(Contender::new(config));
@@ -201,7 +202,7 @@ impl World {
     /// A reader holds: whoever wants to write on its session begins.
     pub(crate) fn begin_upgrade(&mut self, i: usize, reader: Node, scenario: &Scenario) {
         let Some(j) = scenario.upgrade_of(i) else { return };
-        let shared = matches!(reader.prefix, Prefix::Read | Prefix::Upgradable);
+        let shared = reader.prefix.reads();
         if !shared
             || self.clients[i].ghost.released
             || self.clients[j].stage != Stage::Done

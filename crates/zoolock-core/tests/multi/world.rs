@@ -8,8 +8,9 @@ use zoolock_core::contender::{
     Action, Config, Contender, Event, Failure, Kind, Loss, Mode, Node, Reply, Request, RequestId, SessionEnd,
     WatchId,
 };
+use zoolock_core::names::Names;
 use zoolock_core::record::Left;
-use zoolock_core::{Multi, Sequence, SessionId, multi};
+use zoolock_core::{ContenderId, Multi, Sequence, SessionId, multi};
 
 use crate::ghost::{Fate, Foul, Ghost, Trace};
 use crate::scenario::{Budget, Scenario};
@@ -60,8 +61,8 @@ pub(crate) struct Client {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
-    One(Contender),
-    Several(Multi),
+    One(Box<Contender>),
+    Several(Box<Multi>),
     /// All its acquisitions are over.
     Done,
     /// Its process died.
@@ -190,11 +191,13 @@ impl World {
             delay: 0,
             mode: if tries { Mode::Try } else { Mode::Wait },
             retire_from: Sequence(scenario.retire_from),
+            names: Names::default(),
+            id: ContenderId(i as u128),
             rules: scenario.rules,
         };
         self.clients[i].stage = match scenario.wants[i].len() {
-            1 => Stage::One(Contender::new(config)),
-            places => Stage::Several(Multi::new(config, places)),
+            1 => Stage::One(Box::new(Contender::new(config))),
+            places => Stage::Several(Box::new(Multi::new(config, places))),
         };
         self.step(i, Event::Start, scenario);
     }

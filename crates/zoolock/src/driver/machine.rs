@@ -7,14 +7,14 @@ use crate::path::LockPath;
 
 pub(super) enum Machine {
     One(Box<Contender>),
-    Several(Multi),
+    Several(Box<Multi>),
 }
 
 impl Machine {
     pub(super) fn new(config: Config, places: usize) -> Machine {
         match places {
             1 => Machine::One(Box::new(Contender::new(config))),
-            _ => Machine::Several(Multi::new(config, places)),
+            _ => Machine::Several(Box::new(Multi::new(config, places))),
         }
     }
 

@@ -47,7 +47,7 @@ impl Acquisition {
         let path = directory.as_str();
         match request {
             Request::Join => {
-                let prefix = self.config.kind.prefix();
+                let prefix = self.config.prefix();
                 let joined = keeper.join(&directory.child(&prefix.to_string()), &self.data.encode());
                 news(joined, move |(sequence, stat)| {
                     Ok(Reply::Joined(Node { prefix, sequence, czxid: stat.czxid }))
@@ -129,7 +129,7 @@ impl Acquisition {
     /// One transaction for all, and so one czxid. Servers before 3.7.2 and 3.8.2 do not tell it (ZOOKEEPER-4026): then
     /// one of the nodes is looked at.
     fn join_all(&self, keeper: Arc<dyn Keeper>) -> Outcome {
-        let prefix = self.config.kind.prefix();
+        let prefix = self.config.prefix();
         let data = self.data.encode();
         let join = |directory: &LockPath| Op::Join {
             prefix: directory.child(&prefix.to_string()),
@@ -169,7 +169,7 @@ impl Acquisition {
         writer: Node,
         marker: Option<(Marker, Option<i32>)>,
     ) -> Outcome {
-        let (prefix, sequence) = (Prefix::Read, writer.sequence);
+        let (prefix, sequence) = (writer.prefix.as_reader().unwrap_or(Prefix::Read), writer.sequence);
         let path = directory.child(&prefix.name(sequence));
         let mut ops = vec![
             Op::Delete(directory.child(&writer.name())),
@@ -210,7 +210,7 @@ impl Acquisition {
     /// of this session could be missing a node here.
     async fn find_mine(&self, keeper: Arc<dyn Keeper>, place: usize) -> Result<Vec<Node>, KeeperError> {
         let directory = &self.directories[place];
-        let prefix = self.config.kind.prefix();
+        let prefix = self.config.prefix();
         let start = directory.child(&prefix.to_string());
         let names: Vec<Sequence> = match keeper.ephemerals(&start).await {
             Ok(paths) => paths.iter().filter_map(|p| Sequence::parse(p.strip_prefix(&start)?)).collect(),

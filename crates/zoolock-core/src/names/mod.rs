@@ -2,72 +2,68 @@
 //!
 //! A contender that we overlook is a second holder (`docs/DESIGN.md`, "Whose names do we read?").
 
+mod prefix;
+
 use crate::ids::Sequence;
 
-/// What our own names begin with. There is no UUID in them, so that the name before ours can be computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Prefix {
-    /// `lock-`: the mutex.
-    Lock,
-    /// `__WRIT__`: a writer.
-    Write,
-    /// `__READ__`: a reader.
-    Read,
-    /// `upgr-`: a reader that may become a writer.
-    Upgradable,
-    /// `permit-W-`: so many permits of a semaphore.
-    Permit(u32),
-}
-
-impl Prefix {
-    /// The name with this number.
-    pub fn name(self, sequence: Sequence) -> String {
-        format!("{self}{sequence}")
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Prefix::Lock => "lock-",
-            Prefix::Write => "__WRIT__",
-            Prefix::Read => "__READ__",
-            Prefix::Upgradable => "upgr-",
-            Prefix::Permit(_) => "permit-",
-        }
-    }
-
-    /// Whether it stands for somebody who wants to be alone.
-    pub fn is_exclusive(self) -> bool {
-        matches!(self, Prefix::Lock | Prefix::Write)
-    }
-}
-
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.text())?;
-        match self {
-            Prefix::Permit(weight) => write!(f, "{weight}-"),
-            _ => Ok(()),
-        }
-    }
-}
+pub use prefix::{Names, Naming, Prefix};
 
 /// Which implementation gave a contender its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// `lock-S`: zoolock, and .NET's mutex.
+    /// zoolock, and .NET's mutex.
     Native,
-    /// `__READ__S`, `__WRIT__S`, `upgr-S`, `permit-W-S`: zoolock's other kinds.
-    NativeOther,
-    /// `read-S`, `write-S`: .NET DistributedLock.
+    /// .NET DistributedLock's other locks.
     DotNet,
-    /// `_c_<uuid>-…-S`: Curator, go-zookeeper, the Rust crate `zookeeper-client`.
+    /// Curator, go-zookeeper, the Rust crate `zookeeper-client`.
     Curator,
-    /// `<hex32>__lock__S`, `<hex32>__rlock__S`: kazoo.
+    /// kazoo.
     Kazoo,
-    /// `x-<session>-S`: Java's WriteLock and C's `zoo_lock`.
+    /// Java's WriteLock and C's `zoo_lock`.
     WriteLock,
-    /// `exS`, `shS`: zk-ruby.
+    /// zk-ruby.
     Ruby,
+}
+
+/// How a name is written. Who sees a contender depends on nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Spelling {
+    /// `lock-S`: our mutex, and .NET's.
+    Lock,
+    /// `__READ__S`, `__WRIT__S`: our readers and writers.
+    Marked,
+    /// `upgr-S`: our upgradable readers.
+    Upgradable,
+    /// `permit-W-S`: our semaphore.
+    Permit,
+    /// `_c_<uuid>-lock-S`.
+    CuratorLock,
+    /// `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`.
+    CuratorMarked,
+    /// `_c_<uuid>-lease-S`.
+    CuratorLease,
+    /// `<hex32>__lock__S`, `<hex32>__rlock__S`.
+    Kazoo,
+    /// `x-<session>-S`.
+    WriteLock,
+    /// `exS`, `shS`.
+    Ruby,
+    /// `read-S`, `write-S`.
+    DotNet,
+}
+
+impl Spelling {
+    /// Whose it is.
+    pub fn family(self) -> Family {
+        match self {
+            Spelling::Lock | Spelling::Marked | Spelling::Upgradable | Spelling::Permit => Family::Native,
+            Spelling::CuratorLock | Spelling::CuratorMarked | Spelling::CuratorLease => Family::Curator,
+            Spelling::Kazoo => Family::Kazoo,
+            Spelling::WriteLock => Family::WriteLock,
+            Spelling::Ruby => Family::Ruby,
+            Spelling::DotNet => Family::DotNet,
+        }
+    }
 }
 
 /// What a contender asks for.
@@ -86,8 +82,8 @@ pub enum Role {
 /// A parsed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
-    /// Whose it is.
-    pub family: Family,
+    /// How it is written.
+    pub spelling: Spelling,
     /// What it asks for.
     pub role: Role,
     /// How many permits; one for whatever is no permit.
@@ -107,6 +103,11 @@ impl Name {
             .or_else(|| ruby(name))
     }
 
+    /// Whose it is.
+    pub fn family(&self) -> Family {
+        self.spelling.family()
+    }
+
     /// Where this contender stands: by number, and numbers past the end of the signed range come last.
     pub fn position(&self) -> u32 {
         self.sequence.0 as u32
@@ -115,14 +116,14 @@ impl Name {
 
 fn native(name: &str) -> Option<Name> {
     let plain = [
-        (Prefix::Lock, Family::Native, Role::Exclusive),
-        (Prefix::Read, Family::NativeOther, Role::Shared),
-        (Prefix::Write, Family::NativeOther, Role::Exclusive),
-        (Prefix::Upgradable, Family::NativeOther, Role::Upgradable),
+        ("lock-", Spelling::Lock, Role::Exclusive),
+        ("__READ__", Spelling::Marked, Role::Shared),
+        ("__WRIT__", Spelling::Marked, Role::Exclusive),
+        ("upgr-", Spelling::Upgradable, Role::Upgradable),
     ];
-    for (prefix, family, role) in plain {
-        if let Some(rest) = name.strip_prefix(prefix.text()) {
-            return Some(Name { family, role, weight: 1, sequence: Sequence::parse(rest)? });
+    for (prefix, spelling, role) in plain {
+        if let Some(rest) = name.strip_prefix(prefix) {
+            return Some(Name { spelling, role, weight: 1, sequence: Sequence::parse(rest)? });
         }
     }
     let (digits, rest) = name.strip_prefix("permit-")?.split_once('-')?;
@@ -130,7 +131,7 @@ fn native(name: &str) -> Option<Name> {
     // As we print it: whoever looks for our own name among others compares text.
     let ours = weight > 0 && weight.to_string() == digits;
     let sequence = Sequence::parse(rest)?;
-    ours.then_some(Name { family: Family::NativeOther, role: Role::Permit, weight, sequence })
+    ours.then_some(Name { spelling: Spelling::Permit, role: Role::Permit, weight, sequence })
 }
 
 fn dot_net(name: &str) -> Option<Name> {
@@ -139,7 +140,7 @@ fn dot_net(name: &str) -> Option<Name> {
     } else {
         (Role::Exclusive, name.strip_prefix("write-")?)
     };
-    Some(Name { family: Family::DotNet, role, weight: 1, sequence: Sequence::parse(rest)? })
+    Some(Name { spelling: Spelling::DotNet, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
 fn curator(name: &str) -> Option<Name> {
@@ -150,16 +151,16 @@ fn curator(name: &str) -> Option<Name> {
     if id < 33 {
         return None;
     }
-    let (role, at, len) = [
-        ("-lock-", Role::Exclusive),
-        ("-__WRIT__", Role::Exclusive),
-        ("-__READ__", Role::Shared),
-        ("-lease-", Role::Permit),
+    let (word, role, spelling, at) = [
+        ("-lock-", Role::Exclusive, Spelling::CuratorLock),
+        ("-__WRIT__", Role::Exclusive, Spelling::CuratorMarked),
+        ("-__READ__", Role::Shared, Spelling::CuratorMarked),
+        ("-lease-", Role::Permit, Spelling::CuratorLease),
     ]
     .into_iter()
-    .filter_map(|(word, role)| name.rfind(word).map(|at| (role, at, word.len())))
-    .max_by_key(|&(_, at, _)| at)?;
-    Some(Name { family: Family::Curator, role, weight: 1, sequence: Sequence::parse(&name[at + len..])? })
+    .filter_map(|(word, role, spelling)| name.rfind(word).map(|at| (word, role, spelling, at)))
+    .max_by_key(|&(_, _, _, at)| at)?;
+    Some(Name { spelling, role, weight: 1, sequence: Sequence::parse(&name[at + word.len()..])? })
 }
 
 fn kazoo(name: &str) -> Option<Name> {
@@ -173,7 +174,7 @@ fn kazoo(name: &str) -> Option<Name> {
     } else {
         (Role::Shared, rest.strip_prefix("__rlock__")?)
     };
-    Some(Name { family: Family::Kazoo, role, weight: 1, sequence: Sequence::parse(rest)? })
+    Some(Name { spelling: Spelling::Kazoo, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
 fn write_lock(name: &str) -> Option<Name> {
@@ -191,7 +192,7 @@ fn write_lock(name: &str) -> Option<Name> {
     };
     let session = session.strip_prefix('-').unwrap_or(session);
     let plausible = !session.is_empty() && session.bytes().all(|b| b.is_ascii_hexdigit());
-    plausible.then_some(Name { family: Family::WriteLock, role: Role::Exclusive, weight: 1, sequence })
+    plausible.then_some(Name { spelling: Spelling::WriteLock, role: Role::Exclusive, weight: 1, sequence })
 }
 
 fn ruby(name: &str) -> Option<Name> {
@@ -200,52 +201,68 @@ fn ruby(name: &str) -> Option<Name> {
     } else {
         (Role::Shared, name.strip_prefix("sh")?)
     };
-    Some(Name { family: Family::Ruby, role, weight: 1, sequence: Sequence::parse(rest)? })
+    Some(Name { spelling: Spelling::Ruby, role, weight: 1, sequence: Sequence::parse(rest)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{ContenderId, SessionId};
 
     #[test]
     fn our_own_names_are_read_as_they_are_written() {
         use Prefix::*;
-        for prefix in [Lock, Write, Read, Upgradable, Permit(1), Permit(40), Permit(u32::MAX)] {
+        let (id, session) = (ContenderId(0x3f25_04e0_4f89_11d3_9a0c_0305_e82c_3301), SessionId(-5));
+        let ours = [Lock, Write, Read, Upgradable, Permit(1), Permit(40), Permit(u32::MAX)];
+        let theirs = [
+            CuratorLock(id),
+            CuratorWrite(id),
+            CuratorRead(id),
+            KazooLock(id),
+            KazooRead(id),
+            WriteLock(session),
+            WriteLock(SessionId(7)),
+        ];
+        assert_eq!(CuratorRead(id).to_string(), "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-__READ__");
+        for prefix in ours.into_iter().chain(theirs) {
             for number in [0, 7, i32::MAX, -5, i32::MIN] {
                 let name = Name::parse(&prefix.name(Sequence(number))).expect("ours");
                 assert_eq!(name.sequence, Sequence(number));
                 assert_eq!(name.weight, if let Permit(weight) = prefix { weight } else { 1 });
                 assert_eq!(name.role == Role::Exclusive, prefix.is_exclusive());
+                assert_eq!(matches!(name.role, Role::Shared | Role::Upgradable), prefix.reads());
             }
         }
     }
 
-    fn parsed(name: &str) -> Option<(Family, Role, i32)> {
-        Name::parse(name).map(|n| (n.family, n.role, n.sequence.0))
+    fn parsed(name: &str) -> Option<(Spelling, Role, i32)> {
+        Name::parse(name).map(|n| (n.spelling, n.role, n.sequence.0))
     }
 
     #[test]
     fn every_family_is_read() {
         let uuid = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
         let hex = "3f2504e04f8911d39a0c0305e82c3301";
-        use Family::*;
-        use Role::*;
-        for (name, family, role, number) in [
-            ("lock-0000000007".to_owned(), Native, Exclusive, 7),
-            ("lock--2147483648".to_owned(), Native, Exclusive, i32::MIN),
-            ("lock--000000005".to_owned(), Native, Exclusive, -5),
-            ("__READ__0000000007".to_owned(), NativeOther, Shared, 7),
-            ("__WRIT__0000000007".to_owned(), NativeOther, Exclusive, 7),
-            ("upgr-0000000007".to_owned(), NativeOther, Upgradable, 7),
-            ("permit-3-0000000007".to_owned(), NativeOther, Permit, 7),
+        use Role::{Exclusive, Permit, Shared, Upgradable};
+        use Spelling::{
+            CuratorLease, CuratorLock, CuratorMarked, DotNet, Kazoo, Lock, Marked, Ruby, WriteLock,
+        };
+        for (name, spelling, role, number) in [
+            ("lock-0000000007".to_owned(), Lock, Exclusive, 7),
+            ("lock--2147483648".to_owned(), Lock, Exclusive, i32::MIN),
+            ("lock--000000005".to_owned(), Lock, Exclusive, -5),
+            ("__READ__0000000007".to_owned(), Marked, Shared, 7),
+            ("__WRIT__0000000007".to_owned(), Marked, Exclusive, 7),
+            ("upgr-0000000007".to_owned(), Spelling::Upgradable, Upgradable, 7),
+            ("permit-3-0000000007".to_owned(), Spelling::Permit, Permit, 7),
             ("read-0000000007".to_owned(), DotNet, Shared, 7),
             ("write-0000000007".to_owned(), DotNet, Exclusive, 7),
-            (format!("{uuid}-lock-0000000007"), Curator, Exclusive, 7),
-            (format!("{uuid}-lock--2147483640"), Curator, Exclusive, -2147483640),
-            (format!("{uuid}-__READ__0000000007"), Curator, Shared, 7),
-            (format!("{uuid}-__WRIT__0000000007"), Curator, Exclusive, 7),
-            (format!("{uuid}-lease-0000000007"), Curator, Permit, 7),
-            (format!("_c_{hex}-lock-0000000007"), Curator, Exclusive, 7),
+            (format!("{uuid}-lock-0000000007"), CuratorLock, Exclusive, 7),
+            (format!("{uuid}-lock--2147483640"), CuratorLock, Exclusive, -2147483640),
+            (format!("{uuid}-__READ__0000000007"), CuratorMarked, Shared, 7),
+            (format!("{uuid}-__WRIT__0000000007"), CuratorMarked, Exclusive, 7),
+            (format!("{uuid}-lease-0000000007"), CuratorLease, Permit, 7),
+            (format!("_c_{hex}-lock-0000000007"), CuratorLock, Exclusive, 7),
             (format!("{hex}__lock__0000000007"), Kazoo, Exclusive, 7),
             (format!("{hex}__rlock__0000000007"), Kazoo, Shared, 7),
             ("x-72057594037927936-0000000007".to_owned(), WriteLock, Exclusive, 7),
@@ -255,7 +272,7 @@ mod tests {
             ("ex0000000007".to_owned(), Ruby, Exclusive, 7),
             ("sh0000000007".to_owned(), Ruby, Shared, 7),
         ] {
-            assert_eq!(parsed(&name), Some((family, role, number)), "{name}");
+            assert_eq!(parsed(&name), Some((spelling, role, number)), "{name}");
         }
     }
 

@@ -1,0 +1,165 @@
+//! Who sees whom among contenders of several families.
+//!
+//! A contender that does not see another one of its queue, if that one came before it, holds beside it. We read
+//! everybody's names, but others read only their own and a few more, and nothing tells them. So whoever lists looks
+//! whether all there exclude each other, and does not join those who cannot. The table is `docs/INTEROP.md`; how it
+//! was found is said there for each family.
+
+use crate::names::{Name, Names, Prefix, Role, Spelling};
+
+/// Two contenders in one queue that ought to exclude each other, and do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Clash {
+    /// The one that does not wait.
+    pub blind: Name,
+    /// For this one.
+    pub unseen: Name,
+    /// Whether that one is us.
+    pub ours: bool,
+    /// How we would have to be written so that everybody there sees everybody.
+    pub remedy: Option<Spelling>,
+}
+
+/// Looks for two in `others`, or among them and us, that would hold at once. `me`: our own name.
+pub fn census(others: impl Iterator<Item = Name>, me: Option<Name>, names: Names) -> Option<Clash> {
+    let mut seen: Vec<Name> = Vec::new();
+    for name in others {
+        let kind = |known: &&mut Name| (known.spelling, known.role) == (name.spelling, name.role);
+        match seen.iter_mut().find(kind) {
+            None => seen.push(name),
+            // The first of each is named.
+            Some(known) if name.position() < known.position() => *known = name,
+            Some(_) => {}
+        }
+    }
+    let among = |all: &[Name]| {
+        let pairs = all.iter().flat_map(|blind| all.iter().map(move |unseen| (*blind, *unseen)));
+        let mut clashes = pairs.filter(|(blind, unseen)| !sees(blind, unseen, names));
+        clashes.next()
+    };
+    if let Some((blind, unseen)) = among(&seen) {
+        return Some(Clash { blind, unseen, ours: false, remedy: None });
+    }
+    let me = me?;
+    let blind = *seen.iter().find(|other| !sees(other, &me, names))?;
+    let fits = |spelling: &Spelling| {
+        seen.iter().all(|other| sees(other, &Name { spelling: *spelling, ..me }, names))
+    };
+    let remedy = REMEDIES.into_iter().find(fits);
+    Some(Clash { blind, unseen: me, ours: true, remedy })
+}
+
+/// Ways in which we can be written, the best one first.
+const REMEDIES: [Spelling; 6] = [
+    Spelling::Lock,
+    Spelling::Marked,
+    Spelling::CuratorLock,
+    Spelling::CuratorMarked,
+    Spelling::Kazoo,
+    Spelling::WriteLock,
+];
+
+/// Whether `viewer` waits for `other` where it came first, or need not.
+fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
+    use Spelling::*;
+    let together = matches!(
+        (viewer.role, other.role),
+        (Role::Shared, Role::Shared | Role::Upgradable) | (Role::Upgradable, Role::Shared)
+    );
+    if together || viewer.spelling == other.spelling {
+        return true;
+    }
+    match viewer.spelling {
+        // Ours, who read all. `lock-` may be .NET's as well, which cannot be told.
+        Lock | Marked | Upgradable | Permit => true,
+        // Whatever has `lock-` in it; a name without is compared as a whole, so that it counts for nothing or for
+        // anything.
+        CuratorLock => matches!(other.spelling, Lock),
+        CuratorMarked => matches!(other.spelling, Marked),
+        CuratorLease => false,
+        Kazoo => names.kazoo_pattern && matches!(other.spelling, Lock | CuratorLock),
+        // Whatever has a number after its last dash.
+        WriteLock => matches!(other.spelling, Lock | CuratorLock),
+        // A writer waits for whatever ends in digits, a reader only for its own writers.
+        Ruby => viewer.role == Role::Exclusive,
+        DotNet => false,
+    }
+}
+
+/// What we are called, as others read it.
+pub(crate) fn own(prefix: Prefix, sequence: crate::ids::Sequence) -> Option<Name> {
+    Name::parse(&prefix.name(sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
+    const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
+
+    fn name(name: &str) -> Name {
+        Name::parse(name).expect("a contender")
+    }
+
+    fn clash(others: &[&str], me: &str, kazoo_pattern: bool) -> Option<Clash> {
+        let names = Names { kazoo_pattern, ..Names::default() };
+        census(others.iter().map(|other| name(other)), Some(name(me)), names)
+    }
+
+    #[test]
+    fn those_who_see_us_are_welcome() {
+        let (curator, writer) = (format!("{UUID}-lock-0000000004"), format!("{UUID}-__WRIT__0000000004"));
+        let kazoo = format!("{HEX}__lock__0000000004");
+        for (others, me) in [
+            (vec![curator.as_str(), "lock-0000000003"], "lock-0000000007"),
+            (vec!["x-1-0000000002", "lock-0000000003"], "lock-0000000007"),
+            (vec![writer.as_str(), "__READ__0000000003"], "__WRIT__0000000007"),
+            (vec!["lock-0000000001", "upgr-0000000003"], "__WRIT__0000000007"),
+            (vec![kazoo.as_str()], &format!("{HEX}__rlock__0000000007")),
+            (vec!["ex0000000001"], "lock-0000000007"),
+        ] {
+            assert_eq!(clash(&others, me, false), None, "{others:?}");
+        }
+        assert_eq!(clash(&[&kazoo], "lock-0000000007", true), None);
+    }
+
+    #[test]
+    fn those_who_do_not_are_named_with_what_would_help() {
+        let (curator, writer) = (format!("{UUID}-lock-0000000004"), format!("{UUID}-__WRIT__0000000004"));
+        let kazoo = format!("{HEX}__lock__0000000004");
+        for (other, me, remedy) in [
+            (kazoo.as_str(), "lock-0000000007", Some(Spelling::Kazoo)),
+            (&curator, "__WRIT__0000000007", Some(Spelling::Lock)),
+            (&writer, "lock-0000000007", Some(Spelling::Marked)),
+            (&writer, "upgr-0000000007", Some(Spelling::Marked)),
+            ("x-1-0000000002", "__WRIT__0000000007", Some(Spelling::Lock)),
+            ("write-0000000002", "lock-0000000007", None),
+        ] {
+            let clash = clash(&[other], me, false).expect("does not see us");
+            assert_eq!((clash.blind, clash.unseen), (name(other), name(me)));
+            assert_eq!((clash.ours, clash.remedy), (true, remedy), "{other} and {me}");
+        }
+    }
+
+    #[test]
+    fn two_strangers_that_do_not_see_each_other_are_named() {
+        let (curator, kazoo) = (format!("{UUID}-lock-0000000004"), format!("{HEX}__lock__0000000005"));
+        for pattern in [false, true] {
+            for me in ["lock-0000000007", &format!("{HEX}__lock__0000000007")] {
+                let clash = clash(&["lock-0000000002", &curator, &kazoo], me, pattern).expect("they do not");
+                assert!(!clash.ours && clash.remedy.is_none());
+                let curators = [clash.blind, clash.unseen].contains(&name(&curator));
+                assert!(curators || clash.blind == name(&kazoo), "{clash:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn readers_need_not_see_each_other() {
+        let (reader, writer) = (format!("{UUID}-__READ__0000000004"), format!("{UUID}-__WRIT__0000000005"));
+        assert_eq!(clash(&[&reader], "upgr-0000000007", false), None);
+        assert_eq!(clash(&[&format!("{HEX}__rlock__0000000001")], "__READ__0000000007", false), None);
+        assert!(clash(&[&reader, &writer], "upgr-0000000007", false).is_some());
+    }
+}

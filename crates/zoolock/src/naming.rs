@@ -1,0 +1,184 @@
+//! Whose names our contenders have, and what to say where that is not understood by everybody.
+
+use std::fmt;
+use std::str::FromStr;
+
+use zoolock_core::census::Clash;
+use zoolock_core::contender::Kind;
+use zoolock_core::names::{self, Family, Name, Names, Prefix, Role, Spelling};
+use zoolock_core::{ContenderId, SessionId};
+
+use crate::error::Error;
+
+/// Whose names our contenders have, so that clients of other makes see them in their queue. Who can share a lock with
+/// whom is in `docs/INTEROP.md`.
+///
+/// We read the names of all of them, whatever we are called ourselves; it is the others who have to see us. Where
+/// somebody in a queue would not, the lock is refused with [`Error::Neighbour`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Naming {
+    /// `lock-S`, `__READ__S`, `__WRIT__S`, `permit-W-S`: our own. The mutex is shared with Curator's, with
+    /// go-zookeeper, `zookeeper-client` and Java's WriteLock, and with kazoo where that was told to look for `lock-`
+    /// (see `kazoo_pattern`); the read/write lock with Curator's. Its cost does not grow with the waiters.
+    #[default]
+    Native,
+    /// `_c_<uuid>-lock-S`, `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`: what Curator writes itself.
+    Curator,
+    /// `<hex32>__lock__S`, `<hex32>__rlock__S`: kazoo's Lock, ReadLock and WriteLock; and kazoo's Semaphore.
+    Kazoo,
+    /// `x-<session>-S`: the recipe WriteLock that comes with ZooKeeper, in Java and C. Whoever may list the lock reads
+    /// our session id there, which on Apache ZooKeeper is enough to take the session over.
+    WriteLock,
+    /// `leases/_c_<uuid>-lease-S` and `locks/…`: Curator's InterProcessSemaphoreV2.
+    CuratorSemaphore,
+}
+
+impl Naming {
+    const ALL: [Naming; 5] =
+        [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock, Naming::CuratorSemaphore];
+
+    /// Its name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Naming::Native => "native",
+            Naming::Curator => "curator",
+            Naming::Kazoo => "kazoo",
+            Naming::WriteLock => "write-lock",
+            Naming::CuratorSemaphore => "curator-semaphore",
+        }
+    }
+
+    /// The names of a lock of this kind, if this naming has such a kind.
+    pub(crate) fn of(self, kind: Kind, kazoo_pattern: bool) -> Result<Names, Error> {
+        let naming = match self {
+            Naming::Native => names::Naming::Native,
+            Naming::Curator => names::Naming::Curator,
+            Naming::Kazoo => names::Naming::Kazoo,
+            Naming::WriteLock => names::Naming::WriteLock,
+            Naming::CuratorSemaphore => return Err(self.has_no(kind)),
+        };
+        match Prefix::of(naming, kind, ContenderId(0), SessionId(0)) {
+            Some(_) => Ok(Names { naming, kazoo_pattern }),
+            None => Err(self.has_no(kind)),
+        }
+    }
+
+    fn has_no(self, kind: Kind) -> Error {
+        let (what, has) = match kind {
+            Kind::Mutex => ("mutex", "native, curator, kazoo and write-lock have one"),
+            Kind::Write | Kind::Read | Kind::Upgrade { .. } => {
+                ("read/write lock", "native, curator and kazoo have one")
+            }
+            Kind::Upgradable => ("upgradable reader", "only native has one"),
+            Kind::Permits { .. } => ("semaphore", "native, kazoo and curator-semaphore have one"),
+        };
+        Error::invalid(format!("naming {self}"), format!("has no {what}; {has}"))
+    }
+}
+
+impl fmt::Display for Naming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Naming {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Naming, Error> {
+        let found = Naming::ALL.into_iter().find(|naming| naming.as_str() == text);
+        found.ok_or_else(|| {
+            let all = Naming::ALL.map(Naming::as_str).join(", ");
+            Error::invalid(format!("naming {text:?}"), format!("is none of {all}"))
+        })
+    }
+}
+
+/// What was found in the queue, and what to do about it.
+pub(crate) fn refusal(clash: &Clash) -> String {
+    let Clash { blind, unseen, ours, remedy } = clash;
+    if !ours {
+        return format!(
+            "{} and {} stand in this queue and do not see each other, so both may hold it at once; no naming of ours \
+             changes that: give one of them another lock, or move its users to zoolock",
+            described(blind),
+            described(unseen)
+        );
+    }
+    let what = match remedy {
+        Some(spelling) => as_it_is_taken(*spelling, blind.family(), unseen.role),
+        None => "no naming of ours is seen by all of them: use another lock".to_owned(),
+    };
+    format!("{} stands in this queue and would not see us; {what}", described(blind))
+}
+
+/// A contender as people know it.
+pub(crate) fn described(name: &Name) -> String {
+    let what = match (name.spelling, name.role) {
+        (Spelling::Lock, _) => "a mutex of zoolock (or .NET)",
+        (Spelling::Marked, Role::Shared) => "a reader of zoolock",
+        (Spelling::Marked, _) => "a writer of zoolock",
+        (Spelling::Upgradable, _) => "an upgradable reader of zoolock",
+        (Spelling::Permit, _) => "a semaphore's user of zoolock",
+        (Spelling::CuratorLock, _) => "a mutex of Curator",
+        (Spelling::CuratorMarked, Role::Shared) => "a reader of Curator",
+        (Spelling::CuratorMarked, _) => "a writer of Curator",
+        (Spelling::CuratorLease, _) => "a semaphore's user of Curator",
+        (Spelling::Kazoo, Role::Shared) => "a reader of kazoo",
+        (Spelling::Kazoo, _) => "a lock of kazoo",
+        (Spelling::WriteLock, _) => "a WriteLock of ZooKeeper's recipes",
+        (Spelling::Ruby, _) => "a lock of zk-ruby",
+        (Spelling::DotNet, _) => "a reader or writer of .NET",
+    };
+    format!("{what} (number {})", name.sequence)
+}
+
+fn as_it_is_taken(spelling: Spelling, theirs: Family, role: Role) -> String {
+    match spelling {
+        Spelling::Lock => "take it as a mutex, under the naming native".to_owned(),
+        Spelling::Marked if role == Role::Exclusive => {
+            "take it as the writer of a read/write lock (--write)".to_owned()
+        }
+        Spelling::Marked => "take it as a read/write lock, under the naming native".to_owned(),
+        Spelling::CuratorLock | Spelling::CuratorMarked => "use the naming curator".to_owned(),
+        Spelling::Kazoo if theirs == Family::Kazoo => {
+            "use the naming kazoo; or give every kazoo client here extra_lock_patterns=[\"lock-\"], and say that you \
+             did (kazoo_pattern, --kazoo-pattern)"
+                .to_owned()
+        }
+        Spelling::Kazoo => "use the naming kazoo".to_owned(),
+        _ => "use the naming write-lock".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for naming in Naming::ALL {
+            assert_eq!(naming.to_string().parse::<Naming>().expect("one of ours"), naming);
+        }
+        let wrong = "kazo".parse::<Naming>().expect_err("no such naming").to_string();
+        assert_eq!(
+            wrong,
+            "naming \"kazo\": is none of native, curator, kazoo, write-lock, curator-semaphore"
+        );
+    }
+
+    #[test]
+    fn a_naming_without_the_kind_says_which_has_it() {
+        let wrong = |naming: Naming, kind| naming.of(kind, false).expect_err("not there").to_string();
+        assert_eq!(
+            wrong(Naming::WriteLock, Kind::Read),
+            "naming write-lock: has no read/write lock; native, curator and kazoo have one"
+        );
+        assert_eq!(
+            wrong(Naming::Curator, Kind::Upgradable),
+            "naming curator: has no upgradable reader; only native has one"
+        );
+        assert!(Naming::Kazoo.of(Kind::Read, false).is_ok());
+    }
+}
