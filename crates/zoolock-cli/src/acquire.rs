@@ -55,7 +55,7 @@ pub(crate) async fn acquire(
         let waited = tokio::select! {
             biased;
             signal = signals.end() => Err(Interruption::Signal(signal)),
-            answer = Holder::acquire(&zoolock, wanted, until) => answer.map_err(Interruption::Error),
+            answer = Holder::acquire(&zoolock, wanted, until, talk) => answer.map_err(Interruption::Error),
         };
         watcher.abort();
         let _ = watcher.await;

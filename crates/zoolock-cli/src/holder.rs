@@ -1,14 +1,16 @@
 //! A lock that is held, of whatever kind.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::watch;
 use zoolock::{
-    Connection, Deadline, Error, Guard, LossReason, MultiGuard, MultiReadGuard, PermitGuard, Previous,
+    Connection, Deadline, Error, Guard, LockEvent, LockEvents, LossReason, MultiGuard, MultiReadGuard, PermitGuard, Previous,
     ReadGuard, WriteGuard, Zoolock,
 };
 
 use crate::plan::{Kind, Patience, Wanted};
+use crate::talk::Talk;
 
 /// The guard of any kind.
 pub(crate) enum Holder {
@@ -36,8 +38,9 @@ macro_rules! each {
 
 /// Asks in the way that the patience says.
 macro_rules! ask {
-    ($lock:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
+    ($lock:expr, $talk:expr, $patience:expr, $until:expr, $try:ident, $deadline:ident, $wait:ident, $guard:expr) => {{
         let lock = $lock;
+        tokio::spawn(warn_of_neighbours(lock.events(), Arc::clone($talk)));
         match ($patience, $until) {
             (Patience::Try, _) => Ok(lock.$try().await?.map($guard)),
             (_, Some(until)) => Ok(Some($guard(lock.$deadline(until).await?))),
@@ -52,6 +55,7 @@ impl Holder {
         zoolock: &Zoolock,
         wanted: &Wanted,
         until: Option<Instant>,
+        talk: &Arc<Talk>,
     ) -> Result<Option<Holder>, Error> {
         let (patience, delay) = (wanted.patience, wanted.lock_delay);
         if let [name] = wanted.names.as_slice() {
@@ -59,16 +63,16 @@ impl Holder {
                 Kind::Alone => {
                     let lock = zoolock.mutex(name).lock_delay(delay);
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    ask!(lock, patience, until, try_lock, lock_deadline, lock, Holder::Alone)
+                    ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Alone)
                 }
                 Kind::Write => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
-                    ask!(lock, patience, until, try_write, write_deadline, write, Holder::Write)
+                    ask!(lock, talk, patience, until, try_write, write_deadline, write, Holder::Write)
                 }
                 Kind::Shared => {
                     let lock = zoolock.rwlock(name).lock_delay(delay);
-                    ask!(lock, patience, until, try_read, read_deadline, read, Holder::Shared)
+                    ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::Shared)
                 }
                 Kind::Permits { size, take } => {
                     let lock = zoolock.semaphore(name, size);
@@ -85,8 +89,8 @@ impl Holder {
         let lock = zoolock.multi(&wanted.names).lock_delay(delay);
         let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
         match wanted.kind {
-            Kind::Shared => ask!(lock, patience, until, try_read, read_deadline, read, Holder::SeveralShared),
-            _ => ask!(lock, patience, until, try_lock, lock_deadline, lock, Holder::Several),
+            Kind::Shared => ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::SeveralShared),
+            _ => ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Several),
         }
     }
 
@@ -164,5 +168,14 @@ impl Holder {
 
     pub(crate) async fn release(self) -> Result<(), Error> {
         each!(self, guard => guard.release().await)
+    }
+}
+
+/// Says when clients of other makes join the queue that do not see us.
+async fn warn_of_neighbours(mut events: LockEvents, talk: Arc<Talk>) {
+    while let Some(event) = events.next().await {
+        if let LockEvent::Neighbour(_, what) = event {
+            talk.note(format_args!("{what}; two may hold the lock now"));
+        }
     }
 }

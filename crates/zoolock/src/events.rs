@@ -30,6 +30,10 @@ pub enum LockEvent {
     Confirmed(Ticket),
     /// Somebody asks the holder to let go.
     Revoked(Ticket),
+    /// Somebody of another make stands in the queue who does not see us, or whom another one there does not see: there
+    /// may be two holders now. Says who, and what to do. Looked for by those who hold for a second and more, if
+    /// somebody listened when they acquired the lock.
+    Neighbour(Ticket, String),
     /// The lock is lost.
     Lost(Ticket, LossReason),
     /// The lock was released, and the service has confirmed it.
@@ -92,6 +96,11 @@ impl Listeners {
             // Whoever listened may have gone.
             let _ = sender.send(event);
         }
+    }
+
+    /// Whether anybody ever listened to all of it.
+    pub(crate) fn is_anybody_there(&self) -> bool {
+        !self.quiet && self.sender.get().is_some_and(|sender| sender.receiver_count() > 0)
     }
 
     pub(crate) fn subscribe(&self) -> LockEvents {

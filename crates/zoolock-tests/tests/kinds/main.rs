@@ -5,6 +5,7 @@ mod common;
 
 mod crashes;
 mod multi;
+mod namings;
 mod operators;
 mod rwlock;
 mod seams;

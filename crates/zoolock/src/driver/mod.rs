@@ -7,11 +7,12 @@
 //!
 //! Answers are awaited in the order of the requests by one task, which lives only while there are any: spawned tasks
 //! of their own could be run in any order, and the machine relies on the order that the service gives.
-
 //!
+//! * `lookout.rs`: a holder that looks who else stands in its queue.
 //! * `machine.rs`: one lock or several.
 //! * `requests.rs`: what the machine asks for, in the words of the port.
 
+mod lookout;
 mod machine;
 mod requests;
 
@@ -303,6 +304,7 @@ impl Acquisition {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
                     self.tell(state, LockEvent::Acquired);
+                    self.look_out(state);
                 }
                 Action::Failed(reason) => {
                     state.progress = Progress::Failed(reason);
@@ -338,6 +340,14 @@ impl Acquisition {
             self.listeners.tell(LockEvent::Queued { ahead });
         }
         self.changed.notify_waiters();
+    }
+
+    /// Looks who else stands in the queue, if anybody wants to know.
+    fn look_out(self: &Arc<Self>, state: &mut State) {
+        if self.listeners.is_anybody_there() {
+            let looking = lookout::look_out(Arc::downgrade(self), self.directories.len());
+            state.sleeps.push(self.session.runtime().spawn(looking).abort_handle());
+        }
     }
 
     fn tell(&self, state: &State, event: impl FnOnce(Ticket) -> LockEvent) {
