@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 use zoolock::{
-    Connection, Deadline, Error, Guard, LockEvent, LockEvents, LossReason, MultiGuard, MultiReadGuard, PermitGuard, Previous,
-    ReadGuard, WriteGuard, Zoolock,
+    Connection, Deadline, Error, Guard, LockEvent, LockEvents, LossReason, MultiGuard, MultiReadGuard,
+    PermitGuard, Previous, ReadGuard, WriteGuard, Zoolock,
 };
 
 use crate::plan::{Kind, Patience, Wanted};
@@ -89,7 +89,9 @@ impl Holder {
         let lock = zoolock.multi(&wanted.names).lock_delay(delay);
         let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
         match wanted.kind {
-            Kind::Shared => ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::SeveralShared),
+            Kind::Shared => {
+                ask!(lock, talk, patience, until, try_read, read_deadline, read, Holder::SeveralShared)
+            }
             _ => ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Several),
         }
     }

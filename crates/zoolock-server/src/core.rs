@@ -5,10 +5,15 @@
 //!
 //! Order comes from there being one core: each connection has one output buffer, and an event is appended to it by
 //! the very commit that causes it, before any later reply can be.
+//!
+//! * `requests.rs`: a request of an attached connection; `sessions.rs`: from the greeting to the end of a session.
+//! * `output.rs`: what is said to a connection; `connection.rs`, `report.rs`: what is known of it, and told.
 
 mod connection;
+mod output;
 mod report;
 mod requests;
+mod sessions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -24,13 +29,11 @@ use crate::code::Code;
 use crate::commit::{Event, Outcome, commit};
 use crate::expiry::ExpiryQueue;
 use crate::ids::{SessionId, Zxid};
-use crate::prepare::{close_session, remove_container};
-use crate::secret::Hidden;
+use crate::prepare::remove_container;
 use crate::state::{Session, State};
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
 use crate::watches::{Kinds, Watches};
-use crate::wire::{ConnectRequest, ConnectResponse, EventKind, ReplyHeader, Writer, encode_event, op};
 
 /// What a core has to be told once.
 #[derive(Debug, Clone)]
@@ -353,130 +356,6 @@ impl Core {
         self.state.tree.set_created(path, count)
     }
 
-    fn connect(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
-        let request = match ConnectRequest::decode(frame) {
-            Ok(request) => request,
-            Err(error) => {
-                tracing::debug!(%conn, %error, "not a connect request, closing");
-                return self.close(conn);
-            }
-        };
-        if request.last_zxid_seen > self.state.zxid.get() {
-            tracing::info!(%conn, seen = request.last_zxid_seen, ours = %self.state.zxid, "client is ahead, closing");
-            return self.close(conn);
-        }
-        let (min, max) = (self.config.min_timeout_ms, self.config.max_timeout_ms);
-        let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0).max(min).min(max);
-        let granted = if request.session == 0 {
-            self.begin_session(timeout_ms, now, fresh())
-        } else {
-            self.find_session(&request)
-        };
-        // What a restart brings back is the timeout that a session began with: nobody may believe for longer.
-        let known = granted.as_ref().and_then(|(session, _)| self.state.sessions.get(session));
-        let timeout_ms = known.map_or(timeout_ms, |known| timeout_ms.min(known.timeout_ms));
-        let refused = granted.is_none();
-        let (session, password) = granted.unwrap_or((SessionId::SERVER, Password([0; 16])));
-        let response = ConnectResponse {
-            protocol: 0,
-            timeout_ms: if refused { 0 } else { i32::try_from(timeout_ms).unwrap_or(i32::MAX) },
-            session: session.get(),
-            password: Hidden(password.0.to_vec()),
-            read_only: request.read_only.map(|_| false),
-        };
-        if !refused {
-            self.attach(conn, session, timeout_ms, request.session == 0, now);
-        }
-        self.send(conn, |writer| response.encode(writer));
-        if refused {
-            tracing::info!(%conn, session = format_args!("{:#x}", request.session), "no such session, refusing");
-            self.close(conn);
-        }
-    }
-
-    fn begin_session(&mut self, timeout_ms: u32, now: Now, fresh: Fresh) -> Option<(SessionId, Password)> {
-        let mut session = SessionId::from_random(fresh.id);
-        while self.state.sessions.contains_key(&session) {
-            session = session.next();
-        }
-        let password = fresh.password;
-        let change = Change::CreateSession { timeout_ms, password: password.clone() };
-        self.execute(session, change, now).ok()?;
-        Some((session, password))
-    }
-
-    fn find_session(&self, request: &ConnectRequest) -> Option<(SessionId, Password)> {
-        let id = SessionId::from_wire(request.session);
-        let known = self.state.sessions.get(&id);
-        known
-            .filter(|known| known.password.matches(&request.password.0))
-            .map(|known| (id, known.password.clone()))
-    }
-
-    fn attach(&mut self, conn: ConnId, session: SessionId, timeout_ms: u32, mut fresh: bool, now: Now) {
-        if let Some(old) = self.attached.insert(session, conn) {
-            // A session that was not let in there ends with this connection if it is not let in here either.
-            let old_phase = self.conns.get(&old).map(|old| old.phase);
-            fresh |= matches!(old_phase, Some(Phase::Attached { fresh: true, admitted: false, .. }));
-            tracing::info!(%session, "session moves to a new connection");
-            self.watches.forget(old);
-            self.close(old);
-        }
-        self.longest_ms = self.longest_ms.max(timeout_ms);
-        self.expiry.touch(session, timeout_ms, now.mono_ms);
-        if let Some(state) = self.conns.get_mut(&conn) {
-            let admitted = self.config.access.lets_in(&state.identities);
-            state.phase = Phase::Attached { session, timeout_ms, fresh, admitted };
-            state.counts.last_op = op::CREATE_SESSION;
-            state.counts.last_answer_ms = now.mono_ms;
-        }
-    }
-
-    /// How long the owners of sessions may believe without a server: the longest timeout, zero without sessions.
-    pub fn owed_ms(&mut self) -> u32 {
-        if self.state.sessions.is_empty() {
-            self.longest_ms = 0;
-        }
-        self.longest_ms
-    }
-
-    /// How long the owner of a connection's session may believe without a server; zero without a session.
-    pub fn granted_ms(&self, conn: ConnId) -> u32 {
-        match self.conns.get(&conn).map(|conn| conn.phase) {
-            Some(Phase::Attached { timeout_ms, .. }) => timeout_ms,
-            Some(Phase::New) | None => 0,
-        }
-    }
-
-    fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
-        if let Some(Phase::Attached { session, fresh: true, admitted: false, .. }) =
-            self.conns.get(&conn).map(|conn| conn.phase)
-            // It may have moved, and be let in elsewhere.
-            && self.attached.get(&session) == Some(&conn)
-        {
-            self.end_session(session, now);
-        }
-    }
-
-    /// Ends a session and closes its connection, which hears nothing of the ephemerals that go: its client would take
-    /// them for deleted by somebody, when it is the session that is over.
-    fn end_session(&mut self, session: SessionId, now: Now) {
-        self.expiry.remove(session);
-        if let Some(&conn) = self.attached.get(&session) {
-            self.watches.forget(conn);
-        }
-        if self.state.sessions.contains_key(&session) {
-            let change = close_session(&self.state, session);
-            if self.execute(session, change, now).is_err() {
-                // No number left to end it with: again at the next tick.
-                self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
-            }
-        }
-        if let Some(conn) = self.attached.remove(&session) {
-            self.close(conn);
-        }
-    }
-
     /// Numbers a change, makes it, and tells the watchers.
     fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<crate::wire::Reply, Code> {
         let Some(zxid) = self.state.zxid.next() else {
@@ -506,66 +385,6 @@ impl Core {
         }
     }
 
-    fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {
-        self.send(conn, |writer| {
-            ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
-            encode_event(kind, path, writer);
-        });
-        if let Some(state) = self.conns.get_mut(&conn)
-            && state.output.len() > self.config.max_output
-        {
-            tracing::warn!(%conn, waiting = state.output.len(), "peer does not read its events, closing");
-            self.cut_off(conn);
-        }
-        self.wake(conn);
-    }
-
-    /// Ends a connection and what waits for it.
-    fn cut_off(&mut self, conn: ConnId) {
-        self.cut_off += 1;
-        if let Some(state) = self.conns.get_mut(&conn) {
-            self.queued -= state.output.len();
-            state.output = BytesMut::new();
-            state.cut_off = true;
-            // Its task may have been woken before, and have taken nothing: it had enough to write.
-            state.woken = false;
-        }
-        self.close(conn);
-    }
-
-    /// Whether a connection is to end at once: what its task has not written can go too.
-    pub fn is_cut_off(&self, conn: ConnId) -> bool {
-        self.conns.get(&conn).is_none_or(|state| state.cut_off)
-    }
-
-    fn send(&mut self, conn: ConnId, body: impl FnOnce(&mut Writer<'_>)) {
-        let Some(state) = self.conns.get_mut(&conn) else { return };
-        if state.closing {
-            return;
-        }
-        let before = state.output.len();
-        Writer::frame(&mut state.output, body);
-        let added = state.output.len() - before;
-        state.counts.sent += 1;
-        state.counts.last_zxid = self.state.zxid.get();
-        self.sent += 1;
-        self.bytes_sent += added as u64;
-        self.queued += added;
-        if self.config.max_queued != 0 && self.queued > self.config.max_queued {
-            self.cut_off_largest();
-        }
-    }
-
-    /// One that reads nothing must not cost the others their memory.
-    fn cut_off_largest(&mut self) {
-        let waiting = |state: &Conn| state.output.len() + state.unwritten;
-        let open = self.conns.iter().filter(|(_, state)| !state.closing);
-        if let Some((&conn, state)) = open.max_by_key(|(_, state)| waiting(state)) {
-            tracing::warn!(%conn, waiting = waiting(state), all = self.queued, "too much waits to be read, closing");
-            self.cut_off(conn);
-        }
-    }
-
     fn add_watch(&mut self, path: &str, conn: ConnId, kinds: Kinds) {
         let max = self.config.max_watches;
         self.watches.add(path, conn, kinds);
@@ -573,22 +392,6 @@ impl Core {
             tracing::warn!(%conn, max, "too many watches, closing");
             self.watches.forget(conn);
             self.cut_off(conn);
-        }
-    }
-
-    fn close(&mut self, conn: ConnId) {
-        if let Some(state) = self.conns.get_mut(&conn) {
-            state.closing = true;
-            self.wake(conn);
-        }
-    }
-
-    fn wake(&mut self, conn: ConnId) {
-        if let Some(state) = self.conns.get_mut(&conn)
-            && !state.woken
-        {
-            state.woken = true;
-            self.woken.push(conn);
         }
     }
 

@@ -1,0 +1,85 @@
+//! What is said to a connection, and what becomes of one that does not listen.
+
+use bytes::BytesMut;
+
+use super::Core;
+use super::connection::{Conn, ConnId};
+use crate::wire::{EventKind, ReplyHeader, Writer, encode_event, op};
+
+impl Core {
+    pub(super) fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {
+        self.send(conn, |writer| {
+            ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
+            encode_event(kind, path, writer);
+        });
+        if let Some(state) = self.conns.get_mut(&conn)
+            && state.output.len() > self.config.max_output
+        {
+            tracing::warn!(%conn, waiting = state.output.len(), "peer does not read its events, closing");
+            self.cut_off(conn);
+        }
+        self.wake(conn);
+    }
+
+    /// Ends a connection and what waits for it.
+    pub(super) fn cut_off(&mut self, conn: ConnId) {
+        self.cut_off += 1;
+        if let Some(state) = self.conns.get_mut(&conn) {
+            self.queued -= state.output.len();
+            state.output = BytesMut::new();
+            state.cut_off = true;
+            // Its task may have been woken before, and have taken nothing: it had enough to write.
+            state.woken = false;
+        }
+        self.close(conn);
+    }
+
+    /// Whether a connection is to end at once: what its task has not written can go too.
+    pub fn is_cut_off(&self, conn: ConnId) -> bool {
+        self.conns.get(&conn).is_none_or(|state| state.cut_off)
+    }
+
+    pub(super) fn send(&mut self, conn: ConnId, body: impl FnOnce(&mut Writer<'_>)) {
+        let Some(state) = self.conns.get_mut(&conn) else { return };
+        if state.closing {
+            return;
+        }
+        let before = state.output.len();
+        Writer::frame(&mut state.output, body);
+        let added = state.output.len() - before;
+        state.counts.sent += 1;
+        state.counts.last_zxid = self.state.zxid.get();
+        self.sent += 1;
+        self.bytes_sent += added as u64;
+        self.queued += added;
+        if self.config.max_queued != 0 && self.queued > self.config.max_queued {
+            self.cut_off_largest();
+        }
+    }
+
+    /// One that reads nothing must not cost the others their memory.
+    pub(super) fn cut_off_largest(&mut self) {
+        let waiting = |state: &Conn| state.output.len() + state.unwritten;
+        let open = self.conns.iter().filter(|(_, state)| !state.closing);
+        if let Some((&conn, state)) = open.max_by_key(|(_, state)| waiting(state)) {
+            tracing::warn!(%conn, waiting = waiting(state), all = self.queued, "too much waits to be read, closing");
+            self.cut_off(conn);
+        }
+    }
+
+    pub(super) fn close(&mut self, conn: ConnId) {
+        if let Some(state) = self.conns.get_mut(&conn) {
+            state.closing = true;
+            self.wake(conn);
+        }
+    }
+
+    pub(super) fn wake(&mut self, conn: ConnId) {
+        if let Some(state) = self.conns.get_mut(&conn)
+            && !state.woken
+        {
+            state.woken = true;
+            self.woken.push(conn);
+        }
+    }
+}

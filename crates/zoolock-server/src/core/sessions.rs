@@ -1,0 +1,147 @@
+//! Sessions: from the greeting to the end.
+
+use super::connection::{ConnId, Phase};
+use super::{Core, Fresh, Now};
+use crate::ids::SessionId;
+use crate::prepare::close_session;
+use crate::secret::Hidden;
+use crate::txn::{Change, Password};
+use crate::wire::{ConnectRequest, ConnectResponse, op};
+
+impl Core {
+    pub(super) fn connect(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
+        let request = match ConnectRequest::decode(frame) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::debug!(%conn, %error, "not a connect request, closing");
+                return self.close(conn);
+            }
+        };
+        if request.last_zxid_seen > self.state.zxid.get() {
+            tracing::info!(%conn, seen = request.last_zxid_seen, ours = %self.state.zxid, "client is ahead, closing");
+            return self.close(conn);
+        }
+        let (min, max) = (self.config.min_timeout_ms, self.config.max_timeout_ms);
+        let timeout_ms = u32::try_from(request.timeout_ms).unwrap_or(0).max(min).min(max);
+        let granted = if request.session == 0 {
+            self.begin_session(timeout_ms, now, fresh())
+        } else {
+            self.find_session(&request)
+        };
+        // What a restart brings back is the timeout that a session began with: nobody may believe for longer.
+        let known = granted.as_ref().and_then(|(session, _)| self.state.sessions.get(session));
+        let timeout_ms = known.map_or(timeout_ms, |known| timeout_ms.min(known.timeout_ms));
+        let refused = granted.is_none();
+        let (session, password) = granted.unwrap_or((SessionId::SERVER, Password([0; 16])));
+        let response = ConnectResponse {
+            protocol: 0,
+            timeout_ms: if refused { 0 } else { i32::try_from(timeout_ms).unwrap_or(i32::MAX) },
+            session: session.get(),
+            password: Hidden(password.0.to_vec()),
+            read_only: request.read_only.map(|_| false),
+        };
+        if !refused {
+            self.attach(conn, session, timeout_ms, request.session == 0, now);
+        }
+        self.send(conn, |writer| response.encode(writer));
+        if refused {
+            tracing::info!(%conn, session = format_args!("{:#x}", request.session), "no such session, refusing");
+            self.close(conn);
+        }
+    }
+
+    pub(super) fn begin_session(
+        &mut self,
+        timeout_ms: u32,
+        now: Now,
+        fresh: Fresh,
+    ) -> Option<(SessionId, Password)> {
+        let mut session = SessionId::from_random(fresh.id);
+        while self.state.sessions.contains_key(&session) {
+            session = session.next();
+        }
+        let password = fresh.password;
+        let change = Change::CreateSession { timeout_ms, password: password.clone() };
+        self.execute(session, change, now).ok()?;
+        Some((session, password))
+    }
+
+    pub(super) fn find_session(&self, request: &ConnectRequest) -> Option<(SessionId, Password)> {
+        let id = SessionId::from_wire(request.session);
+        let known = self.state.sessions.get(&id);
+        known
+            .filter(|known| known.password.matches(&request.password.0))
+            .map(|known| (id, known.password.clone()))
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        timeout_ms: u32,
+        mut fresh: bool,
+        now: Now,
+    ) {
+        if let Some(old) = self.attached.insert(session, conn) {
+            // A session that was not let in there ends with this connection if it is not let in here either.
+            let old_phase = self.conns.get(&old).map(|old| old.phase);
+            fresh |= matches!(old_phase, Some(Phase::Attached { fresh: true, admitted: false, .. }));
+            tracing::info!(%session, "session moves to a new connection");
+            self.watches.forget(old);
+            self.close(old);
+        }
+        self.longest_ms = self.longest_ms.max(timeout_ms);
+        self.expiry.touch(session, timeout_ms, now.mono_ms);
+        if let Some(state) = self.conns.get_mut(&conn) {
+            let admitted = self.config.access.lets_in(&state.identities);
+            state.phase = Phase::Attached { session, timeout_ms, fresh, admitted };
+            state.counts.last_op = op::CREATE_SESSION;
+            state.counts.last_answer_ms = now.mono_ms;
+        }
+    }
+
+    /// How long the owners of sessions may believe without a server: the longest timeout, zero without sessions.
+    pub fn owed_ms(&mut self) -> u32 {
+        if self.state.sessions.is_empty() {
+            self.longest_ms = 0;
+        }
+        self.longest_ms
+    }
+
+    /// How long the owner of a connection's session may believe without a server; zero without a session.
+    pub fn granted_ms(&self, conn: ConnId) -> u32 {
+        match self.conns.get(&conn).map(|conn| conn.phase) {
+            Some(Phase::Attached { timeout_ms, .. }) => timeout_ms,
+            Some(Phase::New) | None => 0,
+        }
+    }
+
+    pub(super) fn end_if_never_admitted(&mut self, conn: ConnId, now: Now) {
+        if let Some(Phase::Attached { session, fresh: true, admitted: false, .. }) =
+            self.conns.get(&conn).map(|conn| conn.phase)
+            // It may have moved, and be let in elsewhere.
+            && self.attached.get(&session) == Some(&conn)
+        {
+            self.end_session(session, now);
+        }
+    }
+
+    /// Ends a session and closes its connection, which hears nothing of the ephemerals that go: its client would take
+    /// them for deleted by somebody, when it is the session that is over.
+    pub(super) fn end_session(&mut self, session: SessionId, now: Now) {
+        self.expiry.remove(session);
+        if let Some(&conn) = self.attached.get(&session) {
+            self.watches.forget(conn);
+        }
+        if self.state.sessions.contains_key(&session) {
+            let change = close_session(&self.state, session);
+            if self.execute(session, change, now).is_err() {
+                // No number left to end it with: again at the next tick.
+                self.expiry.touch(session, self.config.tick_ms, now.mono_ms);
+            }
+        }
+        if let Some(conn) = self.attached.remove(&session) {
+            self.close(conn);
+        }
+    }
+}
