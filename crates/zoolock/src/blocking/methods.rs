@@ -62,6 +62,16 @@ macro_rules! blocking_settings {
                 $handle { inner: self.inner.requeue_on_expiry() }
             }
 
+            #[doc = concat!("As [`", stringify!($inner), "::naming`].")]
+            pub fn naming(self, naming: $crate::Naming) -> Self {
+                $handle { inner: self.inner.naming(naming) }
+            }
+
+            #[doc = concat!("As [`", stringify!($inner), "::kazoo_pattern`].")]
+            pub fn kazoo_pattern(self) -> Self {
+                $handle { inner: self.inner.kazoo_pattern() }
+            }
+
             #[doc = concat!("As [`", stringify!($inner), "::listen`].")]
             pub fn listen(&self, listener: impl FnMut($crate::LockEvent) + Send + 'static) {
                 self.inner.listen(listener);
