@@ -1,0 +1,16 @@
+//! One lock shared with clients of other makes, all at once, on both servers.
+//!
+//! Each make's clients run in a process of their own. A referee that has nothing to do with the lock sees whether two
+//! are inside where one may be. `ZOOLOCK_LONG=1` does 2,000 sections each.
+
+#[path = "../peers/foreign.rs"]
+#[allow(dead_code, reason = "each test binary uses its part")]
+mod foreign;
+
+mod fairness;
+mod make;
+mod mutex;
+mod peer;
+mod queue;
+mod referee;
+mod rwlock;

@@ -1,0 +1,141 @@
+//! Peers of several makes in one queue.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use zookeeper_client::{Acls, CreateMode};
+use zoolock_tests::{Place, Result, tree};
+
+use crate::fairness::{passed, starved};
+use crate::make::{Make, Role};
+use crate::peer::{Contender, Peer, Report};
+
+/// The lock they share, and the node of the referee, below the chroot.
+pub(crate) const LOCK: &str = "/locks/shared";
+pub(crate) const REFEREE: &str = "/referee";
+
+/// How long a section may take, and everything but the sections.
+const EACH: Duration = Duration::from_millis(30);
+const BOUND: Duration = Duration::from_secs(120);
+
+/// How many sections each contender has.
+pub(crate) fn sections() -> usize {
+    match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
+        true => 2000,
+        false => 150,
+    }
+}
+
+pub(crate) fn role(make: Make, kind: &str, contenders: usize) -> Role {
+    Role { make, kind: kind.to_owned(), contenders }
+}
+
+/// Whether every make is on this machine; if not, says that test `name` is skipped.
+pub(crate) fn available(roles: &[Role], name: &str, place: &Place) -> bool {
+    let name = format!("{name}::{}", place.arm());
+    roles.iter().all(|role| role.make.availability().or_skip(&name))
+}
+
+/// Lets them all contend for one lock at once, and looks that nobody is inside who may not be, that everybody has all
+/// its sections and nobody starves, and that nothing is left.
+pub(crate) async fn share(place: &Place, name: &str, roles: &[Role]) {
+    if !available(roles, name, place) {
+        return;
+    }
+    prepare(place).await;
+    let sections = sections();
+    let contenders: usize = roles.iter().map(|role| role.contenders).sum();
+    let mut peers = start(place, roles, sections).await.expect("peers that start");
+    for peer in &mut peers {
+        peer.tell("go").await.expect("a peer that is ready");
+    }
+    let bound = BOUND + EACH * (sections * contenders).try_into().expect("not that many");
+    let reports = match timeout(bound, reports(peers)).await {
+        Ok(reports) => reports.unwrap_or_else(|failure| panic!("{failure}")),
+        Err(_) => {
+            let left = tree::descendants(&place.connect_string(), "/").await;
+            panic!("not done within {bound:?}; there are {left:?}");
+        }
+    };
+    for report in &reports {
+        println!("{}: {report}", place.arm());
+    }
+    for (report, role) in reports.iter().zip(roles) {
+        assert_eq!(report.sections, sections * role.contenders, "{}", report.name);
+    }
+    let names: Vec<String> =
+        reports.iter().flat_map(|report| report.contenders.iter().map(|_| report.name.clone())).collect();
+    let all: Vec<Contender> = reports.into_iter().flat_map(|report| report.contenders).collect();
+    let passed = passed(&all);
+    for (name, passed) in names.iter().zip(&passed) {
+        println!("{}: {name}: {passed:?}", place.arm());
+    }
+    if let Some(starved) = starved(&all) {
+        panic!("{starved}; {names:?}, {passed:?}");
+    }
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
+    for directory in directories(roles) {
+        tree::assert_no_contenders(&place.connect_string(), &directory).await;
+    }
+    place.server().assert_no_watches().await;
+}
+
+/// Where contenders stood.
+fn directories(roles: &[Role]) -> Vec<String> {
+    let queued = |start: &str| roles.iter().any(|role| role.kind.starts_with(start));
+    if queued("curator-semaphore") {
+        vec![format!("{LOCK}/locks"), format!("{LOCK}/leases")]
+    } else if roles.iter().any(|role| role.make != Make::Ours) && queued("semaphore") {
+        vec![LOCK.to_owned(), format!("{LOCK}-__lock__")]
+    } else {
+        vec![LOCK.to_owned()]
+    }
+}
+
+/// Makes the referee's node, and the lock's parent, which not every recipe makes.
+pub(crate) async fn prepare(place: &Place) {
+    let client = tree::connect(&place.connect_string()).await.expect("a session");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    for path in [REFEREE, "/locks"] {
+        client.create(path, b"", &options).await.expect("an empty chroot");
+    }
+}
+
+/// Starts them all, and waits until they are ready.
+///
+/// # Errors
+/// What the first said that did not.
+pub(crate) async fn start(place: &Place, roles: &[Role], sections: usize) -> Result<Vec<Peer>> {
+    let starting = roles.iter().map(|role| {
+        let (place, role) = (place.clone(), role.clone());
+        tokio::spawn(async move {
+            let command = role.command(&place, LOCK, REFEREE, sections).await;
+            Peer::start(&role.to_string(), command).await
+        })
+    });
+    let starting: Vec<_> = starting.collect();
+    let mut peers = Vec::new();
+    for started in starting {
+        peers.push(started.await.expect("no panic")?);
+    }
+    Ok(peers)
+}
+
+/// Waits for all of them.
+///
+/// # Errors
+/// What the first said that failed; the others are killed.
+pub(crate) async fn reports(peers: Vec<Peer>) -> Result<Vec<Report>> {
+    let mut running = JoinSet::new();
+    for (index, peer) in peers.into_iter().enumerate() {
+        running.spawn(async move { (index, peer.report().await) });
+    }
+    let mut reports = Vec::new();
+    while let Some(done) = running.join_next().await {
+        let (index, report) = done.expect("no panic");
+        reports.push((index, report?));
+    }
+    reports.sort_by_key(|(index, _)| *index);
+    Ok(reports.into_iter().map(|(_, report)| report).collect())
+}

@@ -1,0 +1,48 @@
+//! The referee itself: clients that do not see each other are caught.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zoolock_tests::{Place, on_both_arms};
+
+use crate::make::Make::{Java, Kazoo, NewKazoo};
+use crate::make::Role;
+use crate::queue::{available, prepare, reports, role, start};
+
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Lets them go on until the referee has seen something.
+async fn caught(place: &Place, name: &str, roles: &[Role], what: &str) {
+    if !available(roles, name, place) {
+        return;
+    }
+    prepare(place).await;
+    let said = match start(place, roles, 0).await {
+        Ok(mut peers) => {
+            for peer in &mut peers {
+                // One may have been caught before the others begin.
+                let _ = peer.tell("go").await;
+            }
+            let reports = timeout(BOUND, reports(peers)).await.expect("they are soon inside together");
+            reports.err().expect("they go on until they are told to stop").to_string()
+        }
+        Err(failure) => failure.to_string(),
+    };
+    assert!(said.contains("violation: ") && said.contains(what), "{said}");
+}
+
+on_both_arms!(private two_alone_are_seen, |place| async move {
+    let roles = [role(Java, "curator-mutex", 2), role(Kazoo, "lock", 2)];
+    caught(&place, "two_alone_are_seen", &roles, "somebody else is alone inside").await;
+});
+
+on_both_arms!(private a_reader_beside_a_writer_is_seen, |place| async move {
+    let roles = [role(Java, "curator-write", 1), role(NewKazoo, "read", 2)];
+    caught(&place, "a_reader_beside_a_writer_is_seen", &roles, "beside us is ").await;
+});
+
+on_both_arms!(private a_permit_too_many_is_seen, |place| async move {
+    // kazoo counts Curator's two directories.
+    let roles = [role(Java, "curator-semaphore:1:1", 2), role(Kazoo, "semaphore:3", 2)];
+    caught(&place, "a_permit_too_many_is_seen", &roles, "permits of 1 are taken").await;
+});

@@ -1,0 +1,28 @@
+//! The read/write lock.
+
+use zoolock_tests::on_both_arms;
+
+use crate::make::Make::{Java, NewKazoo, Ours};
+use crate::queue::{role, share};
+
+on_both_arms!(private ours_under_two_namings_and_curators, |place| async move {
+    let roles = [
+        role(Ours, "read@native", 1),
+        role(Ours, "write@native", 1),
+        role(Ours, "read@curator", 1),
+        role(Ours, "write@curator", 1),
+        role(Java, "curator-read", 1),
+        role(Java, "curator-write", 1),
+    ];
+    share(&place, "ours_under_two_namings_and_curators", &roles).await;
+});
+
+on_both_arms!(private ours_named_as_kazoos_and_kazoos, |place| async move {
+    let roles = [
+        role(Ours, "read@kazoo", 1),
+        role(Ours, "write@kazoo", 1),
+        role(NewKazoo, "read", 1),
+        role(NewKazoo, "write", 1),
+    ];
+    share(&place, "ours_named_as_kazoos_and_kazoos", &roles).await;
+});
