@@ -13,4 +13,5 @@ mod mutex;
 mod peer;
 mod queue;
 mod referee;
+mod refusals;
 mod rwlock;
