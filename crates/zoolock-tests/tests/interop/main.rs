@@ -15,3 +15,4 @@ mod queue;
 mod referee;
 mod refusals;
 mod rwlock;
+mod sight;
