@@ -9,6 +9,7 @@ mod foreign;
 
 mod fairness;
 mod make;
+mod migration;
 mod mutex;
 mod peer;
 mod queue;
