@@ -227,7 +227,8 @@ impl Apache {
         config
     }
 
-    fn data_dir(&self) -> String {
+    /// Where it keeps its snapshots and its log.
+    pub fn data_dir(&self) -> String {
         self.dir.path().join("data").display().to_string()
     }
 

@@ -8,6 +8,7 @@
 mod foreign;
 
 mod fairness;
+mod last_numbers;
 mod make;
 mod migration;
 mod mutex;

@@ -51,15 +51,7 @@ impl Make {
     pub(crate) async fn command(self) -> Command {
         match self {
             Make::Ours => Command::new(env!("CARGO_BIN_EXE_interop-peer")),
-            Make::Java => {
-                let classes = compiled().await.expect("a directory for classes");
-                let path: Vec<&str> = JARS.into_iter().chain(classes.to_str()).collect();
-                let mut java = Command::new("java");
-                java.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"])
-                    .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-                    .args(["-cp", &path.join(":"), "Peer"]);
-                java
-            }
+            Make::Java => java("Peer").await,
             Make::Kazoo => python("/usr/bin/python3".into()),
             Make::NewKazoo => {
                 let found = run(&mut Command::new(beside("kazoo/newer"))).await.if_well();
@@ -113,26 +105,39 @@ fn python(interpreter: PathBuf) -> Command {
     python
 }
 
-/// The classes of the peer in Java, compiled once for each state of its source. Each test is a process: whoever is first
-/// to rename its directory into place wins, and the others use that.
+/// Runs one of the classes beside these tests.
+pub(crate) async fn java(class: &str) -> Command {
+    let classes = compiled().await.expect("a directory for classes");
+    let path: Vec<&str> = JARS.into_iter().chain(classes.to_str()).collect();
+    let mut java = Command::new("java");
+    java.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+        .args(["-cp", &path.join(":"), class]);
+    java
+}
+
+/// The classes, compiled once for each state of their sources. Each test is a process: whoever is first to rename its
+/// directory into place wins, and the others use that.
 async fn compiled() -> Result<PathBuf> {
-    let failed = |error| zoolock_tests::Failure::during("compiling the peer in Java", error);
-    let source = beside("java/Peer.java");
+    let failed = |error| zoolock_tests::Failure::during("compiling what is in Java", error);
+    let sources = ["java/Peer.java", "java/Numbers.java"].map(beside);
     let mut hasher = DefaultHasher::new();
-    std::fs::read(&source).map_err(failed)?.hash(&mut hasher);
+    for source in &sources {
+        std::fs::read(source).map_err(failed)?.hash(&mut hasher);
+    }
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let classes = target.join(format!("interop-peer-{:016x}", hasher.finish()));
-    if classes.join("Peer.class").exists() {
+    let classes = target.join(format!("interop-{:016x}", hasher.finish()));
+    if classes.exists() {
         return Ok(classes);
     }
     let own = tempfile::tempdir_in(target).map_err(failed)?;
     let mut javac = Command::new("javac");
     javac.args(["-J-Xmx128m", "-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1", "-nowarn"]);
     javac.args(["-cp", &JARS.join(":"), "-d"]).arg(own.path());
-    run(javac.arg(&source)).await.if_well();
+    run(javac.args(&sources)).await.if_well();
     match std::fs::rename(own.path(), &classes) {
         Ok(()) => Ok(classes),
-        Err(_) if classes.join("Peer.class").exists() => Ok(classes),
+        Err(_) if classes.exists() => Ok(classes),
         Err(error) => Err(failed(error)),
     }
 }

@@ -8,7 +8,7 @@ use zoolock_tests::{Failure, Place, on_both_arms, tree};
 use crate::make::Make::{Java, Ours};
 use crate::make::Role;
 use crate::peer::{Peer, Report};
-use crate::queue::{LOCK, REFEREE, available, prepare, role};
+use crate::queue::{LOCK, REFEREE, available, nothing_is_left, prepare, role};
 
 const PROCESSES: usize = 4;
 /// How many sections everybody together has between two changes.
@@ -41,9 +41,7 @@ on_both_arms!(private from_curator_to_native_one_process_at_a_time, |place| asyn
         let left = end(peer).await;
         assert!(left.sections > 0, "{} never had a turn", left.name);
     }
-    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
-    tree::assert_no_contenders(&place.connect_string(), LOCK).await;
-    place.server().assert_no_watches().await;
+    nothing_is_left(&place, &stages).await;
 });
 
 async fn begin(place: &Place, role: &Role) -> Peer {

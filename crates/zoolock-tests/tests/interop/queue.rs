@@ -44,6 +44,22 @@ pub(crate) async fn share(place: &Place, name: &str, roles: &[Role]) {
         return;
     }
     prepare(place).await;
+    let reports = contend(place, roles).await;
+    let names: Vec<String> =
+        reports.iter().flat_map(|report| report.contenders.iter().map(|_| report.name.clone())).collect();
+    let all: Vec<Contender> = reports.into_iter().flat_map(|report| report.contenders).collect();
+    let passed = passed(&all);
+    for (name, passed) in names.iter().zip(&passed) {
+        println!("{}: {name}: {passed:?}", place.arm());
+    }
+    if let Some(starved) = starved(&all) {
+        panic!("{starved}; {names:?}, {passed:?}");
+    }
+    nothing_is_left(place, roles).await;
+}
+
+/// Lets them all contend for the lock at once, until everybody has had all its sections, one at a time.
+pub(crate) async fn contend(place: &Place, roles: &[Role]) -> Vec<Report> {
     let sections = sections();
     let contenders: usize = roles.iter().map(|role| role.contenders).sum();
     let mut peers = start(place, roles, sections).await.expect("peers that start");
@@ -58,22 +74,15 @@ pub(crate) async fn share(place: &Place, name: &str, roles: &[Role]) {
             panic!("not done within {bound:?}; there are {left:?}");
         }
     };
-    for report in &reports {
-        println!("{}: {report}", place.arm());
-    }
     for (report, role) in reports.iter().zip(roles) {
+        println!("{}: {report}", place.arm());
         assert_eq!(report.sections, sections * role.contenders, "{}", report.name);
     }
-    let names: Vec<String> =
-        reports.iter().flat_map(|report| report.contenders.iter().map(|_| report.name.clone())).collect();
-    let all: Vec<Contender> = reports.into_iter().flat_map(|report| report.contenders).collect();
-    let passed = passed(&all);
-    for (name, passed) in names.iter().zip(&passed) {
-        println!("{}: {name}: {passed:?}", place.arm());
-    }
-    if let Some(starved) = starved(&all) {
-        panic!("{starved}; {names:?}, {passed:?}");
-    }
+    reports
+}
+
+/// Waits until whatever they made in the lock is gone.
+pub(crate) async fn nothing_is_left(place: &Place, roles: &[Role]) {
     tree::assert_no_ephemerals(&place.connect_string(), "/").await;
     for directory in directories(roles) {
         tree::assert_no_contenders(&place.connect_string(), &directory).await;
@@ -120,6 +129,16 @@ pub(crate) async fn start(place: &Place, roles: &[Role], sections: usize) -> Res
         peers.push(started.await.expect("no panic")?);
     }
     Ok(peers)
+}
+
+/// A client of another make that holds the lock, whose directory is there, until some seconds after it is dropped.
+pub(crate) async fn hold(place: &Place, make: Make, kind: &str) -> Peer {
+    let mut command = make.command().await;
+    command.arg(place.connect_string()).arg(kind).args(["/locks", REFEREE, "hold", "0"]);
+    let mut peer = Peer::spawn(&format!("{make:?} {kind}"), command).expect("it is installed");
+    let said = timeout(BOUND, peer.line()).await.expect("nobody it sees is in its way").expect("it goes on");
+    assert_eq!(said, format!("in {LOCK}"));
+    peer
 }
 
 /// Waits for all of them.

@@ -17,7 +17,13 @@ async fn caught(place: &Place, name: &str, roles: &[Role], what: &str) {
         return;
     }
     prepare(place).await;
-    let said = match start(place, roles, 0).await {
+    let said = violation(place, roles).await;
+    assert!(said.contains("violation: ") && said.contains(what), "{said}");
+}
+
+/// What the referee has seen at last.
+pub(crate) async fn violation(place: &Place, roles: &[Role]) -> String {
+    match start(place, roles, 0).await {
         Ok(mut peers) => {
             for peer in &mut peers {
                 // One may have been caught before the others begin.
@@ -27,8 +33,7 @@ async fn caught(place: &Place, name: &str, roles: &[Role], what: &str) {
             reports.err().expect("they go on until they are told to stop").to_string()
         }
         Err(failure) => failure.to_string(),
-    };
-    assert!(said.contains("violation: ") && said.contains(what), "{said}");
+    }
 }
 
 on_both_arms!(private two_alone_are_seen, |place| async move {

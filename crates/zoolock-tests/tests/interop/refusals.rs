@@ -2,26 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Builder, Error, Naming, Zoolock};
 use zoolock_tests::{Place, ServerOptions, on_both_arms, tree};
 
 use crate::make::Make;
-use crate::peer::Peer;
-use crate::queue::{LOCK, REFEREE, available, prepare, role};
+use crate::queue::{LOCK, available, hold, prepare, role};
 
 const BOUND: Duration = Duration::from_secs(60);
-
-/// A client of another make that holds the lock until it is dropped.
-async fn holder(place: &Place, make: Make, kind: &str) -> Peer {
-    let mut command = make.command().await;
-    command.arg(place.connect_string()).arg(kind).args(["/locks", REFEREE, "hold", "0"]);
-    let mut peer = Peer::spawn(&format!("{make:?} {kind}"), command).expect("it is installed");
-    let said = timeout(BOUND, peer.line()).await.expect("nobody it sees is in its way").expect("it goes on");
-    assert_eq!(said, format!("in {LOCK}"));
-    peer
-}
 
 async fn with_lock(place: &Place) {
     prepare(place).await;
@@ -51,7 +39,7 @@ on_both_arms!(private whoever_would_not_see_us_is_named_with_the_naming_to_use, 
         return;
     }
     with_lock(&place).await;
-    let kazoo = holder(&place, Make::Kazoo, "lock").await;
+    let kazoo = hold(&place, Make::Kazoo, "lock").await;
     for naming in [Naming::Native, Naming::Curator, Naming::WriteLock] {
         let said = told(&place, settings().naming(naming)).await;
         assert!(said.contains("a lock of kazoo (number 0000000000)"), "{naming}: {said}");
@@ -73,8 +61,8 @@ on_both_arms!(private two_that_do_not_see_each_other_are_not_joined, |place| asy
     }
     with_lock(&place).await;
     // Both hold: that is what we keep out of.
-    let _kazoo = holder(&place, Make::Kazoo, "lock").await;
-    let _curator = holder(&place, Make::Java, "curator-mutex").await;
+    let _kazoo = hold(&place, Make::Kazoo, "lock").await;
+    let _curator = hold(&place, Make::Java, "curator-mutex").await;
     for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
         let said = told(&place, settings().naming(naming)).await;
         assert!(said.contains("do not see each other"), "{naming}: {said}");

@@ -30,11 +30,11 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
  * Peer CONNECT KIND LOCK REFEREE SECTIONS CONTENDERS: what it is told and what it says is in peer.rs.
  */
 public class Peer {
-    static final int SESSION_MS = 10_000;
     static final int INSIDE_MS = 1;
 
     static String connect;
     static String refereePath;
+    static int sessionMs = 10_000;
     /** None: until it is told to stop. */
     static int sections;
     static volatile boolean stopped;
@@ -46,6 +46,7 @@ public class Peer {
         refereePath = args[3];
         new Thread(Peer::obey).start();
         if (args[4].equals("hold")) {
+            sessionMs = 4_000;
             for (String kind : args[1].split(",")) {
                 hold(kind, args[2].replace("*", kind));
             }
@@ -188,7 +189,7 @@ public class Peer {
     static class Curator implements Session {
         // A tracker's watch would be counted among those of waiters.
         final CuratorFramework client = CuratorFrameworkFactory.builder().connectString(connect)
-            .sessionTimeoutMs(SESSION_MS).connectionTimeoutMs(SESSION_MS).retryPolicy(new RetryOneTime(100))
+            .sessionTimeoutMs(sessionMs).connectionTimeoutMs(sessionMs).retryPolicy(new RetryOneTime(100))
             .ensembleTracker(false).build();
 
         Curator() throws Exception {
@@ -258,7 +259,7 @@ public class Peer {
 
         Plain() throws Exception {
             CountDownLatch connected = new CountDownLatch(1);
-            client = new ZooKeeper(connect, SESSION_MS, event -> connected.countDown());
+            client = new ZooKeeper(connect, sessionMs, event -> connected.countDown());
             connected.await();
         }
 
