@@ -28,6 +28,8 @@ pub enum Record {
     Marker(Marker),
     /// A semaphore lives here.
     Semaphore(Size),
+    /// A number and nothing else: the size of a semaphore of kazoo's, perhaps.
+    Leases(u32),
     /// Not ours to understand, and so not ours to overwrite.
     Foreign,
 }
@@ -111,7 +113,8 @@ impl Record {
         if data.is_empty() {
             return Record::Empty;
         }
-        std::str::from_utf8(data).ok().and_then(parse_text).unwrap_or(Record::Foreign)
+        let text = std::str::from_utf8(data).ok();
+        text.and_then(|text| leases(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
     }
 
     /// Whether a holder may write its marker over this.
@@ -126,6 +129,12 @@ impl Record {
             _ => None,
         }
     }
+}
+
+/// What kazoo understands as a size: whatever Python's `int` does, of which this is all that a program writes.
+fn leases(text: &str) -> Option<Record> {
+    let permits = text.trim_ascii().parse().ok().filter(|&permits| permits > 0)?;
+    Some(Record::Leases(permits))
 }
 
 fn parse_text(text: &str) -> Option<Record> {
@@ -182,6 +191,18 @@ mod tests {
         for permits in [1, 5, u32::MAX] {
             let size = Size { directory: Zxid(0x1_0000_0002), permits };
             assert_eq!(Record::parse(size.encode().as_bytes()), Record::Semaphore(size));
+        }
+    }
+
+    #[test]
+    fn a_number_is_the_size_of_a_semaphore_of_kazoos() {
+        for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
+            let record = Record::parse(data.as_bytes());
+            assert_eq!(record, Record::Leases(permits), "{data:?}");
+            assert!(!record.is_writable());
+        }
+        for data in ["0", "-1", "5.0", "five", "4294967296", " "] {
+            assert_eq!(Record::parse(data.as_bytes()), Record::Foreign, "{data:?}");
         }
     }
 

@@ -106,6 +106,7 @@ mod events;
 mod guard;
 mod held;
 mod keeper;
+mod layout;
 mod local;
 mod locker;
 mod multi;

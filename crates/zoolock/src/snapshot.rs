@@ -183,7 +183,7 @@ async fn describe(
             _ => "unknown",
         },
         permits,
-        foreign_record: record == Record::Foreign,
+        foreign_record: matches!(record, Record::Foreign | Record::Leases(_)),
     })
 }
 

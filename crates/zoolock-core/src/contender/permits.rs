@@ -40,7 +40,7 @@ impl Contender {
             Record::Empty | Record::Semaphore(_) => Agreement::Missing(ours),
             Record::Marker(marker) if marker.directory != directory.czxid => Agreement::Missing(ours),
             Record::Marker(_) => Agreement::Refused(Reason::OtherKind),
-            Record::Foreign => Agreement::Refused(Reason::ForeignRecord),
+            Record::Foreign | Record::Leases(_) => Agreement::Refused(Reason::ForeignRecord),
         }
     }
 
