@@ -105,6 +105,11 @@ impl Size {
     pub fn encode(&self) -> String {
         format!("{FORMAT} {SEMAPHORE} {} {}", self.directory, self.permits)
     }
+
+    /// The text that kazoo stores.
+    pub fn encode_as_kazoo(&self) -> String {
+        self.permits.to_string()
+    }
 }
 
 impl Record {

@@ -12,10 +12,11 @@ use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
 use crate::held::Held;
+use crate::layout::{layout_of, made_by, naming_of};
 use crate::naming;
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Session, WATCHED_BYTES};
+use crate::session::{Room, Session, WATCHED_BYTES};
 use crate::zoolock::Zoolock;
 
 /// What the thin public types share: where, and how.
@@ -92,25 +93,39 @@ impl Lock {
 
     /// `None`: busy, or timed out.
     pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+        if let (Kind::Permits { take, size }, Some(layout)) = (kind, layout_of(self.options.naming)) {
+            return self.acquire_laid_out(layout, take, size, patience).await;
+        }
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, &directories);
         loop {
-            let session = match patience {
-                Patience::Try | Patience::ForEver => self.zoolock.session(reserved).await?,
-                Patience::Until(deadline) => {
-                    // On our own runtime's clock: the caller's may have none.
-                    let alarm = self.zoolock.alarm(deadline);
-                    tokio::select! {
-                        session = self.zoolock.session(reserved) => session?,
-                        () = alarm => return Ok(None),
-                    }
-                }
-            };
-            match self.acquire_on(session, kind, directories.clone(), reserved, patience, None).await? {
+            let Some(room) = self.room(reserved, patience).await? else { return Ok(None) };
+            match self.acquire_on(room, kind, directories.clone(), patience, None).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Missed => return Ok(None),
                 Attempt::Again => {}
+            }
+        }
+    }
+
+    /// A session with room for so many watched bytes; `None` where there was none in time.
+    pub(crate) async fn room(&self, bytes: usize, patience: Patience) -> Result<Option<Room>, Error> {
+        let session = self.within(patience, self.zoolock.session(bytes)).await.transpose()?;
+        Ok(session.map(|session| Room::of(session, bytes)))
+    }
+
+    /// `None` where it was not ready in time.
+    pub(crate) async fn within<T>(&self, patience: Patience, what: impl Future<Output = T>) -> Option<T> {
+        match patience {
+            Patience::Try | Patience::ForEver => Some(what.await),
+            Patience::Until(deadline) => {
+                // On our own runtime's clock: the caller's may have none.
+                let alarm = self.zoolock.alarm(deadline);
+                tokio::select! {
+                    ready = what => Some(ready),
+                    () = alarm => None,
+                }
             }
         }
     }
@@ -126,23 +141,24 @@ impl Lock {
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, &directories);
         session.reserve_anyway(reserved);
+        let room = Room::of(session, reserved);
         let path = self.path();
-        match self.acquire_on(session, kind, directories, reserved, patience, Some(reader)).await? {
+        match self.acquire_on(room, kind, directories, patience, Some(reader)).await? {
             Attempt::Held(held) => Ok(Some(held)),
             Attempt::Missed => Ok(None),
             Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
     }
 
-    async fn acquire_on(
+    pub(crate) async fn acquire_on(
         &self,
-        session: Arc<Session>,
+        room: Room,
         kind: Kind,
         directories: Vec<LockPath>,
-        reserved: usize,
         patience: Patience,
         of: Option<ContenderId>,
     ) -> Result<Attempt, Error> {
+        let session = room.session().clone();
         let id = self.zoolock.new_contender();
         let mut data = NodeData::new(id, kind_name(kind, directories.len()), self.zoolock.owner());
         data.of = of.map(|reader| reader.to_string());
@@ -159,6 +175,7 @@ impl Lock {
         };
         let listeners = self.options.listeners.clone();
         let epoch = self.zoolock.epoch();
+        let reserved = room.hand_over();
         let acquisition =
             Acquisition::start(session, directories, id, config, data, reserved, (listeners, epoch));
         let mut waiting = Waiting { acquisition: Some(acquisition.clone()), alarm: None };
@@ -194,7 +211,7 @@ impl Lock {
 
     fn delay_ms(&self, kind: Kind) -> u32 {
         match kind {
-            Kind::Permits { .. } | Kind::Upgrade { .. } => 0,
+            Kind::Permits { .. } | Kind::Lease { .. } | Kind::Upgrade { .. } => 0,
             _ => u32::try_from(self.options.lock_delay.as_millis()).unwrap_or(u32::MAX),
         }
     }
@@ -223,12 +240,24 @@ impl Lock {
 
     fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
         let path = match acquisition.directories() {
-            [one] => self.zoolock.shown(one.as_str()).to_owned(),
+            // Of a semaphore in the layout of others it is a directory below, which nobody has named.
+            [_] => self.path(),
             several => {
                 let shown = several.iter().map(|path| self.zoolock.shown(path.as_str()));
                 shown.collect::<Vec<_>>().join(", ")
             }
         };
+        self.explain(reason, kind, path, acquisition.words())
+    }
+
+    /// What a reason means to the caller. `words`: those of the service's last refusal.
+    pub(crate) fn explain(
+        &self,
+        reason: Reason,
+        kind: Kind,
+        path: String,
+        words: String,
+    ) -> Result<(), Error> {
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
@@ -238,11 +267,19 @@ impl Lock {
             Reason::OtherKind => Err(Error::invalid(
                 subject(),
                 match kind {
-                    Kind::Permits { .. } => {
+                    Kind::Permits { .. } | Kind::Lease { .. } => {
                         "is no semaphore: locks of another kind live there; use another name"
                     }
                     _ => "is a semaphore; a lock of another kind needs a name of its own",
                 },
+            )),
+            Reason::OtherLayout(layout) => Err(Error::invalid(
+                subject(),
+                format!(
+                    "is a semaphore of {}: take permits of it under the naming {}, or use another name",
+                    made_by(layout),
+                    naming_of(layout)
+                ),
             )),
             Reason::Clash(clash) => Err(Error::Neighbour { path, message: naming::refusal(&clash) }),
             Reason::OtherSize(permits) => Err(Error::invalid(
@@ -265,7 +302,7 @@ impl Lock {
                     .to_owned(),
             }),
             Reason::Refused(Failure::Refused(Refusal::Other)) => {
-                Err(Error::Protocol { subject: subject(), message: acquisition.words() })
+                Err(Error::Protocol { subject: subject(), message: words })
             }
             Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
             Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {
@@ -280,7 +317,7 @@ impl Lock {
     }
 }
 
-enum Attempt {
+pub(crate) enum Attempt {
     Held(Held),
     /// Busy, or timed out.
     Missed,
@@ -292,7 +329,7 @@ enum Attempt {
 const LONG_NAME: usize = 64;
 
 /// The paths that an acquisition watches: the one before us, or the directory, and our own node.
-fn watched_bytes(kind: Kind, directories: &[LockPath]) -> usize {
+pub(crate) fn watched_bytes(kind: Kind, directories: &[LockPath]) -> usize {
     let name = if kind == Kind::Mutex { "/lock-0000000000".len() } else { LONG_NAME };
     directories.iter().map(|directory| 2 * (directory.as_str().len() + name)).sum()
 }
@@ -306,6 +343,7 @@ fn kind_name(kind: Kind, places: usize) -> &'static str {
         Kind::Upgradable => "upgradable",
         Kind::Upgrade { .. } => "upgrade",
         Kind::Permits { .. } => "permits",
+        Kind::Lease { .. } => "lease",
     }
 }
 

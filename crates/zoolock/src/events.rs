@@ -78,18 +78,51 @@ impl std::fmt::Debug for LockEvents {
 pub(crate) struct Listeners {
     /// Made for the first who listens: most handles have none, and the channel is larger than all the rest of them.
     sender: Arc<OnceLock<broadcast::Sender<LockEvent>>>,
-    /// Only of loss and revocation: for what somebody holds besides.
-    quiet: bool,
+    hears: Hears,
+}
+
+/// What listeners are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Hears {
+    #[default]
+    All,
+    /// Loss and revocation: of what somebody holds besides.
+    Bad,
+    /// That it stands in a queue: of what somebody takes to get at something else.
+    Queue,
+    /// All but how it ended: of the first of several that count only together.
+    AllButTheGrant,
+}
+
+impl Hears {
+    fn of(self, event: &LockEvent) -> bool {
+        match self {
+            Hears::All => true,
+            Hears::Bad => matches!(event, LockEvent::Lost(..) | LockEvent::Revoked(_)),
+            Hears::Queue => matches!(event, LockEvent::Queued { .. }),
+            Hears::AllButTheGrant => !matches!(event, LockEvent::Acquired(_) | LockEvent::GaveUp),
+        }
+    }
 }
 
 impl Listeners {
     /// The same listeners, told only of loss and revocation.
     pub(crate) fn quietly(&self) -> Listeners {
-        Listeners { sender: self.sender.clone(), quiet: true }
+        Listeners { sender: self.sender.clone(), hears: Hears::Bad }
+    }
+
+    /// The same listeners, told only of a place in a queue.
+    pub(crate) fn queueing(&self) -> Listeners {
+        Listeners { sender: self.sender.clone(), hears: Hears::Queue }
+    }
+
+    /// The same listeners, told of all but the grant or its failure.
+    pub(crate) fn but_for_the_grant(&self) -> Listeners {
+        Listeners { sender: self.sender.clone(), hears: Hears::AllButTheGrant }
     }
 
     pub(crate) fn tell(&self, event: LockEvent) {
-        if self.quiet && !matches!(event, LockEvent::Lost(..) | LockEvent::Revoked(_)) {
+        if !self.hears.of(&event) {
             return;
         }
         if let Some(sender) = self.sender.get() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::select_all;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
@@ -14,6 +15,7 @@ use crate::driver::Acquisition;
 use crate::error::{Error, LossReason};
 use crate::guard::{Check, Previous};
 use crate::options::Options;
+use crate::path::LockPath;
 use crate::session::Connection;
 use crate::ticket::Ticket;
 use crate::zoolock::Zoolock;
@@ -25,6 +27,10 @@ pub(crate) struct Held {
     grant: Grant,
     /// What a reader that writes holds besides.
     upgrade: Option<Arc<Acquisition>>,
+    /// The other permits of a semaphore in the layout of others, where each has a node of its own.
+    leases: Vec<Arc<Acquisition>>,
+    /// Its directory, of which the nodes' is a part.
+    semaphore: Option<LockPath>,
     /// Somebody else releases it.
     handed_over: bool,
     /// Those of the handle that it was acquired with.
@@ -38,7 +44,26 @@ impl Held {
         grant: Grant,
         options: Options,
     ) -> Held {
-        Held { zoolock, acquisition, grant, upgrade: None, handed_over: false, options }
+        Held {
+            zoolock,
+            acquisition,
+            grant,
+            upgrade: None,
+            leases: Vec::new(),
+            semaphore: None,
+            handed_over: false,
+            options,
+        }
+    }
+
+    /// Holds what the others hold, too: permits of this semaphore.
+    pub(crate) fn with_leases(mut self, others: Vec<Held>, semaphore: LockPath) -> Held {
+        for mut other in others {
+            other.handed_over = true;
+            self.leases.push(other.acquisition.clone());
+        }
+        self.semaphore = Some(semaphore);
+        self
     }
 
     pub(crate) fn options(&self) -> &Options {
@@ -79,32 +104,26 @@ impl Held {
             return true;
         }
         // We are the first to see it, before the alarm: a stopped process wakes up in the middle of anything.
-        for acquisition in self.both() {
+        for acquisition in self.all() {
             acquisition.happen(Event::LeaseLost);
         }
         false
     }
 
     pub(crate) async fn lost(&self) -> LossReason {
-        lost(&self.acquisition, self.upgrade.as_ref()).await
+        lost(self.all()).await
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.both().find_map(|acquisition| acquisition.is_lost()).map(LossReason::from)
+        self.all().find_map(|acquisition| acquisition.is_lost()).map(LossReason::from)
     }
 
     pub(crate) async fn revoked(&self) {
-        match &self.upgrade {
-            None => self.acquisition.revoked().await,
-            Some(upgrade) => tokio::select! {
-                () = self.acquisition.revoked() => {}
-                () = upgrade.revoked() => {}
-            },
-        }
+        select_all(self.all().map(|acquisition| Box::pin(acquisition.revoked()))).await;
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
-        self.both().any(|acquisition| acquisition.is_revoked())
+        self.all().any(|acquisition| acquisition.is_revoked())
     }
 
     pub(crate) fn previous(&self) -> Previous {
@@ -112,10 +131,14 @@ impl Held {
     }
 
     pub(crate) fn path(&self) -> &str {
-        self.zoolock.shown(self.acquisition.directories()[0].as_str())
+        let directory = self.semaphore.as_ref().unwrap_or(&self.acquisition.directories()[0]);
+        self.zoolock.shown(directory.as_str())
     }
 
     pub(crate) fn paths(&self) -> Vec<&str> {
+        if self.semaphore.is_some() {
+            return vec![self.path()];
+        }
         let directories = self.acquisition.directories().iter();
         directories.map(|directory| self.zoolock.shown(directory.as_str())).collect()
     }
@@ -124,13 +147,14 @@ impl Held {
     pub(crate) fn permits(&self) -> u32 {
         match self.grant.node.prefix {
             Prefix::Permit(permits) => permits,
-            _ => 1,
+            _ => u32::try_from(1 + self.leases.len()).unwrap_or(u32::MAX),
         }
     }
 
     pub(crate) fn node_path(&self) -> String {
         let node = self.acquisition.node().unwrap_or(self.grant.node);
-        format!("{}/{}", self.path(), node.name())
+        let path = self.acquisition.directories()[0].child(&node.name());
+        self.zoolock.shown(&path).to_owned()
     }
 
     /// Of the node that stands for the most that is held.
@@ -147,21 +171,21 @@ impl Held {
 
     /// Calls `tell` on our own thread when the lock is lost, unless the handle is aborted first.
     pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> AbortHandle {
-        let (acquisition, upgrade) = (self.acquisition.clone(), self.upgrade.clone());
-        let task = async move { tell(lost(&acquisition, upgrade.as_ref()).await) };
+        let all: Vec<_> = self.all().cloned().collect();
+        let task = async move { tell(lost(all.iter()).await) };
         self.acquisition.session().runtime().spawn(task).abort_handle()
     }
 
     /// Lets go as a holder does that panics; to be dropped after that.
     pub(crate) fn release_as_panicked(&self) {
-        for acquisition in self.both() {
+        for acquisition in self.all() {
             acquisition.happen(Event::Release(Left::Panicked));
         }
     }
 
     /// Lets go of what nobody has worked under; to be dropped after that.
     pub(crate) fn give_back(&self) {
-        for acquisition in self.both() {
+        for acquisition in self.all() {
             acquisition.happen(Event::Cancel);
         }
     }
@@ -175,7 +199,7 @@ impl Held {
     pub(crate) fn departure(&self) -> Departure {
         Departure {
             acquisition: self.acquisition.clone(),
-            upgrade: self.upgrade.clone(),
+            others: self.upgrade.iter().chain(&self.leases).cloned().collect(),
             path: self.paths().join(", "),
         }
     }
@@ -216,20 +240,14 @@ impl Held {
         }
     }
 
-    fn both(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
-        std::iter::once(&self.acquisition).chain(&self.upgrade)
+    fn all(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
+        std::iter::once(&self.acquisition).chain(&self.upgrade).chain(&self.leases)
     }
 }
 
-async fn lost(acquisition: &Arc<Acquisition>, upgrade: Option<&Arc<Acquisition>>) -> LossReason {
-    let loss = match upgrade {
-        None => acquisition.lost().await,
-        Some(upgrade) => tokio::select! {
-            loss = acquisition.lost() => loss,
-            loss = upgrade.lost() => loss,
-        },
-    };
-    loss.into()
+/// Waits for the loss of the first of them that is lost.
+async fn lost(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
+    select_all(all.map(|acquisition| Box::pin(acquisition.lost()))).await.0.into()
 }
 
 impl Drop for Held {
@@ -240,7 +258,9 @@ impl Drop for Held {
         if let Some(upgrade) = &self.upgrade {
             self.release_upgrade(upgrade);
         }
-        self.acquisition.release();
+        for acquisition in std::iter::once(&self.acquisition).chain(&self.leases) {
+            acquisition.release();
+        }
     }
 }
 
@@ -257,7 +277,8 @@ impl From<zoolock_core::contender::Previous> for Previous {
 /// The end of a guard, for those who wait for it.
 pub(crate) struct Departure {
     acquisition: Arc<Acquisition>,
-    upgrade: Option<Arc<Acquisition>>,
+    /// The writer's of a reader that writes, or the other permits.
+    others: Vec<Arc<Acquisition>>,
     path: String,
 }
 
@@ -273,15 +294,14 @@ impl Departure {
 
     /// Waits until the service has confirmed that the node is gone.
     pub(crate) async fn wait(self) -> Result<(), Error> {
-        let of_the_writer = match &self.upgrade {
-            Some(upgrade) => upgrade.departed().await,
-            None => Departed::Clean,
-        };
-        let departed = match (of_the_writer, self.acquisition.departed().await) {
-            (Departed::Clean, departed) => departed,
-            (departed, _) => departed,
-        };
-        match departed {
+        let mut worst = Departed::Clean;
+        for acquisition in self.others.iter().chain([&self.acquisition]) {
+            let departed = acquisition.departed().await;
+            if worst == Departed::Clean {
+                worst = departed;
+            }
+        }
+        match worst {
             Departed::Clean => Ok(()),
             Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
             Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {

@@ -1,5 +1,4 @@
 //! Where semaphores in the layouts of others have their nodes.
-#![allow(dead_code, reason = "those who use it come next")]
 
 use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, KAZOO_GUARD, Layout};
 
@@ -29,16 +28,10 @@ pub(crate) fn places(layout: Layout, semaphore: &LockPath) -> Places {
     }
 }
 
-/// The semaphore whose permits or guard are in this directory, if it is called like one. A lock may be called so, too.
-pub(crate) fn semaphore_of(directory: &LockPath) -> Option<(Layout, LockPath)> {
-    let path = directory.as_str();
-    let kazoo = path.strip_suffix(KAZOO_GUARD).filter(|name| !name.ends_with('/'));
-    if let Some(name) = kazoo {
-        return Some((Layout::Kazoo, LockPath::from_server(name.to_owned())));
-    }
-    let (above, name) = path.rsplit_once('/')?;
-    let curator = !above.is_empty() && (name == CURATOR_LEASES || name == CURATOR_GUARD);
-    curator.then(|| (Layout::Curator, LockPath::from_server(above.to_owned())))
+/// Where else than in its own directory nodes of the lock with this name may be, were it a semaphore of another make.
+pub(crate) fn all_places(lock: &LockPath) -> impl Iterator<Item = LockPath> {
+    let (curator, kazoo) = (places(Layout::Curator, lock), places(Layout::Kazoo, lock));
+    [curator.leases, curator.guard, kazoo.guard].into_iter()
 }
 
 /// The layout of semaphores under this naming, if that is not our own.
@@ -55,6 +48,14 @@ pub(crate) fn naming_of(layout: Layout) -> Naming {
     match layout {
         Layout::Curator => Naming::CuratorSemaphore,
         Layout::Kazoo => Naming::Kazoo,
+    }
+}
+
+/// Whose layout it is.
+pub(crate) fn made_by(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Curator => "Curator",
+        Layout::Kazoo => "kazoo",
     }
 }
 
@@ -79,13 +80,6 @@ mod tests {
             (kazoo.leases.as_str(), kazoo.guard.as_str()),
             ("/locks/encoders", "/locks/encoders-__lock__")
         );
-        for (layout, places) in [(Layout::Curator, curator), (Layout::Kazoo, kazoo)] {
-            assert_eq!(semaphore_of(&places.guard), Some((layout, semaphore.clone())));
-        }
-        assert_eq!(semaphore_of(&path("/locks/encoders/leases")), Some((Layout::Curator, semaphore)));
-        for other in ["/locks", "/leases", "/locks/encoders", "/locks/-__lock__"] {
-            assert_eq!(semaphore_of(&path(other)), None, "{other}");
-        }
     }
 
     #[test]

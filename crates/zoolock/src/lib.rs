@@ -107,6 +107,7 @@ mod guard;
 mod held;
 mod keeper;
 mod layout;
+mod leases;
 mod local;
 mod locker;
 mod multi;

@@ -71,7 +71,9 @@ impl Naming {
                 ("read/write lock", "native, curator and kazoo have one")
             }
             Kind::Upgradable => ("upgradable reader", "only native has one"),
-            Kind::Permits { .. } => ("semaphore", "native, kazoo and curator-semaphore have one"),
+            Kind::Permits { .. } | Kind::Lease { .. } => {
+                ("semaphore", "native, kazoo and curator-semaphore have one")
+            }
         };
         Error::invalid(format!("naming {self}"), format!("has no {what}; {has}"))
     }

@@ -1,6 +1,7 @@
 //! What an operator does to a lock from outside: look, ask the holder to let go, take the lock away.
 
 use zoolock_core::contender::Failure;
+use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names::{Family, Name, Role};
 use zoolock_core::record::{Left, Marker, Record};
 
@@ -9,6 +10,7 @@ use crate::data::{NodeData, REVOCATIONS};
 use crate::directory;
 use crate::error::Error;
 use crate::keeper::{Keeper, KeeperError, Op, Stat};
+use crate::layout;
 use crate::path::{AUDIT, LockPath};
 use crate::snapshot::{self, Snapshot};
 use crate::ticket::Ticket;
@@ -18,8 +20,11 @@ const TRIES: usize = 10;
 
 /// A contender that was found by its ticket.
 struct Found {
+    /// That of the lock, or one of those of a semaphore in the layout of others.
+    directory: LockPath,
     node: String,
-    name: Name,
+    /// `None`: a permit of kazoo's.
+    name: Option<Name>,
     data: Vec<u8>,
     stat: Stat,
     /// Whether nobody stands before it.
@@ -42,10 +47,12 @@ impl Lock {
             let word = match NodeData::parse(&found.data) {
                 // Ours keep what they say about themselves.
                 Some(data) => NodeData { revoked: true, ..data }.encode(),
-                None if found.name.family() == Family::Curator => REVOCATIONS[1].to_vec(),
+                None if found.name.is_some_and(|name| name.family() == Family::Curator) => {
+                    REVOCATIONS[1].to_vec()
+                }
                 None => REVOCATIONS[0].to_vec(),
             };
-            let path = directory.child(&found.node);
+            let path = found.directory.child(&found.node);
             match keeper.write(&path, &word, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => return Ok(()),
                 Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
@@ -65,6 +72,7 @@ impl Lock {
         let keeper = self.zoolock.keeper().await?;
         for _ in 0..TRIES {
             let found = self.find(&*keeper, &directory, ticket).await?;
+            let directory = &found.directory;
             let path = directory.child(&found.node);
             let seen = match keeper.write(&path, &found.data, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => stat,
@@ -78,11 +86,15 @@ impl Lock {
             let record = Record::parse(&data);
             let mut ops = vec![Op::DeleteVersion(path, seen.version)];
             ops.extend(found.upgrades.iter().map(|node| Op::Delete(directory.child(node))));
-            let sequence = found.name.sequence;
             let before = record.marker_of(stat.czxid);
             // What the record says of a holder must not be written over because a waiter or a reader is broken.
-            let of_another = before.is_some_and(|m| m.left == Left::Held && m.sequence != sequence);
-            if found.first && found.name.role == Role::Exclusive && record.is_writable() && !of_another {
+            let of_another =
+                |sequence| before.is_some_and(|m| m.left == Left::Held && m.sequence != sequence);
+            if let Some(Name { role: Role::Exclusive, sequence, .. }) = found.name
+                && found.first
+                && record.is_writable()
+                && !of_another(sequence)
+            {
                 let tracked = before.is_some_and(|marker| marker.tracked);
                 let marker = Marker { directory: stat.czxid, left: Left::Broken, sequence, tracked };
                 ops.push(Op::Write {
@@ -112,19 +124,39 @@ impl Lock {
         if ticket.epoch() != self.zoolock.epoch() {
             return Err(self.no_such_holder(ticket));
         }
-        let missing = |error: KeeperError| match error.failure {
-            Failure::NoNode => self.no_such_holder(ticket),
-            _ => self.refusal(error),
+        let mut places = vec![directory.clone()];
+        places.extend(layout::all_places(directory));
+        for place in &places {
+            if let Some(found) = self.find_in(keeper, place, ticket).await? {
+                return Ok(found);
+            }
+        }
+        Err(self.no_such_holder(ticket))
+    }
+
+    async fn find_in(
+        &self,
+        keeper: &dyn Keeper,
+        directory: &LockPath,
+        ticket: Ticket,
+    ) -> Result<Option<Found>, Error> {
+        let children = match keeper.children(directory.as_str()).await {
+            Ok((children, _)) => children,
+            Err(KeeperError { failure: Failure::NoNode, .. }) => return Ok(None),
+            Err(error) => return Err(self.refusal(error)),
         };
-        let (children, _) = keeper.children(directory.as_str()).await.map_err(missing)?;
-        let mut names: Vec<(Name, String)> =
-            children.into_iter().filter_map(|child| Some((Name::parse(&child)?, child))).collect();
-        names.sort_by_key(|(name, _)| name.position());
+        let contender = |child: String| {
+            let name = Name::parse(&child);
+            (name.is_some() || is_kazoo_lease(&child)).then_some((name, child))
+        };
+        let mut names: Vec<(Option<Name>, String)> = children.into_iter().filter_map(contender).collect();
+        names.sort_by_key(|(name, _)| (name.is_none(), name.map(|name| name.position())));
         let mut found: Option<Found> = None;
         for (at, (name, node)) in names.into_iter().enumerate() {
             match keeper.read(&directory.child(&node)).await {
                 Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
-                    found = Some(Found { node, name, data, stat, first: at == 0, upgrades: Vec::new() });
+                    let (directory, first) = (directory.clone(), at == 0);
+                    found = Some(Found { directory, node, name, data, stat, first, upgrades: Vec::new() });
                 }
                 Ok((data, _)) => {
                     if let Some(found) = &mut found
@@ -139,7 +171,7 @@ impl Lock {
                 Err(error) => return Err(self.refusal(error)),
             }
         }
-        found.ok_or_else(|| self.no_such_holder(ticket))
+        Ok(found)
     }
 
     /// Who did what to whom, as JSON.

@@ -10,6 +10,7 @@ use crate::acquire::{Lock, Patience};
 use crate::acquire_methods::operate;
 use crate::error::Error;
 use crate::guard::{guard, guard_of_one};
+use crate::layout::layout_of;
 use crate::options::settings;
 use crate::zoolock::Zoolock;
 
@@ -122,7 +123,10 @@ impl Semaphore {
         if permits == 0 {
             return Err(Error::invalid("0 permits", "a semaphore has at least one"));
         }
-        self.lock.resize(permits).await?;
+        match layout_of(self.lock.options.naming) {
+            Some(layout) => self.lock.resize_laid_out(layout, permits).await?,
+            None => self.lock.resize(permits).await?,
+        }
         self.permits = permits;
         Ok(())
     }
@@ -142,9 +146,8 @@ impl Lock {
     async fn resize(&self, permits: u32) -> Result<(), Error> {
         let directory = self.directory()?;
         let path = directory.as_str();
-        let subject = || format!("lock {}", self.path());
         let keeper = self.zoolock.keeper().await?;
-        let none = || Err(Error::invalid(subject(), "is no semaphore; it is made when it is first used"));
+        let none = || Err(self.no_semaphore());
         loop {
             let (data, stat) = match keeper.read(path).await {
                 Ok(read) => read,
@@ -155,8 +158,8 @@ impl Lock {
                 Record::Semaphore(size) if size.directory == stat.czxid => {}
                 _ => return none(),
             }
-            let size = Size { directory: stat.czxid, permits };
-            match keeper.commit(resizing(path, &size, stat.version)).await {
+            let size = Size { directory: stat.czxid, permits }.encode();
+            match keeper.commit(resizing(path, size, stat.version)).await {
                 Ok(_) => return Ok(()),
                 // Somebody else resizes, too.
                 Err(error) if error.failure == Failure::BadVersion => {}
@@ -164,14 +167,19 @@ impl Lock {
             }
         }
     }
+
+    pub(crate) fn no_semaphore(&self) -> Error {
+        let subject = format!("lock {}", self.path());
+        Error::invalid(subject, "is no semaphore; it is made when it is first used")
+    }
 }
 
 /// The first waiter watches the children, not the record: a child that comes and goes wakes it.
-fn resizing(path: &str, size: &Size, version: i32) -> Vec<crate::keeper::Op> {
+pub(crate) fn resizing(path: &str, size: String, version: i32) -> Vec<crate::keeper::Op> {
     use crate::keeper::Op;
     let bell = format!("{path}/resized-{}", uuid::Uuid::new_v4().simple());
     vec![
-        Op::Write { path: path.to_owned(), data: size.encode().into_bytes(), version: Some(version) },
+        Op::Write { path: path.to_owned(), data: size.into_bytes(), version: Some(version) },
         Op::Create { path: bell.clone(), data: Vec::new() },
         Op::Delete(bell),
     ]

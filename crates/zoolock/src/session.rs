@@ -66,6 +66,41 @@ pub(crate) struct Session {
     spare: bool,
 }
 
+/// Room for watches on a session; given back when dropped.
+pub(crate) struct Room {
+    session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Of what was reserved on this session.
+    pub(crate) fn of(session: Arc<Session>, bytes: usize) -> Room {
+        Room { session, bytes }
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// A part of it.
+    pub(crate) fn part(&mut self, bytes: usize) -> Room {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Room { session: self.session.clone(), bytes }
+    }
+
+    /// An acquisition gives it back when it is over.
+    pub(crate) fn hand_over(mut self) -> usize {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.session.unreserve(self.bytes);
+    }
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -190,6 +225,11 @@ impl Session {
     /// The same where it has to be this session, full or not: those who stand on it already may be few.
     pub(crate) fn reserve_anyway(&self, bytes: usize) {
         self.watched.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Gives back room that no acquisition has taken over.
+    fn unreserve(&self, bytes: usize) {
+        self.watched.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     pub(crate) fn enter(&self, acquisition: &Arc<Acquisition>) {

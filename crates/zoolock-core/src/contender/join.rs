@@ -59,7 +59,7 @@ impl Contender {
                 self.refusal = Some(failure);
                 self.search(turn);
             }
-            Err(Failure::NodeExists) if self.on(Rule::RetireNearTheEnd) => self.retire(turn),
+            Err(Failure::NodeExists) if self.may_retire() => self.retire(turn),
             Err(failure) => {
                 self.phase = Phase::Leaving;
                 self.void_pending();
@@ -82,7 +82,13 @@ impl Contender {
     }
 
     pub(super) fn near_the_end(&self, me: Node) -> bool {
-        self.on(Rule::RetireNearTheEnd) && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
+        // Leases are counted; what their numbers are does not matter, and their names never repeat.
+        let numbered = self.on(Rule::RetireNearTheEnd) && !me.prefix.is_lease();
+        numbered && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
+    }
+
+    fn may_retire(&self) -> bool {
+        self.on(Rule::RetireNearTheEnd) && !self.config.prefix().is_lease()
     }
 
     fn make_directory_or_leave(&mut self, turn: &mut Turn) {
@@ -155,7 +161,9 @@ impl Contender {
             }
             (Some(me), _) => self.look(me, turn),
             (None, _) if !self.wanted => self.phase = Phase::Leaving,
-            (None, Some(Failure::NodeExists)) if self.on(Rule::RetireNearTheEnd) => self.retire(turn),
+            (None, Some(Failure::NodeExists)) if self.may_retire() => self.retire(turn),
+            // Ours was there, and somebody deleted it in between.
+            (None, Some(Failure::NodeExists)) if !self.config.prefix().is_sequential() => self.join(turn),
             (None, Some(failure)) => {
                 self.phase = Phase::Leaving;
                 self.fail(Reason::Refused(failure), turn);

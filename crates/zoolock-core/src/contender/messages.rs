@@ -2,6 +2,7 @@
 
 use crate::census::Clash;
 use crate::ids::{Sequence, SessionId, Zxid};
+use crate::layout::Layout;
 use crate::names::Prefix;
 use crate::record::{Left, Marker, Record, Size};
 
@@ -58,7 +59,7 @@ pub struct Directory {
 /// A request. Paths are relative to the lock directory, which the machine does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// Create an ephemeral sequential contender. Answer: [`Reply::Joined`].
+    /// Create an ephemeral contender, sequential if its prefix is. Answer: [`Reply::Joined`].
     Join,
     /// Create one in each directory, in one transaction. Answer: [`Reply::AllJoined`].
     JoinAll,
@@ -105,7 +106,7 @@ pub enum Request {
         /// The version of the directory's data that we saw.
         version: i32,
     },
-    /// Write the size of a semaphore into the directory.
+    /// Write the size of a semaphore into the directory; for a [`Kind::Lease`](super::Kind::Lease) as the others do.
     WriteSize {
         /// What to write.
         size: Size,
@@ -308,6 +309,8 @@ pub enum Reason {
     Broken,
     /// Locks of another kind live in this directory.
     OtherKind,
+    /// A semaphore in the layout of others lives in this directory, and we want something else.
+    OtherLayout(Layout),
     /// Contenders of different families stand in this queue that do not see each other, or us.
     Clash(Clash),
     /// The semaphore has another number of permits.

@@ -90,6 +90,11 @@ pub enum Kind {
         /// Of how many.
         size: u32,
     },
+    /// One permit of a semaphore that is laid out as others do it, by whoever holds its guard.
+    Lease {
+        /// How many permits there are.
+        size: u32,
+    },
 }
 
 impl Config {
@@ -107,6 +112,14 @@ impl Kind {
         matches!(self, Kind::Permits { .. })
     }
 
+    /// How many permits there are, for those who want some.
+    fn size(self) -> Option<u32> {
+        match self {
+            Kind::Permits { size, .. } | Kind::Lease { size } => Some(size),
+            _ => None,
+        }
+    }
+
     /// Who is alone when granted, and the first in the queue.
     fn leaves_marker(self) -> bool {
         matches!(self, Kind::Mutex | Kind::Write)
@@ -115,6 +128,7 @@ impl Kind {
     fn asker(self, size: u32) -> Asker {
         match self {
             Kind::Permits { .. } => Asker::Permits { size },
+            Kind::Lease { .. } => Asker::Leases { size },
             Kind::Upgrade { from } => Asker::Upgrade { prefix: from.prefix, sequence: from.sequence },
             Kind::Mutex | Kind::Write | Kind::Read | Kind::Upgradable => Asker::Lock,
         }

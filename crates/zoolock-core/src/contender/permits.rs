@@ -28,8 +28,15 @@ pub(super) enum Agreement {
 impl Contender {
     /// The size of the semaphore: that of the record. Ours must be the same when we come; later it may be changed.
     pub(super) fn agreement(&self, directory: Option<Directory>) -> Agreement {
-        let Kind::Permits { size: ours, .. } = self.config.kind else { return Agreement::Size(0) };
+        let Some(ours) = self.config.kind.size() else { return Agreement::Size(0) };
+        if matches!(self.config.prefix(), Prefix::CuratorLease(_)) {
+            // Curator writes it nowhere.
+            return Agreement::Size(ours);
+        }
         let Some(directory) = directory else { return Agreement::Refused(Reason::ForeignRecord) };
+        if self.config.prefix().is_lease() {
+            return self.agreement_with_kazoo(&directory, ours);
+        }
         match directory.record {
             Record::Semaphore(size) if size.directory == directory.czxid => {
                 if !self.permits.agreed && size.permits != ours {
@@ -44,8 +51,25 @@ impl Contender {
         }
     }
 
+    /// As kazoo does it: a number is the size, and whatever else the data may be is somebody else's business.
+    fn agreement_with_kazoo(&self, directory: &Directory, ours: u32) -> Agreement {
+        match directory.record {
+            Record::Leases(size) if !self.permits.agreed && size != ours => {
+                Agreement::Refused(Reason::OtherSize(size))
+            }
+            Record::Leases(size) => Agreement::Size(size),
+            Record::Empty => Agreement::Missing(ours),
+            Record::Semaphore(Size { directory: of, .. }) | Record::Marker(Marker { directory: of, .. })
+                if of == directory.czxid =>
+            {
+                Agreement::Refused(Reason::OtherKind)
+            }
+            Record::Semaphore(_) | Record::Marker(_) | Record::Foreign => Agreement::Size(ours),
+        }
+    }
+
     pub(super) fn agree(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
-        let (Kind::Permits { size, .. }, Some(directory)) = (self.config.kind, directory) else { return };
+        let (Some(size), Some(directory)) = (self.config.kind.size(), directory) else { return };
         self.phase = Phase::Agreeing { me };
         let size = Size { directory: directory.czxid, permits: size };
         self.send(Purpose::Agree, Request::WriteSize { size, version: directory.version }, turn);

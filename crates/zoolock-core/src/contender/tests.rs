@@ -3,6 +3,7 @@
 use super::*;
 
 mod kinds;
+mod leases;
 
 const SESSION: SessionId = SessionId(7);
 const DIRECTORY: Zxid = Zxid(10);

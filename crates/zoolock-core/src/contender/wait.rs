@@ -2,6 +2,7 @@
 
 use super::permits::Agreement;
 use super::*;
+use crate::layout::Layout;
 use crate::names::{Name, Role};
 use crate::queue::{Decision, decide};
 
@@ -77,7 +78,7 @@ impl Contender {
 
     /// One flight: the directory, then our own node, so that the node is known to have been there when the marker was.
     pub(super) fn look(&mut self, me: Node, turn: &mut Turn) {
-        if matches!(self.config.kind, Kind::Permits { .. } | Kind::Upgrade { .. }) {
+        if matches!(self.config.kind, Kind::Permits { .. } | Kind::Lease { .. } | Kind::Upgrade { .. }) {
             // Nobody's marker hands over to them.
             return self.list(me, false, turn);
         }
@@ -252,7 +253,11 @@ impl Contender {
                 decision => decision,
             }
         };
-        let decision = match self.agreement(directory) {
+        let agreement = match other_layout(children, directory, me) {
+            Some(layout) => Agreement::Refused(Reason::OtherLayout(layout)),
+            None => self.agreement(directory),
+        };
+        let decision = match agreement {
             Agreement::Size(size) => Ok(decide(size)),
             // The directory must not become a semaphore under somebody who holds it as something else.
             Agreement::Missing(size) if decide(size) == Decision::OtherKind => Ok(Decision::OtherKind),
@@ -422,4 +427,15 @@ impl Contender {
             _ => None,
         }
     }
+}
+
+/// The semaphore of others that lives here, unless it is what we are for.
+fn other_layout(children: &Children, directory: Option<Directory>, me: Node) -> Option<Layout> {
+    let record = directory.map_or(Record::Empty, |directory| directory.record);
+    let own = match me.prefix {
+        Prefix::CuratorLease(_) => Some(Layout::Curator),
+        Prefix::KazooLease(_) => Some(Layout::Kazoo),
+        _ => None,
+    };
+    Layout::proven_by(&children.names, record).filter(|proven| Some(*proven) != own)
 }

@@ -220,9 +220,17 @@ mod tests {
             CuratorRead(id),
             KazooLock(id),
             KazooRead(id),
+            CuratorLease(id),
             WriteLock(session),
             WriteLock(SessionId(7)),
         ];
+        assert_eq!(
+            CuratorLease(id).name(Sequence(7)),
+            "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lease-0000000007"
+        );
+        assert_eq!(KazooLease(id).name(Sequence(7)), "3f2504e04f8911d39a0c0305e82c3301");
+        assert_eq!(KazooLease(id).number("3f2504e04f8911d39a0c0305e82c3301"), Some(Sequence(0)));
+        assert_eq!(KazooLease(id).number("3f2504e04f8911d39a0c0305e82c33010"), None);
         assert_eq!(CuratorRead(id).to_string(), "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-__READ__");
         for prefix in ours.into_iter().chain(theirs) {
             for number in [0, 7, i32::MAX, -5, i32::MIN] {

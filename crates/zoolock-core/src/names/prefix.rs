@@ -52,6 +52,10 @@ pub enum Prefix {
     KazooLock(ContenderId),
     /// `<hex32>__rlock__`: kazoo's reader.
     KazooRead(ContenderId),
+    /// `_c_<uuid>-lease-`: a permit of Curator's semaphore.
+    CuratorLease(ContenderId),
+    /// `<hex32>`, and no number: a permit of kazoo's semaphore.
+    KazooLease(ContenderId),
     /// `x-<session>-`: the recipe that comes with ZooKeeper.
     WriteLock(SessionId),
 }
@@ -71,6 +75,9 @@ impl Prefix {
             (Naming::Kazoo, Kind::Mutex | Kind::Write | Kind::Upgrade { .. }) => Prefix::KazooLock(id),
             (Naming::Kazoo, Kind::Read) => Prefix::KazooRead(id),
             (Naming::WriteLock, Kind::Mutex) => Prefix::WriteLock(session),
+            (Naming::Curator, Kind::Lease { .. }) => Prefix::CuratorLease(id),
+            (Naming::Kazoo, Kind::Lease { .. }) => Prefix::KazooLease(id),
+            (Naming::Native, Kind::Lease { .. }) => return None,
             (Naming::Curator | Naming::Kazoo, Kind::Upgradable | Kind::Permits { .. }) => return None,
             (Naming::WriteLock, _) => return None,
         })
@@ -78,12 +85,39 @@ impl Prefix {
 
     /// The name with this number.
     pub fn name(self, sequence: Sequence) -> String {
-        format!("{self}{sequence}")
+        if self.is_sequential() { format!("{self}{sequence}") } else { self.to_string() }
+    }
+
+    /// The number of a name that begins like this; any for one that has none.
+    pub fn number(self, name: &str) -> Option<Sequence> {
+        let rest = name.strip_prefix(&self.to_string())?;
+        if self.is_sequential() { Sequence::parse(rest) } else { rest.is_empty().then_some(Sequence(0)) }
+    }
+
+    /// Whether the service appends a number.
+    pub fn is_sequential(self) -> bool {
+        !matches!(self, Prefix::KazooLease(_))
+    }
+
+    /// Whether it is a permit in the layout of others, where children are counted and their numbers mean nothing.
+    pub fn is_lease(self) -> bool {
+        matches!(self, Prefix::CuratorLease(_) | Prefix::KazooLease(_))
+    }
+
+    /// Whether it tells of which acquisition it is.
+    pub fn has_id(self) -> bool {
+        match self {
+            Prefix::Lock | Prefix::Write | Prefix::Read | Prefix::Upgradable | Prefix::Permit(_) => false,
+            Prefix::WriteLock(_) => false,
+            Prefix::CuratorLock(_) | Prefix::CuratorWrite(_) | Prefix::CuratorRead(_) => true,
+            Prefix::KazooLock(_) | Prefix::KazooRead(_) => true,
+            Prefix::CuratorLease(_) | Prefix::KazooLease(_) => true,
+        }
     }
 
     /// Whether it stands for somebody who wants to be alone.
     pub fn is_exclusive(self) -> bool {
-        !self.reads() && !matches!(self, Prefix::Permit(_))
+        !self.reads() && !self.is_lease() && !matches!(self, Prefix::Permit(_))
     }
 
     /// Whether it stands for a reader.
@@ -126,6 +160,8 @@ impl fmt::Display for Prefix {
             Prefix::CuratorRead(id) => curator(f, id, "__READ__"),
             Prefix::KazooLock(id) => write!(f, "{id}__lock__"),
             Prefix::KazooRead(id) => write!(f, "{id}__rlock__"),
+            Prefix::CuratorLease(id) => curator(f, id, "lease-"),
+            Prefix::KazooLease(id) => write!(f, "{id}"),
             // The id of a session is enough to take it over, but this is what the recipe's other users look for.
             Prefix::WriteLock(session) => write!(f, "x-{}-", session.0),
         }

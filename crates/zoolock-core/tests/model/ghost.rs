@@ -200,7 +200,7 @@ impl World {
                     || from.is_some_and(|from| !self.leader.holds(from))
             }
             Reason::SessionOver(_) => !client.session,
-            Reason::OtherKind => scenario.mixes_kinds(),
+            Reason::OtherKind | Reason::OtherLayout(_) => scenario.mixes_kinds(),
             Reason::Clash(_) => scenario.may_clash(),
             Reason::OtherSize(_) => scenario.budget.resizes > 0,
             Reason::ForeignRecord => scenario.budget.scribbles > 0 || scenario.mixes_kinds(),

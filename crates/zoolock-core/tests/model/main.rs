@@ -10,6 +10,7 @@
 //! * `lock.rs`: what can happen, and what must never be.
 //! * `scenario.rs`: how often what goes wrong; `plan.rs`: and for whom.
 //! * `kinds.rs`: the searches for all but the mutex, which are here.
+//! * `leases.rs`: the searches for permits in the layouts of others.
 //! * `namings.rs`: the searches among contenders that are called as others call theirs.
 //! * `walk.rs`: the same at random, longer and with more of everything.
 //!
@@ -20,6 +21,7 @@
 mod faults;
 mod ghost;
 mod kinds;
+mod leases;
 mod lock;
 mod namings;
 mod plan;

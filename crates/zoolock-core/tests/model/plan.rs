@@ -21,6 +21,10 @@ pub(crate) enum Plan {
         take: u32,
         size: u32,
     },
+    /// One permit in the layout of others.
+    Lease {
+        size: u32,
+    },
 }
 
 impl Plan {
@@ -33,11 +37,21 @@ impl Plan {
             Plan::Upgradable => Kind::Upgradable,
             Plan::Upgrade(_) => Kind::Upgrade { from: from.expect("the reader holds") },
             Plan::Permits { take, size } => Kind::Permits { take, size },
+            Plan::Lease { size } => Kind::Lease { size },
         }
     }
 
     pub(crate) fn is_permits(self) -> bool {
-        matches!(self, Plan::Permits { .. })
+        matches!(self, Plan::Permits { .. } | Plan::Lease { .. })
+    }
+
+    /// How many leases there are, by its own word.
+    pub(crate) fn leases(self) -> u32 {
+        if let Plan::Lease { size } = self { size } else { 0 }
+    }
+
+    pub(crate) fn is_lease(self) -> bool {
+        matches!(self, Plan::Lease { .. })
     }
 
     pub(crate) fn is_upgrade(self) -> bool {
@@ -53,6 +67,7 @@ impl Plan {
             Plan::Upgradable => "upgradable".into(),
             Plan::Upgrade(of) => format!("upgrade of {of}"),
             Plan::Permits { take, size } => format!("{take} of {size}"),
+            Plan::Lease { size } => format!("lease of {size}"),
         }
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Scenario {
     pub(crate) tracks: bool,
     /// How long to wait after one that did not leave cleanly, in milliseconds.
     pub(crate) delay: u32,
+    /// Whoever takes a lease holds a lock meanwhile.
+    pub(crate) guarded: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
     /// The first number at which a directory is retired.
@@ -116,6 +118,7 @@ impl Scenario {
             tries: false,
             tracks: false,
             delay: 0,
+            guarded: true,
             budget,
             rules: Rules::all(),
             retire_from: 90,
@@ -172,6 +175,11 @@ impl Scenario {
 
     pub(crate) fn delaying(self) -> Scenario {
         Scenario { delay: 1, name: format!("{}, with a delay", self.name), ..self }
+    }
+
+    /// Those who take leases do it all at once.
+    pub(crate) fn unguarded(self) -> Scenario {
+        Scenario { guarded: false, name: format!("{}, unguarded", self.name), ..self }
     }
 
     /// The directory says already how many permits there are.

@@ -1,6 +1,7 @@
 //! What the service does with a request.
 
 use zoolock_core::contender::{Failure, Node, Reply, Request, Says};
+use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names;
 use zoolock_core::record::Marker;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
@@ -97,7 +98,9 @@ impl World {
             }
             Request::WriteSize { size, version } => {
                 checked(Some(*version))?;
-                vec![Op::Write(Record::Semaphore(*size))]
+                let as_kazoo = scenario.clients[i].is_lease();
+                let record = if as_kazoo { Record::Leases(size.permits) } else { Record::Semaphore(*size) };
+                vec![Op::Write(record)]
             }
             Request::SayGranted { node, version, .. } => {
                 if there(node)?.version != *version {
@@ -124,6 +127,10 @@ impl World {
     fn number(&self, i: usize, negative: bool, scenario: &Scenario) -> Result<(i32, bool), Failure> {
         let counter = self.leader.0.as_ref().map_or(0, |directory| directory.counter);
         let prefix = scenario.prefix(i);
+        if !prefix.is_sequential() {
+            let there = self.leader.child(Name { prefix, sequence: 0 }).is_some();
+            return if there { Err(Failure::NodeExists) } else { Ok((0, true)) };
+        }
         let free = |&sequence: &i32| self.leader.child(Name { prefix, sequence }).is_none();
         if counter < scenario.last {
             Ok((counter, true))
@@ -238,7 +245,8 @@ impl World {
             Request::Watch { name, watch } => {
                 let child = view.children().iter().find(|child| child.name.text() == *name);
                 let child = child.cloned().ok_or(Failure::NoNode)?;
-                assert!(names::Name::parse(name).is_some(), "machines watch contenders");
+                let contender = names::Name::parse(name).is_some() || is_kazoo_lease(name);
+                assert!(contender, "machines watch contenders");
                 let (id, name) = (*watch, Some(child.name));
                 self.clients[i].watches.push(Watch { id, name, czxid: child.czxid, zxid: child.mzxid });
                 Ok(there(&child, Says { granted: child.granted, revoked: false }))

@@ -147,7 +147,7 @@ impl World {
             budget: scenario.budget,
             backup: Record::Empty,
             tenures: Vec::new(),
-            most: 0,
+            most: scenario.clients.iter().map(|plan| plan.leases()).max().unwrap_or(0),
             upgraded: 0,
             token: 0,
             fouls: 0,

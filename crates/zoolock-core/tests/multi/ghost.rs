@@ -164,6 +164,7 @@ impl World {
             Reason::ForeignRecord => scenario.tracks && scenario.budget.scribbles > 0,
             // Nothing in this world refuses for good.
             Reason::OtherKind
+            | Reason::OtherLayout(_)
             | Reason::Clash(_)
             | Reason::OtherSize(_)
             | Reason::Outranked

@@ -4,6 +4,7 @@
 mod common;
 
 mod crashes;
+mod layouts;
 mod multi;
 mod namings;
 mod operators;

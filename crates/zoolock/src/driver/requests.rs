@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use zoolock_core::Sequence;
 use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says};
-use zoolock_core::names::Prefix;
+use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{Marker, Record};
+use zoolock_core::{Kind, Sequence};
 
 use super::{Acquisition, News};
 use crate::data::{self, NodeData};
@@ -48,14 +48,18 @@ impl Acquisition {
         match request {
             Request::Join => {
                 let prefix = self.config.prefix();
-                let joined = keeper.join(&directory.child(&prefix.to_string()), &self.data.encode());
+                let (path, data) = (directory.child(&prefix.to_string()), self.data.encode());
+                let joined = match prefix.is_sequential() {
+                    true => keeper.join(&path, &data),
+                    false => keeper.join_as(&path, &data),
+                };
                 news(joined, move |(sequence, stat)| {
                     Ok(Reply::Joined(Node { prefix, sequence, czxid: stat.czxid }))
                 })
             }
             Request::JoinAll => self.join_all(keeper),
             Request::MakeDirectory => {
-                let lasting = self.config.tracks_crashes || self.config.delay > 0;
+                let lasting = self.config.tracks_crashes || self.config.delay > 0 || self.expects_to_stay();
                 let made: Answer<()> = Box::pin(directory::make(keeper, path.to_owned(), lasting));
                 done(made)
             }
@@ -113,7 +117,11 @@ impl Acquisition {
                 commit(&*keeper, ops.collect())
             }
             Request::WriteSize { size, version } => {
-                news(keeper.write(path, size.encode().as_bytes(), Some(version)), |_| Ok(Reply::Done))
+                let text = match self.config.kind {
+                    Kind::Lease { .. } => size.encode_as_kazoo(),
+                    _ => size.encode(),
+                };
+                news(keeper.write(path, text.as_bytes(), Some(version)), |_| Ok(Reply::Done))
             }
             Request::SayGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();
@@ -212,12 +220,12 @@ impl Acquisition {
         let directory = &self.directories[place];
         let prefix = self.config.prefix();
         let start = directory.child(&prefix.to_string());
+        let below = directory.child("");
         let names: Vec<Sequence> = match keeper.ephemerals(&start).await {
-            Ok(paths) => paths.iter().filter_map(|p| Sequence::parse(p.strip_prefix(&start)?)).collect(),
+            Ok(paths) => paths.iter().filter_map(|p| prefix.number(p.strip_prefix(&below)?)).collect(),
             Err(KeeperError { failure: Failure::Refused(_), .. }) => {
                 let (names, _) = keeper.children(directory.as_str()).await?;
-                let prefix = prefix.to_string();
-                names.iter().filter_map(|n| Sequence::parse(n.strip_prefix(&prefix)?)).collect()
+                names.iter().filter_map(|name| prefix.number(name)).collect()
             }
             Err(error) => return Err(error),
         };
@@ -237,6 +245,7 @@ impl Acquisition {
             }
             let ours = match (self.session.owner_of(stat.czxid), NodeData::parse(&data)) {
                 (Some(owner), _) => owner == self.id,
+                _ if prefix.has_id() => true,
                 (None, Some(data)) => data.is_of(self.id),
                 (None, None) => !self.somebody_else_misses_a_node(directory),
             };
@@ -245,6 +254,11 @@ impl Acquisition {
             }
         }
         Ok(mine)
+    }
+
+    /// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later.
+    fn expects_to_stay(&self) -> bool {
+        self.config.names.naming == Naming::Kazoo
     }
 
     fn somebody_else_misses_a_node(&self, directory: &LockPath) -> bool {

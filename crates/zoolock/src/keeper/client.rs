@@ -122,6 +122,11 @@ impl Keeper for ClientKeeper {
         self.create(prefix, data, CONTENDER)
     }
 
+    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Stat)> {
+        let created = self.create(path, data, EPHEMERAL);
+        Box::pin(async move { created.await.map(|(_, stat)| (Sequence(0), stat)) })
+    }
+
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
         Box::pin(discard(self.create(path, data, EPHEMERAL)))
     }
