@@ -103,29 +103,33 @@ pub fn decide<S: AsRef<str>>(
     }
 }
 
-/// Who holds among contenders in the order of their queue, for those who look from outside. `permits`: the size of the
-/// semaphore. Where `upgrades` says of a writer that it is a reader's, and it has but one before it, that is its own.
+/// Who holds among contenders in the order of their queue ([`Name::order`]), for those who look from outside.
+/// `permits`: the size of the semaphore. Where `upgrades` says of a writer that it is a reader's, and it has but one
+/// before it, that is its own. A reader with the number of a writer that holds is that writer's (Curator).
 ///
 /// One that was granted by a larger semaphore than there is now, or that has not heard yet that it is its turn, cannot
 /// be told from the names.
 pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
     let mut weight = 0u64;
     let (mut exclusive, mut upgradable) = (0usize, 0usize);
+    let mut writer = None;
     queue
         .iter()
         .enumerate()
         .map(|(before, name)| {
             weight += u64::from(name.weight);
             match name.role {
-                Role::Permit => permits.is_none_or(|permits| weight <= permits.into()),
-                Role::Shared => exclusive == 0,
+                Role::Permit => exclusive == 0 && permits.is_none_or(|permits| weight <= permits.into()),
+                Role::Shared => exclusive == 0 || writer == Some(name.sequence),
                 Role::Upgradable => {
                     upgradable += 1;
                     exclusive == 0 && upgradable == 1
                 }
                 Role::Exclusive => {
                     exclusive += 1;
-                    before == 0 || (before == 1 && upgrades(before))
+                    let holds = before == 0 || (before == 1 && upgrades(before));
+                    writer = writer.or(holds.then_some(name.sequence));
+                    holds
                 }
             }
         })
@@ -361,6 +365,11 @@ mod tests {
         assert_eq!(holders(&mixed, |_| false, None), [true, false, false]);
         assert_eq!(holders(&mixed, |at| at == 1, None), [true, true, false]);
         assert_eq!(holders(&names(&["lock-0000000001", "lock-0000000002"]), |_| false, None), [true, false]);
+        // Curator's writer that reads, too: its own reader repeats its number, and no other one holds.
+        let own = names(&["__WRIT__0000000002", "__READ__0000000002", "__READ__0000000003"]);
+        assert_eq!(holders(&own, |_| false, None), [true, true, false]);
+        let queued = names(&["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002"]);
+        assert_eq!(holders(&queued, |_| false, None), [true, false, false]);
         let permits = names(&["permit-2-0000000001", "permit-2-0000000002", "permit-1-0000000003"]);
         assert_eq!(holders(&permits, |_| false, Some(3)), [true, false, false]);
         assert_eq!(holders(&permits, |_| false, Some(5)), [true, true, true]);

@@ -112,6 +112,11 @@ impl Name {
     pub fn position(&self) -> u32 {
         self.sequence.0 as u32
     }
+
+    /// By what a queue is sorted: the position, and of two with one number the writer before the reader that it is.
+    pub fn order(&self) -> (u32, bool) {
+        (self.position(), self.role != Role::Exclusive)
+    }
 }
 
 fn native(name: &str) -> Option<Name> {
