@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use zoolock_core::census::Clash;
+use zoolock_core::census::{Clash, census};
 use zoolock_core::contender::Kind;
 use zoolock_core::names::{self, Family, Name, Names, Prefix, Role, Spelling};
 use zoolock_core::{ContenderId, SessionId};
@@ -115,6 +115,39 @@ pub(crate) fn refusal(clash: &Clash) -> String {
     format!("{} stands in this queue and would not see us; {what}", described(blind))
 }
 
+/// Says who of a queue does not see whom, and what to do; `None` where all see all. For those who look from outside.
+///
+/// Whether kazoo's clients look for `lock-` they alone know.
+pub(crate) fn clash(queue: &[Name]) -> Option<String> {
+    let look = |others: &[Name], me, kazoo_pattern| {
+        census(others.iter().copied(), me, Names { kazoo_pattern, ..Names::default() })
+    };
+    let (clash, unless) = match look(queue, None, true) {
+        Some(certain) => (certain, ""),
+        None => (look(queue, None, false)?, ", unless its clients pass extra_lock_patterns=[\"lock-\"]"),
+    };
+    let Clash { blind, unseen, .. } = clash;
+    let others: Vec<Name> = queue.iter().filter(|name| name.family() != Family::Native).copied().collect();
+    let ours = (unseen.family() == Family::Native).then(|| look(&others, Some(unseen), false)).flatten();
+    let what = match ours {
+        Some(Clash { ours: true, remedy: Some(spelling), .. }) => {
+            format!("for zoolock's clients: {}", as_it_is_taken(spelling, blind.family(), unseen.role))
+        }
+        _ => "give one of them another lock, or move its users to zoolock".to_owned(),
+    };
+    let (blind, unseen) = (described(&blind), described(&unseen));
+    Some(format!("{blind} does not see {unseen}{unless}, so both may hold at once; {what}"))
+}
+
+/// Says that a lock and another make's semaphore have one name.
+pub(crate) fn two_layouts(lock: &Name, semaphore: Family) -> String {
+    let make = if semaphore == Family::Kazoo { "kazoo" } else { "Curator" };
+    format!(
+        "{} and a semaphore of {make} have this name and do not see each other; give one of them another name",
+        described(lock)
+    )
+}
+
 /// A contender as people know it.
 pub(crate) fn described(name: &Name) -> String {
     let what = match (name.spelling, name.role) {
@@ -168,6 +201,43 @@ mod tests {
             wrong,
             "naming \"kazo\": is none of native, curator, kazoo, write-lock, curator-semaphore"
         );
+    }
+
+    #[test]
+    fn a_queue_whose_contenders_do_not_see_each_other_is_told_with_what_to_do() {
+        const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
+        let (kazoo, curator) = (format!("{HEX}__lock__0000000003"), format!("_c_{HEX}-lock-0000000004"));
+        let told = |names: &[&str]| {
+            clash(&names.iter().map(|name| Name::parse(name).expect("a contender")).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            told(&[&kazoo, "lock-0000000005"]).as_deref(),
+            Some(
+                "a lock of kazoo (number 0000000003) does not see a mutex of zoolock (or .NET) (number 0000000005), \
+                 unless its clients pass extra_lock_patterns=[\"lock-\"], so both may hold at once; for zoolock's \
+                 clients: use the naming kazoo; or give every kazoo client here extra_lock_patterns=[\"lock-\"], and \
+                 say that you did (kazoo_pattern, --kazoo-pattern)"
+            )
+        );
+        assert_eq!(
+            told(&[&kazoo, &curator]).as_deref(),
+            Some(
+                "a mutex of Curator (number 0000000004) does not see a lock of kazoo (number 0000000003), so both \
+                 may hold at once; give one of them another lock, or move its users to zoolock"
+            )
+        );
+        let writer = format!("_c_{HEX}-__WRIT__0000000004");
+        let mixed = told(&[&writer, "lock-0000000005"]).expect("it would not wait");
+        assert!(mixed.ends_with("clients: take it as the writer of a read/write lock (--write)"), "{mixed}");
+        for friends in
+            [&[curator.as_str(), "lock-0000000005"][..], &[&kazoo], &["x-1-0000000001", &curator], &[]]
+        {
+            assert_eq!(
+                told(friends).is_some(),
+                friends.len() == 2 && friends[0].starts_with('x'),
+                "{friends:?}"
+            );
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl LockPath {
     }
 
     pub(crate) fn child(&self, name: &str) -> String {
-        format!("{}/{name}", self.0)
+        format!("{}/{name}", self.0.trim_end_matches('/'))
     }
 }
 

@@ -1,16 +1,23 @@
 //! One lock's queue, as everybody who looks at it sees it: the terminal, JSON, and later the browser.
 
+mod entry;
+pub(crate) mod gather;
+mod turns;
+
+use std::collections::HashSet;
+
 use futures_util::StreamExt;
 use serde::Serialize;
 use zoolock_core::contender::Failure;
-use zoolock_core::names::{Family, Name, Role};
+use zoolock_core::names::Name;
 use zoolock_core::record::{Left, Record};
-use zoolock_core::{FencingToken, Zxid};
 
-use crate::data::{self, NodeData};
 use crate::error::Error;
-use crate::keeper::{Keeper, KeeperError, Stat};
+use crate::keeper::{Keeper, KeeperError};
+use crate::naming;
 use crate::path::{AUDIT, LockPath, SESSIONS};
+use gather::{Gathered, Part};
+use turns::{Reading, Turns};
 
 /// One lock: who holds it, who waits.
 #[derive(Debug, Clone, Serialize)]
@@ -26,17 +33,19 @@ pub struct Snapshot {
     pub waiters: Vec<Entry>,
     /// How the last holder that we know of left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
     pub previous: &'static str,
-    /// How many permits there are, if it is a semaphore.
+    /// How many permits there are, if it is a semaphore that says so; Curator's does not.
     pub permits: Option<u32>,
     /// Whether the data of the directory belongs to something else, in which case no marker is left there.
     pub foreign_record: bool,
+    /// Which contenders do not see each other, so that both may hold, and what to do about it.
+    pub clash: Option<String>,
 }
 
 /// One contender.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The name of its node.
+    /// The name of its node, as seen from the lock's directory; a path where it lies elsewhere.
     pub node: String,
     /// Which implementation named it.
     pub family: &'static str,
@@ -49,9 +58,9 @@ pub struct Entry {
     pub token: Option<String>,
     /// Whether it was asked to let go.
     pub revoked: bool,
-    /// When it queued, in milliseconds of Unix time, by its own clock.
+    /// When it queued, in milliseconds of Unix time: by its own clock, or by that of the service where it does not say.
     pub since_ms: Option<u64>,
-    /// Its host.
+    /// Its host: the name, or the address that Curator writes.
     pub host: Option<String>,
     /// Its process.
     pub pid: Option<u32>,
@@ -59,9 +68,9 @@ pub struct Entry {
     pub program: Option<String>,
     /// Its note.
     pub note: Option<String>,
-    /// It is the writer of somebody who reads already.
-    #[serde(skip)]
-    pub(crate) upgrades: bool,
+    /// What a contender of another make says about itself: kazoo's identifier, say. Short, and without control
+    /// characters; what is no text is in hexadecimal digits.
+    pub identifier: Option<String>,
 }
 
 /// How many nodes are read at once.
@@ -74,12 +83,10 @@ pub(crate) async fn read(
     chroot: &str,
     epoch: u32,
 ) -> Result<Snapshot, Error> {
-    let (record, children) = match look(keeper, &path).await {
-        Ok(Some(found)) => found,
-        Ok(None) => (Record::Empty, Vec::new()),
-        Err(error) => return Err(refusal(shown(&path, chroot), error)),
-    };
-    describe(keeper, path, record, children, chroot, epoch).await
+    match Gathered::at(keeper, path.clone()).await {
+        Ok(found) => describe(keeper, found.unwrap_or_else(|| Gathered::nothing(path)), chroot, epoch).await,
+        Err(error) => Err(refusal(shown(&path, chroot), error)),
+    }
 }
 
 /// Reads every lock at and below `start`.
@@ -91,86 +98,73 @@ pub(crate) async fn walk(
 ) -> Result<Vec<Snapshot>, Error> {
     let mut found = Vec::new();
     let mut unseen = vec![start];
+    // Part of what was seen: its name begins with that of the lock, and so it comes later.
+    let mut seen = HashSet::new();
     while let Some(path) = unseen.pop() {
-        let (record, mut children) = match look(keeper, &path).await {
-            Ok(Some(found)) => found,
+        if seen.remove(&path) {
+            continue;
+        }
+        let mut here = match Gathered::at(keeper, path.clone()).await {
+            Ok(Some(here)) => here,
             // It went while we were looking.
             Ok(None) => continue,
             Err(error) => return Err(refusal(shown(&path, chroot), error)),
         };
-        children.sort_unstable();
-        let (contenders, others): (Vec<_>, Vec<_>) =
-            children.into_iter().partition(|c| Name::parse(c).is_some());
-        let is_lock = !contenders.is_empty() || matches!(record, Record::Marker(_) | Record::Semaphore(_));
+        let mut others = std::mem::take(&mut here.others);
+        others.sort_unstable();
         for other in others.into_iter().rev().filter(|name| name != SESSIONS && name != AUDIT) {
-            let path = if path.as_str() == "/" { format!("/{other}") } else { path.child(&other) };
+            let path = path.child(&other);
             if path != "/zookeeper" {
                 unseen.push(LockPath::from_server(path));
             }
         }
-        if is_lock {
-            found.push(describe(keeper, path, record, contenders, chroot, epoch).await?);
+        seen.extend(here.beside.clone());
+        if here.is_lock() {
+            found.push(describe(keeper, here, chroot, epoch).await?);
         }
     }
     Ok(found)
 }
 
-async fn look(keeper: &dyn Keeper, path: &LockPath) -> Result<Option<(Record, Vec<String>)>, KeeperError> {
-    let data = keeper.read(path.as_str());
-    let children = keeper.children(path.as_str());
-    match (data.await, children.await) {
-        (Ok((data, _)), Ok((children, _))) => Ok(Some((Record::parse(&data), children))),
-        (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
-        (Err(error), _) | (_, Err(error)) => Err(error),
-    }
-}
-
-async fn describe(
-    keeper: &dyn Keeper,
-    path: LockPath,
-    record: Record,
-    children: Vec<String>,
-    chroot: &str,
-    epoch: u32,
-) -> Result<Snapshot, Error> {
-    let mut names: Vec<(Name, String)> =
-        children.into_iter().filter_map(|child| Some((Name::parse(&child)?, child))).collect();
-    names.sort_by_key(|(name, _)| name.position());
-    let reads = names.into_iter().map(|(name, child)| {
-        let read = keeper.read(&path.child(&child));
-        async move { (name, child, read.await) }
+async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32) -> Result<Snapshot, Error> {
+    let Gathered { path, record, size, contenders, .. } = here;
+    let reads = contenders.into_iter().map(|contender| {
+        let read = keeper.read(&contender.path());
+        async move { (contender, read.await) }
     });
-    let mut queue = Vec::new();
+    let mut readings = Vec::new();
     let mut reads = futures_util::stream::iter(reads).buffered(AT_ONCE);
-    while let Some((name, child, read)) = reads.next().await {
+    while let Some((contender, read)) = reads.next().await {
         match read {
-            Ok((data, stat)) => queue.push((name, entry(name, child, Some((data, stat)), epoch))),
+            Ok(read) => readings.push(Reading { contender, read: Some(read) }),
             Err(error) if error.failure == Failure::NoNode => {}
-            // It stands in the queue, readable or not.
             Err(error) if matches!(error.failure, Failure::Refused(_)) => {
-                queue.push((name, entry(name, child, None, epoch)))
+                readings.push(Reading { contender, read: None });
             }
             Err(error) => return Err(refusal(shown(&path, chroot), error)),
         }
     }
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
-        _ => None,
+        _ => size,
     };
-    let names: Vec<Name> = queue.iter().map(|(name, _)| *name).collect();
-    let upgrades = |at: usize| queue.get(at).is_some_and(|(_, entry): &(Name, Entry)| entry.upgrades);
-    let holds = zoolock_core::queue::holders(&names, upgrades, permits);
-    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
-    for ((_, entry), holds) in queue.into_iter().zip(holds) {
-        if holds { holders.push(entry) } else { waiters.push(entry) }
-    }
-    let mut holders = holders.into_iter();
+    let names: Vec<Name> = names_in(&readings, Part::Queue).collect();
+    let clash = clash(&readings, &names);
+    let Turns { holders, waiters } = turns::of(readings, &names, permits);
+    let entry = |reading: Reading| {
+        let node = match reading.contender.path().strip_prefix(path.as_str()) {
+            Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
+            _ => shown(&LockPath::from_server(reading.contender.path()), chroot).to_owned(),
+        };
+        entry::of(&reading.contender, node, reading.read, epoch)
+    };
+    let mut holders = holders.into_iter().map(entry);
     let present = |sequence| names.iter().any(|name| name.sequence == sequence);
     Ok(Snapshot {
         path: shown(&path, chroot).to_owned(),
         holder: holders.next(),
         beside: holders.collect(),
-        waiters,
+        waiters: waiters.into_iter().map(entry).collect(),
         previous: match record {
             Record::Marker(marker) => match marker.left {
                 Left::Released | Left::Downgraded => "clean",
@@ -183,38 +177,20 @@ async fn describe(
             _ => "unknown",
         },
         permits,
-        foreign_record: matches!(record, Record::Foreign | Record::Leases(_)),
+        foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && size.is_none(),
+        clash,
     })
 }
 
-fn entry(name: Name, node: String, read: Option<(Vec<u8>, Stat)>, epoch: u32) -> Entry {
-    let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
-    let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
-    Entry {
-        node,
-        family: match name.family() {
-            Family::Native => "native",
-            Family::DotNet => "dotnet",
-            Family::Curator => "curator",
-            Family::Kazoo => "kazoo",
-            Family::WriteLock => "write-lock",
-            Family::Ruby => "zk-ruby",
-        },
-        role: match name.role {
-            Role::Exclusive => "exclusive",
-            Role::Shared => "shared",
-            Role::Upgradable => "upgradable",
-            Role::Permit => "permit",
-        },
-        weight: name.weight,
-        token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
-        revoked: read.as_ref().is_some_and(|(data, _)| data::says(data).revoked),
-        upgrades: data.as_ref().is_some_and(|d| d.kind == "upgrade"),
-        since_ms: data.as_ref().and_then(|d| d.since_ms),
-        host: data.as_ref().and_then(|d| d.host.clone()),
-        pid: data.as_ref().and_then(|d| d.pid),
-        program: data.as_ref().and_then(|d| d.program.clone()),
-        note: data.as_ref().and_then(|d| d.note.clone()),
+fn names_in(readings: &[Reading], part: Part) -> impl Iterator<Item = Name> {
+    readings.iter().filter(move |r| r.contender.part == part).filter_map(|r| r.contender.name)
+}
+
+fn clash(readings: &[Reading], queue: &[Name]) -> Option<String> {
+    let elsewhere = readings.iter().find(|reading| reading.contender.part != Part::Queue);
+    match (queue.first(), elsewhere) {
+        (Some(first), Some(other)) => Some(naming::two_layouts(first, other.contender.family())),
+        _ => naming::clash(queue),
     }
 }
 

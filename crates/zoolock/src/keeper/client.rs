@@ -237,6 +237,7 @@ impl From<zk::Stat> for Stat {
             version: stat.version,
             children: u32::try_from(stat.num_children).unwrap_or(0),
             owner: SessionId(stat.ephemeral_owner),
+            created_ms: stat.ctime,
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Stat {
     pub(crate) version: i32,
     pub(crate) children: u32,
     pub(crate) owner: SessionId,
+    /// When it was created, in milliseconds of Unix time by the server's clock.
+    pub(crate) created_ms: i64,
 }
 
 /// A part of a transaction.

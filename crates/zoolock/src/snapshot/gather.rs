@@ -1,0 +1,170 @@
+//! Which nodes stand for the contenders of one lock, whoever made them.
+
+use zoolock_core::SessionId;
+use zoolock_core::contender::Failure;
+use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, Layout, is_kazoo_lease};
+use zoolock_core::names::{Family, Name, Spelling};
+use zoolock_core::record::Record;
+
+use crate::keeper::{Keeper, KeeperError};
+use crate::layout::{Places, places};
+use crate::path::LockPath;
+
+/// What lives at one path.
+pub(crate) struct Gathered {
+    pub(crate) path: LockPath,
+    pub(crate) record: Record,
+    /// How many permits a semaphore of kazoo has.
+    pub(crate) size: Option<u32>,
+    pub(crate) contenders: Vec<Contender>,
+    /// The directory beside this one that is part of it.
+    pub(crate) beside: Option<LockPath>,
+    /// Children that are no contenders, nor a part of the lock.
+    pub(crate) others: Vec<String>,
+}
+
+/// A node that stands for somebody.
+pub(crate) struct Contender {
+    pub(crate) directory: LockPath,
+    pub(crate) node: String,
+    pub(crate) part: Part,
+    /// `None` for kazoo's leases, whose names say nothing.
+    pub(crate) name: Option<Name>,
+}
+
+/// Where a contender stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// In the one queue that a lock is, as a rule.
+    Queue,
+    /// Among the holders of a semaphore of another make.
+    Lease,
+    /// In the queue of those who may become one.
+    Guard,
+}
+
+impl Contender {
+    pub(crate) fn path(&self) -> String {
+        self.directory.child(&self.node)
+    }
+
+    /// Whose name it has.
+    pub(crate) fn family(&self) -> Family {
+        self.name.map_or(Family::Kazoo, |name| name.family())
+    }
+
+    fn order(&self) -> (Part, Option<(u32, bool)>, &str) {
+        (self.part, self.name.map(|name| name.order()), &self.node)
+    }
+}
+
+impl Gathered {
+    /// A lock that nobody has used yet.
+    pub(crate) fn nothing(path: LockPath) -> Gathered {
+        let (contenders, others) = (Vec::new(), Vec::new());
+        Gathered { path, record: Record::Empty, size: None, contenders, beside: None, others }
+    }
+
+    /// Looks at one path; `None` where there is nothing.
+    pub(crate) async fn at(keeper: &dyn Keeper, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
+        let Some((data, children)) = look(keeper, path.as_str()).await? else { return Ok(None) };
+        let mut here = Gathered { record: Record::parse(&data), ..Gathered::nothing(path) };
+        here.add(&here.path.clone(), Part::Queue, children);
+        here.add_curators(keeper).await?;
+        here.add_kazoos(keeper).await?;
+        here.contenders.sort_by(|a, b| a.order().cmp(&b.order()));
+        Ok(Some(here))
+    }
+
+    /// Whether it is a lock, of all that lives in a tree.
+    pub(crate) fn is_lock(&self) -> bool {
+        let ours = matches!(self.record, Record::Marker(_) | Record::Semaphore(_));
+        ours || self.size.is_some() || !self.contenders.is_empty()
+    }
+
+    fn add(&mut self, directory: &LockPath, part: Part, children: Vec<String>) {
+        for node in children {
+            match Name::parse(&node) {
+                name @ Some(_) => {
+                    self.contenders.push(Contender { directory: directory.clone(), node, part, name })
+                }
+                None if part == Part::Queue => self.others.push(node),
+                None => {}
+            }
+        }
+    }
+
+    /// `leases` and `locks`, where nobody else uses directories of these names.
+    async fn add_curators(&mut self, keeper: &dyn Keeper) -> Result<(), KeeperError> {
+        if !self.others.iter().any(|name| name == CURATOR_LEASES) {
+            return Ok(());
+        }
+        let Places { leases, guard } = places(Layout::Curator, &self.path);
+        let of = |children: &[String], spelling| {
+            children.iter().all(|child| Name::parse(child).is_some_and(|name| name.spelling == spelling))
+        };
+        let held = children(keeper, &leases).await?.unwrap_or_default();
+        let waiting = children(keeper, &guard).await?.unwrap_or_default();
+        let empty = held.is_empty() && waiting.is_empty();
+        if empty || !of(&held, Spelling::CuratorLease) || !of(&waiting, Spelling::CuratorLock) {
+            return Ok(());
+        }
+        self.others.retain(|name| name != CURATOR_LEASES && name != CURATOR_GUARD);
+        self.add(&leases, Part::Lease, held);
+        self.add(&guard, Part::Guard, waiting);
+        Ok(())
+    }
+
+    /// Leases in the directory itself, and those who want one in the directory beside it.
+    async fn add_kazoos(&mut self, keeper: &dyn Keeper) -> Result<(), KeeperError> {
+        let size = match self.record {
+            Record::Leases(permits) => Some(permits),
+            _ => None,
+        };
+        let leases: Vec<String> = self.others.iter().filter(|name| is_kazoo_lease(name)).cloned().collect();
+        if size.is_none() && leases.is_empty() {
+            return Ok(());
+        }
+        let Places { guard, .. } = places(Layout::Kazoo, &self.path);
+        let waiting = children(keeper, &guard).await?;
+        if waiting.is_none() && (size.is_none() || leases.is_empty()) {
+            return Ok(());
+        }
+        // Others, too, have directories with numbers in them and names of this form below.
+        if let Some(lease) = leases.first()
+            && keeper.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId(0))
+        {
+            return Ok(());
+        }
+        self.size = size;
+        self.others.retain(|name| !leases.contains(name));
+        let directory = &self.path;
+        self.contenders.extend(leases.into_iter().map(|node| Contender {
+            directory: directory.clone(),
+            node,
+            part: Part::Lease,
+            name: None,
+        }));
+        self.add(&guard, Part::Guard, waiting.unwrap_or_default());
+        self.beside = Some(guard);
+        Ok(())
+    }
+}
+
+async fn look(keeper: &dyn Keeper, path: &str) -> Result<Option<(Vec<u8>, Vec<String>)>, KeeperError> {
+    let data = keeper.read(path);
+    let children = keeper.children(path);
+    match (data.await, children.await) {
+        (Ok((data, _)), Ok((children, _))) => Ok(Some((data, children))),
+        (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
+async fn children(keeper: &dyn Keeper, path: &LockPath) -> Result<Option<Vec<String>>, KeeperError> {
+    match keeper.children(path.as_str()).await {
+        Ok((children, _)) => Ok(Some(children)),
+        Err(error) if error.failure == Failure::NoNode => Ok(None),
+        Err(error) => Err(error),
+    }
+}
