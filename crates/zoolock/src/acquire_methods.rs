@@ -84,12 +84,14 @@ macro_rules! operate {
                 self.lock.snapshot().await
             }
 
-            /// Asks a holder or waiter to let go: its [`revoked`](crate::Guard::revoked) resolves. Says it in the
-            /// words of its family.
+            /// Asks a holder or waiter to let go: its [`revoked`](crate::Guard::revoked) resolves. A lock of Curator's
+            /// that was made revocable is asked in Curator's words. Other makes have no such thing, and nothing is
+            /// written for them.
             ///
             /// # Errors
             /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) where nobody with this ticket is in the queue;
-            /// else as for [`Self::snapshot`].
+            /// [`Error::Invalid`](crate::Error::Invalid) where it cannot be asked; else as for
+            /// [`Self::snapshot`].
             pub async fn revoke(&self, ticket: impl Into<crate::Ticket>) -> Result<(), crate::Error> {
                 self.lock.revoke(ticket.into()).await
             }

@@ -1,17 +1,18 @@
 //! What an operator does to a lock from outside: look, ask the holder to let go, take the lock away.
 
+use zoolock_core::Sequence;
 use zoolock_core::contender::Failure;
-use zoolock_core::layout::is_kazoo_lease;
-use zoolock_core::names::{Family, Name, Role};
+use zoolock_core::names::{Role, Spelling};
 use zoolock_core::record::{Left, Marker, Record};
 
 use crate::acquire::Lock;
-use crate::data::{NodeData, REVOCATIONS};
+use crate::data::{self, NodeData, REVOCATIONS};
 use crate::directory;
 use crate::error::Error;
 use crate::keeper::{Keeper, KeeperError, Op, Stat};
-use crate::layout;
+use crate::naming;
 use crate::path::{AUDIT, LockPath};
+use crate::snapshot::gather::{Contender, Gathered, Part};
 use crate::snapshot::{self, Snapshot};
 use crate::ticket::Ticket;
 
@@ -20,17 +21,25 @@ const TRIES: usize = 10;
 
 /// A contender that was found by its ticket.
 struct Found {
-    /// That of the lock, or one of those of a semaphore in the layout of others.
-    directory: LockPath,
-    node: String,
-    /// `None`: a permit of kazoo's.
-    name: Option<Name>,
+    contender: Contender,
     data: Vec<u8>,
     stat: Stat,
     /// Whether nobody stands before it.
     first: bool,
-    /// The writers' nodes of a reader that writes.
+    /// The paths of the writers' nodes of a reader that writes.
     upgrades: Vec<String>,
+}
+
+/// How somebody is asked to let go.
+enum Asking {
+    /// By these words in place of the data of its node.
+    Words(Vec<u8>),
+    /// It is asked already.
+    Asked,
+    /// Nobody there reads such a thing.
+    Deaf,
+    /// It would have to be made otherwise.
+    NotRevocable,
 }
 
 impl Lock {
@@ -44,16 +53,19 @@ impl Lock {
         let keeper = self.zoolock.keeper().await?;
         for _ in 0..TRIES {
             let found = self.find(&*keeper, &directory, ticket).await?;
-            let word = match NodeData::parse(&found.data) {
-                // Ours keep what they say about themselves.
-                Some(data) => NodeData { revoked: true, ..data }.encode(),
-                None if found.name.is_some_and(|name| name.family() == Family::Curator) => {
-                    REVOCATIONS[1].to_vec()
+            let words = match asking(&found) {
+                Asking::Words(words) => words,
+                Asking::Asked => return Ok(()),
+                Asking::Deaf => {
+                    return Err(self.deaf(ticket, &found.contender, "reads no such request"));
                 }
-                None => REVOCATIONS[0].to_vec(),
+                Asking::NotRevocable => {
+                    let why = "reads such a request only where it was made revocable (makeRevocable)";
+                    return Err(self.deaf(ticket, &found.contender, why));
+                }
             };
-            let path = found.directory.child(&found.node);
-            match keeper.write(&path, &word, Some(found.stat.version)).await {
+            let path = found.contender.path();
+            match keeper.write(&path, &words, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => return Ok(()),
                 Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
@@ -72,8 +84,7 @@ impl Lock {
         let keeper = self.zoolock.keeper().await?;
         for _ in 0..TRIES {
             let found = self.find(&*keeper, &directory, ticket).await?;
-            let directory = &found.directory;
-            let path = directory.child(&found.node);
+            let path = found.contender.path();
             let seen = match keeper.write(&path, &found.data, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => stat,
                 Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
@@ -85,15 +96,12 @@ impl Lock {
             let (data, stat) = keeper.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
             let record = Record::parse(&data);
             let mut ops = vec![Op::DeleteVersion(path, seen.version)];
-            ops.extend(found.upgrades.iter().map(|node| Op::Delete(directory.child(node))));
+            ops.extend(found.upgrades.iter().cloned().map(Op::Delete));
             let before = record.marker_of(stat.czxid);
-            // What the record says of a holder must not be written over because a waiter or a reader is broken.
-            let of_another =
-                |sequence| before.is_some_and(|m| m.left == Left::Held && m.sequence != sequence);
-            if let Some(Name { role: Role::Exclusive, sequence, .. }) = found.name
-                && found.first
+            if let Some(sequence) = found.holds_alone()
                 && record.is_writable()
-                && !of_another(sequence)
+                // What the record says of a holder must not be written over because a waiter or a reader is broken.
+                && before.is_none_or(|m| m.left != Left::Held || m.sequence == sequence)
             {
                 let tracked = before.is_some_and(|marker| marker.tracked);
                 let marker = Marker { directory: stat.czxid, left: Left::Broken, sequence, tracked };
@@ -124,39 +132,17 @@ impl Lock {
         if ticket.epoch() != self.zoolock.epoch() {
             return Err(self.no_such_holder(ticket));
         }
-        let mut places = vec![directory.clone()];
-        places.extend(layout::all_places(directory));
-        for place in &places {
-            if let Some(found) = self.find_in(keeper, place, ticket).await? {
-                return Ok(found);
-            }
-        }
-        Err(self.no_such_holder(ticket))
-    }
-
-    async fn find_in(
-        &self,
-        keeper: &dyn Keeper,
-        directory: &LockPath,
-        ticket: Ticket,
-    ) -> Result<Option<Found>, Error> {
-        let children = match keeper.children(directory.as_str()).await {
-            Ok((children, _)) => children,
-            Err(KeeperError { failure: Failure::NoNode, .. }) => return Ok(None),
-            Err(error) => return Err(self.refusal(error)),
+        let missing = |error: KeeperError| match error.failure {
+            Failure::NoNode => self.no_such_holder(ticket),
+            _ => self.refusal(error),
         };
-        let contender = |child: String| {
-            let name = Name::parse(&child);
-            (name.is_some() || is_kazoo_lease(&child)).then_some((name, child))
-        };
-        let mut names: Vec<(Option<Name>, String)> = children.into_iter().filter_map(contender).collect();
-        names.sort_by_key(|(name, _)| (name.is_none(), name.map(|name| name.position())));
+        let here = Gathered::at(keeper, directory.clone()).await.map_err(missing)?;
+        let contenders = here.map(|here| here.contenders).unwrap_or_default();
         let mut found: Option<Found> = None;
-        for (at, (name, node)) in names.into_iter().enumerate() {
-            match keeper.read(&directory.child(&node)).await {
+        for (at, contender) in contenders.into_iter().enumerate() {
+            match keeper.read(&contender.path()).await {
                 Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
-                    let (directory, first) = (directory.clone(), at == 0);
-                    found = Some(Found { directory, node, name, data, stat, first, upgrades: Vec::new() });
+                    found = Some(Found { contender, data, stat, first: at == 0, upgrades: Vec::new() });
                 }
                 Ok((data, _)) => {
                     if let Some(found) = &mut found
@@ -164,14 +150,14 @@ impl Lock {
                             (NodeData::parse(&found.data), NodeData::parse(&data))
                         && writer.of.is_some_and(|of| of == reader.id)
                     {
-                        found.upgrades.push(node);
+                        found.upgrades.push(contender.path());
                     }
                 }
                 Err(KeeperError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
-        Ok(found)
+        found.ok_or_else(|| self.no_such_holder(ticket))
     }
 
     /// Who did what to whom, as JSON.
@@ -181,7 +167,7 @@ impl Lock {
         let line = serde_json::json!({
             "deed": "broken",
             "lock": self.path(),
-            "node": found.node,
+            "node": found.contender.node,
             "ticket": ticket.to_string(),
             "at_ms": now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
             "by": {
@@ -199,6 +185,17 @@ impl Lock {
         Error::NoSuchHolder { path: self.path(), ticket: ticket.to_string() }
     }
 
+    fn deaf(&self, ticket: Ticket, contender: &Contender, why: &str) -> Error {
+        let who = match &contender.name {
+            Some(name) => naming::described(name),
+            None => "a semaphore's user of kazoo".to_owned(),
+        };
+        let message = format!(
+            "belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
+        );
+        Error::invalid(format!("lock {}: token {ticket}", self.path()), message)
+    }
+
     fn restless(&self) -> Error {
         Error::unavailable(
             format!("lock {}", self.path()),
@@ -208,6 +205,38 @@ impl Lock {
 
     pub(crate) fn refusal(&self, error: KeeperError) -> Error {
         snapshot::refusal(&self.path(), error)
+    }
+}
+
+impl Found {
+    /// The number of a holder whose end the lock's directory tells.
+    fn holds_alone(&self) -> Option<Sequence> {
+        let name = self.contender.name.filter(|name| name.role == Role::Exclusive)?;
+        (self.first && self.contender.part == Part::Queue).then_some(name.sequence)
+    }
+}
+
+/// What a contender's family reads while it holds. What it does not read is not written: to kazoo the data is the
+/// name of a client.
+fn asking(found: &Found) -> Asking {
+    // Ours keep what they say about themselves, whatever they are called.
+    if let Some(data) = NodeData::parse(&found.data) {
+        return Asking::Words(NodeData { revoked: true, ..data }.encode());
+    }
+    if data::says(&found.data).revoked {
+        return Asking::Asked;
+    }
+    let Contender { node, name, part, .. } = &found.contender;
+    let spelling = name.map(|name| name.spelling);
+    // The names of go-zookeeper have no dashes in the UUID, and its clients do not listen.
+    let curator = matches!(spelling, Some(Spelling::CuratorLock | Spelling::CuratorMarked))
+        && *part == Part::Queue
+        && node.as_bytes().get(11) == Some(&b'-');
+    // Curator leaves the data empty for those words, and only then watches its node.
+    match (curator, found.data.is_empty()) {
+        (true, true) => Asking::Words(REVOCATIONS[1].to_vec()),
+        (true, false) => Asking::NotRevocable,
+        (false, _) => Asking::Deaf,
     }
 }
 
