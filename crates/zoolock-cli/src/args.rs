@@ -293,8 +293,8 @@ pub(crate) struct ShowArgs {
 
 const REVOKE_HELP: &str = "\
 A revoked holder is only asked: `zoolock run` sends TERM to its command and lets go when that has ended, \
-`zoolock hold` lets go at once, programs do what they were written to do. Holders of other makes are asked in \
-their own words.";
+`zoolock hold` lets go at once, programs do what they were written to do. A lock of Curator's that \
+was made revocable is asked in Curator's words; other makes cannot be asked, only broken (zoolock break).";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]

@@ -39,7 +39,11 @@ pub(crate) async fn ls(
     }
     let rows = locks.iter().map(|lock| row(lock, &service.root)).collect::<Vec<_>>();
     let header = ["LOCK", "SINCE", "WAITING", "HOLDER"].map(str::to_owned);
-    print(&table(&header, &rows, &Look::of_stdout(color)))
+    let printed = print(&table(&header, &rows, &Look::of_stdout(color)));
+    if locks.iter().any(|lock| lock.clash.is_some()) {
+        talk.note("! marks locks that several may hold at once: `zoolock show` says why, and what to do");
+    }
+    printed
 }
 
 /// `zoolock show`.
@@ -73,11 +77,19 @@ pub(crate) async fn show(
             }
         }
     }
-    if let Some(permits) = lock.permits {
-        let held = lock.holder.iter().chain(&lock.beside).map(|holder| u64::from(holder.weight)).sum::<u64>();
-        let _ = writeln!(text, "  permits   {held} of {permits}");
+    let holders = || lock.holder.iter().chain(&lock.beside);
+    let held = holders().map(|holder| u64::from(holder.weight)).sum::<u64>();
+    match lock.permits {
+        Some(permits) => _ = writeln!(text, "  permits   {held} of {permits}"),
+        None if holders().any(|holder| holder.role == "permit") => {
+            _ = writeln!(text, "  permits   {held} of a number that only its clients know");
+        }
+        None => {}
     }
     let _ = writeln!(text, "  previous  {}", printable(lock.previous));
+    if let Some(clash) = &lock.clash {
+        let _ = writeln!(text, "  {}", wrapped(&format!("danger    {}", printable(clash)), 12, look.width));
+    }
     if !lock.waiters.is_empty() {
         let header = ["", "WAITING", "SINCE", "TOKEN"].map(str::to_owned);
         let rows = lock
@@ -115,7 +127,8 @@ fn row(lock: &Snapshot, root: &str) -> [String; 4] {
         }
         None => ("-".to_owned(), "-".to_owned()),
     };
-    [printable(name), since, lock.waiters.len().to_string(), holder]
+    let mark = if lock.clash.is_some() { "! " } else { "" };
+    [printable(name), since, lock.waiters.len().to_string(), format!("{mark}{holder}")]
 }
 
 fn owner(entry: &Entry) -> String {
@@ -199,6 +212,26 @@ fn table(header: &[String; 4], rows: &[[String; 4]], look: &Look) -> String {
     text
 }
 
+/// Text in lines of the width of the terminal, all but the first one indented.
+fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
+    let Some(width) = width.filter(|width| *width > 2 * indent) else { return text.to_owned() };
+    let mut lines = String::new();
+    // Where the first line stands, two columns are taken.
+    let mut column = 2;
+    for word in text.split_inclusive(' ') {
+        let length = word.chars().count();
+        if column + word.trim_end().chars().count() > width && column > indent {
+            lines.truncate(lines.trim_end().len());
+            lines.push('\n');
+            lines.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        }
+        lines.push_str(word);
+        column += length;
+    }
+    lines
+}
+
 /// One JSON document, as `ls`, `show` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
@@ -228,5 +261,17 @@ mod tests {
         assert_eq!(text, "A          B  C  D\nlong name  1  2  so…\n");
         let text = table(&header, &rows, &Look { color: false, width: None });
         assert!(text.contains("somebody far away"), "{text}");
+    }
+
+    #[test]
+    fn a_sentence_is_broken_between_words_at_the_edge_of_the_terminal() {
+        let text = "danger    one two three four";
+        assert_eq!(wrapped(text, 12, None), text);
+        assert_eq!(wrapped(text, 12, Some(25)), "danger    one two three\n            four");
+        assert_eq!(wrapped(text, 12, Some(26)), "danger    one two three\n            four");
+        assert_eq!(
+            wrapped("danger    a-word-longer-than-the-line b", 4, Some(12)),
+            "danger\n    a-word-longer-than-the-line\n    b"
+        );
     }
 }

@@ -29,6 +29,7 @@ pub(crate) async fn revoke(
             talk.note(format_args!("{name} is free: there is nobody to ask"));
             return Ok(Exit::OK);
         }
+        let (mut deaf, mut others) = (Vec::new(), false);
         for holder in holders {
             let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
                 talk.note(format_args!(
@@ -38,12 +39,23 @@ pub(crate) async fn revoke(
                 continue;
             };
             match mutex.revoke(ticket).await {
-                Ok(()) => talk.note(format_args!("{name}: asked {} to let go", who(holder))),
+                Ok(()) => {
+                    others = true;
+                    talk.note(format_args!("{name}: asked {} to let go", who(holder)));
+                }
                 Err(Error::NoSuchHolder { .. }) => {
+                    others = true;
                     talk.note(format_args!("{name}: {} has let go already", who(holder)));
                 }
+                // Its make has no such thing, but somebody beside it may.
+                Err(error @ Error::Invalid { .. }) => deaf.push(error),
                 Err(error) => return Err(Failure::from(error)),
             }
+        }
+        let mut deaf = deaf.into_iter();
+        match deaf.next() {
+            Some(error) if !others => return Err(Failure::from(error)),
+            first => first.into_iter().chain(deaf).for_each(|error| talk.note(error)),
         }
         Ok(Exit::OK)
     };

@@ -97,15 +97,41 @@ fn is_ours(entry: &Entry) -> bool {
 
 /// A contender in a few words.
 pub(crate) fn who(entry: &Entry) -> String {
-    let mut words = entry.host.clone().unwrap_or_else(|| format!("an unknown host ({})", entry.family));
+    let mut words = match &entry.host {
+        Some(host) if is_zoolock(entry) => host.clone(),
+        Some(host) => format!("{} at {host}", make(entry)),
+        None if is_zoolock(entry) => "an unknown host".to_owned(),
+        None => make(entry).to_owned(),
+    };
     if let Some(pid) = entry.pid {
         words.push_str(&format!(" pid {pid}"));
     }
     if let Some(program) = &entry.program {
         words.push_str(&format!(" ({program})"));
     }
-    if let Some(note) = &entry.note {
-        words.push_str(&format!(": {note}"));
+    if let Some(said) = entry.note.as_ref().or(entry.identifier.as_ref()) {
+        words.push_str(&format!(": {said}"));
     }
     printable(&words)
+}
+
+/// Whether it says about itself what zoolock says, whatever it is called.
+fn is_zoolock(entry: &Entry) -> bool {
+    entry.pid.is_some() || entry.program.is_some()
+}
+
+/// Whose client somebody is who says nothing that we know.
+fn make(entry: &Entry) -> &'static str {
+    // Curator's UUID has dashes.
+    let of_go = entry.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
+    match entry.family {
+        "curator" if of_go => "go-zookeeper",
+        "curator" => "Curator",
+        "kazoo" => "kazoo",
+        "write-lock" => "a WriteLock of ZooKeeper's recipes",
+        "zk-ruby" => "zk-ruby",
+        "dotnet" => ".NET",
+        // Or zoolock, where what it said was written over.
+        _ => "somebody unknown",
+    }
 }
