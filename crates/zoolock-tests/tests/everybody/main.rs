@@ -1,0 +1,14 @@
+//! Queues in which clients of every make stand: how they are read, and how one asks another to let go.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../peers/foreign.rs"]
+#[allow(dead_code, reason = "each test binary uses its part")]
+mod foreign;
+
+mod make;
+mod queue;
+mod reading;
+mod revoking;
+mod semaphores;
+mod zkcli;
