@@ -232,10 +232,10 @@ mod tests {
 
     #[test]
     fn the_nearest_lower_contender_of_any_family_is_waited_for() {
-        let kazoo = format!("{HEX}__lock__0000000004");
-        let children = ["lock-0000000009", "config", "lock-0000000002", kazoo.as_str(), "lock-0000000005"];
+        let curator = format!("_c_{HEX}-lock-0000000004");
+        let children = ["lock-0000000009", "config", "lock-0000000002", curator.as_str(), "lock-0000000005"];
         assert_eq!(mutex(&children, 9), wait("lock-0000000005"));
-        assert_eq!(mutex(&children, 5), wait(&kazoo));
+        assert_eq!(mutex(&children, 5), wait(&curator));
         assert_eq!(mutex(&children, 2), Decision::Held);
         assert_eq!(mutex(&children, 3), Decision::Gone);
     }
