@@ -91,7 +91,8 @@ pub(crate) async fn show(
         let _ = writeln!(text, "  {}", wrapped(&format!("danger    {}", printable(clash)), 12, look.width));
     }
     if !lock.waiters.is_empty() {
-        let header = ["", "WAITING", "SINCE", "TOKEN"].map(str::to_owned);
+        // What may be long comes last, where the terminal ends: the token must be whole.
+        let header = ["", "SINCE", "TOKEN", "WAITING"].map(str::to_owned);
         let rows = lock
             .waiters
             .iter()
@@ -99,9 +100,9 @@ pub(crate) async fn show(
             .map(|(index, waiter)| {
                 [
                     (index + 1).to_string(),
-                    format!("{} ({})", owner(waiter), role(waiter)),
                     age(waiter).unwrap_or_else(|| "-".to_owned()),
                     waiter.token.clone().unwrap_or_else(|| "-".to_owned()),
+                    format!("{} ({})", owner(waiter), role(waiter)),
                 ]
             })
             .collect::<Vec<_>>();

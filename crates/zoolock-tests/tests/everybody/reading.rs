@@ -218,3 +218,11 @@ on_both_arms!(a_queue_whose_contenders_do_not_see_each_other_is_marked, |place| 
     let told = zoolock(&place, &["show", "fine"]).await.output;
     assert!(!told.contains("danger"), "{told}");
 });
+
+on_both_arms!(who_waits_is_told_who_of_another_make_holds, |place| async move {
+    let queue = Queue::new(&place, "held").await;
+    queue.join(&format!("{UUID}-lock-"), b"10.0.0.7").await;
+    let said = zoolock(&place, &["run", "--timeout", "1s", "held", "--", "true"]).await;
+    assert_eq!(said.code, Some(75), "{}", said.notes);
+    assert!(said.notes.contains("held by Curator at 10.0.0.7"), "{}", said.notes);
+});
