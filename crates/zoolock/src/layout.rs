@@ -28,12 +28,6 @@ pub(crate) fn places(layout: Layout, semaphore: &LockPath) -> Places {
     }
 }
 
-/// Where else than in its own directory nodes of the lock with this name may be, were it a semaphore of another make.
-pub(crate) fn all_places(lock: &LockPath) -> impl Iterator<Item = LockPath> {
-    let (curator, kazoo) = (places(Layout::Curator, lock), places(Layout::Kazoo, lock));
-    [curator.leases, curator.guard, kazoo.guard].into_iter()
-}
-
 /// The layout of semaphores under this naming, if that is not our own.
 pub(crate) fn layout_of(naming: Naming) -> Option<Layout> {
     match naming {

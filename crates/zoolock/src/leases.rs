@@ -296,7 +296,8 @@ mod tests {
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
     fn found(layout: Layout, data: &str, children: &[&str]) -> Option<Reason> {
-        let stat = Stat { czxid: Zxid(7), pzxid: Zxid(9), version: 1, children: 0, owner: SessionId(0) };
+        let (czxid, pzxid, owner) = (Zxid(7), Zxid(9), SessionId(0));
+        let stat = Stat { czxid, pzxid, version: 1, children: 0, owner, created_ms: 0 };
         let children: Vec<String> = children.iter().map(|&child| child.to_owned()).collect();
         obstacle(layout, 5, Record::parse(data.as_bytes()), &stat, &children)
     }
