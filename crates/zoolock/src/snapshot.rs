@@ -146,11 +146,11 @@ async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32)
     }
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
-        _ => size,
+        _ => None,
     };
     let names: Vec<Name> = names_in(&readings, Part::Queue).collect();
     let clash = clash(&readings, &names);
-    let Turns { holders, waiters } = turns::of(readings, &names, permits);
+    let Turns { holders, waiters } = turns::of(readings, &names, permits, size);
     let entry = |reading: Reading| {
         let node = match reading.contender.path().strip_prefix(path.as_str()) {
             Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
@@ -176,7 +176,7 @@ async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32)
             },
             _ => "unknown",
         },
-        permits,
+        permits: permits.or(size),
         foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && size.is_none(),
         clash,
     })

@@ -5,7 +5,7 @@ use zookeeper_client::CreateMode;
 use zoolock_tests::{on_both_arms, tree};
 
 use crate::common::{connect, directory};
-use crate::make::{Make, curator_or_skip};
+use crate::make::{Make, curator_or_skip, kazoo};
 use crate::queue::{Queue, holders, shown, waiters, zoolock};
 use crate::zkcli::{listed, number, zkcli_or_skip};
 
@@ -182,6 +182,26 @@ on_both_arms!(what_curator_writes_is_its_address, |place| async move {
     assert_eq!(waiters(&lock, "family"), ["curator", "native"]);
     assert_eq!(lock["clash"], Value::Null);
     waiting.abort();
+});
+
+on_both_arms!(what_kazoo_writes_is_its_identifier, |place| async move {
+    if !kazoo().or_skip(&format!("what_kazoo_writes_is_its_identifier::{}", place.arm())) {
+        return;
+    }
+    let mut python = Make::kazoo(&place);
+    python.told("lock /locks/named job-7").await;
+    python.says("job-7 holds /locks/named").await;
+    python.told("lock /locks/named job-8").await;
+    tree::assert_contenders(&place.addr(), &directory(&place, "named"), 2).await;
+    let lock = shown(&place, "named").await;
+    assert_eq!(
+        (holders(&lock, "identifier"), waiters(&lock, "identifier")),
+        (vec![&json!("job-7")], vec![&json!("job-8")])
+    );
+    assert_eq!(
+        (holders(&lock, "family"), holders(&lock, "host")),
+        (vec![&json!("kazoo")], vec![&Value::Null])
+    );
 });
 
 on_both_arms!(a_queue_whose_contenders_do_not_see_each_other_is_marked, |place| async move {

@@ -102,6 +102,19 @@ on_both_arms!(a_command_is_told_to_end_when_curator_asks, |place| async move {
     }
 });
 
+on_both_arms!(ours_hear_whatever_they_are_called, |place| async move {
+    let zl = connect(&place).await;
+    for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
+        let guard = zl.mutex("ours").naming(naming).lock().await.expect("free");
+        let said = zoolock(&place, &["revoke", "ours"]).await;
+        assert_eq!(said.code, Some(0), "{naming}: {}", said.notes);
+        timeout(SOON, guard.revoked()).await.expect("told");
+        let shown = shown(&place, "ours").await;
+        assert_eq!(holders(&shown, "pid"), [&serde_json::json!(std::process::id())], "{naming}");
+        guard.release().await.expect("ours");
+    }
+});
+
 on_both_arms!(who_cannot_be_asked_is_left_as_it_is, |place| async move {
     let zl = connect(&place).await;
     let cases = [

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use zookeeper_client::CreateMode;
+use zoolock::Naming;
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, on_both_arms, tree};
 
@@ -113,6 +114,38 @@ on_both_arms!(a_semaphore_of_kazoos_is_one_lock, |place| async move {
     assert_eq!(waiters(&lock, "identifier"), ["fourth"]);
 });
 
+on_both_arms!(ours_in_the_layouts_of_others_are_one_lock_too, |place| async move {
+    let zl = connect(&place).await;
+    for (naming, guard, size) in [
+        (Naming::CuratorSemaphore, "curators/locks", Value::Null),
+        (Naming::Kazoo, "kazoos-__lock__", json!(2)),
+    ] {
+        let name = guard.split(['/', '-']).next().expect("a name");
+        let semaphore = zl.semaphore(name, 2).naming(naming);
+        let held = semaphore.acquire_many(2).await.expect("free");
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await }
+        });
+        until_nodes(&place, &directory(&place, guard), 1).await;
+        if naming == Naming::CuratorSemaphore {
+            until_nodes(&place, &directory(&place, "curators/leases"), 3).await;
+        }
+        let lock = shown(&place, name).await;
+        let pid = json!(std::process::id());
+        assert_eq!(holders(&lock, "pid"), [&pid, &pid], "{lock}");
+        assert_eq!((waiters(&lock, "pid"), &lock["permits"]), (vec![&pid], &size), "{lock}");
+        let asked = zoolock(&place, &["revoke", name]).await;
+        assert_eq!(asked.code, Some(0), "{}", asked.notes);
+        tokio::time::timeout(Duration::from_secs(30), held.revoked()).await.expect("told");
+        assert_eq!(shown(&place, name).await["holder"]["revoked"], json!(true));
+        held.release().await.expect("ours");
+        waiting.await.expect("no panic").expect("its turn").release().await.expect("ours");
+    }
+    assert_eq!(listed(&place).await, ["/locks/curators", "/locks/kazoos"]);
+    assert_eq!(holders(&shown(&place, "curators").await, "node").len(), 0);
+});
+
 on_both_arms!(what_is_called_like_a_part_of_a_semaphore_is_listed_as_what_it_is, |place| async move {
     let zl = connect(&place).await;
     let leases = zl.mutex("app/leases").lock().await.expect("free");
@@ -128,6 +161,9 @@ on_both_arms!(what_is_called_like_a_part_of_a_semaphore_is_listed_as_what_it_is,
     assert_eq!(found, ["/locks/alone-__lock__", "/locks/app/leases", "/locks/app/locks"]);
     leases.release().await.expect("ours");
     locks.release().await.expect("ours");
+    let mut idle = listed(&place).await;
+    idle.sort();
+    assert_eq!(idle, found);
 });
 
 on_both_arms!(a_lock_and_a_semaphore_of_another_make_under_one_name_are_marked, |place| async move {

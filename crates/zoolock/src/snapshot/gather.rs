@@ -16,6 +16,8 @@ pub(crate) struct Gathered {
     pub(crate) record: Record,
     /// How many permits a semaphore of kazoo has.
     pub(crate) size: Option<u32>,
+    /// Whether a semaphore of Curator's is here.
+    curators: bool,
     pub(crate) contenders: Vec<Contender>,
     /// The directory beside this one that is part of it.
     pub(crate) beside: Option<LockPath>,
@@ -62,7 +64,15 @@ impl Gathered {
     /// A lock that nobody has used yet.
     pub(crate) fn nothing(path: LockPath) -> Gathered {
         let (contenders, others) = (Vec::new(), Vec::new());
-        Gathered { path, record: Record::Empty, size: None, contenders, beside: None, others }
+        Gathered {
+            path,
+            record: Record::Empty,
+            size: None,
+            curators: false,
+            contenders,
+            beside: None,
+            others,
+        }
     }
 
     /// Looks at one path; `None` where there is nothing.
@@ -79,7 +89,7 @@ impl Gathered {
     /// Whether it is a lock, of all that lives in a tree.
     pub(crate) fn is_lock(&self) -> bool {
         let ours = matches!(self.record, Record::Marker(_) | Record::Semaphore(_));
-        ours || self.size.is_some() || !self.contenders.is_empty()
+        ours || self.curators || self.size.is_some() || !self.contenders.is_empty()
     }
 
     fn add(&mut self, directory: &LockPath, part: Part, children: Vec<String>) {
@@ -103,12 +113,17 @@ impl Gathered {
         let of = |children: &[String], spelling| {
             children.iter().all(|child| Name::parse(child).is_some_and(|name| name.spelling == spelling))
         };
-        let held = children(keeper, &leases).await?.unwrap_or_default();
-        let waiting = children(keeper, &guard).await?.unwrap_or_default();
-        let empty = held.is_empty() && waiting.is_empty();
-        if empty || !of(&held, Spelling::CuratorLease) || !of(&waiting, Spelling::CuratorLock) {
+        let Some((data, held)) = look(keeper, leases.as_str()).await? else { return Ok(()) };
+        let waiting = children(keeper, &guard).await?;
+        let is_lock = matches!(Record::parse(&data), Record::Marker(_) | Record::Semaphore(_));
+        if is_lock || (held.is_empty() && waiting.is_none()) {
             return Ok(());
         }
+        let waiting = waiting.unwrap_or_default();
+        if !of(&held, Spelling::CuratorLease) || !of(&waiting, Spelling::CuratorLock) {
+            return Ok(());
+        }
+        self.curators = true;
         self.others.retain(|name| name != CURATOR_LEASES && name != CURATOR_GUARD);
         self.add(&leases, Part::Lease, held);
         self.add(&guard, Part::Guard, waiting);

@@ -19,8 +19,9 @@ pub(super) struct Turns {
     pub(super) waiters: Vec<Reading>,
 }
 
-/// Tells the holders from the waiters. `queue`: the names of those that stand in the one queue of the lock.
-pub(super) fn of(readings: Vec<Reading>, queue: &[Name], permits: Option<u32>) -> Turns {
+/// Tells the holders from the waiters. `queue`: the names of those that stand in the one queue of the lock; `permits`:
+/// how many there are in it; `size`: how many leases of another make there may be, where that is known.
+pub(super) fn of(readings: Vec<Reading>, queue: &[Name], permits: Option<u32>, size: Option<u32>) -> Turns {
     let (standing, mut elsewhere): (Vec<_>, Vec<_>) =
         readings.into_iter().partition(|reading| reading.contender.part == Part::Queue);
     let upgrades = |at: usize| {
@@ -39,17 +40,19 @@ pub(super) fn of(readings: Vec<Reading>, queue: &[Name], permits: Option<u32>) -
         (Some(name), _) => i64::from(name.position()),
         (None, read) => read.as_ref().map_or(i64::MAX, |(_, stat)| stat.czxid.0),
     });
-    // Whoever has come to the head of Curator's guard makes its lease first and waits then, until it is within the
-    // number that only clients know. It is one waiter, with two nodes.
-    let waits = |lease: &Reading, head: &Reading| match (&lease.read, &head.read) {
+    // Whoever has come to the head of the guard may make its lease first, and wait then until it is within the number
+    // of permits: Curator does, and so do we. It is one waiter with two nodes. Where that number is unknown, the lease
+    // that was made last is such a one if whoever made it is still at the guard.
+    let of_head = |lease: &Reading| match (&lease.read, guard.first().and_then(|head| head.read.as_ref())) {
         (Some((_, lease)), Some((_, head))) => lease.owner == head.owner && lease.czxid > head.czxid,
         _ => false,
     };
-    let next = match (leases.last(), guard.first()) {
-        (Some(lease), Some(head)) if lease.contender.name.is_some() && waits(lease, head) => leases.pop(),
-        _ => None,
+    let granted = match size {
+        Some(size) => leases.len().min(size as usize),
+        None => leases.len() - usize::from(leases.last().is_some_and(of_head)),
     };
-    if next.is_some() {
+    let next = leases.split_off(granted);
+    if next.last().is_some_and(of_head) {
         guard.remove(0);
     }
     holders.extend(leases);
