@@ -203,8 +203,9 @@ impl Plan {
             }
             Command::Resize(resize) => {
                 refuse_json(&global, "resize")?;
-                let service = service(&global, None)?;
+                let mut service = service(&global, None)?;
                 check_name(&resize.name, &service.root)?;
+                service.naming = naming(&resize.naming)?;
                 if resize.permits == 0 {
                     return Err(Failure::usage("--permits 0: a semaphore has at least one permit"));
                 }
@@ -275,9 +276,13 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
 }
 
 fn name_as(service: &mut Service, asked: &KindArgs) -> Result<(), Failure> {
-    service.naming = asked.naming.parse().map_err(|error| Failure::usage(format!("--{error}")))?;
+    service.naming = naming(&asked.naming)?;
     service.kazoo_pattern = asked.kazoo_pattern;
     Ok(())
+}
+
+fn naming(text: &str) -> Result<Naming, Failure> {
+    text.parse().map_err(|error| Failure::usage(format!("--{error}")))
 }
 
 fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {

@@ -85,6 +85,46 @@ fn permits_are_counted_and_the_size_is_agreed() {
 }
 
 #[test]
+fn semaphores_of_other_makes_are_used_as_their_own_are() {
+    let sandbox = Sandbox::new();
+    for naming in ["curator-semaphore", "kazoo"] {
+        let run =
+            |args: &[&str]| sandbox.output(&[&["run", "--try"], args, &[naming, "--", "true"]].concat());
+        let theirs = |size, take| run(&["--naming", naming, "--permits", size, "--take", take]);
+        let (mut two, held) = hold(&sandbox, &["--naming", naming, "--permits", "3", "--take", "2", naming]);
+        let node = held["node"].as_str().expect("text");
+        assert_eq!(node.contains("/leases/_c_"), naming == "curator-semaphore", "{node}");
+        assert_eq!(held["path"], format!("/locks/{naming}"));
+        assert_eq!(theirs("3", "1").code, 0);
+        let done = theirs("3", "2");
+        assert_eq!(done.code, 75, "{done:?}");
+        for other in [&[][..], &["--shared"], &["--permits", "3"]] {
+            let done = run(other);
+            assert_eq!(done.code, 64, "{done:?}");
+            assert!(done.stderr.contains(&format!("use the naming {naming}")), "{done:?}");
+        }
+        let done = sandbox.output(&["resize", naming, "--permits", "4"]);
+        assert!(done.code == 64 && done.stderr.contains(&format!("use the naming {naming}")), "{done:?}");
+        let done = sandbox.output(&["resize", "--naming", naming, naming, "--permits", "4"]);
+        if naming == "kazoo" {
+            assert_eq!(done.code, 0, "{done:?}");
+            let done = theirs("3", "1");
+            assert!(done.code == 64 && done.stderr.contains("4 permits"), "{done:?}");
+            assert_eq!(theirs("4", "2").code, 0);
+        } else {
+            assert!(done.code == 64 && done.stderr.contains("written nowhere"), "{done:?}");
+        }
+        two.end_of_input();
+        assert_eq!(two.code(), 0);
+        assert_eq!(theirs(if naming == "kazoo" { "4" } else { "3" }, "3").code, 0);
+    }
+    let done = sandbox.output(&["run", "--naming", "curator", "--permits", "3", "x", "--", "true"]);
+    assert!(done.code == 64 && done.stderr.contains("curator-semaphore"), "{done:?}");
+    let done = sandbox.output(&["run", "--naming", "curator-semaphore", "x", "--", "true"]);
+    assert!(done.code == 64 && done.stderr.contains("has no mutex"), "{done:?}");
+}
+
+#[test]
 fn several_names_are_held_together() {
     let sandbox = Sandbox::new();
     let script = "echo $ZOOLOCK_NAME, $ZOOLOCK_PATH";

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock_core::contender::{Failure, Kind, Loss, Mode, Reason, Refusal, SessionEnd};
+use zoolock_core::layout::Layout;
 use zoolock_core::names::Names;
 use zoolock_core::{Config, ContenderId, Rules, Sequence};
 
@@ -273,14 +274,7 @@ impl Lock {
                     _ => "is a semaphore; a lock of another kind needs a name of its own",
                 },
             )),
-            Reason::OtherLayout(layout) => Err(Error::invalid(
-                subject(),
-                format!(
-                    "is a semaphore of {}: take permits of it under the naming {}, or use another name",
-                    made_by(layout),
-                    naming_of(layout)
-                ),
-            )),
+            Reason::OtherLayout(layout) => Err(self.other_layout(layout)),
             Reason::Clash(clash) => Err(Error::Neighbour { path, message: naming::refusal(&clash) }),
             Reason::OtherSize(permits) => Err(Error::invalid(
                 subject(),
@@ -314,6 +308,18 @@ impl Lock {
                 message: format!("the service answered {failure:?} where that cannot be"),
             }),
         }
+    }
+}
+
+impl Lock {
+    /// A semaphore of another make lives there.
+    pub(crate) fn other_layout(&self, layout: Layout) -> Error {
+        let message = format!(
+            "is a semaphore of {}: use the naming {} for it, or another name",
+            made_by(layout),
+            naming_of(layout)
+        );
+        Error::invalid(format!("lock {}", self.path()), message)
     }
 }
 

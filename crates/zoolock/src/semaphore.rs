@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use zoolock_core::Kind;
 use zoolock_core::contender::Failure;
+use zoolock_core::layout::Layout;
 use zoolock_core::record::{Record, Size};
 
 use crate::acquire::{Lock, Patience};
 use crate::acquire_methods::operate;
 use crate::error::Error;
 use crate::guard::{guard, guard_of_one};
+use crate::keeper::Keeper;
 use crate::layout::layout_of;
 use crate::options::settings;
 use crate::zoolock::Zoolock;
@@ -147,16 +149,15 @@ impl Lock {
         let directory = self.directory()?;
         let path = directory.as_str();
         let keeper = self.zoolock.keeper().await?;
-        let none = || Err(self.no_semaphore());
         loop {
             let (data, stat) = match keeper.read(path).await {
                 Ok(read) => read,
-                Err(error) if error.failure == Failure::NoNode => return none(),
+                Err(error) if error.failure == Failure::NoNode => return Err(self.no_semaphore()),
                 Err(error) => return Err(self.refusal(error)),
             };
             match Record::parse(&data) {
                 Record::Semaphore(size) if size.directory == stat.czxid => {}
-                _ => return none(),
+                record => return Err(self.semaphore_of_others(&*keeper, record).await),
             }
             let size = Size { directory: stat.czxid, permits }.encode();
             match keeper.commit(resizing(path, size, stat.version)).await {
@@ -165,6 +166,22 @@ impl Lock {
                 Err(error) if error.failure == Failure::BadVersion => {}
                 Err(error) => return Err(self.refusal(error)),
             }
+        }
+    }
+
+    /// There is no semaphore of ours; perhaps there is one of another make.
+    async fn semaphore_of_others(&self, keeper: &dyn Keeper, record: Record) -> Error {
+        let children = match self.directory() {
+            Ok(directory) => keeper.children(directory.as_str()).await.map_or(Vec::new(), |(names, _)| names),
+            Err(error) => return error,
+        };
+        let layout = match record {
+            Record::Leases(_) => Some(Layout::Kazoo),
+            record => Layout::proven_by(&children, record),
+        };
+        match layout {
+            Some(layout) => self.other_layout(layout),
+            None => self.no_semaphore(),
         }
     }
 
