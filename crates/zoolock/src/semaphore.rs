@@ -19,8 +19,15 @@ use crate::zoolock::Zoolock;
 /// So many permits, across processes and hosts. Fair: first come, first served, and several permits are taken all or
 /// none, so that two who want two of two cannot wait for each other.
 ///
+/// Under the [namings](crate::Naming) kazoo and curator-semaphore it is one semaphore with kazoo's Semaphore or Curator's
+/// InterProcessSemaphoreV2, as those lay it out: whoever wants permits takes a lock first, under which it takes them one
+/// by one, each a node of its own. That costs several round trips for each, and whoever waits for permits keeps all others
+/// waiting, as those do it, too. Curator's own clients let go of that lock between two permits: two of them that want
+/// several may each hold what the other lacks, for ever; ours take all or none.
+///
 /// All users agree on the size, which is kept in the lock for as long as it is used (the service removes it some time
 /// after its last user); a handle of another size is refused until somebody [resizes](Semaphore::resize) it on purpose.
+/// Curator writes it nowhere, so there every handle goes by its own.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -77,12 +84,14 @@ impl Semaphore {
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for none, or more than there are; else as [`Semaphore::acquire`].
+    /// [`Error::Invalid`] for none, more than there are, or, in the layouts of others, more than one session can watch
+    /// (several hundred); else as [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<PermitGuard, Error> {
         self.lock.lock(self.kind(permits)?).await.map(PermitGuard::new)
     }
 
-    /// Takes so many permits if they are free and nobody waits, and says `None` if not.
+    /// Takes so many permits if they are free and nobody waits, and says `None` if not. In the layouts of others also
+    /// where somebody is just about to take some.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
@@ -117,10 +126,12 @@ impl Semaphore {
     }
 
     /// Changes the number of permits, for everybody. Those who hold keep theirs; those who wait are served by the new
-    /// size; those who come with a handle of another size are refused. This handle has the new size from now on.
+    /// size; those who come with a handle of another size are refused. This handle has the new size from now on. Clients
+    /// of kazoo that have looked at the size before go by the old one.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for none, or where no semaphore is there; [`Error::Unavailable`], [`Error::Denied`].
+    /// [`Error::Invalid`] for none, where no semaphore is there, or where it is Curator's, whose size is written nowhere;
+    /// [`Error::Unavailable`], [`Error::Denied`].
     pub async fn resize(&mut self, permits: u32) -> Result<(), Error> {
         if permits == 0 {
             return Err(Error::invalid("0 permits", "a semaphore has at least one"));

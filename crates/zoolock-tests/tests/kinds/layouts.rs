@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolock::{Error, LockEvent, LossReason, Naming, PermitGuard, Semaphore};
+use zoolock::{Error, LockEvent, LossReason, Naming, PermitGuard, Semaphore, TestServer};
 use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
 
 use crate::common::{brisk, brisk_settings, connect, connect_through, directory, until_quiet};
@@ -490,6 +490,30 @@ on_both_arms!(listeners_hear_of_one_acquisition, |place| async move {
         nothing_is_left(&place, naming, name).await;
     }
 });
+
+/// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_directories_of_kazoo_stay_where_others_are_removed() {
+    let server = TestServer::start().await.expect("it works");
+    let zl = server.connect().await.expect("it works");
+    let mut kazoo = zl.semaphore("kazoo", 2).naming(Naming::Kazoo);
+    let mut native = zl.semaphore("native", 2);
+    for semaphore in [&kazoo, &native] {
+        semaphore.acquire().await.expect("free").release().await.expect("ours");
+    }
+    let removed = async {
+        loop {
+            match native.resize(3).await {
+                Ok(()) => server.advance(Duration::from_secs(1)),
+                Err(error) => return error.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let error = timeout(SOON, removed).await.expect("nobody needs it");
+    assert!(error.contains("is no semaphore"), "{error}");
+    kazoo.resize(3).await.expect("it is there, and says its size");
+}
 
 on_both_arms!(what_cannot_be_watched_together_is_refused, |place| async move {
     let zl = connect(&place).await;
