@@ -204,6 +204,7 @@ public class Peer {
                 case "curator-mutex": return new One(new InterProcessMutex(client, path));
                 case "curator-read": return new One(new InterProcessReadWriteLock(client, path).readLock());
                 case "curator-write": return new One(new InterProcessReadWriteLock(client, path).writeLock());
+                case "curator-downgrade-read": return new Downgraded(new InterProcessReadWriteLock(client, path));
                 case "curator-semaphore": return new Some(client, path, number(kind, 1), number(kind, 2));
                 default: throw new IllegalArgumentException(kind[0]);
             }
@@ -231,6 +232,25 @@ public class Peer {
 
         public void release() throws Exception {
             lock.release();
+        }
+    }
+
+    /** Reads on after it has written. */
+    static class Downgraded implements Handle {
+        final InterProcessReadWriteLock lock;
+
+        Downgraded(InterProcessReadWriteLock lock) {
+            this.lock = lock;
+        }
+
+        public void acquire() throws Exception {
+            lock.writeLock().acquire();
+            lock.readLock().acquire();
+            lock.writeLock().release();
+        }
+
+        public void release() throws Exception {
+            lock.readLock().release();
         }
     }
 
