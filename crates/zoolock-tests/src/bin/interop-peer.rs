@@ -18,6 +18,8 @@ use zoolock_tests::{Failure, ServerOptions, tree};
 
 /// How long a section lasts.
 const INSIDE: Duration = Duration::from_millis(1);
+/// Longer than it takes to get a permit, so that all of them are taken.
+const WITH_PERMITS: Duration = Duration::from_millis(40);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -293,7 +295,7 @@ impl Referee<'_> {
         if taken > self.size as usize {
             return Err(self.violation(&format!("{taken} permits of {} are taken", self.size)).await);
         }
-        tokio::time::sleep(INSIDE).await;
+        tokio::time::sleep(WITH_PERMITS).await;
         for node in &nodes {
             self.delete(node).await?;
         }

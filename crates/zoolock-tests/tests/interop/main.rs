@@ -17,4 +17,5 @@ mod queue;
 mod referee;
 mod refusals;
 mod rwlock;
+mod semaphore;
 mod sight;

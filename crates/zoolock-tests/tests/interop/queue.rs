@@ -19,10 +19,11 @@ pub(crate) const REFEREE: &str = "/referee";
 const EACH: Duration = Duration::from_millis(30);
 const BOUND: Duration = Duration::from_secs(120);
 
-/// How many sections each contender has.
-pub(crate) fn sections() -> usize {
+/// How many sections each contender has. Those with permits are long.
+fn sections(roles: &[Role]) -> usize {
     match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
         true => 2000,
+        false if roles.iter().any(|role| role.kind.contains("semaphore")) => 40,
         false => 150,
     }
 }
@@ -60,7 +61,7 @@ pub(crate) async fn share(place: &Place, name: &str, roles: &[Role]) {
 
 /// Lets them all contend for the lock at once, until everybody has had all its sections, one at a time.
 pub(crate) async fn contend(place: &Place, roles: &[Role]) -> Vec<Report> {
-    let sections = sections();
+    let sections = sections(roles);
     let contenders: usize = roles.iter().map(|role| role.contenders).sum();
     let mut peers = start(place, roles, sections).await.expect("peers that start");
     for peer in &mut peers {

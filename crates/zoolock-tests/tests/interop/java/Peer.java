@@ -31,6 +31,8 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
  */
 public class Peer {
     static final int INSIDE_MS = 1;
+    /** Longer than it takes to get a permit, so that all of them are taken. */
+    static final int WITH_PERMITS_MS = 40;
 
     static String connect;
     static String refereePath;
@@ -401,7 +403,7 @@ public class Peer {
             if (permits.size() > size) {
                 throw violation(permits.size() + " permits of " + size + " are taken");
             }
-            Thread.sleep(INSIDE_MS);
+            Thread.sleep(WITH_PERMITS_MS);
             for (String node : nodes) {
                 delete(node);
             }

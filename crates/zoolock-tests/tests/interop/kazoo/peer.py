@@ -15,6 +15,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 INSIDE = 0.001
+# Longer than it takes to get a permit, so that all of them are taken.
+WITH_PERMIT = 0.04
 
 CONNECT, KIND, LOCK, REFEREE, SECTIONS, CONTENDERS = sys.argv[1:7]
 
@@ -85,7 +87,7 @@ class Referee:
         taken = len(self.found("permit-"))
         if taken > size:
             raise self.violation("%d permits of %d are taken" % (taken, size))
-        time.sleep(INSIDE)
+        time.sleep(WITH_PERMIT)
         self.delete(node)
         return entered
 
