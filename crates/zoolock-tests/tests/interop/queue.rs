@@ -16,7 +16,7 @@ pub(crate) const LOCK: &str = "/locks/shared";
 pub(crate) const REFEREE: &str = "/referee";
 
 /// How long a section may take, and everything but the sections.
-const EACH: Duration = Duration::from_millis(30);
+const EACH: Duration = Duration::from_millis(60);
 const BOUND: Duration = Duration::from_secs(120);
 
 /// How many sections each contender has. Those with permits are long.
