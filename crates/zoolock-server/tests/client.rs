@@ -49,6 +49,11 @@ async fn ephemerals_go_with_the_session() {
     assert_eq!(stat.expect("it exists").ephemeral_owner, first.session_id().0);
     assert!(server.expire_session(first.session_id().0));
     assert_eq!(within(watcher.changed()).await.event_type, EventType::NodeDeleted);
+    // Its connection went first; it is told when it comes back.
+    let mut state = first.state_watcher();
+    while !first.state().is_terminated() {
+        within(state.changed()).await;
+    }
     assert_eq!(first.get_data("/").await.expect_err("expired"), Error::SessionExpired);
     server.shutdown().await;
 }
