@@ -1,13 +1,20 @@
 //! Measures zoolock beside its peers: the same work, on the same machine, in one run, taking turns.
 //!
-//! `cargo build --release && cargo run --release -p zoolock-bench -- server` writes docs/BENCHMARKS.md and
-//! bench/results/server.json. Absolute figures drift with the machine; the ratios are what counts.
+//! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
+//! bench/results; `-- server` measures the embedded server alone. Absolute figures drift with the machine; the ratios
+//! are what counts.
 
 mod client;
+mod compare;
+mod delay;
+mod job;
+mod page;
 mod process;
 mod report;
 mod server;
 mod servers;
+mod stats;
+mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +23,9 @@ use clap::{Parser, Subcommand};
 
 /// What is an error here: shown, and the end.
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Where the tables are kept.
+const PAGE: &str = "docs/BENCHMARKS.md";
 
 #[derive(Parser)]
 #[command(about, version)]
@@ -26,6 +36,9 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
+    /// zoolock beside Curator, WriteLock, kazoo, zookeeper-client, etcd and Redis, on the real servers, which it starts
+    /// and stops itself.
+    Compare(compare::Settings),
     /// The embedded server beside a standalone Apache ZooKeeper (Debian's package), fsync on in both.
     Server {
         /// How often each is measured; they take turns.
@@ -44,14 +57,22 @@ enum What {
         #[arg(long)]
         dry_run: bool,
     },
+    /// A client that takes its orders from standard input.
+    #[command(hide = true)]
+    Worker { client: worker::Client },
 }
 
 fn main() -> ExitCode {
-    let What::Server { rounds, znodes, dir, zoolock, dry_run } = Args::parse().what;
-    let dir = dir.unwrap_or_else(std::env::temp_dir);
-    let run = server::run(&server::Settings { rounds, znodes, dir, zoolock });
-    let written = run.and_then(|figures| report::write(&figures, dry_run));
-    match written {
+    let ended = match Args::parse().what {
+        What::Compare(settings) => compare::main(&settings),
+        What::Server { rounds, znodes, dir, zoolock, dry_run } => {
+            let dir = dir.unwrap_or_else(std::env::temp_dir);
+            let run = server::run(&server::Settings { rounds, znodes, dir, zoolock });
+            run.and_then(|figures| report::write(&figures, dry_run))
+        }
+        What::Worker { client } => worker::run(client),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("zoolock-bench: {error}");

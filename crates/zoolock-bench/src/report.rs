@@ -3,13 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::Outcome;
 use crate::process::machine;
 use crate::server::{Figures, Piped, Samples};
-
-const PAGE: &str = "docs/BENCHMARKS.md";
-const BEGIN: &str = "<!-- server: begin, written by zoolock-bench -->";
-const END: &str = "<!-- server: end -->";
+use crate::stats::{median, short, spread as spread_of};
+use crate::{Outcome, page};
 
 /// Prints the table, and unless told otherwise puts it where it is kept.
 pub(crate) fn write(figures: &Figures, dry_run: bool) -> Outcome<()> {
@@ -22,14 +19,8 @@ pub(crate) fn write(figures: &Figures, dry_run: bool) -> Outcome<()> {
         return Err("run it at the root of the project, or with --dry-run".into());
     }
     fs::create_dir_all("bench/results")?;
-    fs::write("bench/results/server.json", serde_json::to_string_pretty(figures)? + "\n")?;
-    let page = fs::read_to_string(PAGE)?;
-    let (Some((before, rest)), true) = (page.split_once(BEGIN), page.contains(END)) else {
-        return Err(format!("{PAGE} has no place for the table: {BEGIN} … {END}").into());
-    };
-    let after = rest.split_once(END).map_or("", |(_, after)| after);
-    fs::write(PAGE, format!("{before}{BEGIN}\n{table}{END}{after}"))?;
-    Ok(())
+    page::write(Path::new("bench/results/server.json"), &(serde_json::to_string_pretty(figures)? + "\n"))?;
+    page::put(Path::new(crate::PAGE), "server", &table)
 }
 
 fn table(figures: &Figures) -> String {
@@ -46,8 +37,7 @@ fn table(figures: &Figures) -> String {
         };
         let spread = |samples: &Samples| {
             let samples = pick(samples);
-            let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = samples.iter().copied().fold(0.0, f64::max);
+            let (least, most) = spread_of(samples);
             format!("{} {unit} ({}–{})", short(median(samples)), short(least), short(most))
         };
         let mark = if good { "" } else { "missed" };
@@ -90,22 +80,4 @@ enum Bound {
     AtLeast(f64),
     Absolute(f64),
     None,
-}
-
-fn median(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match sorted.len() {
-        0 => f64::NAN,
-        len if len % 2 == 1 => sorted[len / 2],
-        len => f64::midpoint(sorted[len / 2 - 1], sorted[len / 2]),
-    }
-}
-
-fn short(figure: f64) -> String {
-    match figure {
-        figure if figure >= 100.0 => format!("{figure:.0}"),
-        figure if figure >= 10.0 => format!("{figure:.1}"),
-        figure => format!("{figure:.2}"),
-    }
 }

@@ -62,10 +62,7 @@ pub(crate) fn run(settings: &Settings) -> Outcome<Figures> {
     for round in 1..=settings.rounds {
         for kind in Kind::BOTH {
             eprintln!("round {round} of {}: {kind:?}", settings.rounds);
-            let samples = match kind {
-                Kind::Ours => &mut figures.ours,
-                Kind::Apache => &mut figures.apache,
-            };
+            let samples = if kind == Kind::Ours { &mut figures.ours } else { &mut figures.apache };
             measure(kind, settings, samples)?;
         }
     }

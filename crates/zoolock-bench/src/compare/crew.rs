@@ -1,0 +1,176 @@
+//! The workers: a process for each client, for the whole run, so that a virtual machine stays warm.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::ChildStdout;
+
+use super::client::{Client, Program};
+use crate::Outcome;
+use crate::job::{Job, Taken};
+
+const JARS: [&str; 4] = [
+    "/usr/share/java/curator-recipes.jar",
+    "/usr/share/java/zookeeper-recipes-lock.jar",
+    "/usr/share/java/zookeeper.jar",
+    "/usr/share/java/slf4j-nop.jar",
+];
+const JAVA: &str = include_str!("../../peers/Peers.java");
+const PYTHON: &str = include_str!("../../peers/peers.py");
+/// Debian's, which has Debian's kazoo.
+const INTERPRETER: &str = "/usr/bin/python3";
+
+/// Which worker: a client may have a second one.
+type Place = (Client, usize);
+
+/// Workers, started when they are first wanted and killed when dropped.
+pub(super) struct Crew {
+    workers: BTreeMap<Place, Worker>,
+    dir: TempDir,
+    /// The classes, or why there are none.
+    classes: Option<Result<PathBuf, String>>,
+}
+
+impl Crew {
+    pub(super) fn new() -> Outcome<Self> {
+        Ok(Self { workers: BTreeMap::new(), dir: TempDir::with_prefix("zoolock-bench-")?, classes: None })
+    }
+
+    /// Where a file may be put that workers see.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Gives a job, without waiting for its end.
+    pub(super) fn begin(&mut self, client: Client, number: usize, job: &Job) -> Outcome<()> {
+        let place = (client, number);
+        if !self.workers.contains_key(&place) {
+            let worker = Worker::start(self.command(client)?, self.errors(place))?;
+            self.workers.insert(place, worker);
+        }
+        let worker = self.workers.get_mut(&place).expect("it was put there");
+        let sent = writeln!(worker.input, "{}", job.line());
+        sent.map_err(|error| self.lose(place, &format!("cannot be told anything: {error}")))
+    }
+
+    /// What the job took. Whoever does not end in time is killed.
+    pub(super) async fn end(&mut self, client: Client, number: usize, limit: Duration) -> Outcome<Taken> {
+        let place = (client, number);
+        let Some(worker) = self.workers.get_mut(&place) else { return Err("it was given no job".into()) };
+        match tokio::time::timeout(limit, worker.output.next_line()).await {
+            Ok(Ok(Some(line))) => Taken::parse(&line).inspect_err(|_| {
+                // Its sessions and threads may be in any state.
+                self.workers.remove(&place);
+            }),
+            Ok(Ok(None)) => Err(self.lose(place, "ended")),
+            Ok(Err(error)) => Err(self.lose(place, &format!("cannot be heard: {error}"))),
+            Err(_) => {
+                self.workers.remove(&place);
+                Err(format!("not done within {} s", limit.as_secs()).into())
+            }
+        }
+    }
+
+    /// Ends a worker, whatever it does.
+    pub(super) fn stop(&mut self, client: Client, number: usize) {
+        self.workers.remove(&(client, number));
+    }
+
+    fn lose(&mut self, place: Place, how: &str) -> Box<dyn std::error::Error + Send + Sync> {
+        self.workers.remove(&place);
+        let said = fs::read(self.errors(place)).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let last: Vec<&str> = said.lines().rev().take(3).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        format!("the client {how}: {}", last.join("; ")).into()
+    }
+
+    fn errors(&self, (client, number): Place) -> PathBuf {
+        self.dir().join(format!("{client:?}-{number}.txt"))
+    }
+
+    fn command(&mut self, client: Client) -> Outcome<Command> {
+        match client.program() {
+            Program::Rust(name) => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("worker").arg(name);
+                Ok(command)
+            }
+            Program::Java(name) => {
+                let classes = self.classes.take().unwrap_or_else(|| self.compile());
+                let classes = self.classes.insert(classes).clone()?;
+                let mut command = Command::new("java");
+                command.args(["-Xmx2g", "-Xss256k", "-Djava.net.preferIPv4Stack=true"]);
+                command.args(["-cp", &class_path(&classes), "Peers", name]);
+                Ok(command)
+            }
+            Program::Python => {
+                let mut look = Command::new(INTERPRETER);
+                look.args(["-c", "import kazoo"]).stderr(Stdio::null()).stdin(Stdio::null());
+                if !look.status().is_ok_and(|status| status.success()) {
+                    return Err("no kazoo, install the package python3-kazoo".into());
+                }
+                let file = self.dir().join("peers.py");
+                fs::write(&file, PYTHON)?;
+                let mut command = Command::new(INTERPRETER);
+                command.arg("-u").arg(file);
+                Ok(command)
+            }
+        }
+    }
+
+    fn compile(&self) -> Result<PathBuf, String> {
+        if let Some(missing) = JARS.iter().find(|jar| !Path::new(jar).exists()) {
+            return Err(format!(
+                "no {missing}, install the packages libcurator-recipes-java and libzookeeper-java"
+            ));
+        }
+        let (source, classes) = (self.dir().join("Peers.java"), self.dir().join("classes"));
+        fs::write(&source, JAVA).map_err(|error| error.to_string())?;
+        let mut javac = Command::new("javac");
+        javac.arg("-d").arg(&classes).args(["-cp", &class_path(Path::new(""))]).arg(&source);
+        let output = javac.stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("no javac, install default-jdk-headless ({error})"))?;
+        if output.status.success() {
+            Ok(classes)
+        } else {
+            Err(format!("javac ends with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+        }
+    }
+}
+
+fn class_path(classes: &Path) -> String {
+    let jars = JARS.map(str::to_owned);
+    [classes.display().to_string()].into_iter().chain(jars).collect::<Vec<_>>().join(":")
+}
+
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    fn start(mut command: Command, errors: PathBuf) -> Outcome<Self> {
+        // An interrupt at the terminal is for the harness.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(errors)?).process_group(0);
+        let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+        let input = child.stdin.take().expect("it is piped");
+        let output = ChildStdout::from_std(child.stdout.take().expect("it is piped"))?;
+        Ok(Self { child, input, output: BufReader::new(output).lines() })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

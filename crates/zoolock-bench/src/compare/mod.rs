@@ -1,0 +1,145 @@
+//! zoolock and its peers through the same works, taking turns.
+
+mod client;
+mod crew;
+mod fleet;
+mod plan;
+mod plot;
+mod results;
+mod run;
+mod sizes;
+mod table;
+mod target;
+mod versions;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{Outcome, page};
+use results::Results;
+use sizes::Sizes;
+
+/// What to measure.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// How often each is measured; they take turns.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only these works (repeat it); the others keep the figures they have.
+    #[arg(long, value_name = "WORK")]
+    only: Vec<String>,
+    /// Little of everything, to see whether it works; the figures are worth nothing, and are only printed unless
+    /// `--out` says where they go.
+    #[arg(long)]
+    quick: bool,
+    /// The round trip that the delaying proxy stands for, in milliseconds.
+    #[arg(long, value_name = "MS", default_value = "1", value_parser = milliseconds)]
+    rtt: Duration,
+    /// Where the servers keep their data; the same disk for all.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// The command to serve with; the release build unless given.
+    #[arg(long, value_name = "FILE", default_value = "target/release/zoolock")]
+    zoolock: PathBuf,
+    /// Write compare.json, compare.md and the plots there, and leave the project's own alone.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Only print.
+    #[arg(long, conflicts_with = "out")]
+    dry_run: bool,
+    /// Print the names of the works, and end.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Settings {
+    fn sizes(&self) -> Sizes {
+        if self.quick { Sizes::quick() } else { Sizes::full() }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// Where the results go, if anywhere.
+    fn target(&self) -> Option<&Path> {
+        match &self.out {
+            Some(out) => Some(out),
+            None if self.dry_run || self.quick => None,
+            None => Some(Path::new("bench/results")),
+        }
+    }
+}
+
+/// Measures, and writes what came out, also when it is interrupted or fails.
+pub(crate) fn main(settings: &Settings) -> Outcome<()> {
+    let works = plan::works(&settings.sizes(), settings.rtt);
+    if settings.list {
+        works.iter().for_each(|work| println!("{:12} {}", work.name, work.title));
+        return Ok(());
+    }
+    if let Some(unknown) = settings.only.iter().find(|only| works.iter().all(|work| work.name != **only)) {
+        return Err(format!("there is no work {unknown:?}; --list shows them").into());
+    }
+    if settings.target().is_some() && settings.out.is_none() && !Path::new("Cargo.lock").exists() {
+        return Err("run it at the root of the project, or with --out or --dry-run".into());
+    }
+    let works: Vec<_> = works
+        .into_iter()
+        .filter(|work| settings.only.is_empty() || settings.only.iter().any(|only| work.name == only))
+        .collect();
+    let mut results = match settings.target() {
+        Some(target) => Results::load(&target.join("compare.json"))?,
+        None => Results::default(),
+    };
+    results.describe(settings.rtt);
+    let progress = progress(&works, settings.rounds);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let mut signals = [
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ];
+        let asked =
+            futures_util::future::select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv())));
+        tokio::select! {
+            ended = run::run(settings, &works, &mut results, &progress) => ended,
+            _ = asked => Err("interrupted; what was measured is kept".into()),
+        }
+    });
+    progress.finish_and_clear();
+    let written = write(settings, &results);
+    ended.and(written)
+}
+
+fn write(settings: &Settings, results: &Results) -> Outcome<()> {
+    let table = table::page(results);
+    println!("{table}");
+    let Some(target) = settings.target() else { return Ok(()) };
+    results.save(&target.join("compare.json"))?;
+    for work in &results.works {
+        page::write(&target.join(format!("{}.svg", work.name)), &plot::svg(work))?;
+    }
+    match settings.out {
+        Some(_) => page::write(&target.join("compare.md"), &table),
+        None => page::put(Path::new(crate::PAGE), "compare", &table),
+    }
+}
+
+fn progress(works: &[plan::Work], rounds: usize) -> ProgressBar {
+    let jobs = works.iter().map(|work| work.jobs(rounds)).sum::<usize>();
+    let bar =
+        if std::io::stderr().is_terminal() { ProgressBar::new(jobs as u64) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix("ms").unwrap_or(text).parse::<f64>().map_err(|error| error.to_string())?;
+    Duration::try_from_secs_f64(number / 1e3).map_err(|error| error.to_string())
+}

@@ -1,0 +1,263 @@
+//! The works, who does them, and what they must show.
+
+use std::time::Duration;
+
+use super::client::{Client, Who};
+use super::sizes::Sizes;
+use super::target::{Of, Target};
+use crate::job::Job;
+use crate::servers::Kind;
+
+/// A work.
+pub(super) struct Work {
+    pub(super) name: &'static str,
+    pub(super) title: String,
+    pub(super) job: Job,
+    pub(super) who: Vec<Who>,
+    pub(super) figure: Figure,
+    pub(super) network: Network,
+    /// Whether a second process wants the lock, too.
+    pub(super) visited: bool,
+    /// Whether each starts with a server of its own, since it may not survive.
+    pub(super) fresh: bool,
+    pub(super) most_rounds: usize,
+    pub(super) limit: Duration,
+    compiling: usize,
+}
+
+/// What of its samples stands for a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Figure {
+    /// The median of the latencies.
+    Median,
+    /// The mean of the hand-overs.
+    Mean,
+    /// The whole time, shared out among the turns.
+    Share,
+}
+
+/// What is between client and server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Network {
+    Loopback,
+    Delayed,
+}
+
+impl Work {
+    fn new(name: &'static str, title: String, job: Job, figure: Figure, sizes: &Sizes) -> Self {
+        Self {
+            name,
+            title,
+            job,
+            who: Vec::new(),
+            figure,
+            network: Network::Loopback,
+            visited: false,
+            fresh: false,
+            most_rounds: usize::MAX,
+            limit: sizes.limit,
+            compiling: sizes.compiling,
+        }
+    }
+
+    fn by(mut self, clients: &[Client], servers: &[Kind]) -> Self {
+        self.who.extend(
+            servers.iter().flat_map(|&server| clients.iter().map(move |&client| Who { client, server })),
+        );
+        self
+    }
+
+    pub(super) fn rounds(&self, rounds: usize) -> usize {
+        rounds.min(self.most_rounds)
+    }
+
+    /// How many jobs that is, the warming up included.
+    pub(super) fn jobs(&self, rounds: usize) -> usize {
+        self.who.len() * (self.rounds(rounds) + self.warm_ups())
+    }
+
+    pub(super) fn warm_ups(&self) -> usize {
+        usize::from(!self.fresh)
+    }
+
+    /// The job of one of them.
+    pub(super) fn job_of(&self, who: Who) -> Job {
+        match (who.client, self.job.work) {
+            // Those of one session would take each other's znode for their own.
+            (Client::WriteLock | Client::Etcd, "crowd") => self.job.clone().with("sessions", FEW_TASKS),
+            // The limit for two writes of which each is awaited.
+            (Client::Raw, "solo") => self.job.clone().with("release", "await"),
+            _ => self.job.clone(),
+        }
+    }
+
+    /// What is done before anything is counted: as often as it takes a virtual machine to compile what it runs.
+    pub(super) fn warming_job(&self, who: Who) -> Job {
+        match (self.name, who.client) {
+            ("alone", Client::Curator | Client::WriteLock) => self.job_of(who).with("warm", self.compiling),
+            _ => self.job_of(who),
+        }
+    }
+}
+
+const FEW_TASKS: usize = 8;
+
+const ZOOKEEPERS: [Kind; 2] = [Kind::Apache, Kind::Ours];
+
+/// All works.
+pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
+    use Client::{Curator, Etcd, Kazoo, Raw, Redis, Same, WriteLock, ZookeeperClient, Zoolock};
+    let solo = |count: usize| {
+        Job::new("solo").with("count", count).with("warm", sizes.warm).with("release", "await")
+    };
+    let crowd = |tasks: usize, sessions: usize, turns: usize| {
+        let job = Job::new("crowd").with("tasks", tasks).with("sessions", sessions).with("turns", turns);
+        job.with("locks", 1).with("hold_us", 0)
+    };
+    let all = [Zoolock, Raw, Curator, WriteLock, ZookeeperClient, Kazoo];
+    let everywhere = [Kind::Apache, Kind::Ensemble, Kind::Ours];
+    let alone = |work: Work| {
+        work.by(&all, &everywhere).by(&[Etcd], &[Kind::Etcd]).by(&[Redis], &[Kind::RedisSynced, Kind::Redis])
+    };
+    vec![
+        alone(Work::new(
+            "alone",
+            "acquire and release, nobody else".to_owned(),
+            solo(sizes.solo),
+            Figure::Median,
+            sizes,
+        )),
+        Work {
+            network: Network::Delayed,
+            ..alone(Work::new(
+                "far",
+                format!("acquire and release, nobody else, {rtt:?} away"),
+                solo(sizes.far).with("warm", 5),
+                Figure::Median,
+                sizes,
+            ))
+        },
+        Work::new(
+            "loop",
+            "acquire, drop, acquire … in a loop".to_owned(),
+            solo(sizes.solo).with("release", "drop"),
+            Figure::Median,
+            sizes,
+        )
+        .by(&[Zoolock, Raw, ZookeeperClient], &ZOOKEEPERS),
+        Work::new(
+            "few",
+            format!("hand-over, {FEW_TASKS} tasks on 2 sessions"),
+            crowd(FEW_TASKS, 2, sizes.turns),
+            Figure::Mean,
+            sizes,
+        )
+        .by(&[Zoolock, Curator, WriteLock, ZookeeperClient, Kazoo], &ZOOKEEPERS)
+        .by(&[Zoolock, Curator, ZookeeperClient], &[Kind::Ensemble])
+        .by(&[Etcd], &[Kind::Etcd]),
+        Work {
+            most_rounds: 3,
+            ..Work::new(
+                "many",
+                format!("hand-over, {} waiters on 4 sessions", sizes.many),
+                crowd(sizes.many, 4, 1),
+                Figure::Mean,
+                sizes,
+            )
+            .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &ZOOKEEPERS)
+        },
+        Work {
+            most_rounds: 1,
+            fresh: true,
+            limit: sizes.long_limit,
+            ..Work::new(
+                "most",
+                format!("hand-over, {} waiters on 16 sessions", sizes.most),
+                crowd(sizes.most, 16, 1),
+                Figure::Mean,
+                sizes,
+            )
+            .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &[Kind::Apache])
+            .by(&[Zoolock], &[Kind::Ours])
+        },
+        Work::new(
+            "locks",
+            format!("{} different locks, 4 sessions, all at once", sizes.locks),
+            Job::new("spread").with("locks", sizes.locks).with("sessions", 4),
+            Figure::Share,
+            sizes,
+        )
+        .by(&[Zoolock, Same, Raw], &ZOOKEEPERS),
+        Work {
+            visited: true,
+            most_rounds: 3,
+            ..Work::new(
+                "process",
+                format!("{} tasks of one process, and a second process", sizes.local),
+                crowd(sizes.local, 1, sizes.local_turns),
+                Figure::Mean,
+                sizes,
+            )
+            .by(&[Zoolock, Curator, ZookeeperClient], &ZOOKEEPERS)
+        },
+        Work {
+            most_rounds: 3,
+            ..Work::new(
+                "articles",
+                format!("{} waiters on two locks, {:?} each: what is not the work", sizes.many, sizes.hold),
+                crowd(sizes.many, 4, 1).with("locks", 2).with("hold_us", sizes.hold.as_micros()),
+                Figure::Mean,
+                sizes,
+            )
+            .by(&[Zoolock, Curator], &ZOOKEEPERS)
+        },
+    ]
+}
+
+/// Acquires again within a tenure, which costs no request: not among [`works`] before `Mutex::batching` and
+/// `Mutex::linger` are there. The worker then needs a client that asks for them.
+#[allow(dead_code, reason = "waits for the tenure")]
+fn tenure(sizes: &Sizes) -> Work {
+    let job =
+        Job::new("solo").with("count", 100 * sizes.solo).with("warm", sizes.warm).with("release", "await");
+    Work::new("tenure", "acquire again within a tenure".to_owned(), job, Figure::Median, sizes)
+        .by(&[Client::Zoolock], &ZOOKEEPERS)
+}
+
+/// What must be shown.
+pub(super) fn targets() -> Vec<Target> {
+    use Client::{Curator, Raw, Same, ZookeeperClient};
+    let at = |client: Client| Of::One("", client, Kind::Apache);
+    let mut targets = vec![
+        Target::new("alone", 1.10, at(Raw)),
+        Target::new("alone", 1.0, Of::BestPeer),
+        Target::new("alone", 1.0, Of::One("", Client::Etcd, Kind::Etcd)),
+        Target::cpu("alone", 1.0),
+        Target::new("far", 1.05, at(Raw)),
+        Target::new("far", 1.0 / 1.25, Of::BestPeer),
+        Target::new("loop", 0.65, at(Raw)),
+        Target::new("few", 0.8, Of::BestPeer),
+        Target::new("many", 0.3, at(Curator)),
+        Target::new("many", 0.5, at(ZookeeperClient)),
+        Target::new("most", 1.2, Of::One("many", Client::Zoolock, Kind::Apache)),
+        Target::new("most", 1.0, Of::NobodyElse),
+        Target::new("locks", 1.0 / 0.9, at(Same)),
+        Target::new("locks", 1.0 / 0.55, at(Raw)),
+        Target::new("process", 1.0 / 50.0, at(Curator)),
+        // A fifth of the 3 ms that were published.
+        Target::new("articles", 1.0, Of::Micros(600.0)),
+    ];
+    for work in ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles"] {
+        targets.push(Target::on_ours(work));
+    }
+    targets
+}
+
+/// What must be shown of the work [`tenure`].
+#[allow(dead_code, reason = "waits for the tenure")]
+fn tenure_targets() -> Vec<Target> {
+    let peers = [Client::Curator, Client::WriteLock, Client::ZookeeperClient, Client::Kazoo];
+    let peers = peers.map(|peer| Target::new("tenure", 1e-3, Of::One("alone", peer, Kind::Apache)));
+    let redis = Target::new("tenure", 1e-2, Of::One("alone", Client::Redis, Kind::Redis));
+    [redis].into_iter().chain(peers).collect()
+}

@@ -1,0 +1,185 @@
+//! What came out, as it is kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::client::Who;
+use super::plan::{Figure, Work};
+use super::versions::versions;
+use crate::job::Taken;
+use crate::process::machine;
+use crate::stats::{median, percentile, spread};
+use crate::{Outcome, page};
+
+/// Everything.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Results {
+    pub(super) machine: String,
+    pub(super) versions: BTreeMap<String, String>,
+    pub(super) rtt_ms: f64,
+    pub(super) works: Vec<Measured>,
+}
+
+/// A work, of which all figures come from one run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Measured {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) settings: BTreeMap<String, String>,
+    /// Whether the run ended before all rounds were done.
+    pub(super) cut_short: bool,
+    pub(super) quick: bool,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// One of those who did it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    #[serde(flatten)]
+    pub(super) who: Who,
+    /// Why it could not, or did not to the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failed: Option<String>,
+    pub(super) rounds: Vec<Round>,
+}
+
+/// The samples of a round in a few figures, in microseconds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Round {
+    /// What stands for it: median, mean, or share.
+    pub(super) figure: f64,
+    pub(super) least: f64,
+    pub(super) median: f64,
+    pub(super) p99: f64,
+    pub(super) most: f64,
+    pub(super) turns: u64,
+    pub(super) elapsed: f64,
+    /// Until all were queued.
+    pub(super) joined: f64,
+    /// The client's processor time for each turn.
+    pub(super) cpu: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) second: Option<Second>,
+}
+
+/// How a second process fared beside.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Second {
+    pub(super) turns: u64,
+    pub(super) longest_wait: f64,
+}
+
+impl Results {
+    /// What an earlier run left; nothing where there was none.
+    pub(super) fn load(file: &Path) -> Outcome<Self> {
+        match fs::read_to_string(file) {
+            Ok(text) => Ok(serde_json::from_str(&text)
+                .map_err(|error| format!("{}: {error}; remove it to begin anew", file.display()))?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(format!("{}: {error}", file.display()).into()),
+        }
+    }
+
+    pub(super) fn save(&self, file: &Path) -> Outcome<()> {
+        if let Some(dir) = file.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        page::write(file, &(serde_json::to_string_pretty(self)? + "\n"))
+    }
+
+    pub(super) fn describe(&mut self, rtt: Duration) {
+        self.machine = machine();
+        self.versions = versions();
+        self.rtt_ms = rtt.as_secs_f64() * 1e3;
+    }
+
+    /// Begins a work, in the place that it had.
+    pub(super) fn begin(&mut self, work: &Work, quick: bool, order: &[&str]) -> &mut Measured {
+        self.works.retain(|old| old.name != work.name);
+        let entry = |&who: &Who| Entry { who, failed: None, rounds: Vec::new() };
+        self.works.push(Measured {
+            name: work.name.to_owned(),
+            title: work.title.clone(),
+            settings: work.job.settings(),
+            cut_short: true,
+            quick,
+            entries: work.who.iter().map(entry).collect(),
+        });
+        self.works.sort_by_key(|work| order.iter().position(|name| *name == work.name));
+        let found = self.works.iter_mut().find(|measured| measured.name == work.name);
+        found.expect("it was put there")
+    }
+
+    pub(super) fn work(&self, name: &str) -> Option<&Measured> {
+        self.works.iter().find(|work| work.name == name)
+    }
+}
+
+impl Measured {
+    pub(super) fn entry(&self, who: Who) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.who == who)
+    }
+}
+
+impl Entry {
+    /// The median of the rounds, where there is one.
+    pub(super) fn median(&self) -> Option<f64> {
+        self.middle(|round| round.figure)
+    }
+
+    pub(super) fn p99(&self) -> Option<f64> {
+        self.middle(|round| round.p99)
+    }
+
+    pub(super) fn cpu(&self) -> Option<f64> {
+        self.middle(|round| round.cpu)
+    }
+
+    /// The least and the most of the rounds.
+    pub(super) fn spread(&self) -> (f64, f64) {
+        spread(&self.all(|round| round.figure))
+    }
+
+    fn middle(&self, pick: impl Fn(&Round) -> f64) -> Option<f64> {
+        Some(median(&self.all(pick))).filter(|figure| figure.is_finite())
+    }
+
+    fn all(&self, pick: impl Fn(&Round) -> f64) -> Vec<f64> {
+        self.rounds.iter().map(pick).collect()
+    }
+}
+
+impl Round {
+    pub(super) fn new(taken: Taken, figure: Figure, second: Option<Taken>) -> Outcome<Self> {
+        let Taken { elapsed_ns, cpu_ns, joined_ns, turns, mut samples_ns } = taken;
+        if turns == 0 || samples_ns.is_empty() {
+            return Err("it did nothing".into());
+        }
+        samples_ns.sort_unstable();
+        let micros = |ns: u64| ns as f64 / 1e3;
+        let middle = micros(percentile(&samples_ns, 50));
+        Ok(Self {
+            figure: match figure {
+                Figure::Median => middle,
+                Figure::Mean => micros(samples_ns.iter().sum()) / samples_ns.len() as f64,
+                Figure::Share => micros(elapsed_ns) / turns as f64,
+            },
+            least: micros(percentile(&samples_ns, 0)),
+            median: middle,
+            p99: micros(percentile(&samples_ns, 99)),
+            most: micros(percentile(&samples_ns, 100)),
+            turns,
+            elapsed: micros(elapsed_ns),
+            joined: micros(joined_ns),
+            cpu: micros(cpu_ns) / turns as f64,
+            second: second.map(|second| Second {
+                turns: second.turns,
+                longest_wait: micros(second.samples_ns.iter().copied().max().unwrap_or(0)),
+            }),
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! The run: work after work, round after round, in turns.
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+
+use super::Settings;
+use super::client::Who;
+use super::crew::Crew;
+use super::fleet::Fleet;
+use super::plan::Work;
+use super::results::{Results, Round};
+use crate::Outcome;
+use crate::job::{Job, Taken};
+
+/// How long the second process may take to have its last turn.
+const LEAVING: Duration = Duration::from_secs(60);
+
+/// Measures, and puts what it has into `results` as it goes along.
+pub(super) async fn run(
+    settings: &Settings,
+    works: &[Work],
+    results: &mut Results,
+    progress: &ProgressBar,
+) -> Outcome<()> {
+    let all = super::plan::works(&settings.sizes(), settings.rtt);
+    let order: Vec<&str> = all.iter().map(|work| work.name).collect();
+    let mut stage = Stage {
+        crew: Crew::new()?,
+        fleet: Fleet::new(settings.zoolock.clone(), settings.dir(), settings.rtt),
+        jobs: 0,
+        progress: progress.clone(),
+    };
+    for work in works {
+        let measured = results.begin(work, settings.quick, &order);
+        if work.fresh {
+            // Idle servers of other works would only be in the way.
+            stage.fleet.stop_all();
+        }
+        for _ in 0..work.warm_ups() {
+            for entry in &mut measured.entries {
+                stage.say(work, entry.who, "warming up");
+                if let Err(error) = stage.job(work, entry.who, work.warming_job(entry.who)).await {
+                    entry.failed = Some(error.to_string());
+                }
+            }
+        }
+        let rounds = work.rounds(settings.rounds);
+        for round in 0..rounds {
+            let count = measured.entries.len();
+            for turn in 0..count {
+                // Who comes first changes, so that nobody always comes after the same one.
+                let entry = &mut measured.entries[(turn + round) % count];
+                stage.say(work, entry.who, &format!("round {} of {rounds}", round + 1));
+                if entry.failed.is_some() {
+                    continue;
+                }
+                match stage.job(work, entry.who, work.job_of(entry.who)).await {
+                    Ok((taken, second)) => entry.rounds.push(Round::new(taken, work.figure, second)?),
+                    Err(error) => entry.failed = Some(error.to_string()),
+                }
+            }
+        }
+        measured.cut_short = false;
+        if let Some(target) = settings.target() {
+            results.save(&target.join("compare.json"))?;
+        }
+    }
+    Ok(())
+}
+
+struct Stage {
+    // Before the servers, so that the clients end first.
+    crew: Crew,
+    fleet: Fleet,
+    jobs: usize,
+    progress: ProgressBar,
+}
+
+impl Stage {
+    fn say(&self, work: &Work, who: Who, what: &str) {
+        let message = format!("{}: {what}: {}", work.name, who.name());
+        if self.progress.is_hidden() {
+            eprintln!("{message}");
+        }
+        self.progress.set_message(message);
+        self.progress.inc(1);
+    }
+
+    /// Has one of them do the work once, and a second process of its kind beside where there is to be one.
+    async fn job(&mut self, work: &Work, who: Who, job: Job) -> Outcome<(Taken, Option<Taken>)> {
+        let taken = self.attempt(work, who, job).await;
+        let trouble = self.fleet.trouble(who.server);
+        if work.fresh {
+            self.fleet.stop(who.server);
+            self.crew.stop(who.client, 0);
+        }
+        taken.map_err(|error| match trouble {
+            Some(trouble) => format!("{error}; {trouble}").into(),
+            None => error,
+        })
+    }
+
+    async fn attempt(&mut self, work: &Work, who: Who, job: Job) -> Outcome<(Taken, Option<Taken>)> {
+        self.jobs += 1;
+        // Short: what a session can watch is counted in bytes of paths.
+        let path = format!("/b/{}", self.jobs);
+        let address = self.fleet.address(who.server, work.network).await?;
+        let job = job.with("connect", address).with("path", &path);
+        if !work.visited {
+            self.crew.begin(who.client, 0, &job)?;
+            return Ok((self.crew.end(who.client, 0, work.limit).await?, None));
+        }
+        let stop = self.crew.dir().join(format!("stop-{}", self.jobs));
+        let visit = Job::new("visit").with("connect", address).with("path", format!("{path}-0"));
+        self.crew.begin(who.client, 1, &visit.with("stop", stop.display()))?;
+        self.crew.begin(who.client, 0, &job.with("stop", stop.display()))?;
+        let taken = self.crew.end(who.client, 0, work.limit).await;
+        // Who failed did not leave it.
+        std::fs::write(&stop, "")?;
+        let second = self.crew.end(who.client, 1, LEAVING).await;
+        Ok((taken?, Some(second?)))
+    }
+}

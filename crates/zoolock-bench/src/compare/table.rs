@@ -1,0 +1,92 @@
+//! Tables for people.
+
+use super::client::Client;
+use super::plan;
+use super::results::{Entry, Measured, Results};
+use crate::stats::short;
+
+/// All of it: what must be shown, and what was found, work by work.
+pub(super) fn page(results: &Results) -> String {
+    let mut text = format!("\n{}.\n\n", results.machine);
+    let versions: Vec<String> =
+        results.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    text += &format!("Measured: {}.\n\n", versions.join(", "));
+    text += &targets(results);
+    for work in &results.works {
+        text += &work_table(work);
+    }
+    text
+}
+
+fn targets(results: &Results) -> String {
+    let mut text = "| work | must be | is | |\n|-|-|-|-|\n".to_owned();
+    for verdict in plan::targets().iter().map(|target| target.judge(results)) {
+        let Some(work) = results.work(verdict.work) else { continue };
+        let what = if verdict.what.is_empty() { String::new() } else { format!(": {}", verdict.what) };
+        let mark = match verdict.reached {
+            Some(true) => "reached",
+            Some(false) => "missed",
+            None => "",
+        };
+        text += &format!("| {}{what} | {} | {} | {mark} |\n", work.title, verdict.bound, verdict.found);
+    }
+    text + "\n"
+}
+
+fn work_table(work: &Measured) -> String {
+    let mut notes = Vec::new();
+    if work.cut_short {
+        notes.push("cut short");
+    }
+    if work.quick {
+        notes.push("quick, the figures are worth nothing");
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+    let mut text = format!("**{}**{notes}\n\n", work.title);
+    let visited = work.entries.iter().flat_map(|entry| &entry.rounds).any(|round| round.second.is_some());
+    let crowd = work.settings.contains_key("tasks");
+    text += "| | median of the rounds (least–most) | p99 | client's processor time |";
+    text += if crowd { " until all were queued |" } else { "" };
+    text += if visited { " second process: turns, longest wait |" } else { "" };
+    text += "\n|-|-|-|-|";
+    text += if crowd { "-|" } else { "" };
+    text += if visited { "-|" } else { "" };
+    for entry in &work.entries {
+        text += &format!("\n| {} |{}", name(entry), cells(entry, crowd, visited));
+    }
+    text + "\n\n"
+}
+
+fn name(entry: &Entry) -> String {
+    let name = entry.who.name();
+    if entry.who.client == Client::Zoolock { format!("**{name}**") } else { name }
+}
+
+fn cells(entry: &Entry, crowd: bool, visited: bool) -> String {
+    let failed = entry.failed.as_ref().map(|why| why.replace('|', "/"));
+    let (Some(middle), Some(p99), Some(cpu)) = (entry.median(), entry.p99(), entry.cpu()) else {
+        let why = failed.map_or("not measured".to_owned(), |why| format!("failed: {why}"));
+        return format!(" {why} | | |{}{}", if crowd { " |" } else { "" }, if visited { " |" } else { "" });
+    };
+    let (least, most) = entry.spread();
+    let failed = failed.map(|why| format!(", then failed: {why}")).unwrap_or_default();
+    let mut text = format!(
+        " {} µs ({}–{}){failed} | {} µs | {} µs |",
+        short(middle),
+        short(least),
+        short(most),
+        short(p99),
+        short(cpu)
+    );
+    if crowd {
+        let joined: Vec<f64> = entry.rounds.iter().map(|round| round.joined / 1e6).collect();
+        text += &format!(" {} s |", short(crate::stats::median(&joined)));
+    }
+    if visited {
+        let seconds: Vec<_> = entry.rounds.iter().filter_map(|round| round.second.as_ref()).collect();
+        let turns: Vec<f64> = seconds.iter().map(|second| second.turns as f64).collect();
+        let longest = seconds.iter().map(|second| second.longest_wait).fold(0.0, f64::max);
+        text += &format!(" {:.0}, {} ms |", crate::stats::median(&turns), short(longest / 1e3));
+    }
+    text
+}

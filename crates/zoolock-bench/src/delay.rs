@@ -1,0 +1,158 @@
+//! A network that is not loopback: a proxy that lets every byte through half a round trip later.
+//!
+//! Each piece is delayed from its own arrival, so that what is pipelined stays so. The proxy of the tests does the
+//! same, but in steps of a whole millisecond (tokio's timers), and looks for ZooKeeper's frames where etcd and Redis
+//! have none.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+
+/// The proxy; its connections end when it is dropped.
+pub(crate) struct Delay {
+    /// Where it listens.
+    pub(crate) addr: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    upstream: SocketAddr,
+    half: Duration,
+    ended: AtomicBool,
+    sockets: Mutex<Vec<TcpStream>>,
+    pumps: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Delay {
+    /// Starts before the server at `upstream`.
+    pub(crate) fn start(upstream: SocketAddr, round_trip: Duration) -> Outcome<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let addr = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            upstream,
+            half: round_trip / 2,
+            ended: AtomicBool::new(false),
+            sockets: Mutex::default(),
+            pumps: Mutex::default(),
+        });
+        let acceptor = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                for client in listener.incoming().flatten() {
+                    if shared.ended.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    // A server that is not there closes the client's connection.
+                    let _ = shared.connect(client);
+                }
+            }
+        });
+        Ok(Self { addr, shared, acceptor: Some(acceptor) })
+    }
+}
+
+impl Shared {
+    fn connect(self: &Arc<Self>, client: TcpStream) -> std::io::Result<()> {
+        let server = TcpStream::connect(self.upstream)?;
+        for socket in [&client, &server] {
+            socket.set_nodelay(true)?;
+            lock(&self.sockets).push(socket.try_clone()?);
+        }
+        self.pump(client.try_clone()?, server.try_clone()?);
+        self.pump(server, client);
+        Ok(())
+    }
+
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+        let half = self.half;
+        let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>)>(1024);
+        let reader = thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(read @ 1..) = from.read(&mut buffer) {
+                if sender.send((Instant::now(), buffer[..read].to_vec())).is_err() {
+                    return;
+                }
+            }
+        });
+        let writer = thread::spawn(move || {
+            // Without it the kernel may wake us 50 µs late.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+            for (arrived, piece) in receiver {
+                thread::sleep((arrived + half).saturating_duration_since(Instant::now()));
+                if to.write_all(&piece).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Both);
+        });
+        lock(&self.pumps).extend([reader, writer]);
+    }
+}
+
+impl Drop for Delay {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        // It waits for the next one.
+        let _ = TcpStream::connect(self.addr);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        for socket in lock(&self.shared.sockets).drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        for pump in lock(&self.shared.pumps).drain(..) {
+            let _ = pump.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(200);
+
+    /// Sends back what it gets.
+    fn echo() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let addr = listener.local_addr().expect("it is bound");
+        thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("the proxy comes");
+            let mut byte = [0];
+            while let Ok(1) = socket.read(&mut byte) {
+                socket.write_all(&byte).expect("the proxy listens");
+            }
+        });
+        addr
+    }
+
+    #[test]
+    fn pipelined_bytes_share_one_delay() {
+        let delay = Delay::start(echo(), ROUND_TRIP).expect("a port");
+        let mut socket = TcpStream::connect(delay.addr).expect("it listens");
+        socket.set_nodelay(true).expect("it is open");
+        let begun = Instant::now();
+        for byte in 0..50 {
+            socket.write_all(&[byte]).expect("it is open");
+            // So that they are pieces of their own.
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut answer = [0; 50];
+        socket.read_exact(&mut answer).expect("all comes back");
+        let took = begun.elapsed();
+        assert_eq!(answer.to_vec(), (0..50).collect::<Vec<u8>>());
+        assert!(took >= ROUND_TRIP, "it took {took:?}, less than the delay");
+        assert!(took < 10 * ROUND_TRIP, "it took {took:?}: one delay for each piece");
+    }
+}

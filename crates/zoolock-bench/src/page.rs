@@ -1,0 +1,46 @@
+//! Tables between marks in docs/BENCHMARKS.md.
+
+use std::fs;
+use std::path::Path;
+
+use crate::Outcome;
+
+/// Puts a table where the page has a place for it: between the marks of `name`.
+pub(crate) fn put(page: &Path, name: &str, table: &str) -> Outcome<()> {
+    let (begin, end) = marks(name);
+    let text = fs::read_to_string(page).map_err(|error| format!("{}: {error}", page.display()))?;
+    let parts = text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
+    let Some((before, after)) = parts else {
+        return Err(format!("{} has no place for the table: {begin} … {end}", page.display()).into());
+    };
+    write(page, &format!("{before}{begin}\n{table}{end}{after}"))
+}
+
+/// Replaces a file whole or not at all.
+pub(crate) fn write(path: &Path, text: &str) -> Outcome<()> {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text)?;
+    Ok(fs::rename(draft, path)?)
+}
+
+fn marks(name: &str) -> (String, String) {
+    (format!("<!-- {name}: begin, written by zoolock-bench -->"), format!("<!-- {name}: end -->"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::put;
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let page = dir.path().join("page.md");
+        let with = |table: &str| {
+            format!("one\n<!-- a: begin, written by zoolock-bench -->\n{table}<!-- a: end -->\ntwo\n")
+        };
+        std::fs::write(&page, with("old\n")).expect("it can be written");
+        put(&page, "a", "new\n").expect("it has a place");
+        assert_eq!(std::fs::read_to_string(&page).expect("it is there"), with("new\n"));
+        assert!(put(&page, "b", "new\n").is_err());
+    }
+}

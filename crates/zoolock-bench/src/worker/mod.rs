@@ -1,0 +1,164 @@
+//! A client in a process of its own, so that its processor time is counted alone. It does what it is told line by
+//! line; `peers/Peers.java` and `peers/peers.py` understand the same lines.
+
+mod crowd;
+mod etcd;
+mod ours;
+mod raw;
+mod redis_lock;
+mod solo;
+mod spread;
+mod zookeeper;
+
+use std::io::{BufRead as _, Write as _};
+use std::time::Duration;
+
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::Outcome;
+use crate::job::{Fields, Taken};
+
+/// The same for all, so that all keep their sessions alive as often.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Which client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[allow(clippy::enum_variant_names, reason = "zookeeper-client is a name")]
+pub(crate) enum Client {
+    /// Our own.
+    Zoolock,
+    /// A create and a delete, one awaited after the other, and no lock.
+    Raw,
+    /// The requests that zoolock sends where nobody else is, and no lock.
+    Same,
+    /// The lock of the crate zookeeper-client.
+    ZookeeperClient,
+    /// etcd's lock.
+    Etcd,
+    /// `SET NX PX`, and a script that deletes what is ours.
+    Redis,
+}
+
+/// Answers the lines of standard input until there are no more.
+pub(crate) fn run(client: Client) -> Outcome<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let taken = runtime.block_on(async {
+            match client {
+                Client::Zoolock => work::<ours::Ours>(&line).await,
+                Client::Raw => work::<raw::Raw>(&line).await,
+                Client::Same => work::<raw::Same>(&line).await,
+                Client::ZookeeperClient => work::<zookeeper::Recipe>(&line).await,
+                Client::Etcd => work::<etcd::Etcd>(&line).await,
+                Client::Redis => work::<redis_lock::Redis>(&line).await,
+            }
+        });
+        let answer = match taken {
+            Ok(taken) => taken.line(),
+            Err(error) => format!("failed {}", error.to_string().replace('\n', " ")),
+        };
+        writeln!(std::io::stdout(), "{answer}")?;
+    }
+    Ok(())
+}
+
+async fn work<P: Peer>(line: &str) -> Outcome<Taken> {
+    let (work, fields) = Fields::parse(line);
+    match work {
+        "solo" => solo::run::<P>(&fields).await,
+        "visit" => solo::visit::<P>(&fields).await,
+        "crowd" => crowd::run::<P>(&fields).await,
+        "spread" => spread::run::<P>(&fields).await,
+        _ => Err(format!("there is no work {work:?}").into()),
+    }
+}
+
+/// A session that locks can be taken by.
+trait Peer: Clone + Sized + Send + Sync + 'static {
+    /// One lock, for as often as it is wanted.
+    type Lock: Clone + Send + Sync + 'static;
+    /// What a release needs.
+    type Held: Send + 'static;
+
+    fn open(address: &str) -> impl Future<Output = Outcome<Self>> + Send;
+
+    fn lock(&self, path: &str) -> Self::Lock;
+
+    fn acquire(lock: &Self::Lock) -> impl Future<Output = Outcome<Self::Held>> + Send;
+
+    /// Lets go and waits for the server's word.
+    fn release(lock: &Self::Lock, held: Self::Held) -> impl Future<Output = Outcome<()>> + Send;
+
+    /// Lets go without waiting, as a guard does that is dropped.
+    fn let_go(_lock: &Self::Lock, _held: Self::Held) -> Outcome<()> {
+        Err("this client always waits for its releases".into())
+    }
+
+    fn close(self) -> impl Future<Output = Outcome<()>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Makes the directories of locks.
+    fn prepare(address: &str, paths: &[String]) -> impl Future<Output = Outcome<()>> + Send {
+        make_directories(address, paths)
+    }
+
+    /// Waits until so many are in the queue of each lock.
+    fn await_contenders(
+        address: &str,
+        paths: &[String],
+        count: usize,
+    ) -> impl Future<Output = Outcome<()>> + Send {
+        await_children(address, paths, count)
+    }
+}
+
+const POLL: Duration = Duration::from_millis(20);
+
+async fn make_directories(address: &str, paths: &[String]) -> Outcome<()> {
+    let client = connect(address).await?;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    if let Some((parent, _)) = paths.first().and_then(|path| path.rsplit_once('/'))
+        && !parent.is_empty()
+    {
+        client.mkdir(parent, &options).await?;
+    }
+    let made = paths.iter().map(|path| client.create(path, b"", &options));
+    for made in futures_util::future::join_all(made).await {
+        match made {
+            Ok(_) | Err(zookeeper_client::Error::NodeExists) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+async fn await_children(address: &str, paths: &[String], count: usize) -> Outcome<()> {
+    let client = connect(address).await?;
+    for path in paths {
+        loop {
+            let stat = client.check_stat(path).await?;
+            if stat.is_some_and(|stat| usize::try_from(stat.num_children).is_ok_and(|there| there >= count)) {
+                break;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+    Ok(())
+}
+
+async fn connect(address: &str) -> Outcome<zookeeper_client::Client> {
+    let connector = zookeeper_client::Client::connector().with_session_timeout(SESSION_TIMEOUT);
+    Ok(connector.connect(address).await?)
+}
+
+/// The processor time of this process so far, in nanoseconds.
+fn cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

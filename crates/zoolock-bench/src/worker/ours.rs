@@ -1,0 +1,40 @@
+//! zoolock.
+
+use zoolock::{Guard, Mutex, Zoolock};
+
+use super::{Peer, SESSION_TIMEOUT};
+use crate::Outcome;
+
+#[derive(Clone)]
+pub(super) struct Ours(Zoolock);
+
+impl Peer for Ours {
+    type Lock = Mutex;
+    type Held = Guard;
+
+    async fn open(address: &str) -> Outcome<Self> {
+        Ok(Self(Zoolock::builder().session_timeout(SESSION_TIMEOUT).connect(address).await?))
+    }
+
+    fn lock(&self, path: &str) -> Mutex {
+        self.0.mutex(path)
+    }
+
+    async fn acquire(lock: &Mutex) -> Outcome<Guard> {
+        Ok(lock.lock().await?)
+    }
+
+    async fn release(_: &Mutex, held: Guard) -> Outcome<()> {
+        Ok(held.release().await?)
+    }
+
+    fn let_go(_: &Mutex, held: Guard) -> Outcome<()> {
+        drop(held);
+        Ok(())
+    }
+
+    async fn close(self) -> Outcome<()> {
+        self.0.close().await;
+        Ok(())
+    }
+}

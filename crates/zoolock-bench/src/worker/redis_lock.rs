@@ -1,0 +1,60 @@
+//! Redis as its documentation tells to lock with one server: a key that expires, and a script that deletes it only if
+//! it is still ours. There is no queue, and no promise once it has expired.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Script};
+
+use super::{Peer, SESSION_TIMEOUT};
+use crate::Outcome;
+
+#[derive(Clone)]
+pub(super) struct Redis(MultiplexedConnection);
+
+#[derive(Clone)]
+pub(super) struct Lock {
+    connection: MultiplexedConnection,
+    key: String,
+    unlock: Script,
+}
+
+const UNLOCK: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// It would be random; nobody else is here.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+impl Peer for Redis {
+    type Lock = Lock;
+    type Held = ();
+
+    async fn open(address: &str) -> Outcome<Self> {
+        let client = Client::open(format!("redis://{address}/"))?;
+        Ok(Self(client.get_multiplexed_async_connection().await?))
+    }
+
+    fn lock(&self, path: &str) -> Lock {
+        Lock { connection: self.0.clone(), key: path.to_owned(), unlock: Script::new(UNLOCK) }
+    }
+
+    async fn acquire(lock: &Lock) -> Outcome<()> {
+        let mut connection = lock.connection.clone();
+        let mut set = redis::cmd("SET");
+        set.arg(&lock.key).arg(TOKEN).arg("NX").arg("PX").arg(SESSION_TIMEOUT.as_secs() * 1_000);
+        let done: Option<String> = set.query_async(&mut connection).await?;
+        done.map(|_| ()).ok_or_else(|| "somebody else has it".into())
+    }
+
+    async fn release(lock: &Lock, (): ()) -> Outcome<()> {
+        let mut connection = lock.connection.clone();
+        let deleted: u64 = lock.unlock.key(&lock.key).arg(TOKEN).invoke_async(&mut connection).await?;
+        if deleted == 1 { Ok(()) } else { Err("it had expired".into()) }
+    }
+
+    async fn prepare(_: &str, _: &[String]) -> Outcome<()> {
+        Ok(())
+    }
+
+    async fn await_contenders(_: &str, _: &[String], _: usize) -> Outcome<()> {
+        Err("it has no queue".into())
+    }
+}

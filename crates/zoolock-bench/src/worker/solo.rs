@@ -1,0 +1,57 @@
+//! One who takes a lock again and again.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::{Peer, cpu_ns, ns};
+use crate::Outcome;
+use crate::job::{Fields, Taken};
+
+/// Nobody else wants it. `release=drop` does not wait for the server's word.
+pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
+    let (address, path) = (fields.text("connect")?, fields.text("path")?);
+    let (count, warm): (usize, usize) = (fields.number("count")?, fields.number("warm")?);
+    let dropped = fields.text("release")? == "drop";
+    P::prepare(address, &[path.to_owned()]).await?;
+    let peer = P::open(address).await?;
+    let lock = peer.lock(path);
+    for _ in 0..warm {
+        turn::<P>(&lock, dropped).await?;
+    }
+    let mut samples_ns = Vec::with_capacity(count);
+    let (cpu, begun) = (cpu_ns(), Instant::now());
+    for _ in 0..count {
+        let begun = Instant::now();
+        turn::<P>(&lock, dropped).await?;
+        samples_ns.push(ns(begun.elapsed()));
+    }
+    let (elapsed_ns, cpu_ns) = (ns(begun.elapsed()), cpu_ns() - cpu);
+    drop(lock);
+    peer.close().await?;
+    Ok(Taken { elapsed_ns, cpu_ns, joined_ns: 0, turns: count as u64, samples_ns })
+}
+
+async fn turn<P: Peer>(lock: &P::Lock, dropped: bool) -> Outcome<()> {
+    let held = P::acquire(lock).await?;
+    if dropped { P::let_go(lock, held) } else { P::release(lock, held).await }
+}
+
+/// Waits beside a crowd, turn after turn, until the file `stop` is there; the samples are how long it waited.
+pub(super) async fn visit<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
+    let (address, path, stop) = (fields.text("connect")?, fields.text("path")?, fields.text("stop")?);
+    P::prepare(address, &[path.to_owned()]).await?;
+    let peer = P::open(address).await?;
+    let lock = peer.lock(path);
+    let mut samples_ns = Vec::new();
+    let (cpu, begun) = (cpu_ns(), Instant::now());
+    while !Path::new(stop).exists() {
+        let begun = Instant::now();
+        let held = P::acquire(&lock).await?;
+        samples_ns.push(ns(begun.elapsed()));
+        P::release(&lock, held).await?;
+    }
+    let (elapsed_ns, cpu_ns) = (ns(begun.elapsed()), cpu_ns() - cpu);
+    drop(lock);
+    peer.close().await?;
+    Ok(Taken { elapsed_ns, cpu_ns, joined_ns: 0, turns: samples_ns.len() as u64, samples_ns })
+}
