@@ -122,8 +122,10 @@ fn write(settings: &Settings, results: &Results) -> Outcome<()> {
     println!("{table}");
     let Some(target) = settings.target() else { return Ok(()) };
     results.save(&target.join("compare.json"))?;
+    let verdicts: Vec<_> = plan::targets().iter().map(|target| target.judge(results)).collect();
     for work in &results.works {
-        page::write(&target.join(format!("{}.svg", work.name)), &plot::svg(work))?;
+        let of_work: Vec<_> = verdicts.iter().filter(|verdict| verdict.work == work.name).collect();
+        page::write(&target.join(format!("{}.svg", work.name)), &plot::svg(work, &of_work))?;
     }
     match settings.out {
         Some(_) => page::write(&target.join("compare.md"), &table),

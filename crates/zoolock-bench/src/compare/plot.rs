@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::client::Client;
 use super::results::{Entry, Measured};
+use super::target::Verdict;
 use crate::stats::short;
 
 const WIDTH: f64 = 960.0;
@@ -13,13 +14,17 @@ const LEFT: f64 = 260.0;
 const RIGHT: f64 = 740.0;
 const TOP: f64 = 76.0;
 const ROW: f64 = 26.0;
+const LINE: f64 = 18.0;
 const OURS: &str = "#c2410c";
 const THEIRS: &str = "#475569";
+const GOOD: &str = "#15803d";
+const BAD: &str = "#b91c1c";
 
-/// One plot: for each that did it the median, the p99, and how far the rounds lie apart, on a logarithmic axis.
-pub(super) fn svg(work: &Measured) -> String {
+/// One plot: for each that did it the median, the p99, and how far the rounds lie apart, on a logarithmic axis; below,
+/// what it must show.
+pub(super) fn svg(work: &Measured, verdicts: &[&Verdict]) -> String {
     let bottom = TOP + ROW * work.entries.len() as f64;
-    let height = bottom + 56.0;
+    let height = bottom + 56.0 + LINE * verdicts.len() as f64;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"13\">\n\
@@ -37,6 +42,9 @@ pub(super) fn svg(work: &Measured) -> String {
         row(&mut svg, &axis, entry, TOP + ROW * (at as f64 + 0.5));
     }
     legend(&mut svg, bottom + 34.0);
+    for (at, verdict) in verdicts.iter().enumerate() {
+        judged(&mut svg, verdict, bottom + 34.0 + LINE * (at as f64 + 1.0));
+    }
     svg + "</svg>\n"
 }
 
@@ -70,6 +78,17 @@ fn row(svg: &mut String, axis: &Axis, entry: &Entry, y: f64) {
 fn legend(svg: &mut String, y: f64) {
     let words = "dot: median of the rounds · band: least to most of the rounds · bar: p99 · less is better";
     text(svg, 16.0, y, "start", "font-size=\"11\" fill=\"#64748b\"", words);
+}
+
+fn judged(svg: &mut String, verdict: &Verdict, y: f64) {
+    let (colour, word) = match verdict.reached {
+        Some(true) => (GOOD, "reached: "),
+        Some(false) => (BAD, "missed: "),
+        None => ("#64748b", ""),
+    };
+    let what = if verdict.what.is_empty() { String::new() } else { format!("{}: ", verdict.what) };
+    let words = format!("{word}{what}{}, is {}", verdict.bound, verdict.found);
+    text(svg, 16.0, y, "start", &format!("font-size=\"12\" fill=\"{colour}\""), &words);
 }
 
 /// A logarithmic one, in microseconds.
