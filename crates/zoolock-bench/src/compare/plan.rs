@@ -43,6 +43,16 @@ pub(super) enum Network {
     Delayed,
 }
 
+impl Figure {
+    pub(super) fn says(self) -> &'static str {
+        match self {
+            Figure::Median => "the median",
+            Figure::Mean => "the mean",
+            Figure::Share => "the whole time shared out",
+        }
+    }
+}
+
 impl Work {
     fn new(name: &'static str, title: String, job: Job, figure: Figure, sizes: &Sizes) -> Self {
         Self {

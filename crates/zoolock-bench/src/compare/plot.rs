@@ -54,24 +54,30 @@ fn row(svg: &mut String, axis: &Axis, entry: &Entry, y: f64) {
     let weight = if ours { " font-weight=\"bold\"" } else { "" };
     let style = format!("fill=\"{colour}\"{weight}");
     text(svg, LEFT - 14.0, y + 4.5, "end", &style, &entry.who.name());
-    let (Some(median), Some(p99)) = (entry.median(), entry.p99()) else {
+    let Some(median) = entry.median() else {
         let why = entry.failed.as_deref().unwrap_or("not measured");
         let why: String = why.chars().take(86).collect();
         return text(svg, LEFT, y + 4.5, "start", "font-size=\"11\" fill=\"#94a3b8\"", &why);
     };
     let (least, most) = entry.spread();
-    let (x, far) = (axis.x(median), axis.x(p99));
+    let x = axis.x(median);
+    if let Some(p99) = entry.p99() {
+        let (far, top) = (axis.x(p99), y - 5.0);
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{x:.1} {y:.1}H{far:.1}\" stroke=\"{colour}\" stroke-width=\"1\" stroke-dasharray=\"2 3\"/>\
+             <path d=\"M{far:.1} {top:.1}v10\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+        );
+    }
     let _ = writeln!(
         svg,
-        "<path d=\"M{x:.1} {y:.1}H{far:.1}\" stroke=\"{colour}\" stroke-width=\"1\" stroke-dasharray=\"2 3\"/>\
-         <path d=\"M{far:.1} {:.1}v10\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-         <path d=\"M{:.1} {y:.1}H{:.1}\" stroke=\"{colour}\" stroke-width=\"7\" stroke-opacity=\"0.35\" stroke-linecap=\"round\"/>\
+        "<path d=\"M{:.1} {y:.1}H{:.1}\" stroke=\"{colour}\" stroke-width=\"7\" stroke-opacity=\"0.35\" stroke-linecap=\"round\"/>\
          <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\" fill=\"{colour}\"/>",
-        y - 5.0,
         axis.x(least),
         axis.x(most),
     );
-    let figures = format!("{}, p99 {}", time(median), time(p99));
+    let p99 = entry.p99().map(|p99| format!(", p99 {}", time(p99))).unwrap_or_default();
+    let figures = time(median) + &p99;
     text(svg, RIGHT + 24.0, y + 4.5, "start", &style, &figures);
 }
 
@@ -100,10 +106,10 @@ struct Axis {
 impl Axis {
     fn around(entries: &[Entry]) -> Self {
         let figures =
-            entries.iter().filter_map(|entry| Some((entry.spread(), entry.median()?, entry.p99()?)));
+            entries.iter().filter_map(|entry| Some((entry.spread(), entry.p99().unwrap_or(entry.median()?))));
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
-        for ((least, most), median, p99) in figures {
-            low = low.min(least).min(median).min(p99);
+        for ((least, most), p99) in figures {
+            low = low.min(least).min(p99);
             high = high.max(most).max(p99);
         }
         if !low.is_finite() || low <= 0.0 {

@@ -29,6 +29,8 @@ pub(super) struct Results {
 pub(super) struct Measured {
     pub(super) name: String,
     pub(super) title: String,
+    /// What of its samples stands for a round.
+    pub(super) figure: String,
     pub(super) settings: BTreeMap<String, String>,
     /// Whether the run ended before all rounds were done.
     pub(super) cut_short: bool,
@@ -54,7 +56,9 @@ pub(super) struct Round {
     pub(super) figure: f64,
     pub(super) least: f64,
     pub(super) median: f64,
-    pub(super) p99: f64,
+    /// None where the figure is a share: a latency among thousands is nothing to compare it with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) p99: Option<f64>,
     pub(super) most: f64,
     pub(super) turns: u64,
     pub(super) elapsed: f64,
@@ -104,6 +108,7 @@ impl Results {
         self.works.push(Measured {
             name: work.name.to_owned(),
             title: work.title.clone(),
+            figure: work.figure.says().to_owned(),
             settings: work.job.settings(),
             cut_short: true,
             quick,
@@ -132,7 +137,8 @@ impl Entry {
     }
 
     pub(super) fn p99(&self) -> Option<f64> {
-        self.middle(|round| round.p99)
+        let all: Vec<f64> = self.rounds.iter().filter_map(|round| round.p99).collect();
+        Some(median(&all)).filter(|figure| figure.is_finite())
     }
 
     pub(super) fn cpu(&self) -> Option<f64> {
@@ -170,7 +176,7 @@ impl Round {
             },
             least: micros(percentile(&samples_ns, 0)),
             median: middle,
-            p99: micros(percentile(&samples_ns, 99)),
+            p99: (figure != Figure::Share).then(|| micros(percentile(&samples_ns, 99))),
             most: micros(percentile(&samples_ns, 100)),
             turns,
             elapsed: micros(elapsed_ns),

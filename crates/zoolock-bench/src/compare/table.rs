@@ -42,7 +42,7 @@ fn work_table(work: &Measured) -> String {
         notes.push("quick, the figures are worth nothing");
     }
     let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
-    let mut text = format!("**{}**{notes}\n\n", work.title);
+    let mut text = format!("**{}**{notes}; a round counts by {}\n\n", work.title, work.figure);
     let visited = work.entries.iter().flat_map(|entry| &entry.rounds).any(|round| round.second.is_some());
     let crowd = work.settings.contains_key("tasks");
     text += "| | median of the rounds (least–most) | p99 | client's processor time |";
@@ -64,18 +64,18 @@ fn name(entry: &Entry) -> String {
 
 fn cells(entry: &Entry, crowd: bool, visited: bool) -> String {
     let failed = entry.failed.as_ref().map(|why| why.replace('|', "/"));
-    let (Some(middle), Some(p99), Some(cpu)) = (entry.median(), entry.p99(), entry.cpu()) else {
+    let (Some(middle), Some(cpu)) = (entry.median(), entry.cpu()) else {
         let why = failed.map_or("not measured".to_owned(), |why| format!("failed: {why}"));
         return format!(" {why} | | |{}{}", if crowd { " |" } else { "" }, if visited { " |" } else { "" });
     };
     let (least, most) = entry.spread();
     let failed = failed.map(|why| format!(", then failed: {why}")).unwrap_or_default();
     let mut text = format!(
-        " {} µs ({}–{}){failed} | {} µs | {} µs |",
+        " {} µs ({}–{}){failed} | {} | {} µs |",
         short(middle),
         short(least),
         short(most),
-        short(p99),
+        entry.p99().map_or("–".to_owned(), |p99| format!("{} µs", short(p99))),
         short(cpu)
     );
     if crowd {
