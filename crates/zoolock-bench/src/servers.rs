@@ -215,6 +215,8 @@ fn apache(addr: SocketAddr, dir: &Path, ensemble: &str) -> Outcome<Command> {
     let mut command = Command::new("java");
     command
         .args(["-Xmx1000m", "-Djava.net.preferIPv4Stack=true"])
+        // Runs `true`, so that the virtual machine says that it is out of memory, which nothing else does here.
+        .arg("-XX:OnOutOfMemoryError=true")
         .args(["-cp", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar"])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
         .arg(file);
