@@ -44,7 +44,7 @@ impl Sizes {
             local_turns: 3,
             hold: Duration::from_millis(10),
             limit: Duration::from_secs(120),
-            long_limit: Duration::from_secs(180),
+            long_limit: Duration::from_secs(240),
         }
     }
 
