@@ -14,7 +14,7 @@ use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
 use crate::held::Held;
 use crate::layout::{layout_of, made_by, naming_of};
-use crate::naming;
+use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::{Room, Session, WATCHED_BYTES};
@@ -99,7 +99,7 @@ impl Lock {
         }
         self.names_for(kind)?;
         let directories = self.directories()?;
-        let reserved = watched_bytes(kind, &directories);
+        let reserved = watched_bytes(kind, self.options.naming, &directories);
         loop {
             let Some(room) = self.room(reserved, patience).await? else { return Ok(None) };
             match self.acquire_on(room, kind, directories.clone(), patience, None).await? {
@@ -140,7 +140,7 @@ impl Lock {
         reader: ContenderId,
     ) -> Result<Option<Held>, Error> {
         let directories = self.directories()?;
-        let reserved = watched_bytes(kind, &directories);
+        let reserved = watched_bytes(kind, self.options.naming, &directories);
         session.reserve_anyway(reserved);
         let room = Room::of(session, reserved);
         let path = self.path();
@@ -231,7 +231,7 @@ impl Lock {
             let message = format!("a multi-lock has between one lock and {most}");
             return Err(Error::invalid(format!("{} locks", directories.len()), message));
         }
-        let bytes = watched_bytes(Kind::Write, &directories);
+        let bytes = watched_bytes(Kind::Write, self.options.naming, &directories);
         if directories.len() > 1 && bytes > WATCHED_BYTES {
             let message = "their names are too long to be watched together; take fewer, or shorter ones";
             return Err(Error::invalid(format!("{} locks", directories.len()), message));
@@ -335,8 +335,9 @@ pub(crate) enum Attempt {
 const LONG_NAME: usize = 64;
 
 /// The paths that an acquisition watches: the one before us, or the directory, and our own node.
-pub(crate) fn watched_bytes(kind: Kind, directories: &[LockPath]) -> usize {
-    let name = if kind == Kind::Mutex { "/lock-0000000000".len() } else { LONG_NAME };
+pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]) -> usize {
+    let short = kind == Kind::Mutex && naming == Naming::Native;
+    let name = if short { "/lock-0000000000".len() } else { LONG_NAME };
     directories.iter().map(|directory| 2 * (directory.as_str().len() + name)).sum()
 }
 
@@ -387,6 +388,41 @@ impl Drop for Waiting {
         }
         if let Some(acquisition) = self.acquisition.take() {
             acquisition.happen(zoolock_core::Event::Cancel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zoolock_core::names::Prefix;
+    use zoolock_core::{Sequence, SessionId, names};
+
+    use super::*;
+
+    #[test]
+    fn room_is_kept_for_the_names_of_every_naming() {
+        let directory = LockPath::from_server("/locks/x".to_owned());
+        for (naming, of) in [
+            (Naming::Native, names::Naming::Native),
+            (Naming::Curator, names::Naming::Curator),
+            (Naming::Kazoo, names::Naming::Kazoo),
+            (Naming::WriteLock, names::Naming::WriteLock),
+        ] {
+            let kinds = [
+                Kind::Mutex,
+                Kind::Write,
+                Kind::Read,
+                Kind::Upgradable,
+                Kind::Permits { take: u32::MAX, size: u32::MAX },
+                Kind::Lease { size: 1 },
+            ];
+            for kind in kinds {
+                let prefix = Prefix::of(of, kind, ContenderId(u128::MAX), SessionId(i64::MIN));
+                let Some(prefix) = prefix else { continue };
+                let path = directory.child(&prefix.name(Sequence(i32::MAX)));
+                let bytes = watched_bytes(kind, naming, std::slice::from_ref(&directory));
+                assert!(bytes >= 2 * path.len(), "{bytes} for {path}");
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::acquire::{Attempt, Lock, Patience, watched_bytes};
 use crate::error::{Error, LossReason};
 use crate::held::Held;
 use crate::keeper::{KeeperError, Stat};
-use crate::layout::{Places, made_by, places};
+use crate::layout::{Places, made_by, naming_of, places};
 use crate::naming::Naming;
 use crate::options::Options;
 use crate::path::LockPath;
@@ -37,11 +37,11 @@ impl Wanted {
     }
 
     fn guard_bytes(&self) -> usize {
-        watched_bytes(Kind::Write, std::slice::from_ref(&self.places.guard))
+        watched_bytes(Kind::Mutex, naming_of(self.layout), std::slice::from_ref(&self.places.guard))
     }
 
     fn lease_bytes(&self) -> usize {
-        watched_bytes(self.kind(), std::slice::from_ref(&self.places.leases))
+        watched_bytes(self.kind(), naming_of(self.layout), std::slice::from_ref(&self.places.leases))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode};
-use zoolock::{Error, LockEvent, Naming};
+use zoolock::{Error, LockEvent, Naming, TestServer};
 use zoolock_tests::history::Recorder;
 use zoolock_tests::{on_both_arms, tree};
 
@@ -179,3 +179,28 @@ on_both_arms!(a_naming_without_that_kind_is_refused_before_anything_is_sent, |pl
     let mutex = zl.mutex("x").naming(Naming::CuratorSemaphore);
     assert!(refused(mutex.lock().await.map(drop).expect_err("none")).contains("mutex"));
 });
+
+/// The client registers its watches again in one batch, or its session never survives a reconnect.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_locks_as_a_session_is_given_survive_a_reconnect() {
+    let server = TestServer::start().await.expect("it works");
+    let settings = server.client().root("/q").naming(Naming::Curator);
+    let zl = settings.connect(&server.address()).await.expect("a session");
+    let mut tasks = tokio::task::JoinSet::new();
+    let (mut guards, sessions) = (Vec::new(), server.sessions());
+    // With the names of our own so many fit.
+    for at in 0..2100 {
+        let mutex = zl.mutex(format!("m{at:04}"));
+        tasks.spawn(async move { mutex.lock().await.expect("free") });
+        if tasks.len() >= 100 {
+            guards.push(tasks.join_next().await.expect("there are some").expect("no panic"));
+        }
+    }
+    guards.extend(tasks.join_all().await);
+    assert!(server.sessions() > sessions, "they are too many for one");
+    server.cut_connections();
+    let released = guards.into_iter().map(|guard| tokio::spawn(guard.release()));
+    for released in released.collect::<Vec<_>>() {
+        timeout(SOON, released).await.expect("in time").expect("no panic").expect("ours all the time");
+    }
+}
