@@ -82,7 +82,7 @@ fn says(contender: &Contender, data: &[u8]) -> Says {
     // Java names the interface of some addresses behind a percent sign.
     let address = text.split('%').next().unwrap_or_default();
     if address.parse::<IpAddr>().is_ok() {
-        return Says { host: Some(text.to_owned()), identifier: None };
+        return Says { host: Some(short(text)), identifier: None };
     }
     Says { host: None, identifier: (!text.is_empty()).then(|| short(text)) }
 }
@@ -140,6 +140,9 @@ mod tests {
     fn what_others_say_is_short_and_without_control_characters() {
         let (_, long) = told("ex0000000007", Part::Queue, "ü".repeat(1000).as_bytes());
         assert_eq!(long, Some("ü".repeat(LONGEST) + "…"));
+        let (host, _) =
+            told("ex0000000007", Part::Queue, format!("10.1.2.3%{}", "x".repeat(1000)).as_bytes());
+        assert_eq!(host.map(|host| host.chars().count()), Some(LONGEST + 1));
         let (_, hostile) = told("ex0000000007", Part::Queue, b"\x1b[2J");
         assert_eq!(hostile.as_deref(), Some("0x1b5b324a"));
         let (_, binary) = told("ex0000000007", Part::Queue, &[0xff; 1000]);
