@@ -298,7 +298,38 @@ on_both_arms!(one_permit_that_is_taken_away_takes_the_others_with_it, |place| as
             }
         }
         assert_eq!(timeout(SOON, held.lost()).await.expect("told"), LossReason::Broken);
-        drop(held);
+        assert!(!held.is_valid());
+        assert_eq!(held.valid_until().remaining(), Duration::ZERO);
+        let error = held.release().await.expect_err("it was lost");
+        assert!(matches!(error, Error::Lost { reason: LossReason::Broken, .. }), "{error}");
+        nothing_is_left(&place, naming, name).await;
+    }
+});
+
+on_both_arms!(one_that_loses_any_permit_while_it_waits_for_more_is_told, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    for (naming, at) in LAYOUTS.into_iter().flat_map(|naming| [(naming, 0), (naming, 1)]) {
+        let name = naming.as_str();
+        let one = other.semaphore(name, 3).naming(naming).acquire().await.expect("free");
+        let task = waiting(&zl.semaphore(name, 3).naming(naming), 3);
+        until(&place, naming, name, 4, 1).await;
+        // In the order in which they were taken: its first, its second, and the one that it waits with.
+        let operator = tree::connect(&place.addr()).await.expect("a session");
+        let leases = leases(&place, naming, name);
+        let mut its = Vec::new();
+        for node in children(&place, &leases).await {
+            let path = format!("{leases}/{node}");
+            let stat = operator.check_stat(&path).await.expect("an answer").expect("it stays");
+            its.push((stat.czxid, path));
+        }
+        its.sort();
+        its.retain(|(_, path)| !path.ends_with(&one.node_path()));
+        assert_eq!(its.len(), 3);
+        operator.delete(&its[at].1, None).await.expect("there");
+        let error = timeout(SOON, task).await.expect("told").expect("no panic").expect_err("one is gone");
+        assert!(matches!(error, Error::Lost { reason: LossReason::Broken, .. }), "{error}");
+        until(&place, naming, name, 1, 0).await;
+        one.release().await.expect("ours");
         nothing_is_left(&place, naming, name).await;
     }
 });
@@ -496,6 +527,10 @@ on_both_arms!(listeners_hear_of_one_acquisition, |place| async move {
 async fn the_directories_of_kazoo_stay_where_others_are_removed() {
     let server = TestServer::start().await.expect("it works");
     let zl = server.connect().await.expect("it works");
+    let shared = [zl.mutex("named").naming(Naming::Kazoo), zl.mutex("sought").kazoo_pattern()];
+    for mutex in [&shared[0], &shared[1], &zl.mutex("plain")] {
+        mutex.lock().await.expect("free").release().await.expect("ours");
+    }
     let mut kazoo = zl.semaphore("kazoo", 2).naming(Naming::Kazoo);
     let mut native = zl.semaphore("native", 2);
     for semaphore in [&kazoo, &native] {
@@ -513,6 +548,11 @@ async fn the_directories_of_kazoo_stay_where_others_are_removed() {
     let error = timeout(SOON, removed).await.expect("nobody needs it");
     assert!(error.contains("is no semaphore"), "{error}");
     kazoo.resize(3).await.expect("it is there, and says its size");
+    let operator = tree::connect(&server.address()).await.expect("a session");
+    for (name, stays) in [("named", true), ("sought", true), ("plain", false)] {
+        let stat = operator.check_stat(&format!("/locks/{name}")).await.expect("an answer");
+        assert_eq!(stat.is_some(), stays, "{name}");
+    }
 }
 
 on_both_arms!(what_cannot_be_watched_together_is_refused, |place| async move {

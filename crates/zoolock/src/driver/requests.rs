@@ -256,9 +256,11 @@ impl Acquisition {
         Ok(mine)
     }
 
-    /// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later.
+    /// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later. Its clients are
+    /// also where ours have native names and those were told to look for them.
     fn expects_to_stay(&self) -> bool {
-        self.config.names.naming == Naming::Kazoo
+        let names = self.config.names;
+        names.naming == Naming::Kazoo || names.kazoo_pattern
     }
 
     fn somebody_else_misses_a_node(&self, directory: &LockPath) -> bool {
