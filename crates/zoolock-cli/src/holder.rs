@@ -76,6 +76,7 @@ impl Holder {
                 }
                 Kind::Permits { size, take } => {
                     let lock = zoolock.semaphore(name, size);
+                    tokio::spawn(warn_of_neighbours(lock.events(), Arc::clone(talk)));
                     match (patience, until) {
                         (Patience::Try, _) => Ok(lock.try_acquire(take).await?.map(Holder::Permits)),
                         (_, Some(until)) => {
@@ -177,7 +178,8 @@ impl Holder {
 async fn warn_of_neighbours(mut events: LockEvents, talk: Arc<Talk>) {
     while let Some(event) = events.next().await {
         if let LockEvent::Neighbour(_, what) = event {
-            talk.note(format_args!("{what}; two may hold the lock now"));
+            // Whoever wants to hear of nothing but errors wants to hear of this.
+            talk.error(format_args!("lock {what}; two may hold the lock now"));
         }
     }
 }

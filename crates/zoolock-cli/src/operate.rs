@@ -72,10 +72,24 @@ pub(crate) async fn break_lock(
     talk: &Talk,
 ) -> Result<Exit, Failure> {
     let zoolock = connect(service, talk).await?;
-    let broken = zoolock.mutex(name).break_lock(ticket).await;
+    let mutex = zoolock.mutex(name);
+    let seen = mutex.snapshot().await;
+    let broken = mutex.break_lock(ticket).await;
     close(zoolock).await;
     broken?;
     talk.note(format_args!("{name}: taken away from {ticket}"));
+    // Theirs look at their own znode no more once they hold.
+    let token = ticket.to_string();
+    let all = seen.iter().flat_map(|seen| seen.holder.iter().chain(&seen.beside).chain(&seen.waiters));
+    if let Some(stranger) = all.into_iter().find(|entry| entry.token.as_ref() == Some(&token))
+        && stranger.family != "native"
+        && stranger.pid.is_none()
+    {
+        talk.note(format_args!(
+            "{} does not notice, and goes on as if it had the lock: end it, if it has not ended",
+            who(stranger)
+        ));
+    }
     Ok(Exit::OK)
 }
 

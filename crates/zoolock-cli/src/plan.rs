@@ -282,7 +282,9 @@ fn name_as(service: &mut Service, asked: &KindArgs) -> Result<(), Failure> {
 }
 
 fn naming(text: &str) -> Result<Naming, Failure> {
-    text.parse().map_err(|error| Failure::usage(format!("--{error}")))
+    // An empty variable is as none.
+    let text = if text.is_empty() { Naming::default().as_str() } else { text };
+    text.parse().map_err(|error| Failure::usage(format!("--{error} (--naming, or ZOOLOCK_NAMING)")))
 }
 
 fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {

@@ -315,7 +315,7 @@ impl Lock {
     /// A semaphore of another make lives there.
     pub(crate) fn other_layout(&self, layout: Layout) -> Error {
         let message = format!(
-            "is a semaphore of {}: use the naming {} for it, or another name",
+            "is a semaphore of {}: take permits of it under the naming {} (--permits), or use another name",
             made_by(layout),
             naming_of(layout)
         );

@@ -133,7 +133,8 @@ impl Listeners {
 
     /// Whether anybody ever listened to all of it.
     pub(crate) fn is_anybody_there(&self) -> bool {
-        self.hears == Hears::All && self.sender.get().is_some_and(|sender| sender.receiver_count() > 0)
+        matches!(self.hears, Hears::All | Hears::AllButTheGrant)
+            && self.sender.get().is_some_and(|sender| sender.receiver_count() > 0)
     }
 
     pub(crate) fn subscribe(&self) -> LockEvents {

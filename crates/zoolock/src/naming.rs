@@ -102,10 +102,10 @@ pub(crate) fn refusal(clash: &Clash) -> String {
     let Clash { blind, unseen, ours, remedy } = clash;
     if !ours {
         return format!(
-            "{} and {} stand in this queue and do not see each other, so both may hold it at once; no naming of ours \
-             changes that: give one of them another lock, or move its users to zoolock",
+            "{} and {} stand in this queue and do not see each other, so both may hold it at once; {}",
             described(blind),
-            described(unseen)
+            described(unseen),
+            apart(blind, unseen)
         );
     }
     let what = match remedy {
@@ -146,6 +146,15 @@ pub(crate) fn two_layouts(lock: &Name, semaphore: Family) -> String {
         "{} and a semaphore of {make} have this name and do not see each other; give one of them another name",
         described(lock)
     )
+}
+
+/// What to do about two who are not us.
+fn apart(blind: &Name, unseen: &Name) -> &'static str {
+    if blind.family() == Family::Kazoo && matches!(unseen.spelling, Spelling::Lock | Spelling::CuratorLock) {
+        return "if whoever has kazoo's names here passes extra_lock_patterns=[\"lock-\"], or is one of zoolock's, say so \
+                (kazoo_pattern, --kazoo-pattern); if not, no naming of ours helps: give one of them another lock";
+    }
+    "no naming of ours changes that: give one of them another lock, or move its users to zoolock"
 }
 
 /// A contender as people know it.

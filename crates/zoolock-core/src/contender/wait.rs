@@ -43,8 +43,8 @@ impl Contender {
         if !self.on(Rule::MarkerByHolderOnly) {
             self.seen = Some(directory);
         }
-        if self.is_of_other_kind(&directory) {
-            return self.fail(Reason::OtherKind, turn);
+        if let Some(reason) = self.is_of_other_kind(&directory) {
+            return self.fail(reason, turn);
         }
         if let Some(children) = children {
             // The names are unique within one incarnation of the directory. If it was made before our node, then it
@@ -70,10 +70,16 @@ impl Contender {
         }
     }
 
-    fn is_of_other_kind(&self, directory: &Directory) -> bool {
-        let semaphore =
-            matches!(directory.record, Record::Semaphore(size) if size.directory == directory.czxid);
-        semaphore && !self.config.kind.is_permits()
+    /// What the record alone says against us.
+    fn is_of_other_kind(&self, directory: &Directory) -> Option<Reason> {
+        let permits = self.config.kind.is_permits();
+        match directory.record {
+            Record::Semaphore(size) if size.directory == directory.czxid && !permits => {
+                Some(Reason::OtherKind)
+            }
+            // Said by the record alone, so that it need not be listed.
+            record => other_layout::<&str>(&[], record, self.config.prefix()).map(Reason::OtherLayout),
+        }
     }
 
     /// One flight: the directory, then our own node, so that the node is known to have been there when the marker was.
@@ -95,8 +101,8 @@ impl Contender {
         match outcome {
             Ok(Reply::Directory(seen)) => {
                 *directory = Some(seen);
-                if self.is_of_other_kind(&seen) {
-                    return self.fail(Reason::OtherKind, turn);
+                if let Some(reason) = self.is_of_other_kind(&seen) {
+                    return self.fail(reason, turn);
                 }
             }
             Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
@@ -253,7 +259,8 @@ impl Contender {
                 decision => decision,
             }
         };
-        let agreement = match other_layout(children, directory, me) {
+        let record = directory.map_or(Record::Empty, |directory| directory.record);
+        let agreement = match other_layout(&children.names, record, me.prefix) {
             Some(layout) => Agreement::Refused(Reason::OtherLayout(layout)),
             None => self.agreement(directory),
         };
@@ -430,12 +437,11 @@ impl Contender {
 }
 
 /// The semaphore of others that lives here, unless it is what we are for.
-fn other_layout(children: &Children, directory: Option<Directory>, me: Node) -> Option<Layout> {
-    let record = directory.map_or(Record::Empty, |directory| directory.record);
-    let own = match me.prefix {
+fn other_layout<S: AsRef<str>>(children: &[S], record: Record, prefix: Prefix) -> Option<Layout> {
+    let own = match prefix {
         Prefix::CuratorLease(_) => Some(Layout::Curator),
         Prefix::KazooLease(_) => Some(Layout::Kazoo),
         _ => None,
     };
-    Layout::proven_by(&children.names, record).filter(|proven| Some(*proven) != own)
+    Layout::proven_by(children, record).filter(|proven| Some(*proven) != own)
 }

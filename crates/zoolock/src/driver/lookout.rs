@@ -6,9 +6,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use zoolock_core::Record;
 use zoolock_core::Zxid;
-use zoolock_core::census::{Clash, census};
-use zoolock_core::names::{Name, Spelling};
+use zoolock_core::census::census;
+use zoolock_core::layout::Layout;
+use zoolock_core::names::{Family, Name, Spelling};
 
 use super::Acquisition;
 use crate::events::LockEvent;
@@ -23,8 +25,17 @@ const NAMES: u32 = 64;
 /// What was seen in one directory.
 #[derive(Default)]
 struct Sight {
-    changed: Option<Zxid>,
-    reported: Vec<(Spelling, Spelling)>,
+    changed: Option<(Zxid, i32)>,
+    reported: Vec<Stranger>,
+}
+
+/// What was found there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stranger {
+    /// Contenders written in these ways.
+    Clash(Spelling, Spelling),
+    /// A semaphore of another make, or a lock where we hold one of its permits.
+    Layout(Layout),
 }
 
 /// Looks until the lock is gone.
@@ -51,27 +62,44 @@ impl Acquisition {
         let Some(keeper) = self.session.keeper() else { return 0 };
         let directory = self.directories[place].as_str();
         // Most of the time nothing has happened, and that costs no listing.
-        let Ok(Some(stat)) = keeper.exists(directory).await else { return 0 };
-        if sight.changed == Some(stat.pzxid) {
+        let Ok((data, stat)) = keeper.read(directory).await else { return 0 };
+        if sight.changed == Some((stat.pzxid, stat.version)) {
             return 0;
         }
-        let Ok((names, stat)) = keeper.children(directory).await else { return 0 };
-        sight.changed = Some(stat.pzxid);
-        if let Some(clash) = self.clash(place, &names) {
-            let kind = (clash.blind.spelling, clash.unseen.spelling);
-            if !sight.reported.contains(&kind) {
-                sight.reported.push(kind);
-                let what = naming::refusal(&clash);
-                tracing::warn!(lock = directory, "{what}");
-                self.tell(&lock(&self.state), |ticket| LockEvent::Neighbour(ticket, what));
-            }
+        let Ok((names, _)) = keeper.children(directory).await else { return 0 };
+        sight.changed = Some((stat.pzxid, stat.version));
+        if let Some(what) = self.stranger(place, &names, Record::parse(&data))
+            && !sight.reported.contains(&what.0)
+        {
+            sight.reported.push(what.0);
+            let what = format!("{directory}: {}", what.1);
+            tracing::warn!("{what}");
+            self.tell(&lock(&self.state), |ticket| LockEvent::Neighbour(ticket, what));
         }
         u32::try_from(names.len()).unwrap_or(u32::MAX)
     }
 
-    fn clash(&self, place: usize, names: &[String]) -> Option<Clash> {
-        let mine = lock(&self.state).machine.node(place)?.name();
-        let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
-        census(others, Name::parse(&mine), self.config.names)
+    /// Who stands there that does not see us, or another one: what tells it from others, and words for it.
+    fn stranger(&self, place: usize, names: &[String], record: Record) -> Option<(Stranger, String)> {
+        let node = lock(&self.state).machine.node(place)?;
+        let mine = node.name();
+        let mut others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
+        let (own, layout) = (Name::parse(&mine), Layout::proven_by(names, record));
+        match (own, layout) {
+            // A permit in the directory of kazoo's semaphore, where no lock should be.
+            (None, _) => {
+                let lock = others.next()?;
+                Some((Stranger::Layout(Layout::Kazoo), naming::two_layouts(&lock, Family::Kazoo)))
+            }
+            (Some(own), Some(layout)) if own.spelling != Spelling::CuratorLease => {
+                let make = if layout == Layout::Kazoo { Family::Kazoo } else { Family::Curator };
+                Some((Stranger::Layout(layout), naming::two_layouts(&own, make)))
+            }
+            _ => {
+                let clash = census(others, own, self.config.names)?;
+                let kinds = (clash.blind.spelling, clash.unseen.spelling);
+                Some((Stranger::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
+            }
+        }
     }
 }
