@@ -101,10 +101,10 @@ fn semaphores_of_other_makes_are_used_as_their_own_are() {
         for other in [&[][..], &["--shared"], &["--permits", "3"]] {
             let done = run(other);
             assert_eq!(done.code, 64, "{done:?}");
-            assert!(done.stderr.contains(&format!("use the naming {naming}")), "{done:?}");
+            assert!(done.stderr.contains(&format!("under the naming {naming}")), "{done:?}");
         }
         let done = sandbox.output(&["resize", naming, "--permits", "4"]);
-        assert!(done.code == 64 && done.stderr.contains(&format!("use the naming {naming}")), "{done:?}");
+        assert!(done.code == 64 && done.stderr.contains(&format!("under the naming {naming}")), "{done:?}");
         let done = sandbox.output(&["resize", "--naming", naming, naming, "--permits", "4"]);
         if naming == "kazoo" {
             assert_eq!(done.code, 0, "{done:?}");

@@ -304,9 +304,7 @@ mod tests {
 
     #[test]
     fn nothing_stands_in_the_way_of_a_semaphore_of_the_same_make() {
-        for (data, children) in
-            [("", &[][..]), ("", &["locks", "leases"]), ("5", &["locks"]), ("config", &["other"])]
-        {
+        for (data, children) in [("", &[][..]), ("", &["locks", "leases"]), ("config", &["other"])] {
             assert_eq!(found(Layout::Curator, data, children), None);
         }
         for (data, children) in [("", &[][..]), ("5", &[HEX]), ("config", &[HEX]), ("", &["other"])] {
@@ -318,7 +316,9 @@ mod tests {
     fn what_else_lives_there_is_named() {
         let curator = Some(Reason::OtherLayout(Layout::Curator));
         assert_eq!(found(Layout::Kazoo, "", &["locks", "leases"]), curator);
-        assert_eq!(found(Layout::Curator, "5", &[HEX]), Some(Reason::OtherLayout(Layout::Kazoo)));
+        let kazoo = Some(Reason::OtherLayout(Layout::Kazoo));
+        assert_eq!(found(Layout::Curator, "5", &[HEX]), kazoo);
+        assert_eq!(found(Layout::Curator, "5", &[]), kazoo, "an idle one");
         assert_eq!(found(Layout::Kazoo, "4", &[HEX]), Some(Reason::OtherSize(4)));
         let marker = |directory| {
             let (left, sequence) = (Left::Released, Sequence(1));

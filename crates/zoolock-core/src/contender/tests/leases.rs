@@ -127,7 +127,7 @@ fn the_size_is_agreed_as_kazoo_does_it_and_with_curator_not_at_all() {
     let (said, sent) = alone_with(Naming::Kazoo, Record::Empty);
     let size = crate::record::Size { directory: DIRECTORY, permits: 5 };
     assert_eq!((said, sent), (Vec::new(), vec![Request::WriteSize { size, version: 3 }]));
-    for record in [Record::Empty, Record::Leases(4), Record::Foreign] {
+    for record in [Record::Empty, Record::Foreign] {
         let (said, _) = alone_with(Naming::Curator, record);
         assert!(matches!(said.as_slice(), [Action::Granted(_)]), "{record:?}: {said:?}");
     }
