@@ -3,7 +3,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{connect, connect_through, directory, settings, until_queued, until_quiet};
 use zoolock::Zoolock;
@@ -225,3 +225,32 @@ async fn a_directory_is_retired_before_its_numbers_end() {
 async fn a_directory_at_the_very_end_of_its_numbers_is_retired() {
     through_the_end_of_the_numbers(i32::MAX - 3).await;
 }
+
+/// The shortest of a few acquires and of as many releases: a flight of several requests, and one request.
+async fn flight_and_request(zl: &Zoolock) -> (Duration, Duration) {
+    let mutex = zl.mutex("flight");
+    let (mut flight, mut request) = (Duration::MAX, Duration::MAX);
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let guard = mutex.lock().await.expect("free");
+        flight = flight.min(begun.elapsed());
+        let begun = Instant::now();
+        guard.release().await.expect("still ours");
+        request = request.min(begun.elapsed());
+    }
+    (flight, request)
+}
+
+// Where the sockets have Nagle's algorithm, the second request waits until the first is acknowledged.
+on_both_arms!(an_acquire_takes_one_round_trip, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = connect_through(&place, &proxy).await;
+    proxy.delay(Duration::from_millis(25));
+    for connection in ["first", "second"] {
+        let (flight, request) = flight_and_request(&zl).await;
+        assert!(flight < request * 3 / 2, "{connection} connection: {flight:?}, one request {request:?}");
+        let before = proxy.stats().connections.len();
+        proxy.cut().await;
+        proxy.until("another connection", |stats| stats.connections.len() > before).await;
+    }
+});

@@ -176,8 +176,12 @@ impl Builder {
             (chroot, "/") => chroot.to_owned(),
             (chroot, root) => format!("{chroot}{root}"),
         };
-        let opening =
-            Opening { endpoints: connect.endpoints(), timeout: self.session_timeout, auth: self.auth };
+        let opening = Opening {
+            endpoints: connect.endpoints(),
+            ports: connect.hosts().iter().map(|(_, port)| *port).collect(),
+            timeout: self.session_timeout,
+            auth: self.auth,
+        };
         let lease = LeaseConfig { ensemble: self.ensemble, strict: self.strict, root: root.clone() };
         let chroot = connect.chroot().to_owned();
         let runtime = thread.handle();

@@ -10,7 +10,7 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 use zoolock_core::contender::{Failure, Refusal, SessionEnd};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
-use super::{Answer, Created, Keeper, KeeperError, Link, Op, Stat, Watch};
+use super::{Answer, Created, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
 
 /// One session of the client crate.
 pub(crate) struct ClientKeeper {
@@ -21,6 +21,8 @@ pub(crate) struct ClientKeeper {
 #[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) endpoints: String,
+    /// Of the endpoints.
+    pub(crate) ports: Vec<u16>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
 }
@@ -36,10 +38,16 @@ pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Rece
     }
     let mut states = client.state_watcher();
     let (sender, receiver) = watch::channel(Link::Up);
+    let ports = opening.ports.clone();
+    send_at_once(&ports).await;
     tokio::spawn(async move {
         loop {
             let link = match states.changed().await {
-                zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => Link::Up,
+                zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
+                    // A new connection, a new socket.
+                    send_at_once(&ports).await;
+                    Link::Up
+                }
                 zk::SessionState::Disconnected => Link::Down,
                 zk::SessionState::Expired => Link::Over(SessionEnd::Expired),
                 zk::SessionState::AuthFailed => Link::Over(SessionEnd::AuthFailed),
@@ -51,6 +59,21 @@ pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Rece
         }
     });
     Ok((ClientKeeper { client: Arc::new(client) }, receiver))
+}
+
+/// Lets no request wait for the acknowledgement of the one before it.
+async fn send_at_once(ports: &[u16]) {
+    let ports = ports.to_owned();
+    // A process may have many thousand descriptors.
+    let set = tokio::task::spawn_blocking(move || nodelay::set(&ports));
+    match set.await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "cannot set TCP_NODELAY; a flight may take two round trips")
+        }
+        // The runtime is going down.
+        Err(_) => {}
+    }
 }
 
 async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Error> {

@@ -5,6 +5,7 @@
 //! requests, on which one-flight acquire depends, would be lost. Dropping an answer takes nothing back.
 
 mod client;
+mod nodelay;
 
 pub(crate) use client::{Opening, open};
 
