@@ -5,7 +5,7 @@ use zoolock::{Error, Ticket};
 use crate::connect::{close, connect};
 use crate::exit::{Exit, Failure};
 use crate::plan::Service;
-use crate::status::who;
+use crate::status::{is_zoolock, who};
 use crate::talk::{Talk, printable};
 
 /// Asks one holder, or all of them, to let go.
@@ -72,22 +72,15 @@ pub(crate) async fn break_lock(
     talk: &Talk,
 ) -> Result<Exit, Failure> {
     let zoolock = connect(service, talk).await?;
-    let mutex = zoolock.mutex(name);
-    let seen = mutex.snapshot().await;
-    let broken = mutex.break_lock(ticket).await;
+    let broken = zoolock.mutex(name).break_lock(ticket).await;
     close(zoolock).await;
-    broken?;
+    let broken = broken?;
     talk.note(format_args!("{name}: taken away from {ticket}"));
     // Theirs look at their own znode no more once they hold.
-    let token = ticket.to_string();
-    let all = seen.iter().flat_map(|seen| seen.holder.iter().chain(&seen.beside).chain(&seen.waiters));
-    if let Some(stranger) = all.into_iter().find(|entry| entry.token.as_ref() == Some(&token))
-        && stranger.family != "native"
-        && stranger.pid.is_none()
-    {
+    if broken.family != "native" && !is_zoolock(&broken) {
         talk.note(format_args!(
             "{} does not notice, and goes on as if it had the lock: end it, if it has not ended",
-            who(stranger)
+            who(&broken)
         ));
     }
     Ok(Exit::OK)

@@ -116,7 +116,7 @@ pub(crate) fn who(entry: &Entry) -> String {
 }
 
 /// Whether it says about itself what zoolock says, whatever it is called.
-fn is_zoolock(entry: &Entry) -> bool {
+pub(crate) fn is_zoolock(entry: &Entry) -> bool {
     entry.pid.is_some() || entry.program.is_some()
 }
 

@@ -101,12 +101,16 @@ macro_rules! operate {
             /// a line in the directory `.audit` of the root that says who did it.
             ///
             /// Whoever held it may not have noticed yet: wait for what its work can take, or let the resource check
-            /// tokens.
+            /// tokens. Says who it was, as it was seen last: a client of another make (it has another `family`, and no
+            /// `pid`) looks at its own node no more once it holds, and goes on until somebody ends it.
             ///
             /// # Errors
             /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) where nobody with this ticket is in the queue;
             /// else as for [`Self::snapshot`].
-            pub async fn break_lock(&self, ticket: impl Into<crate::Ticket>) -> Result<(), crate::Error> {
+            pub async fn break_lock(
+                &self,
+                ticket: impl Into<crate::Ticket>,
+            ) -> Result<crate::Entry, crate::Error> {
                 self.lock.break_lock(ticket.into()).await
             }
         }

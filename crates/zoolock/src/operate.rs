@@ -13,7 +13,7 @@ use crate::keeper::{Keeper, KeeperError, Op, Stat};
 use crate::naming;
 use crate::path::{AUDIT, LockPath};
 use crate::snapshot::gather::{Contender, Gathered, Part};
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot::{self, Entry, Snapshot};
 use crate::ticket::Ticket;
 
 /// How often somebody else may change what we are about to change.
@@ -79,7 +79,7 @@ impl Lock {
 
     /// First a write to the node, whose answer proves that it is the one that was seen; then one transaction that
     /// relies on the version which that write made.
-    pub(crate) async fn break_lock(&self, ticket: Ticket) -> Result<(), Error> {
+    pub(crate) async fn break_lock(&self, ticket: Ticket) -> Result<Entry, Error> {
         let directory = self.directory()?;
         let keeper = self.zoolock.keeper().await?;
         for _ in 0..TRIES {
@@ -115,7 +115,11 @@ impl Lock {
             let line = self.audit_line(ticket, &found);
             ops.push(Op::Log { prefix: format!("{audit}/broken-"), data: line });
             match keeper.commit(ops).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    let Found { contender, data, stat, .. } = found;
+                    let (chroot, epoch) = (self.zoolock.chroot(), self.zoolock.epoch());
+                    return Ok(snapshot::entry(&contender, &directory, Some((data, stat)), chroot, epoch));
+                }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
                 // The node, or the place for the line.
                 Err(KeeperError { failure: Failure::NoNode, .. }) => {

@@ -13,10 +13,10 @@ use zoolock_core::names::Name;
 use zoolock_core::record::{Left, Record};
 
 use crate::error::Error;
-use crate::keeper::{Keeper, KeeperError};
+use crate::keeper::{Keeper, KeeperError, Stat};
 use crate::naming;
 use crate::path::{AUDIT, LockPath, SESSIONS};
-use gather::{Gathered, Part};
+use gather::{Contender, Gathered, Part};
 use turns::{Reading, Turns};
 
 /// One lock: who holds it, who waits.
@@ -151,13 +151,7 @@ async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32)
     let names: Vec<Name> = names_in(&readings, Part::Queue).collect();
     let clash = clash(&readings, &names);
     let Turns { holders, waiters } = turns::of(readings, &names, permits, size);
-    let entry = |reading: Reading| {
-        let node = match reading.contender.path().strip_prefix(path.as_str()) {
-            Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
-            _ => shown(&LockPath::from_server(reading.contender.path()), chroot).to_owned(),
-        };
-        entry::of(&reading.contender, node, reading.read, epoch)
-    };
+    let entry = |reading: Reading| entry(&reading.contender, &path, reading.read, chroot, epoch);
     let mut holders = holders.into_iter().map(entry);
     let present = |sequence| names.iter().any(|name| name.sequence == sequence);
     Ok(Snapshot {
@@ -180,6 +174,21 @@ async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32)
         foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && size.is_none(),
         clash,
     })
+}
+
+/// Describes a contender of the lock at `path`. `read`: its node, where that may be read.
+pub(crate) fn entry(
+    contender: &Contender,
+    path: &LockPath,
+    read: Option<(Vec<u8>, Stat)>,
+    chroot: &str,
+    epoch: u32,
+) -> Entry {
+    let node = match contender.path().strip_prefix(path.as_str()) {
+        Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
+        _ => shown(&LockPath::from_server(contender.path()), chroot).to_owned(),
+    };
+    entry::of(contender, node, read, epoch)
 }
 
 fn names_in(readings: &[Reading], part: Part) -> impl Iterator<Item = Name> {

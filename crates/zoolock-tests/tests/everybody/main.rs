@@ -6,6 +6,7 @@ mod common;
 #[allow(dead_code, reason = "each test binary uses its part")]
 mod foreign;
 
+mod breaking;
 mod make;
 mod queue;
 mod reading;

@@ -65,7 +65,7 @@ impl Operator {
     async fn break_lock(&mut self, name: &'static str, ticket: FencingToken) {
         self.hall.doom(ticket, name);
         match self.zl.mutex(name).break_lock(ticket).await {
-            Ok(()) => self.hall.broken(ticket),
+            Ok(_) => self.hall.broken(ticket),
             Err(error) => self.accept(name, "break", &error),
         }
     }

@@ -133,11 +133,14 @@ macro_rules! blocking_operate {
                 $crate::blocking::wait(self.inner.revoke(ticket))
             }
 
-            /// Takes the lock, or the place in its queue, away from the one with this ticket.
+            /// Takes the lock, or the place in its queue, away from the one with this ticket, and says who it was.
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($inner), "::break_lock`].")]
-            pub fn break_lock(&self, ticket: impl Into<$crate::Ticket>) -> Result<(), $crate::Error> {
+            pub fn break_lock(
+                &self,
+                ticket: impl Into<$crate::Ticket>,
+            ) -> Result<$crate::Entry, $crate::Error> {
                 $crate::blocking::wait(self.inner.break_lock(ticket))
             }
         }
