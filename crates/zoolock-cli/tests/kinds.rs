@@ -3,8 +3,9 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
-use common::{Running, Sandbox, wait_until};
+use common::{Done, PATIENCE, Running, Sandbox, wait_until};
 use rustix::process::Signal;
 
 /// Holds with these arguments, and says what `hold --json` printed.
@@ -122,6 +123,44 @@ fn semaphores_of_other_makes_are_used_as_their_own_are() {
     assert!(done.code == 64 && done.stderr.contains("curator-semaphore"), "{done:?}");
     let done = sandbox.output(&["run", "--naming", "curator-semaphore", "x", "--", "true"]);
     assert!(done.code == 64 && done.stderr.contains("has no mutex"), "{done:?}");
+}
+
+#[test]
+fn an_empty_naming_in_the_environment_is_none() {
+    let sandbox = Sandbox::new();
+    let run = |naming: &str, args: &[&str]| {
+        let mut command = sandbox.zoolock(args);
+        // Its input ends at once.
+        command.env("ZOOLOCK_NAMING", naming).stdin(Stdio::piped());
+        Done::from(command.output().expect("it starts"))
+    };
+    for (naming, prefix) in [("", "/lock-"), ("curator", "/_c_")] {
+        let done = run(naming, &["hold", "--json", "x"]);
+        assert_eq!(done.code, 0, "{done:?}");
+        let held: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
+        assert!(held["node"].as_str().expect("text").contains(prefix), "{naming:?}: {held}");
+    }
+    let done = run("kazo", &["run", "x", "--", "true"]);
+    assert!(done.code == 64 && done.stderr.contains("ZOOLOCK_NAMING"), "{done:?}");
+    assert_eq!(run("", &["run", "--permits", "3", "s", "--", "true"]).code, 0);
+    let done = run("", &["resize", "s", "--permits", "4"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn a_neighbour_who_does_not_see_us_is_told_of_however_quiet() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "--quiet", "x"]);
+    let words = BufReader::new(holder.0.stderr.take().expect("caught"));
+    let (heard, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || words.lines().map_while(Result::ok).try_for_each(|line| heard.send(line)));
+    sandbox.wait_for_contenders("x", 1);
+    // By its name it could be one of kazoo's own.
+    let _neighbour = sandbox.start(&["hold", "--naming", "kazoo", "x"]);
+    let told = hears.recv_timeout(PATIENCE).expect("it is told, and nothing else was");
+    assert!(told.contains("of kazoo") && told.contains("two may hold"), "{told}");
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
 }
 
 #[test]
