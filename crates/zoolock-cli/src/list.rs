@@ -43,6 +43,9 @@ pub(crate) async fn ls(
     if locks.iter().any(|lock| lock.clash.is_some()) {
         talk.note("! marks locks that several may hold at once: `zoolock show` says why, and what to do");
     }
+    if locks.iter().any(|lock| !lock.unread.is_empty()) {
+        talk.note("? marks locks of which a part may not be read: `zoolock show` says which");
+    }
     printed
 }
 
@@ -64,7 +67,8 @@ pub(crate) async fn show(
     let look = Look::of_stdout(color);
     let mut text = format!("{}\n", look.bold(&printable(&lock.path)));
     match &lock.holder {
-        None => text.push_str("  free\n"),
+        None if lock.unread.is_empty() => text.push_str("  free\n"),
+        None => text.push_str("  free, as far as it may be read\n"),
         Some(holder) => {
             for holder in std::iter::once(holder).chain(&lock.beside) {
                 let token = holder.token.as_deref().unwrap_or("unknown");
@@ -89,6 +93,10 @@ pub(crate) async fn show(
     let _ = writeln!(text, "  previous  {}", printable(lock.previous));
     if let Some(clash) = &lock.clash {
         let _ = writeln!(text, "  {}", wrapped(&format!("danger    {}", printable(clash)), 12, look.width));
+    }
+    for part in &lock.unread {
+        let told = format!("unread    {}: may not be read; whoever is there is not shown", printable(part));
+        let _ = writeln!(text, "  {}", wrapped(&told, 12, look.width));
     }
     if !lock.waiters.is_empty() {
         // What may be long comes last, where the terminal ends: the token must be whole.
@@ -128,7 +136,11 @@ fn row(lock: &Snapshot, root: &str) -> [String; 4] {
         }
         None => ("-".to_owned(), "-".to_owned()),
     };
-    let mark = if lock.clash.is_some() { "! " } else { "" };
+    let mark = match (&lock.clash, lock.unread.is_empty()) {
+        (Some(_), _) => "! ",
+        (None, false) => "? ",
+        (None, true) => "",
+    };
     [printable(name), since, lock.waiters.len().to_string(), format!("{mark}{holder}")]
 }
 

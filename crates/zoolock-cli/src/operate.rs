@@ -25,8 +25,16 @@ pub(crate) async fn revoke(
         }
         let seen = mutex.snapshot().await?;
         let holders: Vec<_> = seen.holder.iter().chain(&seen.beside).collect();
+        for part in &seen.unread {
+            talk.note(format_args!(
+                "{name}: {} cannot be read, and so nobody there is asked",
+                printable(part)
+            ));
+        }
         if holders.is_empty() {
-            talk.note(format_args!("{name} is free: there is nobody to ask"));
+            if seen.unread.is_empty() {
+                talk.note(format_args!("{name} is free: there is nobody to ask"));
+            }
             return Ok(Exit::OK);
         }
         let (mut deaf, mut others) = (Vec::new(), false);

@@ -75,7 +75,8 @@ macro_rules! operate {
                 self.lock.path()
             }
 
-            /// Who holds the lock, and who waits for it.
+            /// Who holds the lock, and who waits for it. What other makes may keep below it or beside it and we may not
+            /// read is named in [`unread`](crate::Snapshot::unread).
             ///
             /// # Errors
             /// [`Error::Invalid`](crate::Error::Invalid), [`Error::Unavailable`](crate::Error::Unavailable),
@@ -90,6 +91,7 @@ macro_rules! operate {
             ///
             /// # Errors
             /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) where nobody with this ticket is in the queue;
+            /// [`Error::Denied`](crate::Error::Denied) where it may be among those whom we may not read;
             /// [`Error::Invalid`](crate::Error::Invalid) where it cannot be asked; else as for
             /// [`Self::snapshot`].
             pub async fn revoke(&self, ticket: impl Into<crate::Ticket>) -> Result<(), crate::Error> {
@@ -106,7 +108,8 @@ macro_rules! operate {
             ///
             /// # Errors
             /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) where nobody with this ticket is in the queue;
-            /// else as for [`Self::snapshot`].
+            /// [`Error::Denied`](crate::Error::Denied) where it may be among those whom we may not read; else as for
+            /// [`Self::snapshot`].
             pub async fn break_lock(
                 &self,
                 ticket: impl Into<crate::Ticket>,

@@ -1,7 +1,7 @@
 //! What an operator does to a lock from outside: look, ask the holder to let go, take the lock away.
 
 use zoolock_core::Sequence;
-use zoolock_core::contender::Failure;
+use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::names::{Role, Spelling};
 use zoolock_core::record::{Left, Marker, Record};
 
@@ -141,7 +141,9 @@ impl Lock {
             _ => self.refusal(error),
         };
         let here = Gathered::at(keeper, directory.clone()).await.map_err(missing)?;
-        let contenders = here.map(|here| here.contenders).unwrap_or_default();
+        let here = here.unwrap_or_else(|| Gathered::nothing(directory.clone()));
+        let Gathered { contenders, unread, .. } = here;
+        let mut unread: Vec<String> = unread.iter().map(|part| part.as_str().to_owned()).collect();
         let mut found: Option<Found> = None;
         for (at, contender) in contenders.into_iter().enumerate() {
             match keeper.read(&contender.path()).await {
@@ -157,11 +159,17 @@ impl Lock {
                         found.upgrades.push(contender.path());
                     }
                 }
+                Err(KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
+                    unread.push(contender.path());
+                }
                 Err(KeeperError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
-        found.ok_or_else(|| self.no_such_holder(ticket))
+        found.ok_or_else(|| match unread.first() {
+            None => self.no_such_holder(ticket),
+            Some(first) => self.unseen(ticket, directory, first, unread.len() - 1),
+        })
     }
 
     /// Who did what to whom, as JSON.
@@ -187,6 +195,19 @@ impl Lock {
 
     fn no_such_holder(&self, ticket: Ticket) -> Error {
         Error::NoSuchHolder { path: self.path(), ticket: ticket.to_string() }
+    }
+
+    /// It may be there, and cannot be found.
+    fn unseen(&self, ticket: Ticket, directory: &LockPath, first: &str, others: usize) -> Error {
+        let first = snapshot::called(first, directory, self.zoolock.chroot());
+        let others = if others == 0 { String::new() } else { format!(" and {others} more") };
+        Error::Denied {
+            subject: format!("lock {}", self.path()),
+            message: format!(
+                "nobody who can be read has the token {ticket}, but {first}{others} cannot be read; give credentials \
+                 that may do that there"
+            ),
+        }
     }
 
     fn deaf(&self, ticket: Ticket, contender: &Contender, why: &str) -> Error {

@@ -39,6 +39,8 @@ pub struct Snapshot {
     pub foreign_record: bool,
     /// Which contenders do not see each other, so that both may hold, and what to do about it.
     pub clash: Option<String>,
+    /// The directories, named as nodes are, in which there may be more contenders, and which may not be read.
+    pub unread: Vec<String>,
 }
 
 /// One contender.
@@ -119,6 +121,7 @@ pub(crate) async fn walk(
             }
         }
         seen.extend(here.beside.clone());
+        seen.extend(here.unread.clone());
         if here.is_lock() {
             found.push(describe(keeper, here, chroot, epoch).await?);
         }
@@ -127,7 +130,7 @@ pub(crate) async fn walk(
 }
 
 async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32) -> Result<Snapshot, Error> {
-    let Gathered { path, record, size, contenders, .. } = here;
+    let Gathered { path, record, size, contenders, unread, .. } = here;
     let reads = contenders.into_iter().map(|contender| {
         let read = keeper.read(&contender.path());
         async move { (contender, read.await) }
@@ -173,6 +176,7 @@ async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32)
         permits: permits.or(size),
         foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && size.is_none(),
         clash,
+        unread: unread.iter().map(|part| called(part.as_str(), &path, chroot)).collect(),
     })
 }
 
@@ -184,11 +188,15 @@ pub(crate) fn entry(
     chroot: &str,
     epoch: u32,
 ) -> Entry {
-    let node = match contender.path().strip_prefix(path.as_str()) {
+    entry::of(contender, called(&contender.path(), path, chroot), read, epoch)
+}
+
+/// What a node of the lock at `path` is called.
+pub(crate) fn called(node: &str, path: &LockPath, chroot: &str) -> String {
+    match node.strip_prefix(path.as_str()) {
         Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
-        _ => shown(&LockPath::from_server(contender.path()), chroot).to_owned(),
-    };
-    entry::of(contender, node, read, epoch)
+        _ => node.strip_prefix(chroot).unwrap_or(node).to_owned(),
+    }
 }
 
 fn names_in(readings: &[Reading], part: Part) -> impl Iterator<Item = Name> {

@@ -12,4 +12,5 @@ mod queue;
 mod reading;
 mod revoking;
 mod semaphores;
+mod unread;
 mod zkcli;

@@ -1,7 +1,7 @@
 //! Queues made node by node, and how the command shows them.
 
 use serde_json::Value;
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zoolock_tests::{Place, ZoolockBinary, tree};
 
 use crate::common::directory;
@@ -41,6 +41,14 @@ impl Queue {
 
     pub(crate) async fn data(&self, node: &str) -> Vec<u8> {
         self.client.get_data(&format!("{}/{node}", self.directory)).await.expect("there").0
+    }
+
+    /// Lets nobody read the directory, or a node in it. Whoever likes may still queue.
+    pub(crate) async fn hide(&self, node: Option<&str>) {
+        let path = node.map_or_else(|| self.directory.clone(), |node| format!("{}/{node}", self.directory));
+        let others = Permission::WRITE | Permission::CREATE | Permission::DELETE | Permission::ADMIN;
+        let unreadable = [Acl::new(others, AuthId::anyone())];
+        self.client.set_acl(&path, &unreadable, None).await.expect("there");
     }
 
     pub(crate) async fn write(&self, data: &[u8]) {

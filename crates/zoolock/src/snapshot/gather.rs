@@ -1,7 +1,7 @@
 //! Which nodes stand for the contenders of one lock, whoever made them.
 
 use zoolock_core::SessionId;
-use zoolock_core::contender::Failure;
+use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, Layout, is_kazoo_lease};
 use zoolock_core::names::{Family, Name, Spelling};
 use zoolock_core::record::Record;
@@ -23,6 +23,8 @@ pub(crate) struct Gathered {
     pub(crate) beside: Option<LockPath>,
     /// Children that are no contenders, nor a part of the lock.
     pub(crate) others: Vec<String>,
+    /// Directories that would be a part of the lock if they were another make's, and may not be read.
+    pub(crate) unread: Vec<LockPath>,
 }
 
 /// A node that stands for somebody.
@@ -63,15 +65,15 @@ impl Contender {
 impl Gathered {
     /// A lock that nobody has used yet.
     pub(crate) fn nothing(path: LockPath) -> Gathered {
-        let (contenders, others) = (Vec::new(), Vec::new());
         Gathered {
             path,
             record: Record::Empty,
             size: None,
             curators: false,
-            contenders,
+            contenders: Vec::new(),
             beside: None,
-            others,
+            others: Vec::new(),
+            unread: Vec::new(),
         }
     }
 
@@ -89,7 +91,9 @@ impl Gathered {
     /// Whether it is a lock, of all that lives in a tree.
     pub(crate) fn is_lock(&self) -> bool {
         let ours = matches!(self.record, Record::Marker(_) | Record::Semaphore(_));
-        ours || self.curators || self.size.is_some() || !self.contenders.is_empty()
+        // Whoever lists locks is to hear of what he may not read.
+        let perhaps = !self.unread.is_empty();
+        ours || perhaps || self.curators || self.size.is_some() || !self.contenders.is_empty()
     }
 
     fn add(&mut self, directory: &LockPath, part: Part, children: Vec<String>) {
@@ -113,14 +117,22 @@ impl Gathered {
         let of = |children: &[String], spelling| {
             children.iter().all(|child| Name::parse(child).is_some_and(|name| name.spelling == spelling))
         };
-        let Some((data, held)) = look(keeper, leases.as_str()).await? else { return Ok(()) };
-        let waiting = children(keeper, &guard).await?;
+        let Some(looked) = permitted(look(keeper, leases.as_str()).await)? else {
+            self.others.retain(|name| name != CURATOR_LEASES);
+            self.unread.push(leases);
+            return Ok(());
+        };
+        let Some((data, held)) = looked else { return Ok(()) };
         let is_lock = matches!(Record::parse(&data), Record::Marker(_) | Record::Semaphore(_));
-        if is_lock || (held.is_empty() && waiting.is_none()) {
+        if is_lock || !of(&held, Spelling::CuratorLease) {
+            return Ok(());
+        }
+        let waiting = self.waiting(keeper, &guard).await?;
+        if held.is_empty() && waiting.is_none() {
             return Ok(());
         }
         let waiting = waiting.unwrap_or_default();
-        if !of(&held, Spelling::CuratorLease) || !of(&waiting, Spelling::CuratorLock) {
+        if !of(&waiting, Spelling::CuratorLock) {
             return Ok(());
         }
         self.curators = true;
@@ -141,7 +153,7 @@ impl Gathered {
             return Ok(());
         }
         let Places { guard, .. } = places(Layout::Kazoo, &self.path);
-        let waiting = children(keeper, &guard).await?;
+        let waiting = self.waiting(keeper, &guard).await?;
         if waiting.is_none() && (size.is_none() || leases.is_empty()) {
             return Ok(());
         }
@@ -163,6 +175,27 @@ impl Gathered {
         self.add(&guard, Part::Guard, waiting.unwrap_or_default());
         self.beside = Some(guard);
         Ok(())
+    }
+
+    /// The children of a guard; none where it is there and may not be read.
+    async fn waiting(
+        &mut self,
+        keeper: &dyn Keeper,
+        guard: &LockPath,
+    ) -> Result<Option<Vec<String>>, KeeperError> {
+        let waiting = permitted(children(keeper, guard).await)?;
+        if waiting.is_none() {
+            self.unread.push(guard.clone());
+        }
+        Ok(waiting.unwrap_or(Some(Vec::new())))
+    }
+}
+
+/// The answer; `None` where the question is not permitted.
+fn permitted<T>(answer: Result<T, KeeperError>) -> Result<Option<T>, KeeperError> {
+    match answer {
+        Err(error) if error.failure == Failure::Refused(Refusal::Denied) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 
