@@ -164,7 +164,47 @@ pub(crate) fn terminal_width(stream: impl std::os::fd::AsFd) -> Option<usize> {
     (columns > 0).then_some(usize::from(columns))
 }
 
-/// Text from elsewhere, made safe to print: it may come from anyone who can write to the lock.
+/// Text from elsewhere, made safe to print: it may come from anyone who can write to the lock. What would move the
+/// cursor, turn the direction of the text around or hide in it is escaped.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_unseen(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
+    }
+    safe
+}
+
+/// Whether it is one of Unicode's format characters (Cf) that show nothing by themselves, or a separator of lines.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_escaped() {
+        assert_eq!(printable("\x1b[2J\x07gone\n\u{9b}m"), "\\u{1b}[2J\\u{7}gone\\n\\u{9b}m");
+        // Else it would read: gpj.exe
+        assert_eq!(printable("\u{202e}exe.jpg"), "\\u{202e}exe.jpg");
+        let bidi = ['\u{61c}', '\u{200e}', '\u{200f}'];
+        let bidi = bidi.into_iter().chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
+        let hidden = ['\u{ad}', '\u{200b}', '\u{2028}', '\u{2029}', '\u{2060}', '\u{feff}', '\u{e0041}'];
+        for c in bidi.chain(hidden) {
+            assert_eq!(printable(&format!("a{c}b")), format!("a\\u{{{:x}}}b", u32::from(c)));
+        }
+    }
+
+    #[test]
+    fn what_is_seen_stays_as_it_is() {
+        for text in [r#"C:\jobs "night" 'x'"#, "prü\u{308}fung – 夜\u{3000}間 ✓", "תור 7", "🔒\u{fe0f}"]
+        {
+            assert_eq!(printable(text), text);
+        }
+    }
 }

@@ -73,11 +73,11 @@ fn a_reader_that_is_gone_is_no_error() {
 #[test]
 fn a_hostile_note_cannot_write_to_the_terminal() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "--note", "\x1b[2J\x07gone\nfake", "x"]);
+    let mut holder = sandbox.converse(&["hold", "--note", "\x1b[2J\x07gone\nfake\u{202e}", "x"]);
     sandbox.wait_for_contenders("x", 1);
     for args in [&["ls"][..], &["show", "x"]] {
         let done = sandbox.output(args);
-        assert!(!done.stdout.contains('\x1b') && !done.stdout.contains('\x07'), "{done:?}");
+        assert!(!done.stdout.contains(['\x1b', '\x07', '\u{202e}']), "{done:?}");
         assert!(!done.stdout.contains("\nfake"), "{done:?}");
     }
     holder.end_of_input();
