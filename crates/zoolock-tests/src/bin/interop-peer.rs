@@ -18,8 +18,11 @@ use zoolock_tests::{Failure, ServerOptions, tree};
 
 /// How long a section lasts.
 const INSIDE: Duration = Duration::from_millis(1);
-/// Longer than it takes to get a permit, so that all of them are taken.
-const WITH_PERMITS: Duration = Duration::from_millis(40);
+/// Every so many sections holders of permits wait for each other, for no longer than this.
+const TOGETHER: usize = 10;
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How often they look whether all are there.
+const LOOK: Duration = Duration::from_millis(5);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -158,7 +161,7 @@ async fn contend(
     let client = tree::connect(&plan.connect).await?;
     let handle = Handle::of(&zl, kind, &plan.lock)?;
     // What is slow the first time is over before the others wait for it.
-    section(&handle, &client, &plan, &mut Diary::default()).await?;
+    section(&handle, &client, &plan, &mut Diary::default(), false).await?;
     ready.send(()).await?;
     begun.wait_for(|begun| *begun).await?;
     let mut diary = Diary::default();
@@ -167,14 +170,21 @@ async fn contend(
         sections => done < sections,
     };
     while more(diary.entered.len()) {
-        section(&handle, &client, &plan, &mut diary).await?;
+        let together = diary.entered.len().is_multiple_of(TOGETHER);
+        section(&handle, &client, &plan, &mut diary, together).await?;
     }
     zl.close().await;
     Ok(diary)
 }
 
-async fn section(handle: &Handle, client: &Client, plan: &Plan, diary: &mut Diary) -> Result<()> {
-    let referee = Referee { client, plan, size: handle.size() };
+async fn section(
+    handle: &Handle,
+    client: &Client,
+    plan: &Plan,
+    diary: &mut Diary,
+    together: bool,
+) -> Result<()> {
+    let referee = Referee { client, plan };
     diary.asked.push(referee.now().await?);
     let began = Instant::now();
     let held = handle.acquire().await?;
@@ -182,7 +192,7 @@ async fn section(handle: &Handle, client: &Client, plan: &Plan, diary: &mut Diar
     let entered = match &held {
         Held::Mutex(_) | Held::Write(_) => referee.alone().await?,
         Held::Read(_) => referee.reading().await?,
-        Held::Permits(permits) => referee.with_permits(permits.permits()).await?,
+        Held::Permits(permits) => referee.with_permits(permits.permits(), together.then_some(began)).await?,
     };
     diary.entered.push(entered);
     held.release().await?;
@@ -222,14 +232,6 @@ impl Handle {
             Handle::Semaphore(semaphore, take) => Held::Permits(semaphore.acquire_many(*take).await?),
         })
     }
-
-    /// How many may be inside with permits.
-    fn size(&self) -> u32 {
-        match self {
-            Handle::Semaphore(semaphore, _) => semaphore.permits(),
-            Handle::Mutex(_) | Handle::Read(_) | Handle::Write(_) => 1,
-        }
-    }
 }
 
 impl Held {
@@ -248,7 +250,6 @@ impl Held {
 struct Referee<'a> {
     client: &'a Client,
     plan: &'a Plan,
-    size: u32,
 }
 
 impl Referee<'_> {
@@ -285,21 +286,35 @@ impl Referee<'_> {
         Ok(entered)
     }
 
-    async fn with_permits(&self, take: u32) -> Result<i64> {
+    /// Together with others where it says when this one asked.
+    async fn with_permits(&self, take: u32, asked: Option<Instant>) -> Result<i64> {
         let nodes: Vec<String> = (0..take).map(|_| unique("permit")).collect();
         let mut entered = 0;
         for node in &nodes {
             entered = self.create(node).await?;
         }
-        let taken = self.found("permit-").await?.len();
-        if taken > self.size as usize {
-            return Err(self.violation(&format!("{taken} permits of {} are taken", self.size)).await);
+        let begun = Instant::now();
+        while !self.all_are_taken().await? && asked.is_some() && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(LOOK).await;
         }
-        tokio::time::sleep(WITH_PERMITS).await;
+        // As long again as it took to come in: whoever is one too many has the time to.
+        tokio::time::sleep(asked.map_or(INSIDE, |asked| asked.elapsed().min(PATIENCE))).await;
+        self.all_are_taken().await?;
         for node in &nodes {
             self.delete(node).await?;
         }
         Ok(entered)
+    }
+
+    /// Whether all permits are taken. How many there are is what the referee says, whatever the lock thinks.
+    async fn all_are_taken(&self) -> Result<bool> {
+        let (permits, _) = self.client.get_data(&self.plan.referee).await?;
+        let permits: usize = String::from_utf8(permits)?.parse()?;
+        let taken = self.found("permit-").await?.len();
+        match taken > permits {
+            true => Err(self.violation(&format!("{taken} permits of {permits} are taken")).await),
+            false => Ok(taken == permits),
+        }
     }
 
     async fn create(&self, node: &str) -> std::result::Result<i64, zookeeper_client::Error> {

@@ -78,6 +78,11 @@ impl Role {
         command.arg(sections.to_string()).arg(self.contenders.to_string());
         command
     }
+
+    /// How many permits it thinks there are.
+    pub(crate) fn permits(&self) -> Option<u32> {
+        self.kind.split(':').nth(1).map(|permits| permits.parse().expect("a number"))
+    }
 }
 
 impl std::fmt::Display for Role {

@@ -11,7 +11,9 @@
 //! kind in place of `*`.
 //!
 //! Whoever is alone inside makes the ephemeral node `inside` below the referee's, and sees no `reader-…` there; readers
-//! make one each and see no `inside`; holders of permits make a `permit-…` for each, and see no more than there may be.
+//! make one each and see no `inside`; holders of permits make a `permit-…` for each, and see no more of them than the
+//! referee's node says. Every tenth time they stay until all permits are taken, and as long again as it took them to come
+//! in, so that whoever does not see that there is no room comes in beside them.
 
 use std::process::Stdio;
 use std::time::Duration;

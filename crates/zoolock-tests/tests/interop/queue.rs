@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
-use zoolock_tests::{Place, Result, tree};
+use zoolock_tests::{Failure, Place, Result, tree};
 
 use crate::fairness::{passed, starved};
 use crate::make::{Make, Role};
@@ -20,7 +20,7 @@ const EACH: Duration = Duration::from_millis(60);
 const BOUND: Duration = Duration::from_secs(120);
 
 /// How many sections each contender has. Those with permits are long.
-fn sections(roles: &[Role]) -> usize {
+pub(crate) fn sections(roles: &[Role]) -> usize {
     match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
         true => 2000,
         false if roles.iter().any(|role| role.kind.contains("semaphore")) => 40,
@@ -112,24 +112,25 @@ pub(crate) async fn prepare(place: &Place) {
     }
 }
 
-/// Starts them all, and waits until they are ready.
+/// Starts them all, and waits until they are ready. Of permits there are as many as the most cautious thinks.
 ///
 /// # Errors
 /// What the first said that did not.
 pub(crate) async fn start(place: &Place, roles: &[Role], sections: usize) -> Result<Vec<Peer>> {
-    let starting = roles.iter().map(|role| {
-        let (place, role) = (place.clone(), role.clone());
-        tokio::spawn(async move {
-            let command = role.command(&place, LOCK, REFEREE, sections).await;
-            Peer::start(&role.to_string(), command).await
-        })
-    });
-    let starting: Vec<_> = starting.collect();
-    let mut peers = Vec::new();
-    for started in starting {
-        peers.push(started.await.expect("no panic")?);
+    if let Some(permits) = roles.iter().filter_map(Role::permits).min() {
+        let client = tree::connect(&place.connect_string()).await?;
+        let said = client.set_data(REFEREE, permits.to_string().as_bytes(), None).await;
+        said.map_err(|error| Failure::during(REFEREE, error))?;
     }
-    Ok(peers)
+    let mut starting = JoinSet::new();
+    for (index, role) in roles.iter().enumerate() {
+        let (place, role) = (place.clone(), role.clone());
+        starting.spawn(async move {
+            let command = role.command(&place, LOCK, REFEREE, sections).await;
+            (index, Peer::start(&role.to_string(), command).await)
+        });
+    }
+    in_order(starting).await
 }
 
 /// A client of another make that holds the lock, whose directory is there, until some seconds after it is dropped.
@@ -151,11 +152,16 @@ pub(crate) async fn reports(peers: Vec<Peer>) -> Result<Vec<Report>> {
     for (index, peer) in peers.into_iter().enumerate() {
         running.spawn(async move { (index, peer.report().await) });
     }
-    let mut reports = Vec::new();
-    while let Some(done) = running.join_next().await {
-        let (index, report) = done.expect("no panic");
-        reports.push((index, report?));
+    in_order(running).await
+}
+
+/// What each of them comes to, or the first failure.
+async fn in_order<T: 'static>(mut running: JoinSet<(usize, Result<T>)>) -> Result<Vec<T>> {
+    let mut done = Vec::new();
+    while let Some(one) = running.join_next().await {
+        let (index, one) = one.expect("no panic");
+        done.push((index, one?));
     }
-    reports.sort_by_key(|(index, _)| *index);
-    Ok(reports.into_iter().map(|(_, report)| report).collect())
+    done.sort_by_key(|(index, _)| *index);
+    Ok(done.into_iter().map(|(_, one)| one).collect())
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zoolock_tests::{Place, on_both_arms};
 
-use crate::make::Make::{Java, Kazoo, NewKazoo};
+use crate::make::Make::{Java, Kazoo, NewKazoo, Ours};
 use crate::make::Role;
-use crate::queue::{available, prepare, reports, role, start};
+use crate::queue::{available, prepare, reports, role, sections, start};
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -23,14 +23,19 @@ async fn caught(place: &Place, name: &str, roles: &[Role], what: &str) {
 
 /// What the referee has seen at last.
 pub(crate) async fn violation(place: &Place, roles: &[Role]) -> String {
-    match start(place, roles, 0).await {
+    seen(place, roles, 0).await
+}
+
+/// What the referee has seen while each contender had so many sections; none: while they went on.
+async fn seen(place: &Place, roles: &[Role], sections: usize) -> String {
+    match start(place, roles, sections).await {
         Ok(mut peers) => {
             for peer in &mut peers {
                 // One may have been caught before the others begin.
                 let _ = peer.tell("go").await;
             }
             let reports = timeout(BOUND, reports(peers)).await.expect("they are soon inside together");
-            reports.err().expect("they go on until they are told to stop").to_string()
+            reports.err().map_or_else(|| "nothing".to_owned(), |failure| failure.to_string())
         }
         Err(failure) => failure.to_string(),
     }
@@ -50,4 +55,16 @@ on_both_arms!(private a_permit_too_many_is_seen, |place| async move {
     // kazoo counts Curator's two directories.
     let roles = [role(Java, "curator-semaphore:1:1", 2), role(Kazoo, "semaphore:3", 2)];
     caught(&place, "a_permit_too_many_is_seen", &roles, "permits of 1 are taken").await;
+});
+
+on_both_arms!(private a_claim_to_more_permits_is_seen, |place| async move {
+    let roles =
+        [role(Java, "curator-semaphore:3:1", 3), role(Ours, "semaphore:5:1@curator-semaphore", 2)];
+    if !available(&roles, "a_claim_to_more_permits_is_seen", &place) {
+        return;
+    }
+    prepare(&place).await;
+    // In no more sections than those have who claim what there is.
+    let said = seen(&place, &roles, sections(&roles)).await;
+    assert!(said.contains("violation: ") && said.contains(" permits of 3 are taken"), "{said}");
 });

@@ -31,8 +31,11 @@ import org.apache.zookeeper.recipes.lock.WriteLock;
  */
 public class Peer {
     static final int INSIDE_MS = 1;
-    /** Longer than it takes to get a permit, so that all of them are taken. */
-    static final int WITH_PERMITS_MS = 40;
+    /** Every so many sections holders of permits wait for each other, for no longer than this. */
+    static final int TOGETHER = 10;
+    static final int PATIENCE_MS = 300;
+    /** How often they look whether all are there. */
+    static final int LOOK_MS = 5;
 
     static String connect;
     static String refereePath;
@@ -145,14 +148,14 @@ public class Peer {
                 Handle handle = session.handle(kind, lockPath);
                 Referee referee = new Referee(session.client(), kind, lockPath);
                 // What is slow the first time is over before the others wait for it.
-                section(handle, referee);
+                section(handle, referee, false);
                 asked.clear();
                 entered.clear();
                 waits.clear();
                 ready.countDown();
                 go.await();
                 for (int done = 0; sections == 0 ? !stopped : done < sections; done++) {
-                    section(handle, referee);
+                    section(handle, referee, done % TOGETHER == 0);
                 }
             } catch (Violation violation) {
                 say("violation: " + violation.getMessage());
@@ -162,12 +165,12 @@ public class Peer {
             }
         }
 
-        void section(Handle handle, Referee referee) throws Exception {
+        void section(Handle handle, Referee referee, boolean together) throws Exception {
             asked.add(referee.now());
             long began = System.nanoTime();
             handle.acquire();
             waits.add(System.nanoTime() - began);
-            entered.add(referee.inside());
+            entered.add(referee.inside(began, together));
             handle.release();
         }
     }
@@ -360,9 +363,9 @@ public class Peer {
         }
 
         /** Is inside for a moment, and says since which transaction. */
-        long inside() throws Exception {
+        long inside(long began, boolean together) throws Exception {
             if (kind[0].endsWith("-semaphore")) {
-                return withPermits(number(kind, 1), number(kind, 2));
+                return withPermits(number(kind, 2), began, together);
             }
             return kind[0].endsWith("-read") ? reading() : alone();
         }
@@ -392,22 +395,34 @@ public class Peer {
             return entered;
         }
 
-        long withPermits(int size, int take) throws Exception {
+        long withPermits(int take, long began, boolean together) throws Exception {
             List<String> nodes = new ArrayList<>();
             long entered = 0;
             for (int i = 0; i < take; i++) {
                 nodes.add("/permit-" + UUID.randomUUID());
                 entered = create(nodes.get(i));
             }
-            List<String> permits = found("permit-");
-            if (permits.size() > size) {
-                throw violation(permits.size() + " permits of " + size + " are taken");
+            long came = System.nanoTime();
+            while (!allAreTaken() && together && millisSince(came) < PATIENCE_MS) {
+                Thread.sleep(LOOK_MS);
             }
-            Thread.sleep(WITH_PERMITS_MS);
+            // As long again as it took to come in: whoever is one too many has the time to.
+            Thread.sleep(together ? Math.min(millisSince(began), PATIENCE_MS) : INSIDE_MS);
+            allAreTaken();
             for (String node : nodes) {
                 delete(node);
             }
             return entered;
+        }
+
+        /** Whether all permits are taken. How many there are is what the referee says, whatever the lock thinks. */
+        boolean allAreTaken() throws Exception {
+            int permits = Integer.parseInt(data(""));
+            int taken = found("permit-").size();
+            if (taken > permits) {
+                throw violation(taken + " permits of " + permits + " are taken");
+            }
+            return taken == permits;
         }
 
         long create(String node) throws Exception {
@@ -446,6 +461,10 @@ public class Peer {
             queue.sort(null);
             return new Violation(who + ": " + what + "; at the lock are " + queue);
         }
+    }
+
+    static long millisSince(long moment) {
+        return (System.nanoTime() - moment) / 1_000_000;
     }
 
     static int number(String[] kind, int part) {

@@ -15,8 +15,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 INSIDE = 0.001
-# Longer than it takes to get a permit, so that all of them are taken.
-WITH_PERMIT = 0.04
+# Every so many sections holders of permits wait for each other, for no longer than this.
+TOGETHER = 10
+PATIENCE = 0.3
+# How often they look whether all are there.
+LOOK = 0.005
 
 CONNECT, KIND, LOCK, REFEREE, SECTIONS, CONTENDERS = sys.argv[1:7]
 
@@ -46,18 +49,17 @@ class Referee:
 
     def __init__(self, client):
         self.client = client
-        self.kind, *numbers = KIND.split(":")
-        self.numbers = [int(number) for number in numbers]
+        self.kind = KIND.split(":")[0]
         self.who = "kazoo's %s of process %d" % (KIND, os.getpid())
 
     def now(self):
         """The last transaction here."""
         return self.client.exists(REFEREE).pzxid
 
-    def inside(self):
+    def inside(self, began, together):
         """Is inside for a moment, and says since which transaction."""
         if self.kind == "semaphore":
-            return self.with_permit(*self.numbers)
+            return self.with_permit(began, together)
         return self.reading() if self.kind == "read" else self.alone()
 
     def alone(self):
@@ -81,15 +83,25 @@ class Referee:
         self.delete(node)
         return entered
 
-    def with_permit(self, size):
+    def with_permit(self, began, together):
         node = "permit-%s" % uuid.uuid4()
         entered = self.create(node)
-        taken = len(self.found("permit-"))
-        if taken > size:
-            raise self.violation("%d permits of %d are taken" % (taken, size))
-        time.sleep(WITH_PERMIT)
+        came = time.monotonic()
+        while not self.all_are_taken() and together and time.monotonic() - came < PATIENCE:
+            time.sleep(LOOK)
+        # As long again as it took to come in: whoever is one too many has the time to.
+        time.sleep(min(time.monotonic() - began, PATIENCE) if together else INSIDE)
+        self.all_are_taken()
         self.delete(node)
         return entered
+
+    def all_are_taken(self):
+        """Whether all permits are taken. How many there are is what the referee says, whatever the lock thinks."""
+        permits = int(self.client.get(REFEREE)[0])
+        taken = len(self.found("permit-"))
+        if taken > permits:
+            raise self.violation("%d permits of %d are taken" % (taken, permits))
+        return taken == permits
 
     def create(self, node):
         path = "%s/%s" % (REFEREE, node)
@@ -142,22 +154,22 @@ class Contender(threading.Thread):
 
     def contend(self, handle, referee):
         # What is slow the first time is over before the others wait for it.
-        self.section(handle, referee)
+        self.section(handle, referee, False)
         self.asked, self.entered, self.waits = [], [], []
         self.ready.release()
         go.wait()
         done = 0
         # None: until it is told to stop.
         while done < int(SECTIONS) if int(SECTIONS) else not stopped.is_set():
-            self.section(handle, referee)
+            self.section(handle, referee, done % TOGETHER == 0)
             done += 1
 
-    def section(self, handle, referee):
+    def section(self, handle, referee, together):
         self.asked.append(referee.now())
         began = time.monotonic()
         assert handle.acquire()
         self.waits.append(time.monotonic() - began)
-        self.entered.append(referee.inside())
+        self.entered.append(referee.inside(began, together))
         handle.release()
 
 
