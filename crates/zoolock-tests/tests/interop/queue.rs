@@ -23,8 +23,8 @@ const BOUND: Duration = Duration::from_secs(120);
 pub(crate) fn sections(roles: &[Role]) -> usize {
     match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
         true => 2000,
-        false if roles.iter().any(|role| role.kind.contains("semaphore")) => 40,
-        false => 150,
+        false if roles.iter().any(|role| role.kind.contains("semaphore")) => 30,
+        false => 60,
     }
 }
 
