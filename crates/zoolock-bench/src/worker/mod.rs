@@ -6,6 +6,7 @@ mod etcd;
 mod ours;
 mod raw;
 mod redis_lock;
+mod session;
 mod solo;
 mod spread;
 mod zookeeper;
@@ -17,6 +18,7 @@ use zookeeper_client::{Acls, CreateMode};
 
 use crate::Outcome;
 use crate::job::{Fields, Taken};
+use session::Session;
 
 /// The same for all, so that all keep their sessions alive as often.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,9 +49,9 @@ pub(crate) fn run(client: Client) -> Outcome<()> {
         let taken = runtime.block_on(async {
             match client {
                 Client::Zoolock => work::<ours::Ours>(&line).await,
-                Client::Raw => work::<raw::Raw>(&line).await,
-                Client::Same => work::<raw::Same>(&line).await,
-                Client::ZookeeperClient => work::<zookeeper::Recipe>(&line).await,
+                Client::Raw => work::<Session<raw::Raw>>(&line).await,
+                Client::Same => work::<Session<raw::Same>>(&line).await,
+                Client::ZookeeperClient => work::<Session<zookeeper::Recipe>>(&line).await,
                 Client::Etcd => work::<etcd::Etcd>(&line).await,
                 Client::Redis => work::<redis_lock::Redis>(&line).await,
             }
@@ -92,7 +94,7 @@ trait Peer: Clone + Sized + Send + Sync + 'static {
 
     /// Lets go without waiting, as a guard does that is dropped.
     fn let_go(_lock: &Self::Lock, _held: Self::Held) -> Outcome<()> {
-        Err("this client always waits for its releases".into())
+        waits_always()
     }
 
     fn close(self) -> impl Future<Output = Outcome<()>> + Send {
@@ -112,6 +114,10 @@ trait Peer: Clone + Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Outcome<()>> + Send {
         await_children(address, paths, count)
     }
+}
+
+fn waits_always() -> Outcome<()> {
+    Err("this client always waits for its releases".into())
 }
 
 const POLL: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::poll;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, OneshotWatcher, Stat};
 
-use super::{Peer, connect};
+use super::session::Requests;
 use crate::Outcome;
 
 const CONTENDER: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -18,27 +18,18 @@ const RECORD: [u8; 40] = [b'x'; 40];
 
 /// One create, one delete.
 #[derive(Clone)]
-pub(super) struct Raw(Arc<Client>);
+pub(super) struct Raw;
 
-impl Peer for Raw {
-    type Lock = (Arc<Client>, String);
+impl Requests for Raw {
     type Held = String;
 
-    async fn open(address: &str) -> Outcome<Self> {
-        Ok(Self(Arc::new(connect(address).await?)))
-    }
-
-    fn lock(&self, path: &str) -> Self::Lock {
-        (self.0.clone(), path.to_owned())
-    }
-
-    async fn acquire((client, path): &Self::Lock) -> Outcome<String> {
+    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
         let prefix = format!("{path}/lock-");
         let (_, sequence) = client.create(&prefix, &DATA, &CONTENDER).await?;
         Ok(format!("{prefix}{sequence}"))
     }
 
-    async fn release((client, _): &Self::Lock, held: String) -> Outcome<()> {
+    async fn release(client: &Client, _: &str, held: String) -> Outcome<()> {
         Ok(client.delete(&held, None).await?)
     }
 }
@@ -46,24 +37,15 @@ impl Peer for Raw {
 /// Everything that zoolock sends where nobody else is: the create and a look at the directory in one flight, a watch
 /// on the own znode that nobody waits for, and a transaction.
 #[derive(Clone)]
-pub(super) struct Same(Arc<Client>);
+pub(super) struct Same;
 
 /// The answer to the watch, which comes when it comes.
 type Watching = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat, OneshotWatcher), Error>> + Send>>;
 
-impl Peer for Same {
-    type Lock = (Arc<Client>, String);
+impl Requests for Same {
     type Held = (String, Watching);
 
-    async fn open(address: &str) -> Outcome<Self> {
-        Ok(Self(Arc::new(connect(address).await?)))
-    }
-
-    fn lock(&self, path: &str) -> Self::Lock {
-        (self.0.clone(), path.to_owned())
-    }
-
-    async fn acquire((client, path): &Self::Lock) -> Outcome<Self::Held> {
+    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<Self::Held> {
         let prefix = format!("{path}/lock-");
         let (created, _) =
             tokio::try_join!(client.create(&prefix, &DATA, &CONTENDER), client.get_data(path))?;
@@ -75,7 +57,7 @@ impl Peer for Same {
         Ok((node, watching))
     }
 
-    async fn release((client, path): &Self::Lock, (node, watching): Self::Held) -> Outcome<()> {
+    async fn release(client: &Client, path: &str, (node, watching): Self::Held) -> Outcome<()> {
         let mut transaction = client.new_multi_writer();
         transaction.add_delete(&node, None)?;
         transaction.add_set_data(path, &RECORD, None)?;

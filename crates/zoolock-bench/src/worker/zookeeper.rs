@@ -5,26 +5,17 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use zookeeper_client::{Acls, Client, LockPrefix};
 
-use super::{Peer, connect};
+use super::session::Requests;
 use crate::Outcome;
 
 #[derive(Clone)]
-pub(super) struct Recipe(Arc<Client>);
+pub(super) struct Recipe;
 
-impl Peer for Recipe {
-    type Lock = (Arc<Client>, String);
+impl Requests for Recipe {
     /// The znode.
     type Held = String;
 
-    async fn open(address: &str) -> Outcome<Self> {
-        Ok(Self(Arc::new(connect(address).await?)))
-    }
-
-    fn lock(&self, path: &str) -> Self::Lock {
-        (self.0.clone(), path.to_owned())
-    }
-
-    async fn acquire((client, path): &Self::Lock) -> Outcome<String> {
+    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
         let prefix = LockPrefix::new_curator(path, "lock-")?;
         let held = client.lock(prefix, b"", Acls::anyone_all()).await?;
         let node = held.lock_path().to_owned();
@@ -33,11 +24,11 @@ impl Peer for Recipe {
         Ok(node)
     }
 
-    async fn release((client, _): &Self::Lock, held: String) -> Outcome<()> {
+    async fn release(client: &Client, _: &str, held: String) -> Outcome<()> {
         Ok(client.delete(&held, None).await?)
     }
 
-    fn let_go((client, _): &Self::Lock, held: String) -> Outcome<()> {
+    fn let_go(client: &Client, held: String) -> Outcome<()> {
         // As its guard does: the request is sent, and nobody waits for the answer.
         match client.delete(&held, None).now_or_never() {
             None | Some(Ok(())) => Ok(()),

@@ -1,0 +1,51 @@
+//! A session of the crate zookeeper-client, for those that send their requests by it and nothing else.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use zookeeper_client::Client;
+
+use super::{Peer, connect, waits_always};
+use crate::Outcome;
+
+/// What is sent for a lock at `path`.
+pub(super) trait Requests: Clone + Send + Sync + 'static {
+    /// What a release needs.
+    type Held: Send + 'static;
+
+    fn acquire(client: &Arc<Client>, path: &str) -> impl Future<Output = Outcome<Self::Held>> + Send;
+
+    fn release(client: &Client, path: &str, held: Self::Held) -> impl Future<Output = Outcome<()>> + Send;
+
+    fn let_go(_client: &Client, _held: Self::Held) -> Outcome<()> {
+        waits_always()
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Session<R>(Arc<Client>, PhantomData<R>);
+
+impl<R: Requests> Peer for Session<R> {
+    type Lock = (Arc<Client>, String);
+    type Held = R::Held;
+
+    async fn open(address: &str) -> Outcome<Self> {
+        Ok(Self(Arc::new(connect(address).await?), PhantomData))
+    }
+
+    fn lock(&self, path: &str) -> Self::Lock {
+        (self.0.clone(), path.to_owned())
+    }
+
+    async fn acquire((client, path): &Self::Lock) -> Outcome<R::Held> {
+        R::acquire(client, path).await
+    }
+
+    async fn release((client, path): &Self::Lock, held: R::Held) -> Outcome<()> {
+        R::release(client, path, held).await
+    }
+
+    fn let_go((client, _): &Self::Lock, held: R::Held) -> Outcome<()> {
+        R::let_go(client, held)
+    }
+}
