@@ -165,6 +165,67 @@ on_both_arms!(a_holder_hears_of_one_who_joins_and_does_not_see_it, |place| async
     guard.release().await.expect("ours");
 });
 
+on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place| async move {
+    let (zl, stranger_) = (connect(&place).await, tree::connect(&place.addr()).await.expect("a session"));
+    // One that is no news to its holder: another permit.
+    let curator = zl.semaphore("permits", 3).naming(Naming::CuratorSemaphore);
+    let mut heard = curator.events();
+    let permit = curator.acquire().await.expect("free");
+    stranger(&stranger_, &directory(&place, "permits/leases"), &format!("{UUID}-lease-")).await;
+
+    let (beside_curator, beside_kazoo) = (zl.mutex("curator"), zl.rwlock("kazoo"));
+    let of_kazoo = zl.semaphore("counted", 3).naming(Naming::Kazoo);
+    let mut told = [beside_curator.events(), of_kazoo.events(), beside_kazoo.events()];
+    let (mutex, reader) =
+        (beside_curator.lock().await.expect("free"), beside_kazoo.read().await.expect("free"));
+    let permits = of_kazoo.acquire_many(2).await.expect("free");
+    let tickets = [mutex.ticket(), permits.ticket(), reader.ticket()];
+    for (events, ticket) in told.iter_mut().zip(tickets) {
+        assert_eq!(events.next().await, Some(LockEvent::Acquired(ticket)));
+    }
+    let lasting = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    for part in ["locks", "leases"] {
+        let path = format!("{}/{part}", directory(&place, "curator"));
+        stranger_.create(&path, b"", &lasting).await.expect("the directory is there");
+    }
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    let counted = directory(&place, "counted");
+    stranger_.create(&format!("{counted}/{HEX}"), b"", &ephemeral).await.expect("the directory is there");
+    stranger(&stranger_, &counted, "lock-").await;
+
+    let words = [
+        ["a mutex of zoolock", "a semaphore of Curator"],
+        ["a mutex of zoolock", "a semaphore of kazoo"],
+        ["a reader of zoolock", "a semaphore of kazoo"],
+    ];
+    for ((events, ticket), words) in told.iter_mut().zip(tickets).zip(words) {
+        if ticket == reader.ticket() {
+            // Nobody has a permit of it, and the reader has looked around before.
+            let kazoo = directory(&place, "kazoo");
+            stranger_.set_data(&kazoo, b"5", None).await.expect("the directory is there");
+        }
+        match timeout(SOON, events.next()).await.expect("told") {
+            Some(LockEvent::Neighbour(of, what)) => {
+                assert_eq!(of, ticket);
+                assert!(words.iter().all(|word| what.contains(word)), "{words:?} are not in: {what}");
+            }
+            other => panic!("{other:?} instead of {words:?}"),
+        }
+    }
+    assert_eq!(heard.next().await, Some(LockEvent::Acquired(permit.ticket())));
+    let ticket = permit.ticket();
+    permit.release().await.expect("ours");
+    assert_eq!(timeout(SOON, heard.next()).await.expect("told"), Some(LockEvent::Released(ticket)));
+    mutex.release().await.expect("ours");
+    reader.release().await.expect("ours");
+    permits.release().await.expect("ours");
+    // Each was told once.
+    for (events, ticket) in told.iter_mut().zip(tickets) {
+        let next = timeout(SOON, events.next()).await.expect("told");
+        assert_eq!(next, Some(LockEvent::Released(ticket)));
+    }
+});
+
 on_both_arms!(a_naming_without_that_kind_is_refused_before_anything_is_sent, |place| async move {
     let zl = connect(&place).await;
     let refused = |error: Error| {
