@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, LockEvent, LossReason, Naming, PermitGuard, Semaphore, TestServer};
 use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
 
 use crate::common::{brisk, brisk_settings, connect, connect_through, directory, until_quiet};
 
 const SOON: Duration = Duration::from_secs(20);
+const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 const LAYOUTS: [Naming; 2] = [Naming::CuratorSemaphore, Naming::Kazoo];
 
 fn leases(place: &Place, naming: Naming, name: &str) -> String {
@@ -237,10 +239,11 @@ on_both_arms!(two_who_want_two_of_two_are_never_stuck, |place| async move {
 
 on_both_arms!(replies_that_are_lost_leave_no_second_permit, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
-    let zl = connect_through(&place, &proxy).await;
+    let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
     for naming in LAYOUTS {
         let name = naming.as_str();
         let semaphore = zl.semaphore(name, 2).naming(naming);
+        let theirs = other.semaphore(name, 2).naming(naming);
         semaphore.acquire().await.expect("free").release().await.expect("ours");
         for (op, happened) in [
             (opcode::CREATE2, true),
@@ -260,15 +263,20 @@ on_both_arms!(replies_that_are_lost_leave_no_second_permit, |place| async move {
             held.release().await.expect("ours");
             nothing_is_left(&place, naming, name).await;
         }
-        // The permit's own, after the guard's.
-        let held = semaphore.acquire().await.expect("free");
-        let behind = waiting(&semaphore, 2);
+        // The permit's own create: while somebody else has the guard, ours for it is there already.
+        let held = theirs.acquire_many(2).await.expect("free");
+        let before = waiting(&theirs, 1);
         until(&place, naming, name, 3, 1).await;
+        let behind = waiting(&semaphore, 1);
+        until(&place, naming, name, 3, 2).await;
+        let lost = proxy.stats().dropped_replies;
         proxy.drop_next_reply(opcode::CREATE2);
         held.release().await.expect("ours");
-        let both = its_turn(behind).await;
+        let (before, behind) = (its_turn(before).await, its_turn(behind).await);
+        assert_eq!(proxy.stats().dropped_replies, lost + 1);
         until(&place, naming, name, 2, 0).await;
-        both.release().await.expect("ours");
+        before.release().await.expect("ours");
+        behind.release().await.expect("ours");
         nothing_is_left(&place, naming, name).await;
     }
 });
@@ -308,7 +316,8 @@ on_both_arms!(one_permit_that_is_taken_away_takes_the_others_with_it, |place| as
 
 on_both_arms!(one_that_loses_any_permit_while_it_waits_for_more_is_told, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    for (naming, at) in LAYOUTS.into_iter().flat_map(|naming| [(naming, 0), (naming, 1)]) {
+    let cases = |naming| [(naming, 0, false), (naming, 1, false), (naming, 0, true), (naming, 1, true)];
+    for (naming, at, full) in LAYOUTS.into_iter().flat_map(cases) {
         let name = naming.as_str();
         let one = other.semaphore(name, 3).naming(naming).acquire().await.expect("free");
         let task = waiting(&zl.semaphore(name, 3).naming(naming), 3);
@@ -325,9 +334,18 @@ on_both_arms!(one_that_loses_any_permit_while_it_waits_for_more_is_told, |place|
         its.sort();
         its.retain(|(_, path)| !path.ends_with(&one.node_path()));
         assert_eq!(its.len(), 3);
+        // Where one more counts, the loss makes no room for the one that it waits for.
+        let stray = format!("{leases}/{HEX}");
+        if full {
+            let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+            operator.create(&stray, b"", &ephemeral).await.expect("it is new");
+        }
         operator.delete(&its[at].1, None).await.expect("there");
         let error = timeout(SOON, task).await.expect("told").expect("no panic").expect_err("one is gone");
         assert!(matches!(error, Error::Lost { reason: LossReason::Broken, .. }), "{error}");
+        if full {
+            operator.delete(&stray, None).await.expect("there");
+        }
         until(&place, naming, name, 1, 0).await;
         one.release().await.expect("ours");
         nothing_is_left(&place, naming, name).await;
