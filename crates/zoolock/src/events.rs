@@ -1,13 +1,14 @@
 //! What happens to a lock handle's acquisitions, for those who want to be told.
 
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::sync::broadcast;
 
 use crate::error::LossReason;
+use crate::session::lock;
 use crate::ticket::Ticket;
 
 /// How many events wait for a listener that does not keep up.
@@ -79,6 +80,8 @@ pub(crate) struct Listeners {
     /// Made for the first who listens: most handles have none, and the channel is larger than all the rest of them.
     sender: Arc<OnceLock<broadcast::Sender<LockEvent>>>,
     hears: Hears,
+    /// Of which this acquisition is a part.
+    whole: Option<Arc<Mutex<Whole>>>,
 }
 
 /// What listeners are told.
@@ -91,16 +94,20 @@ enum Hears {
     /// That it stands in a queue: of what somebody takes to get at something else.
     Queue,
     /// All but how it ended: of the first of several that count only together.
-    AllButTheGrant,
+    First,
+    /// What may be news of the whole: of the others.
+    Another,
 }
 
 impl Hears {
     fn of(self, event: &LockEvent) -> bool {
+        use LockEvent::{Acquired, GaveUp, Lost, Queued, Released, Revoked};
         match self {
             Hears::All => true,
-            Hears::Bad => matches!(event, LockEvent::Lost(..) | LockEvent::Revoked(_)),
-            Hears::Queue => matches!(event, LockEvent::Queued { .. }),
-            Hears::AllButTheGrant => !matches!(event, LockEvent::Acquired(_) | LockEvent::GaveUp),
+            Hears::Bad => matches!(event, Lost(..) | Revoked(_)),
+            Hears::Queue => matches!(event, Queued { .. }),
+            Hears::First => !matches!(event, Acquired(_) | GaveUp),
+            Hears::Another => matches!(event, Queued { .. } | Lost(..) | Revoked(_) | Released(_)),
         }
     }
 }
@@ -108,23 +115,56 @@ impl Hears {
 impl Listeners {
     /// The same listeners, told only of loss and revocation.
     pub(crate) fn quietly(&self) -> Listeners {
-        Listeners { sender: self.sender.clone(), hears: Hears::Bad }
+        Listeners { hears: Hears::Bad, ..self.clone() }
     }
 
-    /// The same listeners, told only of a place in a queue.
+    /// The same listeners, who will hear of several acquisitions as of one: see [`Listeners::queueing`],
+    /// [`Listeners::first`], [`Listeners::another`] and [`Listeners::acquired`].
+    pub(crate) fn of_a_whole(&self) -> Listeners {
+        Listeners { whole: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// For what is only taken to get at the others.
     pub(crate) fn queueing(&self) -> Listeners {
-        Listeners { sender: self.sender.clone(), hears: Hears::Queue }
+        Listeners { hears: Hears::Queue, ..self.clone() }
     }
 
-    /// The same listeners, told of all but the grant or its failure.
-    pub(crate) fn but_for_the_grant(&self) -> Listeners {
-        Listeners { sender: self.sender.clone(), hears: Hears::AllButTheGrant }
+    /// For the first, which speaks for all of them.
+    pub(crate) fn first(&self) -> Listeners {
+        Listeners { hears: Hears::First, ..self.clone() }
+    }
+
+    /// For another one.
+    pub(crate) fn another(&self) -> Listeners {
+        Listeners { hears: Hears::Another, ..self.clone() }
+    }
+
+    /// All `parts` of it are held, under the first one's ticket.
+    pub(crate) fn acquired(&self, ticket: Ticket, parts: usize) {
+        let Some(whole) = &self.whole else { return };
+        let whole = &mut *lock(whole);
+        (whole.ticket, whole.left) = (Some(ticket), parts);
+        self.send(LockEvent::Acquired(ticket));
+        for event in std::mem::take(&mut whole.early) {
+            whole.hear(event).into_iter().for_each(|event| self.send(event));
+        }
     }
 
     pub(crate) fn tell(&self, event: LockEvent) {
         if !self.hears.of(&event) {
             return;
         }
+        match &self.whole {
+            None => self.send(event),
+            // Sent under the lock, so that they hear it in this order.
+            Some(whole) => {
+                let whole = &mut *lock(whole);
+                whole.hear(event).into_iter().for_each(|event| self.send(event));
+            }
+        }
+    }
+
+    fn send(&self, event: LockEvent) {
         if let Some(sender) = self.sender.get() {
             // Whoever listened may have gone.
             let _ = sender.send(event);
@@ -133,7 +173,7 @@ impl Listeners {
 
     /// Whether anybody ever listened to all of it.
     pub(crate) fn is_anybody_there(&self) -> bool {
-        matches!(self.hears, Hears::All | Hears::AllButTheGrant)
+        matches!(self.hears, Hears::All | Hears::First)
             && self.sender.get().is_some_and(|sender| sender.receiver_count() > 0)
     }
 
@@ -149,5 +189,95 @@ impl Listeners {
             }
         });
         LockEvents { stream: Box::pin(events) }
+    }
+}
+
+/// Several acquisitions that count only together, as listeners know them.
+#[derive(Debug, Default)]
+struct Whole {
+    /// That of the first, once all are held.
+    ticket: Option<Ticket>,
+    /// How many of them are not released.
+    left: usize,
+    /// What came before all were held, and means something only after that.
+    early: Vec<LockEvent>,
+    queued: bool,
+    revoked: bool,
+    lost: bool,
+}
+
+impl Whole {
+    /// What a part's event is for the whole, if it is news.
+    fn hear(&mut self, event: LockEvent) -> Option<LockEvent> {
+        if let LockEvent::Queued { .. } = event {
+            return (!std::mem::replace(&mut self.queued, true)).then_some(event);
+        }
+        let Some(ticket) = self.ticket else {
+            use LockEvent::{Lost, Neighbour, Revoked};
+            if matches!(event, Lost(..) | Revoked(_) | Neighbour(..)) {
+                self.early.push(event);
+            }
+            return None;
+        };
+        match event {
+            LockEvent::Lost(_, reason) => {
+                (!std::mem::replace(&mut self.lost, true)).then_some(LockEvent::Lost(ticket, reason))
+            }
+            LockEvent::Revoked(_) => {
+                (!std::mem::replace(&mut self.revoked, true)).then_some(LockEvent::Revoked(ticket))
+            }
+            LockEvent::Released(_) => {
+                self.left = self.left.saturating_sub(1);
+                (self.left == 0 && !self.lost).then_some(LockEvent::Released(ticket))
+            }
+            event => Some(event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zoolock_core::Zxid;
+
+    use super::*;
+
+    fn ticket(number: i64) -> Ticket {
+        Ticket::new(0, Zxid(number))
+    }
+
+    /// What is heard of a whole with two parts, whose events are told in between.
+    fn heard(before: &[(usize, LockEvent)], after: &[(usize, LockEvent)]) -> Vec<LockEvent> {
+        let listeners = Listeners::default();
+        let mut events = listeners.subscribe();
+        let whole = listeners.of_a_whole();
+        let parts = [whole.queueing(), whole.first(), whole.another()];
+        before.iter().for_each(|(part, event)| parts[*part].tell(event.clone()));
+        whole.acquired(ticket(1), 2);
+        after.iter().for_each(|(part, event)| parts[*part].tell(event.clone()));
+        drop((listeners, whole, parts));
+        let mut heard = Vec::new();
+        while let Some(event) = futures_lite::future::block_on(events.next()) {
+            heard.push(event);
+        }
+        heard
+    }
+
+    #[test]
+    fn several_are_one_to_those_who_listen() {
+        use LockEvent::{Acquired, Lost, Queued, Released, Revoked, Suspect};
+        let broken = |number| Lost(ticket(number), LossReason::Broken);
+        let queued = (0..3).map(|part| (part, Queued { ahead: 3 })).collect::<Vec<_>>();
+        let granted = [(0, Acquired(ticket(9))), (1, Acquired(ticket(1))), (2, Acquired(ticket(2)))];
+        let came = [&queued[..], &granted, &[(0, Released(ticket(9)))]].concat();
+        let left = [(2, Released(ticket(2))), (1, Suspect(ticket(1))), (1, Released(ticket(1)))];
+        let all = [Queued { ahead: 3 }, Acquired(ticket(1)), Suspect(ticket(1)), Released(ticket(1))];
+        assert_eq!(heard(&came, &left), all);
+        let asked = [(2, Revoked(ticket(2))), (1, Revoked(ticket(1)))];
+        let lost = [(2, broken(2)), (1, broken(1)), (1, Released(ticket(1)))];
+        let all = [Acquired(ticket(1)), Revoked(ticket(1)), broken(1)];
+        assert_eq!(heard(&[], &[&asked[..], &lost].concat()), all);
+        // Whoever is not told that it holds is not told that it lost either, but not the other way round.
+        assert_eq!(heard(&asked, &lost), all);
+        assert_eq!(heard(&lost[..2], &[]), [Acquired(ticket(1)), broken(1)]);
     }
 }

@@ -13,6 +13,7 @@ use zoolock_core::{Record, Zxid};
 
 use crate::acquire::{Attempt, Lock, Patience, watched_bytes};
 use crate::error::{Error, LossReason};
+use crate::events::{Listeners, LockEvent};
 use crate::held::Held;
 use crate::keeper::{KeeperError, Stat};
 use crate::layout::{Places, made_by, naming_of, places};
@@ -69,7 +70,6 @@ impl Lock {
                 Ok(Attempt::Missed) => return Ok(None),
                 Ok(Attempt::Held(held)) => {
                     telling.told = true;
-                    self.options.listeners.tell(crate::LockEvent::Acquired(held.ticket()));
                     return Ok(Some(held));
                 }
                 Err(error) => return Err(error),
@@ -85,7 +85,8 @@ impl Lock {
         };
         free?;
         let session = room.session().clone();
-        let for_guard = self.part(wanted.layout, |options| options.listeners.queueing());
+        let listeners = self.options.listeners.of_a_whole();
+        let for_guard = self.part(wanted.layout, listeners.queueing());
         let guard = for_guard.acquire_on(
             room.part(wanted.guard_bytes()),
             Kind::Mutex,
@@ -101,10 +102,8 @@ impl Lock {
         let mut leases = Leases(Vec::new());
         while leases.0.len() < wanted.take as usize {
             let first = leases.0.is_empty();
-            let for_lease = self.part(wanted.layout, |options| match first {
-                true => options.listeners.but_for_the_grant(),
-                false => options.listeners.quietly(),
-            });
+            let heard = if first { listeners.first() } else { listeners.another() };
+            let for_lease = self.part(wanted.layout, heard);
             let lease = for_lease.acquire_on(
                 room.part(wanted.lease_bytes()),
                 wanted.kind(),
@@ -128,16 +127,18 @@ impl Lock {
         if let Some(reason) = leases.loss_with(&guard) {
             return self.lost_while_taking(reason, &session, patience).await;
         }
-        Ok(Attempt::Held(leases.into_one(wanted.semaphore.clone())))
+        let held = leases.into_one(wanted.semaphore.clone());
+        listeners.acquired(held.ticket(), wanted.take as usize);
+        Ok(Attempt::Held(held))
     }
 
     /// The handle for one part of what is taken.
-    fn part(&self, layout: Layout, listeners: impl Fn(&Options) -> crate::events::Listeners) -> Lock {
+    fn part(&self, layout: Layout, listeners: Listeners) -> Lock {
         let naming = match layout {
             Layout::Curator => Naming::Curator,
             Layout::Kazoo => Naming::Kazoo,
         };
-        let options = Options { naming, listeners: listeners(&self.options), ..self.options.clone() };
+        let options = Options { naming, listeners, ..self.options.clone() };
         Lock { options, ..self.clone() }
     }
 
@@ -281,7 +282,7 @@ struct Telling<'a> {
 impl Drop for Telling<'_> {
     fn drop(&mut self) {
         if !self.told {
-            self.lock.options.listeners.tell(crate::LockEvent::GaveUp);
+            self.lock.options.listeners.tell(LockEvent::GaveUp);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
-use zoolock::{Error, LockEvent, LossReason, Naming, PermitGuard, Semaphore, TestServer};
+use zoolock::{Error, LockEvent, LockEvents, LossReason, Naming, PermitGuard, Semaphore, TestServer, Ticket};
 use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
 
 use crate::common::{brisk, brisk_settings, connect, connect_through, directory, until_quiet};
@@ -537,6 +537,68 @@ on_both_arms!(listeners_hear_of_one_acquisition, |place| async move {
         assert_eq!(heard, expected);
         theirs.release().await.expect("ours");
         nothing_is_left(&place, naming, name).await;
+    }
+});
+
+/// What is heard until the lock is had with this ticket, but for what the connection does.
+async fn heard_until(events: &mut LockEvents, ticket: Ticket) -> Vec<LockEvent> {
+    let mut heard = Vec::new();
+    while heard.last() != Some(&LockEvent::Acquired(ticket)) {
+        match timeout(SOON, events.next()).await.expect("said").expect("there is a handle") {
+            LockEvent::Suspect(_) | LockEvent::Confirmed(_) => {}
+            event => heard.push(event),
+        }
+    }
+    heard
+}
+
+on_both_arms!(private(brisk()) several_permits_are_one_to_those_who_listen, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let rival = brisk_settings().session_timeout(Duration::from_secs(4));
+    let rival = rival.connect(&place.connect_string()).await.expect("a session");
+    let operator = tree::connect(&place.addr()).await.expect("a session");
+    for naming in LAYOUTS {
+        let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
+        let name = naming.as_str();
+        let (ours, theirs) = (zl.semaphore(name, 3).naming(naming), rival.semaphore(name, 3).naming(naming));
+        let mut events = ours.events();
+        // One that gives up with one of two permits in its hands.
+        let two = theirs.acquire_many(2).await.expect("free");
+        let dropped = waiting(&ours, 2);
+        until(&place, naming, name, 4, 1).await;
+        dropped.abort();
+        until(&place, naming, name, 2, 0).await;
+        two.release().await.expect("ours");
+        let held = ours.acquire_many(3).await.expect("free");
+        let first = held.ticket();
+        let heard = heard_until(&mut events, first).await;
+        assert_eq!(heard, [LockEvent::Queued { ahead: 3 }, LockEvent::GaveUp, LockEvent::Acquired(first)]);
+        // The two that are not the first are taken away.
+        let leases = leases(&place, naming, name);
+        for node in children(&place, &leases).await {
+            if !held.node_path().ends_with(&node) {
+                operator.delete(&format!("{leases}/{node}"), None).await.expect("there");
+            }
+        }
+        timeout(SOON, held.lost()).await.expect("told");
+        held.release().await.expect_err("it was lost");
+        // All of them at once.
+        let held = ours.acquire_many(3).await.expect("free");
+        let second = held.ticket();
+        let lost = LockEvent::Lost(first, LossReason::Broken);
+        assert_eq!(heard_until(&mut events, second).await, [lost, LockEvent::Acquired(second)]);
+        proxy.blackhole(true);
+        timeout(SOON, held.lost()).await.expect("told");
+        proxy.blackhole(false);
+        drop(held);
+        let held = timeout(SOON, ours.acquire()).await.expect("its turn").expect("granted");
+        let lost = LockEvent::Lost(second, LossReason::Unreachable);
+        let heard = heard_until(&mut events, held.ticket()).await;
+        let heard: Vec<_> = heard.into_iter().filter(|event| !matches!(event, LockEvent::Queued { .. })).collect();
+        assert_eq!(heard, [lost, LockEvent::Acquired(held.ticket())]);
+        held.release().await.expect("ours");
+        nothing_is_left(&place, naming, name).await;
+        zl.close().await;
     }
 });
 
