@@ -5,7 +5,7 @@
 //! whether all there exclude each other, and does not join those who cannot. The table is `docs/INTEROP.md`; how it
 //! was found is said there for each family.
 
-use crate::names::{Name, Names, Prefix, Role, Spelling};
+use crate::names::{Name, Names, Role, Spelling};
 
 /// Two contenders in one queue that ought to exclude each other, and do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,11 +81,6 @@ fn sees(viewer: &Name, other: &Name, names: Names) -> bool {
         Ruby => viewer.role == Role::Exclusive,
         DotNet => false,
     }
-}
-
-/// What we are called, as others read it.
-pub(crate) fn own(prefix: Prefix, sequence: crate::ids::Sequence) -> Option<Name> {
-    Name::parse(&prefix.name(sequence))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! One listing of the directory, and the answer for one contender. Children that are no contenders are passed over;
 //! contenders of other families count for what their names say.
 
-use crate::census::{Clash, census, own};
+use crate::census::{Clash, census};
 use crate::ids::Sequence;
 use crate::names::{Name, Names, Prefix, Role, Spelling};
 
@@ -89,7 +89,7 @@ pub fn decide<S: AsRef<str>>(
     if !found {
         return Decision::Gone;
     }
-    if let Some(clash) = census(others.iter().map(|(name, _)| *name), own(prefix, me), names) {
+    if let Some(clash) = census(others.iter().map(|(name, _)| *name), prefix.parsed(me), names) {
         return Decision::Clash(clash);
     }
     // The same number twice: a reader under its own write repeats the writer's (Curator's do). Whoever it is, it was

@@ -236,10 +236,12 @@ mod tests {
         assert_eq!(KazooLease(id).name(Sequence(7)), "3f2504e04f8911d39a0c0305e82c3301");
         assert_eq!(KazooLease(id).number("3f2504e04f8911d39a0c0305e82c3301"), Some(Sequence(0)));
         assert_eq!(KazooLease(id).number("3f2504e04f8911d39a0c0305e82c33010"), None);
+        assert_eq!(KazooLease(id).parsed(Sequence(7)), Name::parse(&KazooLease(id).name(Sequence(7))));
         assert_eq!(CuratorRead(id).to_string(), "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-__READ__");
         for prefix in ours.into_iter().chain(theirs) {
             for number in [0, 7, i32::MAX, -5, i32::MIN] {
                 let name = Name::parse(&prefix.name(Sequence(number))).expect("ours");
+                assert_eq!(prefix.parsed(Sequence(number)), Some(name));
                 assert_eq!(name.sequence, Sequence(number));
                 assert_eq!(name.weight, if let Permit(weight) = prefix { weight } else { 1 });
                 assert_eq!(name.role == Role::Exclusive, prefix.is_exclusive());

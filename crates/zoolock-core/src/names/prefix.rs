@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::{Name, Role, Spelling};
 use crate::contender::Kind;
 use crate::ids::{ContenderId, Sequence, SessionId};
 
@@ -86,6 +87,27 @@ impl Prefix {
     /// The name with this number.
     pub fn name(self, sequence: Sequence) -> String {
         if self.is_sequential() { format!("{self}{sequence}") } else { self.to_string() }
+    }
+
+    /// The name with this number as it is parsed; `None` where that says that it is no contender.
+    pub fn parsed(self, sequence: Sequence) -> Option<Name> {
+        let (spelling, role) = match self {
+            Prefix::Lock => (Spelling::Lock, Role::Exclusive),
+            Prefix::Write => (Spelling::Marked, Role::Exclusive),
+            Prefix::Read => (Spelling::Marked, Role::Shared),
+            Prefix::Upgradable => (Spelling::Upgradable, Role::Upgradable),
+            Prefix::Permit(_) => (Spelling::Permit, Role::Permit),
+            Prefix::CuratorLock(_) => (Spelling::CuratorLock, Role::Exclusive),
+            Prefix::CuratorWrite(_) => (Spelling::CuratorMarked, Role::Exclusive),
+            Prefix::CuratorRead(_) => (Spelling::CuratorMarked, Role::Shared),
+            Prefix::KazooLock(_) => (Spelling::Kazoo, Role::Exclusive),
+            Prefix::KazooRead(_) => (Spelling::Kazoo, Role::Shared),
+            Prefix::CuratorLease(_) => (Spelling::CuratorLease, Role::Permit),
+            Prefix::KazooLease(_) => return None,
+            Prefix::WriteLock(_) => (Spelling::WriteLock, Role::Exclusive),
+        };
+        let weight = if let Prefix::Permit(weight) = self { weight } else { 1 };
+        Some(Name { spelling, role, weight, sequence })
     }
 
     /// The number of a name that begins like this; any for one that has none.
