@@ -1,16 +1,14 @@
 //! Semaphores in the layouts of others, by our own clients. Beside the others themselves: `tests/interop`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, LockEvent, LockEvents, LossReason, Naming, PermitGuard, Semaphore, TestServer, Ticket};
 use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
 
 use crate::common::{brisk, brisk_settings, connect, connect_through, directory, until_quiet};
+use crate::permits;
 
 const SOON: Duration = Duration::from_secs(20);
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
@@ -133,42 +131,11 @@ fn rounds() -> u32 {
 }
 
 on_both_arms!(eight_tasks_share_three_permits_and_nobody_is_forgotten, |place| async move {
-    const SIZE: u32 = 3;
     for naming in LAYOUTS {
         let name = naming.as_str();
         let clients = [connect(&place).await, connect(&place).await];
-        let inside = Arc::new(AtomicI64::new(0));
-        let mut tasks = JoinSet::new();
-        for task in 0..8u32 {
-            let semaphore = clients[task as usize % 2].semaphore(name, SIZE).naming(naming);
-            let inside = inside.clone();
-            tasks.spawn(async move {
-                for round in 0..rounds() {
-                    let take = 1 + (task + round) % SIZE;
-                    if (task + round) % 4 == 0 {
-                        // Some give up, at whatever point: those behind must not wait for a ghost.
-                        let patience = Duration::from_millis(u64::from((task * 3 + round) % 9));
-                        match semaphore.acquire_timeout(take, patience).await {
-                            Ok(guard) => drop(guard),
-                            Err(Error::Timeout { .. }) => {}
-                            Err(error) => panic!("{error}"),
-                        }
-                        continue;
-                    }
-                    let guard = timeout(Duration::from_secs(60), semaphore.acquire_many(take)).await;
-                    let guard = guard.unwrap_or_else(|_| panic!("task {task} waits for {take} for ever"));
-                    let guard = guard.expect("granted");
-                    let now = inside.fetch_add(take.into(), Ordering::SeqCst) + i64::from(take);
-                    assert!(now <= SIZE.into(), "{now} of {SIZE} are out");
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(take.into(), Ordering::SeqCst);
-                    guard.release().await.expect("ours");
-                }
-            });
-        }
-        while let Some(done) = tasks.join_next().await {
-            done.expect("no task fails");
-        }
+        let semaphores = clients.map(|zl| zl.semaphore(name, 3).naming(naming));
+        permits::a_crowd_is_served(&semaphores, 8, rounds()).await;
         nothing_is_left(&place, naming, name).await;
     }
 });
@@ -216,23 +183,8 @@ on_both_arms!(private given_up_at_any_point_nothing_is_left, |place| async move 
 on_both_arms!(two_who_want_two_of_two_are_never_stuck, |place| async move {
     for naming in LAYOUTS {
         let name = naming.as_str();
-        let inside = Arc::new(AtomicI64::new(0));
-        let mut tasks = JoinSet::new();
-        for zl in [connect(&place).await, connect(&place).await] {
-            let (semaphore, inside) = (zl.semaphore(name, 2).naming(naming), inside.clone());
-            tasks.spawn(async move {
-                for _ in 0..rounds() {
-                    let guard =
-                        timeout(SOON, semaphore.acquire_many(2)).await.expect("stuck").expect("granted");
-                    assert_eq!(inside.fetch_add(2, Ordering::SeqCst), 0);
-                    inside.fetch_sub(2, Ordering::SeqCst);
-                    guard.release().await.expect("ours");
-                }
-            });
-        }
-        while let Some(done) = tasks.join_next().await {
-            done.expect("no task fails");
-        }
+        let clients = [connect(&place).await, connect(&place).await];
+        permits::two_want_two(clients.map(|zl| zl.semaphore(name, 2).naming(naming)), rounds()).await;
         nothing_is_left(&place, naming, name).await;
     }
 });

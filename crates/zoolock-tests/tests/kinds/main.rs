@@ -8,6 +8,7 @@ mod layouts;
 mod multi;
 mod namings;
 mod operators;
+mod permits;
 mod rwlock;
 mod seams;
 mod semaphore;

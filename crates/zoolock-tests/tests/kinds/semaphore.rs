@@ -1,15 +1,13 @@
 //! Permits.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolock::{Error, Zoolock};
+use zoolock::Error;
 use zoolock_tests::{on_both_arms, tree};
 
 use crate::common::{connect, directory, until_queued};
+use crate::permits;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -106,66 +104,14 @@ fn rounds() -> u32 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
 }
 
-/// Curator's semaphore takes permits one by one: two clients with one each of two wait for ever.
-async fn both_want_two(clients: [Zoolock; 2], rounds: u32) {
-    let inside = Arc::new(AtomicI64::new(0));
-    let mut tasks = JoinSet::new();
-    for zl in clients {
-        let inside = inside.clone();
-        tasks.spawn(async move {
-            let semaphore = zl.semaphore("two", 2);
-            for _ in 0..rounds {
-                let guard = timeout(SOON, semaphore.acquire_many(2)).await.expect("stuck").expect("granted");
-                assert_eq!(inside.fetch_add(2, Ordering::SeqCst), 0);
-                inside.fetch_sub(2, Ordering::SeqCst);
-                guard.release().await.expect("ours");
-            }
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
-    }
-}
-
 on_both_arms!(two_who_want_two_of_two_are_never_stuck, |place| async move {
     let clients = [connect(&place).await, connect(&place).await];
-    both_want_two(clients, rounds()).await;
+    permits::two_want_two(clients.map(|zl| zl.semaphore("two", 2)), rounds()).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "two")).await;
 });
 
 on_both_arms!(a_crowd_of_different_appetites_is_served_and_nobody_is_forgotten, |place| async move {
-    const SIZE: u32 = 7;
     let clients = [connect(&place).await, connect(&place).await, connect(&place).await];
-    let inside = Arc::new(AtomicI64::new(0));
-    let mut tasks = JoinSet::new();
-    for task in 0..30u32 {
-        let (semaphore, inside) = (clients[task as usize % 3].semaphore("crowd", SIZE), inside.clone());
-        tasks.spawn(async move {
-            for round in 0..10 {
-                let take = 1 + (task * 5 + round * 3) % SIZE;
-                if (task + round) % 4 == 0 {
-                    // Some give up: those behind must not wait for a ghost.
-                    let patience = Duration::from_millis(u64::from(task % 7));
-                    match semaphore.acquire_timeout(take, patience).await {
-                        Ok(guard) => drop(guard),
-                        Err(Error::Timeout { .. }) => {}
-                        Err(error) => panic!("{error}"),
-                    }
-                    continue;
-                }
-                let guard = timeout(Duration::from_secs(60), semaphore.acquire_many(take)).await;
-                let guard = guard.unwrap_or_else(|_| panic!("task {task} waits for {take} for ever"));
-                let guard = guard.expect("granted");
-                let now = inside.fetch_add(take.into(), Ordering::SeqCst) + i64::from(take);
-                assert!(now <= SIZE.into(), "{now} of {SIZE} are out");
-                tokio::task::yield_now().await;
-                inside.fetch_sub(take.into(), Ordering::SeqCst);
-                guard.release().await.expect("ours");
-            }
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
-    }
+    permits::a_crowd_is_served(&clients.map(|zl| zl.semaphore("crowd", 7)), 30, 10).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
 });
