@@ -1,8 +1,13 @@
 //! Where kinds, operators and give-ups meet: one test for each that once went wrong.
 
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
-use zoolock::{Error, LockEvent, LossReason, Previous, TestServer, Ticket};
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use zoolock::{Error, LockEvent, LossReason, PermitGuard, Previous, TestServer, Ticket};
+use zoolock_tests::{Proxy, opcode, tree};
+
+use crate::common::until_queued;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -18,6 +23,22 @@ async fn crash(server: &TestServer, name: &str) {
     guard.lost().await;
     drop(guard);
     zl.close().await;
+}
+
+/// Waits for a permit of a semaphore of this size, which was resized: it watches the others when this returns.
+async fn waiting(
+    server: &TestServer,
+    name: &str,
+    size: u32,
+) -> (Proxy, JoinHandle<Result<PermitGuard, Error>>) {
+    let proxy = Proxy::start(&server.address()).await.expect("it works");
+    let zl = server.client().connect(&proxy.addr()).await.expect("it works");
+    let semaphore = zl.semaphore(name, size);
+    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    // Once it looks who is there, and then again with a watch.
+    let watches = |stats: &zoolock_tests::proxy::Stats| stats.total.replies(opcode::GET_CHILDREN2) >= 2;
+    proxy.until("it watches", watches).await;
+    (proxy, waiting)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,9 +72,10 @@ async fn a_grant_that_nobody_saw_does_not_wash_a_crash_away() {
     let a = s.connect().await.expect("it works");
     let m = a.mutex("a").crash_detection();
     {
+        let mut ev = m.events();
         let mut fut = Box::pin(m.lock());
         assert!(futures_lite::future::poll_once(fut.as_mut()).await.is_none());
-        sleep(Duration::from_millis(500)).await;
+        assert!(matches!(timeout(SOON, ev.next()).await.expect("granted"), Some(LockEvent::Acquired(_))));
         // select! in the caller takes another branch: the grant is never seen
     }
     let next = m.lock().await.expect("it works");
@@ -71,11 +93,7 @@ async fn a_waiter_behind_holders_of_a_larger_semaphore_is_woken() {
         sem.acquire().await.expect("it works"),
     );
     sem.resize(2).await.expect("it works");
-    let w = {
-        let sem = sem.clone();
-        tokio::spawn(async move { sem.acquire().await })
-    };
-    sleep(Duration::from_millis(300)).await;
+    let (_proxy, w) = waiting(&s, "s", 2).await;
     h1.release().await.expect("it works");
     h2.release().await.expect("it works");
     let _ = timeout(SOON, w)
@@ -125,8 +143,9 @@ async fn a_dropped_future_is_heard_to_give_up() {
     let _busy = b.mutex("x").lock().await.expect("it works");
     let m = a.mutex("x");
     let mut ev = m.events();
-    assert!(timeout(Duration::from_millis(300), m.lock()).await.is_err());
+    let w = tokio::spawn(async move { m.lock().await.map(drop) });
     assert_eq!(timeout(SOON, ev.next()).await.expect("it works"), Some(LockEvent::Queued { ahead: 1 }));
+    w.abort();
     assert_eq!(timeout(SOON, ev.next()).await.expect("nothing more is heard"), Some(LockEvent::GaveUp));
 }
 
@@ -200,7 +219,7 @@ async fn breaking_one_that_has_not_begun_does_not_wash_a_crash_away() {
     let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
     let m = a.mutex("a").lock_delay(Duration::from_secs(30));
     let w = tokio::spawn(async move { m.lock().await.map(|_| ()) });
-    sleep(Duration::from_millis(300)).await;
+    until_queued(&b, "a", 1).await;
     let snap = b.mutex("a").snapshot().await.expect("it works");
     let t: Ticket = snap.holder.expect("it works").token.expect("it works").parse().expect("it works");
     b.mutex("a").break_lock(t).await.expect("it works");
@@ -219,7 +238,7 @@ async fn a_multi_lock_that_only_tries_does_not_wash_a_panic_away() {
         panic!("on purpose")
     })
     .await;
-    sleep(Duration::from_millis(300)).await;
+    tree::assert_no_contenders(&s.address(), "/locks/a").await;
     let _busy = b.mutex("b").lock().await.expect("it works");
     assert!(a.multi(["a", "b"]).try_lock().await.expect("it works").is_none());
     let next = b.mutex("a").lock().await.expect("it works");
@@ -234,7 +253,7 @@ async fn an_upgrade_whose_reader_is_broken_ends() {
     let other = b.rwlock("x").read().await.expect("it works");
     let ticket = r.ticket();
     let up = tokio::spawn(async move { r.upgrade().await.map(|_| ()).map_err(|e| e.error) });
-    sleep(Duration::from_millis(300)).await;
+    until_queued(&b, "x", 3).await;
     b.rwlock("x").break_lock(ticket).await.expect("it works");
     let out = timeout(SOON, up).await;
     drop(other);
@@ -244,24 +263,17 @@ async fn an_upgrade_whose_reader_is_broken_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_downgrade_survives_a_lost_reply_and_a_revocation_in_anothers_words() {
     let s = server().await;
-    let proxy = zoolock_tests::Proxy::start(&s.address()).await.expect("it works");
+    let proxy = Proxy::start(&s.address()).await.expect("it works");
     let a = s.client().connect(&proxy.addr()).await.expect("it works");
-    let raw = zoolock_tests::tree::connect(&s.address()).await.expect("it works");
+    let raw = tree::connect(&s.address()).await.expect("it works");
     let w = a.rwlock("x").write().await.expect("it works");
     proxy.drop_next_reply(14);
     let down = tokio::spawn(async move { w.downgrade().await });
     proxy.until("the reply is lost", |stats| stats.dropped_replies == 1).await;
     raw.set_data("/locks/x/__READ__0000000000", b"__REVOKE__", None).await.expect("it works");
-    let out = timeout(SOON, down).await.expect("it works").expect("it works");
-    let lost = out.is_err();
-    drop(out);
-    sleep(Duration::from_millis(500)).await;
-    let children = raw.list_children("/locks/x").await.expect("it works");
-    assert!(
-        !lost || children.is_empty(),
-        "told lost, and yet there stands {children:?} until the session ends"
-    );
-    assert!(!lost);
+    let reader = timeout(SOON, down).await.expect("it works").expect("it works").expect("it reads");
+    drop(reader);
+    tree::assert_no_contenders(&s.address(), "/locks/x").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -295,11 +307,7 @@ async fn a_semaphore_that_grows_again_wakes_who_waits() {
         sem.acquire().await.expect("it works"),
     );
     sem.resize(2).await.expect("it works");
-    let w = {
-        let sem = sem.clone();
-        tokio::spawn(async move { sem.acquire().await })
-    };
-    sleep(Duration::from_millis(300)).await;
+    let (_proxy, w) = waiting(&s, "s", 2).await;
     sem.resize(100).await.expect("it works");
     let _ = timeout(SOON, w).await.expect("97 permits are free").expect("it works").expect("it works");
 }
