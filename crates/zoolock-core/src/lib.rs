@@ -12,6 +12,7 @@
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
 //! * [`multi`]: several locks at once, in one transaction.
 //! * [`lease`]: how long a holder may believe that it holds.
+//! * [`tenure`]: one place in the queue for all tasks of a process.
 //! * [`token`]: the fencing token.
 
 pub mod census;
@@ -24,6 +25,7 @@ pub mod names;
 pub mod queue;
 pub mod record;
 pub mod rules;
+pub mod tenure;
 pub mod token;
 
 pub use contender::{Action, Config, Contender, Event, Kind, Mode};

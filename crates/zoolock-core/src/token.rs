@@ -44,6 +44,11 @@ impl FencingToken {
     pub fn czxid(&self) -> Zxid {
         self.czxid
     }
+
+    /// How often the lock was passed on among the tasks of one process before, on the same znode.
+    pub fn pass(&self) -> u32 {
+        self.pass
+    }
 }
 
 impl fmt::Display for FencingToken {
