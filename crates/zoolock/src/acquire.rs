@@ -18,6 +18,7 @@ use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::{Room, Session, WATCHED_BYTES};
+use crate::tenure::{self, Known};
 use crate::zoolock::Zoolock;
 
 /// What the thin public types share: where, and how.
@@ -27,6 +28,8 @@ pub(crate) struct Lock {
     /// One name, or those of a multi-lock.
     pub(crate) names: Vec<String>,
     pub(crate) options: Options,
+    /// Of a handle that shares its place.
+    pub(crate) tenure: Option<Known>,
 }
 
 /// Until when to wait.
@@ -46,7 +49,7 @@ impl Patience {
 
 impl Lock {
     pub(crate) fn new(zoolock: Zoolock, names: Vec<String>) -> Lock {
-        Lock { options: zoolock.options(), zoolock, names }
+        Lock { options: zoolock.options(), zoolock, names, tenure: None }
     }
 
     /// The first name, as it was given.
@@ -94,6 +97,14 @@ impl Lock {
 
     /// `None`: busy, or timed out.
     pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+        match self.options.tenure {
+            Some(limits) => tenure::acquire(self, limits, patience).await,
+            None => self.acquire_alone(kind, patience).await,
+        }
+    }
+
+    /// The same with a place of its own.
+    pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
         if let (Kind::Permits { take, size }, Some(layout)) = (kind, layout_of(self.options.naming)) {
             return self.acquire_laid_out(layout, take, size, patience).await;
         }
@@ -323,6 +334,7 @@ impl Lock {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(crate) enum Attempt {
     Held(Held),
     /// Busy, or timed out.

@@ -12,6 +12,7 @@ use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
+use crate::tenure::Tenures;
 use crate::zoolock::{Inner, Kept, SessionThread, Zoolock};
 
 /// The longest time that makes sense between two ticks, or for a session.
@@ -195,6 +196,7 @@ impl Builder {
             naming: self.naming,
             kazoo_pattern: self.kazoo_pattern,
             owner: self.owner,
+            tenures: Tenures::default(),
             server,
         };
         let zoolock = Zoolock::new(inner);

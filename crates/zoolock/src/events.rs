@@ -80,8 +80,31 @@ pub(crate) struct Listeners {
     /// Made for the first who listens: most handles have none, and the channel is larger than all the rest of them.
     sender: Arc<OnceLock<broadcast::Sender<LockEvent>>>,
     hears: Hears,
-    /// Of which this acquisition is a part.
-    whole: Option<Arc<Mutex<Whole>>>,
+    by_way_of: Way,
+}
+
+/// How a listener comes to hear of an acquisition.
+#[derive(Debug, Clone, Default)]
+enum Way {
+    #[default]
+    Directly,
+    /// It is a part of this.
+    Whole(Arc<Mutex<Whole>>),
+    /// It stands for tasks that have it in turn: those of the one that has it at present hear it.
+    Relay(Relay),
+}
+
+/// Whose listeners hear what happens to a lock that passes among the tasks of a process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Relay(Arc<Mutex<Listeners>>);
+
+impl Relay {
+    /// These, from now on.
+    pub(crate) fn set(&self, listeners: Listeners) {
+        let before = std::mem::replace(&mut *lock(&self.0), listeners);
+        // Not under the mutex: with the last of a channel its receivers wake.
+        drop(before);
+    }
 }
 
 /// What listeners are told.
@@ -93,6 +116,8 @@ enum Hears {
     Bad,
     /// That it stands in a queue: of what somebody takes to get at something else.
     Queue,
+    /// What happens while it is held: how it is got is told for each task.
+    Held,
     /// All but how it ended: of the first of several that count only together.
     First,
     /// What may be news of the whole: of the others.
@@ -106,6 +131,7 @@ impl Hears {
             Hears::All => true,
             Hears::Bad => matches!(event, Lost(..) | Revoked(_)),
             Hears::Queue => matches!(event, Queued { .. }),
+            Hears::Held => !matches!(event, Queued { .. } | Acquired(_) | GaveUp),
             Hears::First => !matches!(event, Acquired(_) | GaveUp),
             Hears::Another => matches!(event, Queued { .. } | Lost(..) | Revoked(_) | Released(_)),
         }
@@ -121,7 +147,7 @@ impl Listeners {
     /// The same listeners, who will hear of several acquisitions as of one: see [`Listeners::queueing`],
     /// [`Listeners::first`], [`Listeners::another`] and [`Listeners::acquired`].
     pub(crate) fn of_a_whole(&self) -> Listeners {
-        Listeners { whole: Some(Arc::default()), ..self.clone() }
+        Listeners { by_way_of: Way::Whole(Arc::default()), ..self.clone() }
     }
 
     /// For what is only taken to get at the others.
@@ -139,9 +165,14 @@ impl Listeners {
         Listeners { hears: Hears::Another, ..self.clone() }
     }
 
+    /// Those that are set there, told of what happens while the lock is held.
+    pub(crate) fn relayed(relay: Relay) -> Listeners {
+        Listeners { hears: Hears::Held, by_way_of: Way::Relay(relay), ..Listeners::default() }
+    }
+
     /// All `parts` of it are held, under the first one's ticket.
     pub(crate) fn acquired(&self, ticket: Ticket, parts: usize) {
-        let Some(whole) = &self.whole else { return };
+        let Way::Whole(whole) = &self.by_way_of else { return };
         let whole = &mut *lock(whole);
         (whole.ticket, whole.left) = (Some(ticket), parts);
         self.send(LockEvent::Acquired(ticket));
@@ -154,10 +185,11 @@ impl Listeners {
         if !self.hears.of(&event) {
             return;
         }
-        match &self.whole {
-            None => self.send(event),
+        match &self.by_way_of {
+            Way::Directly => self.send(event),
+            Way::Relay(Relay(present)) => lock(present).tell(event),
             // Sent under the lock, so that they hear it in this order.
-            Some(whole) => {
+            Way::Whole(whole) => {
                 let whole = &mut *lock(whole);
                 whole.hear(event).into_iter().for_each(|event| self.send(event));
             }
@@ -173,6 +205,9 @@ impl Listeners {
 
     /// Whether anybody ever listened to all of it.
     pub(crate) fn is_anybody_there(&self) -> bool {
+        if let Way::Relay(Relay(present)) = &self.by_way_of {
+            return lock(present).is_anybody_there();
+        }
         matches!(self.hears, Hears::All | Hears::First)
             && self.sender.get().is_some_and(|sender| sender.receiver_count() > 0)
     }

@@ -30,7 +30,9 @@ impl std::fmt::Display for Previous {
 /// held: a check of this path and version.
 ///
 /// ZooKeeper compares versions, not who created a znode. Should the whole directory of the lock be deleted and made
-/// again, the same name can come back with another holder; a resource that keeps the token is safe from that, too.
+/// again, the same name can come back with another holder; a resource that keeps the token is safe from that, too. Where
+/// the tasks of a process share a place ([`Mutex::batching`](crate::Mutex::batching)) it tells processes apart and not tasks:
+/// a transaction that is still on its way when the next task has the lock is carried out.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock, client: zookeeper_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -17,6 +17,7 @@ use crate::guard::{Check, Previous};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Connection;
+use crate::tenure::{Share, Turn, TurnEnd, TurnLeft};
 use crate::ticket::Ticket;
 use crate::zoolock::Zoolock;
 
@@ -33,6 +34,8 @@ pub(crate) struct Held {
     semaphore: Option<LockPath>,
     /// Somebody else releases it.
     handed_over: bool,
+    /// It is one of several tasks that have it in turn, and this is its turn.
+    share: Option<Share>,
     /// Those of the handle that it was acquired with.
     options: Options,
 }
@@ -52,8 +55,28 @@ impl Held {
             leases: Vec::new(),
             semaphore: None,
             handed_over: false,
+            share: None,
             options,
         }
+    }
+
+    /// The same for one of several tasks that have it in turn. `worked`: one of them was the last to work under it.
+    pub(crate) fn shared(&self, share: Share, worked: bool, options: Options) -> Held {
+        let grant = match worked {
+            false => self.grant,
+            true => Grant { previous: zoolock_core::contender::Previous::Clean, ..self.grant },
+        };
+        let mut held = Held::new(self.zoolock.clone(), self.acquisition.clone(), grant, options);
+        held.share = Some(share);
+        held
+    }
+
+    /// The task that asked for it knows that it has it.
+    pub(crate) fn seen(mut self) -> Held {
+        if let Some(share) = &mut self.share {
+            share.is_seen();
+        }
+        self
     }
 
     /// Holds what the others hold, too: permits of this semaphore.
@@ -81,7 +104,8 @@ impl Held {
     /// The token stays that of the first grant when a writer becomes a reader or a reader a writer: nobody else held
     /// in between who could have a higher one.
     pub(crate) fn token(&self) -> FencingToken {
-        FencingToken::new(self.zoolock.epoch(), self.grant.node.czxid, 0)
+        let pass = self.share.as_ref().map_or(0, Share::pass);
+        FencingToken::new(self.zoolock.epoch(), self.grant.node.czxid, pass)
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -178,13 +202,24 @@ impl Held {
 
     /// Lets go as a holder does that panics; to be dropped after that.
     pub(crate) fn release_as_panicked(&self) {
+        match &self.share {
+            Some(share) => share.done(TurnLeft::Panicked, &self.options),
+            None => self.release_as(Left::Panicked),
+        }
+    }
+
+    /// Lets go as a holder that leaves so, whatever this thread does; to be dropped after that.
+    pub(crate) fn release_as(&self, left: Left) {
         for acquisition in self.all() {
-            acquisition.happen(Event::Release(Left::Panicked));
+            acquisition.happen(Event::Release(left));
         }
     }
 
     /// Lets go of what nobody has worked under; to be dropped after that.
     pub(crate) fn give_back(&self) {
+        if let Some(share) = &self.share {
+            return share.done(TurnLeft::Untouched, &self.options);
+        }
         for acquisition in self.all() {
             acquisition.happen(Event::Cancel);
         }
@@ -200,6 +235,7 @@ impl Held {
         Departure {
             acquisition: self.acquisition.clone(),
             others: self.upgrade.iter().chain(&self.leases).cloned().collect(),
+            turn: self.share.as_ref().map(Share::turn),
             path: self.paths().join(", "),
         }
     }
@@ -255,6 +291,10 @@ impl Drop for Held {
         if self.handed_over {
             return;
         }
+        if let Some(share) = &self.share {
+            let left = if std::thread::panicking() { TurnLeft::Panicked } else { TurnLeft::Released };
+            return share.done(left, &self.options);
+        }
         if let Some(upgrade) = &self.upgrade {
             self.release_upgrade(upgrade);
         }
@@ -279,6 +319,8 @@ pub(crate) struct Departure {
     acquisition: Arc<Acquisition>,
     /// The writer's of a reader that writes, or the other permits.
     others: Vec<Arc<Acquisition>>,
+    /// Of one of several tasks that have it in turn.
+    turn: Option<Arc<Turn>>,
     path: String,
 }
 
@@ -289,11 +331,17 @@ impl Departure {
 
     /// Whether the guard was dropped, or the lock lost.
     pub(crate) fn has_begun(&self) -> bool {
+        if let Some(turn) = &self.turn {
+            return turn.end().is_some() || self.acquisition.is_lost().is_some();
+        }
         self.acquisition.has_departed() || self.acquisition.is_leaving()
     }
 
     /// Waits until the service has confirmed that the node is gone.
     pub(crate) async fn wait(self) -> Result<(), Error> {
+        if let Some(TurnEnd::PassedOn) = self.turn.as_ref().and_then(|turn| turn.end()) {
+            return Ok(());
+        }
         let mut worst = Departed::Clean;
         for acquisition in self.others.iter().chain([&self.acquisition]) {
             let departed = acquisition.departed().await;

@@ -122,6 +122,7 @@ mod semaphore;
 mod session;
 mod sessions;
 mod snapshot;
+mod tenure;
 mod ticket;
 mod zoolock;
 

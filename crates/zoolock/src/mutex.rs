@@ -1,11 +1,15 @@
 //! The mutex.
 
+use std::time::Duration;
+
 use zoolock_core::Kind;
+use zoolock_core::tenure::Limits;
 
 use crate::acquire::Lock;
 use crate::acquire_methods::{acquire, operate};
 use crate::guard::Guard;
 use crate::options::{crash_settings, settings};
+use crate::tenure;
 
 /// A lock that one holder has at a time, across processes and hosts. Fair: first come, first served.
 ///
@@ -23,6 +27,45 @@ impl Mutex {
 
     pub(crate) fn zoolock(&self) -> &crate::zoolock::Zoolock {
         &self.lock.zoolock
+    }
+}
+
+impl Mutex {
+    /// Lets the tasks of this process that wait for the lock share one place in its queue: they queue in memory, and
+    /// the lock passes from one to the next without a word to the service. While somebody else waits, it is passed on
+    /// so at most `max_passes` times and for at most `max_hold`, and then goes to the others; while nobody does, as
+    /// long as we like. Handles of one client with the same name and settings share; others stand in the queue on their
+    /// own.
+    ///
+    /// Each task has a token of its own, higher than the one before. What is asked of the holder (to let go, say) is
+    /// asked of the task that has it. In the queue they show as one.
+    ///
+    /// ```no_run
+    /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+    /// use std::time::Duration;
+    /// let mutex = zl.mutex("counter").batching(100, Duration::from_millis(50)).linger(Duration::from_secs(1));
+    /// for _ in 0..1_000 {
+    ///     let guard = mutex.lock().await?; // the first one asks the service, the others do not
+    ///     drop(guard);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "it is the handle that it returns which does so"]
+    pub fn batching(mut self, max_passes: u32, max_hold: Duration) -> Self {
+        let limits = self.lock.options.tenure.unwrap_or(tenure::ALONE);
+        self.lock.share_place(Limits { max_passes, max_hold, ..limits });
+        self
+    }
+
+    /// Keeps the lock for so long after a task let go of it, in case one of this process wants it back: while nobody
+    /// else waits, and while a handle is there that it was taken with, or a clone. To take it back costs no round trip. As
+    /// soon as somebody else comes, it is let go. Not together with [`crash_detection`](Mutex::crash_detection): a
+    /// lock that is kept while nobody works would look like a crash.
+    #[must_use = "it is the handle that it returns which does so"]
+    pub fn linger(mut self, keep: Duration) -> Self {
+        let limits = self.lock.options.tenure.unwrap_or(tenure::ALONE);
+        self.lock.share_place(Limits { linger: keep, ..limits });
+        self
     }
 }
 

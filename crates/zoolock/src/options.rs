@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use zoolock_core::tenure::Limits;
+
 use crate::events::Listeners;
 use crate::naming::Naming;
 
@@ -13,6 +15,8 @@ pub(crate) struct Options {
     pub(crate) requeue: bool,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
+    /// The tasks of this process share one place in the queue.
+    pub(crate) tenure: Option<Limits>,
     pub(crate) listeners: Listeners,
 }
 

@@ -20,6 +20,7 @@ use crate::path::LockPath;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::snapshot::{self, Snapshot};
+use crate::tenure::Tenures;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
 ///
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) owner: Owner,
+    pub(crate) tenures: Tenures,
     pub(crate) server: Option<Kept>,
 }
 
@@ -189,6 +191,15 @@ impl Zoolock {
     pub(crate) fn options(&self) -> Options {
         let Inner { naming, kazoo_pattern, .. } = *self.inner;
         Options { naming, kazoo_pattern, ..Options::default() }
+    }
+
+    pub(crate) fn tenures(&self) -> &Tenures {
+        &self.inner.tenures
+    }
+
+    /// The one that drives the sessions.
+    pub(crate) fn runtime(&self) -> Handle {
+        self.inner.thread.handle()
     }
 
     pub(crate) fn epoch(&self) -> u32 {

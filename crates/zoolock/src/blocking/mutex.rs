@@ -24,6 +24,19 @@ blocking_acquire!(
     Mutex of crate::Mutex, Guard, "the lock", lock, try_lock, lock_timeout, lock_deadline
 );
 
+/// One place for the whole process.
+impl Mutex {
+    /// As [`zoolock::Mutex::batching`](crate::Mutex::batching).
+    pub fn batching(self, max_passes: u32, max_hold: Duration) -> Self {
+        Mutex { inner: self.inner.batching(max_passes, max_hold) }
+    }
+
+    /// As [`zoolock::Mutex::linger`](crate::Mutex::linger).
+    pub fn linger(self, keep: Duration) -> Self {
+        Mutex { inner: self.inner.linger(keep) }
+    }
+}
+
 /// Reentrant by thread.
 impl Mutex {
     /// Blocks until the lock is this thread's, not at all where it is already.

@@ -1,0 +1,113 @@
+//! What one task has of a lock that passes among the tasks of a process.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::oneshot;
+use zoolock_core::tenure::{Input, LocalId};
+
+use super::shared::Shared;
+use crate::error::Error;
+use crate::events::LockEvent;
+use crate::held::Held;
+use crate::options::Options;
+use crate::session::lock;
+
+/// A task's turn.
+pub(crate) struct Share {
+    shared: Arc<Shared>,
+    who: LocalId,
+    pass: u32,
+    /// The task knows that it has it.
+    seen: bool,
+    turn: Arc<Turn>,
+}
+
+/// How a task lets go of its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnLeft {
+    /// It is done.
+    Released,
+    /// It unwinds.
+    Panicked,
+    /// It has done nothing under it.
+    Untouched,
+}
+
+/// How a turn ended, for those who wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(OnceLock<TurnEnd>);
+
+/// What a turn ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnEnd {
+    /// The process still has the lock.
+    PassedOn,
+    /// The process let go of the lock with it, or had lost it.
+    LetGo,
+}
+
+impl Turn {
+    pub(crate) fn end(&self) -> Option<TurnEnd> {
+        self.0.get().copied()
+    }
+}
+
+impl Share {
+    pub(super) fn new(shared: Arc<Shared>, who: LocalId, pass: u32) -> Share {
+        Share { shared, who, pass, seen: false, turn: Arc::default() }
+    }
+
+    /// How many turns there were before it on this node.
+    pub(crate) fn pass(&self) -> u32 {
+        self.pass
+    }
+
+    /// The task is told that it has it.
+    pub(crate) fn is_seen(&mut self) {
+        self.seen = true;
+    }
+
+    pub(crate) fn turn(&self) -> Arc<Turn> {
+        self.turn.clone()
+    }
+
+    /// Ends the turn, once. `options`: those of the handle that asked for it.
+    pub(crate) fn done(&self, left: TurnLeft, options: &Options) {
+        if self.turn.end().is_none() {
+            let input = match left {
+                _ if !self.seen => Input::GiveUp(self.who),
+                TurnLeft::Untouched => Input::GiveUp(self.who),
+                TurnLeft::Released => Input::Done { who: self.who, panicked: false },
+                TurnLeft::Panicked => Input::Done { who: self.who, panicked: true },
+            };
+            let end = self.shared.done(self.who, input, options);
+            // Nobody else ends it.
+            let _ = self.turn.0.set(end);
+        }
+    }
+}
+
+/// A task that waits for its turn; gives its place up when it is dropped.
+pub(super) struct Waiting {
+    pub(super) shared: Arc<Shared>,
+    pub(super) who: LocalId,
+    pub(super) answer: oneshot::Receiver<Result<Held, Error>>,
+}
+
+impl Waiting {
+    pub(super) async fn granted(&mut self) -> Result<Held, Error> {
+        let ended = || Error::unavailable("session", "the client was closed; open another");
+        (&mut self.answer).await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let state = &mut *lock(&self.shared.state);
+        if let Some(waiter) = state.waiting.remove(&self.who) {
+            self.shared.happen(state, Input::GiveUp(self.who));
+            waiter.options.listeners.tell(LockEvent::GaveUp);
+        }
+        // A grant that nobody has seen is dropped with the channel, after this, and so passed on.
+    }
+}
