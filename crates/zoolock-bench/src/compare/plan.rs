@@ -204,7 +204,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             ..Work::new(
                 "process",
                 format!("{} tasks of one process, and a second process", sizes.local),
-                crowd(sizes.local, 1, sizes.local_turns),
+                crowd(sizes.local, 1, sizes.local_turns).with("tenure", "yes"),
                 Figure::Mean,
                 sizes,
             )
@@ -221,17 +221,15 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             )
             .by(&[Zoolock, Curator], &ZOOKEEPERS)
         },
+        Work::new(
+            "tenure",
+            "acquire again within a tenure".to_owned(),
+            solo(100 * sizes.solo).with("tenure", "yes"),
+            Figure::Median,
+            sizes,
+        )
+        .by(&[Zoolock], &ZOOKEEPERS),
     ]
-}
-
-/// Acquires again within a tenure, which costs no request: not among [`works`] before `Mutex::batching` and
-/// `Mutex::linger` are there. The worker then needs a client that asks for them.
-#[allow(dead_code, reason = "waits for the tenure")]
-fn tenure(sizes: &Sizes) -> Work {
-    let job =
-        Job::new("solo").with("count", 100 * sizes.solo).with("warm", sizes.warm).with("release", "await");
-    Work::new("tenure", "acquire again within a tenure".to_owned(), job, Figure::Median, sizes)
-        .by(&[Client::Zoolock], &ZOOKEEPERS)
 }
 
 /// What must be shown.
@@ -260,14 +258,9 @@ pub(super) fn targets() -> Vec<Target> {
     for work in ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles"] {
         targets.push(Target::on_ours(work));
     }
+    targets.push(Target::new("tenure", 1e-2, Of::One("alone", Client::Redis, Kind::Redis)));
+    for peer in [Curator, Client::WriteLock, ZookeeperClient, Client::Kazoo] {
+        targets.push(Target::new("tenure", 1e-3, Of::One("alone", peer, Kind::Apache)));
+    }
     targets
-}
-
-/// What must be shown of the work [`tenure`].
-#[allow(dead_code, reason = "waits for the tenure")]
-fn tenure_targets() -> Vec<Target> {
-    let peers = [Client::Curator, Client::WriteLock, Client::ZookeeperClient, Client::Kazoo];
-    let peers = peers.map(|peer| Target::new("tenure", 1e-3, Of::One("alone", peer, Kind::Apache)));
-    let redis = Target::new("tenure", 1e-2, Of::One("alone", Client::Redis, Kind::Redis));
-    [redis].into_iter().chain(peers).collect()
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::{Peer, cpu_ns, ns};
+use super::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
 use crate::job::{Fields, Taken};
 
@@ -33,13 +33,17 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
         gates.push((lock, held));
     }
     let (cpu, begun) = (cpu_ns(), Instant::now());
+    let mut share = false;
     let mut crowd = JoinSet::new();
     for task in 0..tasks {
         let (at, peer) = (task % locks, &peers[task / locks % sessions]);
-        crowd.spawn(member::<P>(peer.lock(&paths[at]), halls[at].clone(), turns, hold));
+        let (lock, shared) = lock_of(peer, &paths[at], fields);
+        share |= shared;
+        crowd.spawn(member::<P>(lock, halls[at].clone(), turns, hold));
     }
+    let places = if share { sessions } else { tasks / locks };
     tokio::select! {
-        queued = P::await_contenders(address, &paths, tasks / locks + 1) => queued?,
+        queued = P::await_contenders(address, &paths, places + 1) => queued?,
         ended = crowd.join_next() => {
             return Err(match ended {
                 Some(Ok(Err(error))) => error,

@@ -87,6 +87,11 @@ trait Peer: Clone + Sized + Send + Sync + 'static {
 
     fn lock(&self, path: &str) -> Self::Lock;
 
+    /// The same for tasks that share one place in the queue, where the client has such a thing.
+    fn shared_lock(&self, _path: &str) -> Option<Self::Lock> {
+        None
+    }
+
     fn acquire(lock: &Self::Lock) -> impl Future<Output = Outcome<Self::Held>> + Send;
 
     /// Lets go and waits for the server's word.
@@ -118,6 +123,14 @@ trait Peer: Clone + Sized + Send + Sync + 'static {
 
 fn waits_always() -> Outcome<()> {
     Err("this client always waits for its releases".into())
+}
+
+/// The lock that the job asks for, and whether the tasks share a place.
+fn lock_of<P: Peer>(peer: &P, path: &str, fields: &Fields<'_>) -> (P::Lock, bool) {
+    match fields.text("tenure").ok().and_then(|_| peer.shared_lock(path)) {
+        Some(lock) => (lock, true),
+        None => (peer.lock(path), false),
+    }
 }
 
 const POLL: Duration = Duration::from_millis(20);

@@ -1,5 +1,7 @@
 //! zoolock.
 
+use std::time::Duration;
+
 use zoolock::{Guard, Mutex, Zoolock};
 
 use super::{Peer, SESSION_TIMEOUT};
@@ -18,6 +20,10 @@ impl Peer for Ours {
 
     fn lock(&self, path: &str) -> Mutex {
         self.0.mutex(path)
+    }
+
+    fn shared_lock(&self, path: &str) -> Option<Mutex> {
+        Some(self.0.mutex(path).batching(1_000, Duration::from_millis(20)).linger(Duration::from_secs(1)))
     }
 
     async fn acquire(lock: &Mutex) -> Outcome<Guard> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::{Peer, cpu_ns, ns};
+use super::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
 use crate::job::{Fields, Taken};
 
@@ -14,7 +14,7 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let dropped = fields.text("release")? == "drop";
     P::prepare(address, &[path.to_owned()]).await?;
     let peer = P::open(address).await?;
-    let lock = peer.lock(path);
+    let (lock, _) = lock_of(&peer, path, fields);
     for _ in 0..warm {
         turn::<P>(&lock, dropped).await?;
     }
