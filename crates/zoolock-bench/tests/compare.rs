@@ -12,7 +12,8 @@ use zoolock_tests::proxy::Counts;
 use zoolock_tests::skip::skip;
 use zoolock_tests::{Proxy, ZoolockBinary, opcode};
 
-const WORKS: [&str; 9] = ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles"];
+const WORKS: [&str; 10] =
+    ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles", "tenure"];
 
 /// By which the processes of a run are known: they inherit it.
 const MARK: &str = "ZOOLOCK_BENCH_MARK";
