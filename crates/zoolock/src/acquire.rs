@@ -182,6 +182,7 @@ impl Lock {
             mode: if matches!(patience, Patience::Try) { Mode::Try } else { Mode::Wait },
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
+            watch_own_after: WATCH_OWN_AFTER,
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };
@@ -342,6 +343,9 @@ pub(crate) enum Attempt {
     /// The session is over; there may be another.
     Again,
 }
+
+/// Milliseconds that a lock is held before its node is watched.
+const WATCH_OWN_AFTER: u32 = 5;
 
 /// Room for the names of the one before us in a directory where we cannot compute it.
 const LONG_NAME: usize = 64;

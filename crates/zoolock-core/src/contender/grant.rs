@@ -99,7 +99,11 @@ impl Contender {
         self.phase = Phase::Held { me, directory, watch: None };
         turn.actions.push(Action::Granted(Grant { node: me, previous }));
         self.say_granted(me, turn);
-        self.watch_own(turn);
+        match self.config.watch_own_after {
+            0 => self.watch_own(turn),
+            // Most holders are gone before anybody could take it from them: each would pay for a request and an event.
+            pause => self.send(Purpose::PauseOwn, Request::Sleep(pause), turn),
+        }
     }
 
     /// Whether the marker in this directory was left by the holder right before `me`.

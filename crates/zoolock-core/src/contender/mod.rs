@@ -61,6 +61,8 @@ pub struct Config {
     pub tracks_crashes: bool,
     /// How long to wait, in milliseconds, where the last holder did not leave cleanly.
     pub delay: u32,
+    /// How long to hold, in milliseconds, before our own node is watched; zero for at once.
+    pub watch_own_after: u32,
     /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
     pub retire_from: Sequence,
     /// The rules in force; [`Rules::all`] but in tests.

@@ -15,6 +15,7 @@ fn config(kind: Kind) -> Config {
         mode: Mode::Wait,
         tracks_crashes: false,
         delay: 0,
+        watch_own_after: 0,
         retire_from: Sequence::RETIRE_FROM,
         names: Names::default(),
         id: ContenderId(1),

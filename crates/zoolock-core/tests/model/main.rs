@@ -117,6 +117,12 @@ mod with_all_rules_nothing_is_found {
     }
 
     #[test]
+    fn among_two_who_watch_late_with_any_two_faults() {
+        let searched = pairs(&FAULTS).map(|pair| Scenario::with(2, &pair).watching_late());
+        nothing_is_found_in("two who watch late, two faults", searched);
+    }
+
+    #[test]
     fn among_two_who_come_again_with_any_two_faults() {
         let faults = if long() { &FAULTS[..] } else { &FAULTS[..CHEAP] };
         nothing_is_found_in("two, twice", pairs(faults).map(|pair| Scenario::with(2, &pair).rounds(2)));

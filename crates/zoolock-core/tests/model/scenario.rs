@@ -58,6 +58,8 @@ pub(crate) struct Scenario {
     pub(crate) guarded: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
+    /// Whether a holder's own node is watched only after a while.
+    pub(crate) watches_late: bool,
     /// The first number at which a directory is retired.
     pub(crate) retire_from: i32,
     /// The last number that this world's directories can give.
@@ -121,10 +123,16 @@ impl Scenario {
             guarded: true,
             budget,
             rules: Rules::all(),
+            watches_late: false,
             retire_from: 90,
             last: 99,
             directory: Some((Record::Empty, 0)),
         }
+    }
+
+    /// Its holders watch their own nodes only after a while.
+    pub(crate) fn watching_late(self) -> Scenario {
+        Scenario { watches_late: true, name: format!("{}, watching late", self.name), ..self }
     }
 
     /// With some faults, once each.

@@ -49,6 +49,8 @@ pub(crate) struct Scenario {
     pub(crate) told_offline: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
+    /// Whether a holder's own node is watched only after a while.
+    pub(crate) watches_late: bool,
     /// The first number at which a directory is retired.
     pub(crate) retire_from: i32,
     /// The next number of each directory, where it is there from the start.
@@ -92,6 +94,7 @@ impl Scenario {
             told_offline: false,
             budget,
             rules: Rules::all(),
+            watches_late: false,
             retire_from: 90,
             directories: vec![Some(0); directories],
         }

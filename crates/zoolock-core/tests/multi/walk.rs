@@ -57,6 +57,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         rounds: 1 + rng.below(3) as u8,
         tries: rng.below(4) == 0,
         tracks: rng.below(3) == 0,
+        watches_late: rng.below(2) == 0,
         told_offline: rng.below(2) == 0,
         retire_from: if retiring { 4 } else { 90 },
         directories: (0..directories)

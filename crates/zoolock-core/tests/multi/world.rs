@@ -190,6 +190,7 @@ impl World {
             tracks_crashes: scenario.tracks,
             delay: 0,
             mode: if tries { Mode::Try } else { Mode::Wait },
+            watch_own_after: u32::from(scenario.watches_late),
             retire_from: Sequence(scenario.retire_from),
             names: Names::default(),
             id: ContenderId(i as u128),
