@@ -15,6 +15,8 @@
 //! * [`tenure`]: one place in the queue for all tasks of a process.
 //! * [`token`]: the fencing token.
 
+#![forbid(unsafe_code)]
+
 pub mod census;
 pub mod contender;
 pub mod ids;

@@ -37,6 +37,8 @@
 //! without a clock or a socket; the server around it does the rest. Everything but [`Server`], [`Builder`],
 //! [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
 
+#![forbid(unsafe_code)]
+
 mod access;
 pub mod acl;
 mod builder;

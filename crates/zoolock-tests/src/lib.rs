@@ -12,6 +12,8 @@
 //! Nothing here is shared between processes but the machine: ports are reserved ([`ports`]), directories are
 //! temporary, servers end when their handle is dropped.
 
+#![forbid(unsafe_code)]
+
 pub mod apache;
 pub mod arm;
 pub mod binary;

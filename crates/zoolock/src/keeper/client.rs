@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use zookeeper_client as zk;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 use zoolock_core::contender::{Failure, Refusal, SessionEnd};
@@ -39,13 +40,15 @@ pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Rece
     let mut states = client.state_watcher();
     let (sender, receiver) = watch::channel(Link::Up);
     let ports = opening.ports.clone();
-    send_at_once(&ports).await;
+    let _ = tokio::time::timeout(AT_ONCE_PATIENCE, send_at_once(ports.clone())).await;
     tokio::spawn(async move {
+        let mut settings = JoinSet::new();
         loop {
             let link = match states.changed().await {
                 zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
-                    // A new connection, a new socket.
-                    send_at_once(&ports).await;
+                    // A new connection, a new socket. Nobody waits for it: the threads for it may be busy.
+                    settings.spawn(send_at_once(ports.clone()));
+                    while settings.try_join_next().is_some() {}
                     Link::Up
                 }
                 zk::SessionState::Disconnected => Link::Down,
@@ -61,9 +64,11 @@ pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Rece
     Ok((ClientKeeper { client: Arc::new(client) }, receiver))
 }
 
+/// How long the first request may wait until none does.
+const AT_ONCE_PATIENCE: Duration = Duration::from_millis(50);
+
 /// Lets no request wait for the acknowledgement of the one before it.
-async fn send_at_once(ports: &[u16]) {
-    let ports = ports.to_owned();
+async fn send_at_once(ports: Vec<u16>) {
     // A process may have many thousand descriptors.
     let set = tokio::task::spawn_blocking(move || nodelay::set(&ports));
     match set.await {
@@ -71,6 +76,7 @@ async fn send_at_once(ports: &[u16]) {
         Ok(Err(error)) => {
             tracing::debug!(%error, "cannot set TCP_NODELAY; a flight may take two round trips")
         }
+        Err(error) if error.is_panic() => tracing::error!(%error, "cannot set TCP_NODELAY"),
         // The runtime is going down.
         Err(_) => {}
     }
