@@ -3,6 +3,8 @@
 
 mod crowd;
 mod etcd;
+#[path = "../../../zoolock/src/keeper/nodelay.rs"]
+mod nodelay;
 mod ours;
 mod raw;
 mod redis_lock;

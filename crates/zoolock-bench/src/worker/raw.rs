@@ -1,10 +1,8 @@
 //! Requests without a lock: what there is to pay in any case. Through the same crate that zoolock uses.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::poll;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, OneshotWatcher, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 
 use super::session::Requests;
 use crate::Outcome;
@@ -23,6 +21,8 @@ pub(super) struct Raw;
 impl Requests for Raw {
     type Held = String;
 
+    const AT_ONCE: bool = true;
+
     async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
         let prefix = format!("{path}/lock-");
         let (_, sequence) = client.create(&prefix, &DATA, &CONTENDER).await?;
@@ -34,38 +34,28 @@ impl Requests for Raw {
     }
 }
 
-/// Everything that zoolock sends where nobody else is: the create and a look at the directory in one flight, a watch
-/// on the own znode that nobody waits for, and a transaction.
+/// Everything that zoolock sends where nobody else is and it is soon let go: the create and a look at the directory in
+/// one flight, and a transaction.
 #[derive(Clone)]
 pub(super) struct Same;
 
-/// The answer to the watch, which comes when it comes.
-type Watching = Pin<Box<dyn Future<Output = Result<(Vec<u8>, Stat, OneshotWatcher), Error>> + Send>>;
-
 impl Requests for Same {
-    type Held = (String, Watching);
+    type Held = String;
 
-    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<Self::Held> {
+    const AT_ONCE: bool = true;
+
+    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
         let prefix = format!("{path}/lock-");
         let (created, _) =
             tokio::try_join!(client.create(&prefix, &DATA, &CONTENDER), client.get_data(path))?;
-        let node = format!("{prefix}{}", created.1);
-        let (client, path) = (client.clone(), node.clone());
-        let mut watching: Watching = Box::pin(async move { client.get_and_watch_data(&path).await });
-        // The first poll sends it.
-        let _ = poll!(&mut watching);
-        Ok((node, watching))
+        Ok(format!("{prefix}{}", created.1))
     }
 
-    async fn release(client: &Client, path: &str, (node, watching): Self::Held) -> Outcome<()> {
+    async fn release(client: &Client, path: &str, node: String) -> Outcome<()> {
         let mut transaction = client.new_multi_writer();
         transaction.add_delete(&node, None)?;
         transaction.add_set_data(path, &RECORD, None)?;
-        let gone = transaction.commit();
-        let (watching, gone) = tokio::join!(watching, gone);
-        gone?;
-        // It has fired; before that, to drop it would be a request more.
-        watching?.2.changed().await;
+        transaction.commit().await?;
         Ok(())
     }
 }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use zookeeper_client::Client;
 
-use super::{Peer, connect, waits_always};
+use super::{Peer, connect, nodelay, waits_always};
 use crate::Outcome;
 
 /// What is sent for a lock at `path`.
 pub(super) trait Requests: Clone + Send + Sync + 'static {
     /// What a release needs.
     type Held: Send + 'static;
+
+    /// Whether no request waits for the acknowledgement of the one before it, as zoolock sees to; the crate does not.
+    const AT_ONCE: bool;
 
     fn acquire(client: &Arc<Client>, path: &str) -> impl Future<Output = Outcome<Self::Held>> + Send;
 
@@ -30,7 +33,13 @@ impl<R: Requests> Peer for Session<R> {
     type Held = R::Held;
 
     async fn open(address: &str) -> Outcome<Self> {
-        Ok(Self(Arc::new(connect(address).await?), PhantomData))
+        let client = Arc::new(connect(address).await?);
+        if R::AT_ONCE {
+            let ports: Vec<u16> =
+                address.split(',').filter_map(|host| host.rsplit(':').next()?.parse().ok()).collect();
+            nodelay::set(&ports)?;
+        }
+        Ok(Self(client, PhantomData))
     }
 
     fn lock(&self, path: &str) -> Self::Lock {

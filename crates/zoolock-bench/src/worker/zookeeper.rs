@@ -15,6 +15,8 @@ impl Requests for Recipe {
     /// The znode.
     type Held = String;
 
+    const AT_ONCE: bool = false;
+
     async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
         let prefix = LockPrefix::new_curator(path, "lock-")?;
         let held = client.lock(prefix, b"", Acls::anyone_all()).await?;
