@@ -312,8 +312,11 @@ on_both_arms!(whoever_waits_while_the_client_is_closed_is_told, |place| async mo
     let mutex = zl.mutex("closed").batching(10, LONG);
     let guard = mutex.lock().await.expect("free");
     let waiting = soon_locked(&mutex);
+    // Whoever has it lets go as soon as it hears of it.
+    let holder = tokio::spawn(async move { guard.lost().await });
     zl.close().await;
-    assert_eq!(tokio::time::timeout(LONG, guard.lost()).await.expect("told"), LossReason::Closed);
+    let told = tokio::time::timeout(LONG, holder).await.expect("told").expect("no panic");
+    assert_eq!(told, LossReason::Closed);
     let error = tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic");
     let error = error.expect_err("there is no going on");
     assert!(matches!(error, Error::Lost { reason: LossReason::Closed, .. }), "{error}");
@@ -403,10 +406,21 @@ on_both_arms!(a_lock_cannot_be_kept_where_crashes_are_looked_for, |place| async 
 });
 
 on_both_arms!(whoever_has_it_hears_of_neighbours, |place| async move {
-    let (zl, stranger) = (connect(&place).await, tree::connect(&place.addr()).await.expect("a session"));
-    let mutex = zl.mutex("beside").batching(u32::MAX, LONG);
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = connect_through(&place, &proxy).await;
+    let stranger = tree::connect(&place.addr()).await.expect("a session");
+    let [deaf, mutex] = [(); 2].map(|()| zl.mutex("beside").batching(u32::MAX, LONG));
+    let first = deaf.lock().await.expect("free");
+    let before = proxy.counts();
+    // Longer than one waits between two looks.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    // One of its own node.
+    let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
+    assert!(read <= 1, "{read} reads, and nobody would hear what they find");
     let mut hears = mutex.events();
-    let guard = mutex.lock().await.expect("free");
+    let next = soon_locked(&mutex);
+    first.release().await.expect("ours");
+    let guard = next.await.expect("no panic").expect("it is passed on");
     let kazoo = format!("{}/3f2504e04f8911d39a0c0305e82c3301__lock__", directory(&place, "beside"));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     stranger.create(&kazoo, b"", &options).await.expect("it does not see us");

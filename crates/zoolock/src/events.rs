@@ -116,10 +116,8 @@ enum Hears {
     Bad,
     /// That it stands in a queue: of what somebody takes to get at something else.
     Queue,
-    /// What happens while it is held: how it is got is told for each task.
-    Held,
-    /// All but how it ended: of the first of several that count only together.
-    First,
+    /// All but that it is got, or not: that is told once, by whoever knows.
+    Course,
     /// What may be news of the whole: of the others.
     Another,
 }
@@ -131,8 +129,7 @@ impl Hears {
             Hears::All => true,
             Hears::Bad => matches!(event, Lost(..) | Revoked(_)),
             Hears::Queue => matches!(event, Queued { .. }),
-            Hears::Held => !matches!(event, Queued { .. } | Acquired(_) | GaveUp),
-            Hears::First => !matches!(event, Acquired(_) | GaveUp),
+            Hears::Course => !matches!(event, Acquired(_) | GaveUp),
             Hears::Another => matches!(event, Queued { .. } | Lost(..) | Revoked(_) | Released(_)),
         }
     }
@@ -157,7 +154,7 @@ impl Listeners {
 
     /// For the first, which speaks for all of them.
     pub(crate) fn first(&self) -> Listeners {
-        Listeners { hears: Hears::First, ..self.clone() }
+        Listeners { hears: Hears::Course, ..self.clone() }
     }
 
     /// For another one.
@@ -165,9 +162,9 @@ impl Listeners {
         Listeners { hears: Hears::Another, ..self.clone() }
     }
 
-    /// Those that are set there, told of what happens while the lock is held.
+    /// Those that are set there at the time.
     pub(crate) fn relayed(relay: Relay) -> Listeners {
-        Listeners { hears: Hears::Held, by_way_of: Way::Relay(relay), ..Listeners::default() }
+        Listeners { hears: Hears::Course, by_way_of: Way::Relay(relay), ..Listeners::default() }
     }
 
     /// All `parts` of it are held, under the first one's ticket.
@@ -203,12 +200,17 @@ impl Listeners {
         }
     }
 
-    /// Whether anybody ever listened to all of it.
+    /// Whether anybody listens, or may later: whoever has it next.
+    pub(crate) fn may_be_heard(&self) -> bool {
+        matches!(self.by_way_of, Way::Relay(_)) || self.is_anybody_there()
+    }
+
+    /// Whether anybody listens to all of it now.
     pub(crate) fn is_anybody_there(&self) -> bool {
         if let Way::Relay(Relay(present)) = &self.by_way_of {
             return lock(present).is_anybody_there();
         }
-        matches!(self.hears, Hears::All | Hears::First)
+        matches!(self.hears, Hears::All | Hears::Course)
             && self.sender.get().is_some_and(|sender| sender.receiver_count() > 0)
     }
 
@@ -254,16 +256,20 @@ impl Whole {
             }
             return None;
         };
+        if self.lost {
+            return None;
+        }
         match event {
             LockEvent::Lost(_, reason) => {
-                (!std::mem::replace(&mut self.lost, true)).then_some(LockEvent::Lost(ticket, reason))
+                self.lost = true;
+                Some(LockEvent::Lost(ticket, reason))
             }
             LockEvent::Revoked(_) => {
                 (!std::mem::replace(&mut self.revoked, true)).then_some(LockEvent::Revoked(ticket))
             }
             LockEvent::Released(_) => {
                 self.left = self.left.saturating_sub(1);
-                (self.left == 0 && !self.lost).then_some(LockEvent::Released(ticket))
+                (self.left == 0).then_some(LockEvent::Released(ticket))
             }
             event => Some(event),
         }
@@ -308,11 +314,11 @@ mod tests {
         let all = [Queued { ahead: 3 }, Acquired(ticket(1)), Suspect(ticket(1)), Released(ticket(1))];
         assert_eq!(heard(&came, &left), all);
         let asked = [(2, Revoked(ticket(2))), (1, Revoked(ticket(1)))];
-        let lost = [(2, broken(2)), (1, broken(1)), (1, Released(ticket(1)))];
+        let lost = [(2, broken(2)), (1, Suspect(ticket(1))), (1, broken(1)), (1, Released(ticket(1)))];
         let all = [Acquired(ticket(1)), Revoked(ticket(1)), broken(1)];
         assert_eq!(heard(&[], &[&asked[..], &lost].concat()), all);
         // Whoever is not told that it holds is not told that it lost either, but not the other way round.
         assert_eq!(heard(&asked, &lost), all);
-        assert_eq!(heard(&lost[..2], &[]), [Acquired(ticket(1)), broken(1)]);
+        assert_eq!(heard(&lost[..3], &[]), [Acquired(ticket(1)), broken(1)]);
     }
 }

@@ -33,12 +33,15 @@ impl Mutex {
 impl Mutex {
     /// Lets the tasks of this process that wait for the lock share one place in its queue: they queue in memory, and
     /// the lock passes from one to the next without a word to the service. While somebody else waits, it is passed on
-    /// so at most `max_passes` times and for at most `max_hold`, and then goes to the others; while nobody does, as
+    /// so at most `max_passes` times and no more after `max_hold`, and then goes to the others; while nobody does, as
     /// long as we like. Handles of one client with the same name and settings share; others stand in the queue on their
     /// own.
     ///
     /// Each task has a token of its own, higher than the one before. What is asked of the holder (to let go, say) is
-    /// asked of the task that has it. In the queue they show as one.
+    /// asked of the task that has it. In the queue they show as one. [`Guard::release`] waits for the service only where the
+    /// process lets go of the lock; so a lock that somebody takes away just then may be passed on once more until that is
+    /// known. [`Mutex::try_lock`] may say no for a round trip or two after the process got the lock, until it knows whether
+    /// somebody else waits.
     ///
     /// ```no_run
     /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {

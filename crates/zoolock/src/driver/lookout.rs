@@ -50,6 +50,9 @@ pub(super) async fn look_out(acquisition: Weak<Acquisition>, places: usize) {
             if lock(&acquisition.state).lost.is_some() || acquisition.is_leaving() {
                 return;
             }
+            if !acquisition.listeners.is_anybody_there() {
+                continue;
+            }
             read += acquisition.look_around(place, sight).await;
         }
         wait = PACE * (1 + read / NAMES);

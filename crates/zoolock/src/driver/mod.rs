@@ -344,7 +344,7 @@ impl Acquisition {
 
     /// Looks who else stands in the queue, if anybody wants to know.
     fn look_out(self: &Arc<Self>, state: &mut State) {
-        if self.listeners.is_anybody_there() {
+        if self.listeners.may_be_heard() {
             let looking = lookout::look_out(Arc::downgrade(self), self.directories.len());
             state.sleeps.push(self.session.runtime().spawn(looking).abort_handle());
         }

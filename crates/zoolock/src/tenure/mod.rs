@@ -61,7 +61,9 @@ impl Tenures {
         if let Some(shared) = all.get(&key).and_then(Weak::upgrade) {
             return Ok(shared);
         }
-        all.retain(|_, shared| shared.strong_count() > 0);
+        if all.len() == all.capacity() {
+            all.retain(|_, shared| shared.strong_count() > 0);
+        }
         let shared = Arc::new(Shared::new(asked, settings));
         all.insert(key, Arc::downgrade(&shared));
         Ok(shared)

@@ -41,7 +41,7 @@ pub(super) async fn heed(shared: Weak<Shared>, acquisition: Arc<Acquisition>, nu
     match acquisition.session().end() {
         Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) => {
             if let Some(shared) = shared.upgrade() {
-                shared.closed(number, Loss::SessionOver(end).into());
+                shared.closed(number, end);
             }
         }
         _ => {

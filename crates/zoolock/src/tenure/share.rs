@@ -105,6 +105,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let state = &mut *lock(&self.shared.state);
         if let Some(waiter) = state.waiting.remove(&self.who) {
+            state.hears_no_more(self.who);
             self.shared.happen(state, Input::GiveUp(self.who));
             waiter.options.listeners.tell(LockEvent::GaveUp);
         }

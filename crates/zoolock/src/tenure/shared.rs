@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use zoolock_core::contender::{Loss, SessionEnd};
 use zoolock_core::record::Left;
 use zoolock_core::tenure::{How, Input, LocalId, Output, Tenure};
 use zoolock_core::{Instant, Kind};
@@ -33,6 +34,8 @@ pub(super) struct State {
     held: Option<Held>,
     /// To whom it is told what happens to it.
     relay: Relay,
+    /// Who is told how many stand before us in the queue of the service.
+    asking: Option<(LocalId, Relay)>,
     next: u64,
     /// Counts what was asked for, so that late news of an earlier one are known.
     pub(super) number: u64,
@@ -71,6 +74,7 @@ impl Shared {
                 waiting: HashMap::new(),
                 held: None,
                 relay: Relay::default(),
+                asking: None,
                 next: 0,
                 number: 0,
                 tasks: Vec::new(),
@@ -100,7 +104,7 @@ impl Shared {
             return Asked::Granted(held);
         }
         if matches!(patience, Patience::Try) {
-            // Others wait, or the lease is not what it was.
+            // Others wait, or may, or the lease is not what it was.
             self.happen(state, Input::GiveUp(who));
             return Asked::Busy;
         }
@@ -136,9 +140,11 @@ impl Shared {
         let outputs = self.step(state, Input::Granted);
         let granted = self.carry_out(state, outputs, Some((who, options)));
         if granted.is_none() {
-            // The lease ran out just now.
+            // It was lost just now, or its lease ran out.
+            let reason = state.held.as_ref().and_then(Held::loss).unwrap_or(LossReason::Unreachable);
             self.happen(state, Input::GiveUp(who));
             gave_up();
+            return Err(Error::Lost { path: self.lock.path(), reason });
         }
         Ok(granted)
     }
@@ -148,6 +154,12 @@ impl Shared {
         let state = &mut *lock(&self.state);
         if state.machine.holder() != Some(who) {
             // It was gone before.
+            return TurnEnd::LetGo;
+        }
+        let end = state.held.as_ref().and_then(|held| held.acquisition().session().end());
+        if let Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) = end {
+            // Sooner than the news of it: whoever asked again now would open another session.
+            self.close(state, end);
             return TurnEnd::LetGo;
         }
         let outputs = self.step(state, input);
@@ -189,12 +201,11 @@ impl Shared {
             match output {
                 Output::Acquire => {
                     state.number += 1;
-                    // Somebody has to look out for neighbours, if anybody listens.
                     let relay = Relay::default();
-                    let waiting = state.waiting.values().map(|waiter| &waiter.options);
-                    let mut all = asker.iter().map(|(_, options)| *options).chain(waiting);
-                    if let Some(options) = all.find(|options| options.listeners.is_anybody_there()) {
+                    // The others have heard how many they wait for.
+                    if let Some((who, options)) = asker {
                         relay.set(options.listeners.clone());
+                        state.asking = Some((who, relay.clone()));
                     }
                     let asking = self.clone().ask_the_service(state.number, relay);
                     self.go_on_with(state, asking);
@@ -262,13 +273,19 @@ impl Shared {
         timely
     }
 
-    /// The session that it stands on was ended for good; there is no going on.
-    pub(super) fn closed(self: &Arc<Self>, number: u64, reason: LossReason) {
+    /// News that the session of what was asked for as `number` was ended for good.
+    pub(super) fn closed(self: &Arc<Self>, number: u64, end: SessionEnd) {
         let state = &mut *lock(&self.state);
         if state.number == number {
-            state.let_go(How::Released);
-            self.fail(state, &Error::Lost { path: self.lock.path(), reason });
+            self.close(state, end);
         }
+    }
+
+    /// There is no going on.
+    fn close(self: &Arc<Self>, state: &mut State, end: SessionEnd) {
+        state.let_go(How::Released);
+        let reason = Loss::SessionOver(end).into();
+        self.fail(state, &Error::Lost { path: self.lock.path(), reason });
     }
 
     fn fail(self: &Arc<Self>, state: &mut State, error: &Error) {
@@ -292,6 +309,7 @@ impl Shared {
         self.go_on_with(state, heeding);
         state.held = Some(held);
         state.relay = relay;
+        state.asking = None;
     }
 
     async fn ask_the_service(self: Arc<Self>, number: u64, relay: Relay) {
@@ -339,6 +357,14 @@ impl State {
         self.alarm = None;
         // Not the listeners: the last one is yet to hear that it was released.
         self.relay = Relay::default();
+        self.asking = None;
+    }
+
+    /// This one has stopped waiting; what comes is not for it.
+    pub(super) fn hears_no_more(&mut self, who: LocalId) {
+        if let Some((_, relay)) = self.asking.take_if(|(asking, _)| *asking == who) {
+            relay.set(Listeners::default());
+        }
     }
 }
 
