@@ -44,7 +44,7 @@ pub(crate) async fn ls(
         talk.note("! marks locks that several may hold at once: `zoolock show` says why, and what to do");
     }
     if locks.iter().any(|lock| !lock.unread.is_empty()) {
-        talk.note("? marks locks of which a part may not be read: `zoolock show` says which");
+        talk.note("? marks what may not be read, wholly or in part: `zoolock show` says which part");
     }
     printed
 }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::keeper::{Keeper, KeeperError, Stat};
 use crate::naming;
 use crate::path::{AUDIT, LockPath, SESSIONS};
-use gather::{Contender, Gathered, Part};
+use gather::{Contender, Gathered, Part, is_denied};
 use turns::{Reading, Turns};
 
 /// One lock: who holds it, who waits.
@@ -39,7 +39,8 @@ pub struct Snapshot {
     pub foreign_record: bool,
     /// Which contenders do not see each other, so that both may hold, and what to do about it.
     pub clash: Option<String>,
-    /// The directories, named as nodes are, in which there may be more contenders, and which may not be read.
+    /// The directories, named as nodes are, in which there may be more contenders, and which may not be read. The path of
+    /// the lock itself in a list of locks, where nothing of it may be read; then it may be no lock at all.
     pub unread: Vec<String>,
 }
 
@@ -99,7 +100,7 @@ pub(crate) async fn walk(
     epoch: u32,
 ) -> Result<Vec<Snapshot>, Error> {
     let mut found = Vec::new();
-    let mut unseen = vec![start];
+    let mut unseen = vec![start.clone()];
     // Part of what was seen: its name begins with that of the lock, and so it comes later.
     let mut seen = HashSet::new();
     while let Some(path) = unseen.pop() {
@@ -110,6 +111,8 @@ pub(crate) async fn walk(
             Ok(Some(here)) => here,
             // It went while we were looking.
             Ok(None) => continue,
+            // Whoever lists locks is to hear of what he may not read, and of the others all the same.
+            Err(error) if is_denied(&error) && path != start => Gathered::hidden(path.clone()),
             Err(error) => return Err(refusal(shown(&path, chroot), error)),
         };
         let mut others = std::mem::take(&mut here.others);

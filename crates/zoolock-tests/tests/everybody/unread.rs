@@ -110,3 +110,18 @@ on_both_arms!(who_may_not_be_read_is_named_where_a_token_is_not_found, |place| a
     let words = format!("{first}, but {} and 1 more cannot be read", nodes[0]);
     assert_said(&zoolock(&place, &["break", "x", "--token", &first]).await, 77, &[&words]);
 });
+
+on_both_arms!(what_may_not_be_read_at_all_hides_nothing_else, |place| async move {
+    Queue::new(&place, "z/leases").await.hide(None).await;
+    Queue::new(&place, "z/locks").await.hide(None).await;
+    Queue::new(&place, "private/things").await;
+    Queue::new(&place, "private").await.hide(None).await;
+    let queue = Queue::new(&place, "y").await;
+    queue.join("lock-", b"").await;
+    let said = zoolock(&place, &["ls"]).await;
+    let rows: Vec<_> =
+        said.output.lines().skip(1).map(|row| (row.split(' ').next(), row.contains(" ? "))).collect();
+    assert_eq!(rows, [(Some("private"), true), (Some("y"), false), (Some("z"), true)], "{}", said.output);
+    assert_said(&said, 0, &["? marks"]);
+    assert_eq!(shown(&place, "z").await["unread"], json!(["leases", "locks"]));
+});

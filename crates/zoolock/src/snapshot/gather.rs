@@ -77,6 +77,11 @@ impl Gathered {
         }
     }
 
+    /// Of which nothing may be read.
+    pub(super) fn hidden(path: LockPath) -> Gathered {
+        Gathered { unread: vec![path.clone()], ..Gathered::nothing(path) }
+    }
+
     /// Looks at one path; `None` where there is nothing.
     pub(crate) async fn at(keeper: &dyn Keeper, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
         let Some((data, children)) = look(keeper, path.as_str()).await? else { return Ok(None) };
@@ -120,6 +125,13 @@ impl Gathered {
         let Some(looked) = permitted(look(keeper, leases.as_str()).await)? else {
             self.others.retain(|name| name != CURATOR_LEASES);
             self.unread.push(leases);
+            // One that may be read is listed by itself: it may be a lock of its own.
+            if self.others.iter().any(|name| name == CURATOR_GUARD)
+                && permitted(look(keeper, guard.as_str()).await)?.is_none()
+            {
+                self.others.retain(|name| name != CURATOR_GUARD);
+                self.unread.push(guard);
+            }
             return Ok(());
         };
         let Some((data, held)) = looked else { return Ok(()) };
@@ -194,9 +206,13 @@ impl Gathered {
 /// The answer; `None` where the question is not permitted.
 fn permitted<T>(answer: Result<T, KeeperError>) -> Result<Option<T>, KeeperError> {
     match answer {
-        Err(error) if error.failure == Failure::Refused(Refusal::Denied) => Ok(None),
+        Err(error) if is_denied(&error) => Ok(None),
         answer => answer.map(Some),
     }
+}
+
+pub(super) fn is_denied(error: &KeeperError) -> bool {
+    error.failure == Failure::Refused(Refusal::Denied)
 }
 
 async fn look(keeper: &dyn Keeper, path: &str) -> Result<Option<(Vec<u8>, Vec<String>)>, KeeperError> {
