@@ -1,5 +1,7 @@
 //! The command `zoolock`: run a job under a distributed lock.
 
+#![forbid(unsafe_code)]
+
 mod acquire;
 mod args;
 mod become_command;

@@ -37,7 +37,7 @@ pub(crate) async fn revoke(
             }
             return Ok(Exit::OK);
         }
-        let (mut deaf, mut others) = (Vec::new(), false);
+        let (mut deaf, mut denied, mut others) = (Vec::new(), Vec::new(), false);
         for holder in holders {
             let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
                 talk.note(format_args!(
@@ -55,10 +55,16 @@ pub(crate) async fn revoke(
                     others = true;
                     talk.note(format_args!("{name}: {} has let go already", who(holder)));
                 }
-                // Its make has no such thing, but somebody beside it may.
+                // Its make has no such thing; somebody beside it may be asked.
                 Err(error @ Error::Invalid { .. }) => deaf.push(error),
+                // It may not be asked, or not be seen any more.
+                Err(error @ Error::Denied { .. }) => denied.push(error),
                 Err(error) => return Err(Failure::from(error)),
             }
+        }
+        if let Some(last) = denied.pop() {
+            denied.into_iter().chain(deaf).for_each(|error| talk.note(error));
+            return Err(Failure::from(last));
         }
         let mut deaf = deaf.into_iter();
         match deaf.next() {

@@ -39,24 +39,20 @@ impl Talk {
 
     /// Says what went wrong.
     pub(crate) fn error(&self, message: impl Display) {
-        if self.color {
-            self.line(format_args!("\x1b[1;31mzoolock:\x1b[0m {message}"));
-        } else {
-            self.line(format_args!("zoolock: {message}"));
-        }
+        self.line(if self.color { "\x1b[1;31mzoolock:\x1b[0m" } else { "zoolock:" }, message);
     }
 
     /// Says what the user will want to know.
     pub(crate) fn note(&self, message: impl Display) {
         if !self.quiet {
-            self.line(format_args!("zoolock: {message}"));
+            self.line("zoolock:", message);
         }
     }
 
     /// Says what only those want to know who asked for more.
     pub(crate) fn detail(&self, message: impl Display) {
         if self.verbose {
-            self.line(format_args!("zoolock: {message}"));
+            self.line("zoolock:", message);
         }
     }
 
@@ -91,9 +87,11 @@ impl Talk {
         self.status_shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self, line: impl Display) {
+    fn line(&self, whose: &str, message: impl Display) {
         self.clear_status();
-        self.voice.say(format!("{line}\n"));
+        // It may name what others wrote.
+        let message: Vec<String> = message.to_string().lines().map(printable).collect();
+        self.voice.say(format!("{whose} {}\n", message.join("\n")));
     }
 }
 
@@ -174,12 +172,14 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
-/// Whether it is one of Unicode's format characters (Cf) that show nothing by themselves, or a separator of lines.
+/// Whether it shows nothing by itself, as Unicode's format characters (Cf), fillers and the tags and variants of plane 14,
+/// or separates lines. U+FE00 to U+FE0F stay, which belong to pictures; a rare form of a Chinese character is escaped.
 fn is_unseen(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}'
-        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}'
+        | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
     )
 }
 
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(printable("\u{202e}exe.jpg"), "\\u{202e}exe.jpg");
         let bidi = ['\u{61c}', '\u{200e}', '\u{200f}'];
         let bidi = bidi.into_iter().chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}');
-        let hidden = ['\u{ad}', '\u{200b}', '\u{2028}', '\u{2029}', '\u{2060}', '\u{feff}', '\u{e0041}'];
+        let hidden = "\u{ad}\u{200b}\u{2028}\u{2029}\u{2060}\u{feff}\u{e0041}\u{e0100}\u{3164}".chars();
         for c in bidi.chain(hidden) {
             assert_eq!(printable(&format!("a{c}b")), format!("a\\u{{{:x}}}b", u32::from(c)));
         }

@@ -103,8 +103,8 @@ macro_rules! operate {
             /// a line in the directory `.audit` of the root that says who did it.
             ///
             /// Whoever held it may not have noticed yet: wait for what its work can take, or let the resource check
-            /// tokens. Says who it was, as it was seen last: a client of another make (it has another `family`, and no
-            /// `pid`) looks at its own node no more once it holds, and goes on until somebody ends it.
+            /// tokens. Says who it was, as it was seen last: a client of another make (it has another `family`, but
+            /// for .NET's mutex, and no `pid`) looks at its own node no more once it holds, and goes on until somebody ends it.
             ///
             /// # Errors
             /// [`Error::NoSuchHolder`](crate::Error::NoSuchHolder) where nobody with this ticket is in the queue;
