@@ -63,8 +63,8 @@ macro_rules! guard {
     ($(#[$doc:meta])* $guard:ident) => {
         $(#[$doc])*
         ///
-        /// Dropping it releases the lock in the background: the request is sent before `drop` returns, and repeated
-        /// after a lost connection until the node is gone or the session is over.
+        /// Dropping it releases the lock in the background: the request goes out at once, and before anything else that
+        /// its session sends; it is repeated after a lost connection until the node is gone or the session is over.
         #[must_use = "the lock is released when the guard is dropped"]
         pub struct $guard {
             held: crate::held::Held,

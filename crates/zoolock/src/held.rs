@@ -11,7 +11,7 @@ use zoolock_core::record::Left;
 use zoolock_core::{Event, FencingToken};
 
 use crate::clock::Deadline;
-use crate::driver::Acquisition;
+use crate::driver::{Acquisition, left_by_this_thread};
 use crate::error::{Error, LossReason};
 use crate::guard::{Check, Previous};
 use crate::options::Options;
@@ -208,6 +208,13 @@ impl Held {
         }
     }
 
+    /// Lets go because somebody waits for it; the drop after that finds nothing to do.
+    pub(crate) fn release_at_once(&self) {
+        if self.share.is_none() && self.upgrade.is_none() {
+            self.release_as(left_by_this_thread());
+        }
+    }
+
     /// Lets go as a holder that leaves so, whatever this thread does; to be dropped after that.
     pub(crate) fn release_as(&self, left: Left) {
         for acquisition in self.all() {
@@ -227,6 +234,7 @@ impl Held {
 
     pub(crate) async fn release(self) -> Result<(), Error> {
         let departure = self.departure();
+        self.release_at_once();
         drop(self);
         departure.wait().await
     }

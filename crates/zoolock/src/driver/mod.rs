@@ -2,8 +2,9 @@
 //!
 //! The machine sits behind a mutex and is stepped by whoever has news: the caller (start, cancel, release), the task
 //! that awaits the answers, the tasks that await watches, the session. Requests are put on the wire inside the step,
-//! under that mutex, so their order on the wire is the machine's order, and dropping a guard sends its release
-//! before `drop` returns.
+//! under that mutex, so their order on the wire is the machine's order. The release of a guard that is dropped goes out
+//! before anything else that its session sends, or as soon as the runtime has a thread for it: the same task often asks
+//! again at once, and both cost the service one commit then.
 //!
 //! Answers are awaited in the order of the requests by one task, which lives only while there are any: spawned tasks
 //! of their own could be run in any order, and the machine relies on the order that the service gives.
@@ -70,6 +71,8 @@ struct State {
     ticket: Option<Ticket>,
     /// The listeners know that it stands in the queue.
     queued: bool,
+    /// Nobody waits for what is sent now.
+    in_no_hurry: bool,
     over: bool,
     /// Whether it ever stood in the queue.
     stood: bool,
@@ -137,6 +140,7 @@ impl Acquisition {
                 downgraded: None,
                 ticket: None,
                 queued: false,
+                in_no_hurry: false,
                 over: false,
                 stood: false,
                 words: String::new(),
@@ -193,7 +197,10 @@ impl Acquisition {
 
     /// Tells the machine that something happened, and does what it says.
     pub(crate) fn happen(self: &Arc<Self>, event: Event) {
-        let state = &mut *lock(&self.state);
+        self.happen_in(&mut lock(&self.state), event);
+    }
+
+    fn happen_in(self: &Arc<Self>, state: &mut State, event: Event) {
         let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
         if ends && !self.session.keeper().is_some_and(|keeper| keeper.is_connected()) {
             // Sooner than the session would say it: a delete must not wait in the client's queue.
@@ -265,9 +272,13 @@ impl Acquisition {
         self.wait(|state| state.over.then_some(())).await;
     }
 
+    /// Lets go, and nobody waits for it.
     pub(crate) fn release(self: &Arc<Self>) {
-        let left = if std::thread::panicking() { Left::Panicked } else { Left::Released };
-        self.happen(Event::Release(left));
+        let left = left_by_this_thread();
+        let state = &mut *lock(&self.state);
+        state.in_no_hurry = true;
+        self.happen_in(state, Event::Release(left));
+        state.in_no_hurry = false;
     }
 
     async fn wait<T>(&self, ready: impl Fn(&State) -> Option<T>) -> T {
@@ -388,7 +399,14 @@ impl Acquisition {
         // Once the session is over nothing is answered any more; the machine hears of that instead.
         let Some(keeper) = self.session.keeper() else { return };
         let confirms = requests::is_write(&request).then(clock::now);
-        let answer = self.call(keeper, machine::place(&self.directories, id), request);
+        let place = machine::place(&self.directories, id);
+        let answer = match request {
+            Request::Delete(node) if state.in_no_hurry => self.leave_soon(&*keeper, place, node, None),
+            Request::Release { node, marker, version } if state.in_no_hurry => {
+                self.leave_soon(&*keeper, place, node, Some((marker, version)))
+            }
+            request => self.call(keeper, place, request),
+        };
         state.in_flight.push_back(InFlight { id, answer, confirms });
         if !state.awaiting {
             state.awaiting = true;
@@ -484,4 +502,9 @@ fn others_in(event: &Event) -> Option<u32> {
         Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children.saturating_sub(1)),
         _ => None,
     }
+}
+
+/// How a lock is let go that goes now.
+pub(crate) fn left_by_this_thread() -> Left {
+    if std::thread::panicking() { Left::Panicked } else { Left::Released }
 }

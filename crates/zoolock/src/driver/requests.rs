@@ -53,9 +53,7 @@ impl Acquisition {
                     true => keeper.join(&path, &data),
                     false => keeper.join_as(&path, &data),
                 };
-                news(joined, move |(sequence, stat)| {
-                    Ok(Reply::Joined(Node { prefix, sequence, czxid: stat.czxid }))
-                })
+                news(joined, move |(sequence, czxid)| Ok(Reply::Joined(Node { prefix, sequence, czxid })))
             }
             Request::JoinAll => self.join_all(keeper),
             Request::MakeDirectory => {
@@ -134,6 +132,17 @@ impl Acquisition {
         }
     }
 
+    /// A release that nobody waits for.
+    pub(super) fn leave_soon(
+        &self,
+        keeper: &dyn Keeper,
+        place: usize,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+    ) -> Outcome {
+        done(keeper.commit_soon(leaving(&self.directories[place], node, marker)))
+    }
+
     /// One transaction for all, and so one czxid. Servers before 3.7.2 and 3.8.2 do not tell it (ZOOKEEPER-4026): then
     /// one of the nodes is looked at.
     fn join_all(&self, keeper: Arc<dyn Keeper>) -> Outcome {
@@ -154,6 +163,7 @@ impl Acquisition {
                 None => {
                     // Whatever it fails with, the create went through.
                     let stat = keeper.exists(&first.path).await.map_err(|error| unknown(&error.message))?;
+                    let stat = stat.filter(|stat| stat.owner == keeper.session());
                     stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
                 }
             };

@@ -1,9 +1,12 @@
 //! The port over the crate `zookeeper-client`.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use zookeeper_client as zk;
@@ -11,11 +14,21 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 use zoolock_core::contender::{Failure, Refusal, SessionEnd};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
+use super::held_back::{HeldBack, Undone};
 use super::{Answer, Created, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
+use crate::session::lock;
 
 /// One session of the client crate.
+#[derive(Clone)]
 pub(crate) struct ClientKeeper {
     client: Arc<Client>,
+    /// What goes out before anything else does.
+    held_back: Arc<Mutex<Option<HeldBack>>>,
+    /// A transaction says what zxid its creates got (ZOOKEEPER-4026: not before 3.7.2 and 3.8.2). Assumed until known.
+    tells_zxids: Arc<AtomicBool>,
+    /// Where it does not, the name was what we had thought. Where others queue it seldom is.
+    guesses_well: Arc<AtomicBool>,
+    runtime: Handle,
 }
 
 /// How to open a session.
@@ -61,7 +74,7 @@ pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Rece
             }
         }
     });
-    Ok((ClientKeeper { client: Arc::new(client) }, receiver))
+    Ok((ClientKeeper::new(client), receiver))
 }
 
 /// How long the first request may wait until none does.
@@ -103,29 +116,145 @@ const LINE: CreateOptions<'static> = CreateMode::PersistentSequential.with_acls(
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(OPEN);
 
 impl ClientKeeper {
-    /// Calls the client *now*, which queues the request, and keeps the rest for later. The crate's futures borrow
-    /// the client and the path, so they are made inside one that owns both; its first poll makes the call.
+    fn new(client: Client) -> ClientKeeper {
+        ClientKeeper {
+            client: Arc::new(client),
+            held_back: Arc::default(),
+            tells_zxids: Arc::new(AtomicBool::new(true)),
+            guesses_well: Arc::new(AtomicBool::new(true)),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Sends what was held back, then this.
     fn send<T, F, Fut>(&self, call: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(Arc<Client>) -> Fut,
         Fut: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
+        // Under the mutex, so that nobody's request overtakes it.
+        let held_back = &mut *lock(&self.held_back);
+        self.send_first(held_back);
+        self.call(call)
+    }
+
+    fn send_first(&self, held_back: &mut Option<HeldBack>) {
+        let Some(HeldBack { ops, sent }) = held_back.take() else { return };
+        if !self.is_connected() {
+            // In the queue of the client it would wait until who knows when, and then delete whatever has that name.
+            let not_sent = KeeperError { failure: Failure::Throttled, message: "no connection".to_owned() };
+            let _ = sent.send(Box::pin(std::future::ready(Err(not_sent))));
+            return;
+        }
+        let answer: Answer<()> = match <[Op; 1]>::try_from(ops) {
+            Ok([Op::Delete(path)]) => self.call(|client| async move { client.delete(&path, None).await }),
+            Ok([op]) => self.commit_now(vec![op]),
+            Err(ops) => self.commit_now(ops),
+        };
+        // Dropping the answer takes nothing back.
+        let _ = sent.send(answer);
+    }
+
+    /// Calls the client *now*, which queues the request, and keeps the rest for later. The crate's futures borrow
+    /// the client and the path, so they are made inside one that owns both; its first poll makes the call.
+    fn call<T, E, F, Fut>(&self, call: F) -> Answer<T, E::Of>
+    where
+        T: Send + 'static,
+        E: Told,
+        F: FnOnce(Arc<Client>) -> Fut,
+        Fut: Future<Output = Result<T, E>> + Send + 'static,
+    {
         let call = call(self.client.clone());
-        let mut answer: Answer<T> = Box::pin(async move { call.await.map_err(KeeperError::from) });
+        let mut answer: Answer<T, E::Of> = Box::pin(async move { call.await.map_err(E::told) });
         match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcome) => Box::pin(std::future::ready(outcome)),
             Poll::Pending => answer,
         }
     }
 
-    fn create(&self, path: &str, data: &[u8], options: CreateOptions<'static>) -> Answer<(Sequence, Stat)> {
+    /// Both at once.
+    fn rejoin(&self, before: HeldBack, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
+        let guess = before.next(prefix).filter(|_| !self.tells_zxids.load(Ordering::Relaxed));
+        let HeldBack { mut ops, sent } = before;
+        let join = ops.len();
+        ops.push(Op::Join { prefix: prefix.to_owned(), data: data.to_owned() });
+        let both = self.transact(ops).shared();
+        // In the same flight. Most often nobody has come in between.
+        let guess = guess.map(|path| (self.look(&path), path));
+        let left = both.clone();
+        let left = async move { left.await.map(|_| ()).map_err(|undone| undone.for_those_before(join)) };
+        let _ = sent.send(Box::pin(left));
+        let (keeper, prefix) = (self.clone(), prefix.to_owned());
+        Box::pin(async move {
+            let created = both.await.map_err(|undone| undone.for_the_one(join))?;
+            let created = created.first().ok_or_else(|| unknown("the service created nothing"))?;
+            let sequence = created.path.strip_prefix(&prefix).and_then(Sequence::parse);
+            let sequence =
+                sequence.ok_or_else(|| unknown("the service created another name than it was asked for"))?;
+            let czxid = match created.czxid {
+                Some(czxid) => czxid,
+                None => {
+                    keeper.tells_zxids.store(false, Ordering::Relaxed);
+                    if let Some((_, path)) = &guess {
+                        keeper.guesses_well.store(*path == created.path, Ordering::Relaxed);
+                    }
+                    let look = match guess {
+                        Some((look, path)) if path == created.path => look,
+                        _ => keeper.exists(&created.path),
+                    };
+                    // Whatever it fails with, the create went through.
+                    let stat = look.await.map_err(|error| unknown(&error.message))?;
+                    let stat = stat.filter(|stat| stat.owner == keeper.session());
+                    stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
+                }
+            };
+            Ok((sequence, czxid))
+        })
+    }
+
+    fn commit_now(&self, ops: Vec<Op>) -> Answer<()> {
+        let answer = self.transact(ops);
+        Box::pin(async move { answer.await.map(|_| ()).map_err(|undone| undone.error) })
+    }
+
+    fn look(&self, path: &str) -> Answer<Option<Stat>> {
+        let path = path.to_owned();
+        self.call(|client| async move { Ok::<_, zk::Error>(client.check_stat(&path).await?.map(Stat::from)) })
+    }
+
+    fn transact(&self, ops: Vec<Op>) -> Answer<Vec<Created>, Undone> {
+        self.call(|client| async move {
+            let mut transaction = client.new_multi_writer();
+            for op in &ops {
+                match op {
+                    Op::Join { prefix, data } => transaction.add_create(prefix, data, &CONTENDER)?,
+                    Op::Log { prefix, data } => transaction.add_create(prefix, data, &LINE)?,
+                    Op::Create { path, data } => transaction.add_create(path, data, &EPHEMERAL)?,
+                    Op::Delete(path) => transaction.add_delete(path, None)?,
+                    Op::DeleteVersion(path, version) => transaction.add_delete(path, Some(*version))?,
+                    Op::Write { path, data, version } => transaction.add_set_data(path, data, *version)?,
+                    Op::Check(path) => transaction.add_check_version(path, ANY_VERSION)?,
+                }
+            }
+            let results = transaction.commit().await?;
+            let created = results.into_iter().filter_map(|result| match result {
+                zk::MultiWriteResult::Create { path, stat } => {
+                    Some(Created { path, czxid: (!stat.is_invalid()).then_some(Zxid(stat.czxid)) })
+                }
+                _ => None,
+            });
+            Ok::<_, zk::MultiWriteError>(created.collect())
+        })
+    }
+
+    fn create(&self, path: &str, data: &[u8], options: CreateOptions<'static>) -> Answer<(Sequence, Zxid)> {
         let (path, data) = (path.to_owned(), data.to_owned());
         self.send(|client| async move {
             let (stat, sequence) = client.create(&path, &data, &options).await?;
             let sequence = i32::try_from(sequence.into_i64())
                 .map_err(|_| zk::Error::UnexpectedError("a sequence number past 32 bits".to_owned()))?;
-            Ok((Sequence(sequence), stat.into()))
+            Ok((Sequence(sequence), Zxid(stat.czxid)))
         })
     }
 }
@@ -147,13 +276,31 @@ impl Keeper for ClientKeeper {
         self.client.state() == zk::SessionState::SyncConnected
     }
 
-    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Stat)> {
-        self.create(prefix, data, CONTENDER)
+    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
+        let mut held_back = lock(&self.held_back);
+        let Some(next) = held_back.as_ref().filter(|before| before.is_beside(prefix)).map(|b| b.next(prefix))
+        else {
+            drop(held_back);
+            return self.create(prefix, data, CONTENDER);
+        };
+        let pays = self.tells_zxids.load(Ordering::Relaxed) || self.guesses_well.load(Ordering::Relaxed);
+        if let Some(before) = held_back.take_if(|_| pays && self.is_connected()) {
+            return self.rejoin(before, prefix, data);
+        }
+        drop(held_back);
+        let (created, keeper) = (self.create(prefix, data, CONTENDER), self.clone());
+        let prefix = prefix.to_owned();
+        Box::pin(async move {
+            let (sequence, czxid) = created.await?;
+            let right = next == Some(format!("{prefix}{:010}", sequence.0));
+            keeper.guesses_well.store(right, Ordering::Relaxed);
+            Ok((sequence, czxid))
+        })
     }
 
-    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Stat)> {
+    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
         let created = self.create(path, data, EPHEMERAL);
-        Box::pin(async move { created.await.map(|(_, stat)| (Sequence(0), stat)) })
+        Box::pin(async move { created.await.map(|(_, czxid)| (Sequence(0), czxid)) })
     }
 
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
@@ -226,27 +373,26 @@ impl Keeper for ClientKeeper {
     }
 
     fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>> {
-        self.send(|client| async move {
-            let mut transaction = client.new_multi_writer();
-            for op in &ops {
-                match op {
-                    Op::Join { prefix, data } => transaction.add_create(prefix, data, &CONTENDER)?,
-                    Op::Log { prefix, data } => transaction.add_create(prefix, data, &LINE)?,
-                    Op::Create { path, data } => transaction.add_create(path, data, &EPHEMERAL)?,
-                    Op::Delete(path) => transaction.add_delete(path, None)?,
-                    Op::DeleteVersion(path, version) => transaction.add_delete(path, Some(*version))?,
-                    Op::Write { path, data, version } => transaction.add_set_data(path, data, *version)?,
-                    Op::Check(path) => transaction.add_check_version(path, ANY_VERSION)?,
-                }
-            }
-            let results = transaction.commit().await?;
-            let created = results.into_iter().filter_map(|result| match result {
-                zk::MultiWriteResult::Create { path, stat } => {
-                    Some(Created { path, czxid: (!stat.is_invalid()).then_some(Zxid(stat.czxid)) })
-                }
-                _ => None,
-            });
-            Ok(created.collect())
+        let held_back = &mut *lock(&self.held_back);
+        self.send_first(held_back);
+        let answer = self.transact(ops);
+        Box::pin(async move { answer.await.map_err(|undone| undone.error) })
+    }
+
+    fn commit_soon(&self, ops: Vec<Op>) -> Answer<()> {
+        let (next, sent) = HeldBack::new(ops);
+        {
+            let held_back = &mut *lock(&self.held_back);
+            self.send_first(held_back);
+            *held_back = Some(next);
+        }
+        let flush = |keeper: ClientKeeper| async move { keeper.send_first(&mut lock(&keeper.held_back)) };
+        // Not only when the answer is awaited, which may be after that of an earlier request.
+        self.runtime.spawn(flush(self.clone()));
+        let flush = flush(self.clone());
+        Box::pin(async move {
+            flush.await;
+            sent.await.map_err(|_| unknown("the session is over"))?.await
         })
     }
 }
@@ -256,6 +402,37 @@ const ANY_VERSION: i32 = -1;
 
 fn watch(watcher: zk::OneshotWatcher) -> Watch {
     Box::pin(async move { watcher.changed().await.event_type == zk::EventType::NodeDeleted })
+}
+
+fn unknown(message: &str) -> KeeperError {
+    KeeperError { failure: Failure::Unknown, message: message.to_owned() }
+}
+
+/// An error of the crate's, and how we tell it.
+trait Told: Send + 'static {
+    type Of: Send + 'static;
+
+    fn told(self) -> Self::Of;
+}
+
+impl Told for zk::Error {
+    type Of = KeeperError;
+
+    fn told(self) -> KeeperError {
+        self.into()
+    }
+}
+
+impl Told for zk::MultiWriteError {
+    type Of = Undone;
+
+    fn told(self) -> Undone {
+        let at = match &self {
+            zk::MultiWriteError::OperationFailed { index, .. } => Some(*index),
+            zk::MultiWriteError::RequestFailed { .. } => None,
+        };
+        Undone { at, error: zk::Error::from(self).into() }
+    }
 }
 
 impl From<zk::Stat> for Stat {

@@ -5,6 +5,7 @@
 //! requests, on which one-flight acquire depends, would be lost. Dropping an answer takes nothing back.
 
 mod client;
+mod held_back;
 mod nodelay;
 
 pub(crate) use client::{Opening, open};
@@ -16,7 +17,7 @@ use zoolock_core::contender::{Failure, SessionEnd};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
 /// The answer to a request.
-pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, KeeperError>> + Send + 'static>>;
+pub(crate) type Answer<T, E = KeeperError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'static>>;
 
 /// Resolves when the watch fires: whether the node was deleted. Dropping it takes the watch back.
 pub(crate) type Watch = Pin<Box<dyn Future<Output = bool> + Send + 'static>>;
@@ -94,9 +95,9 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn is_connected(&self) -> bool;
 
     /// Creates an ephemeral sequential node; the number is appended to `prefix`.
-    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Stat)>;
+    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
     /// Creates an ephemeral node of this name; its number means nothing.
-    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Stat)>;
+    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
     /// Creates an ephemeral node.
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()>;
     /// Creates a container, which the service removes some time after its last child.
@@ -117,4 +118,7 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>>;
     /// One transaction. Tells what it created, in order.
     fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>>;
+    /// One transaction that deletes a node first, together with the [`Keeper::join`] in the same directory that is called
+    /// right after it. Otherwise it goes out before the next request, or as soon as the runtime has a thread for it.
+    fn commit_soon(&self, ops: Vec<Op>) -> Answer<()>;
 }
