@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{brisk, brisk_settings, connect, settings};
 use leftovers::{assert_none, settle};
 use tokio::task::coop;
-use zoolock::blocking::{Mutex, Zoolock};
+use zoolock::blocking::{Guard, Mutex, Zoolock};
 use zoolock::{Connection, Error, LossReason, Owner, Previous};
 use zoolock_tests::{Place, Recorder, on_both_arms, tree};
 
@@ -449,6 +449,28 @@ on_both_arms!(who_lets_go_is_not_called, |place| async move {
     })
     .await;
     assert_none(&place, &client, tasks, "calm").await;
+});
+
+on_both_arms!(who_lets_go_while_it_panics_is_told_of, |place| async move {
+    /// Lets go when it is dropped.
+    struct Tidy(Option<Guard>);
+
+    impl Drop for Tidy {
+        fn drop(&mut self) {
+            self.0.take().expect("it is there").release().expect("ours");
+        }
+    }
+
+    let (zl, client) = (program_at(&place), connect(&place).await);
+    let job = in_time(move || {
+        let guard = zl.mutex("rough").lock().expect("free");
+        catch_unwind(AssertUnwindSafe(|| {
+            let _tidy = Tidy(Some(guard));
+            panic!("on purpose");
+        }))
+    });
+    assert!(job.await.is_err(), "it panics");
+    assert_eq!(client.mutex("rough").snapshot().await.expect("a snapshot").previous, "panicked");
 });
 
 on_both_arms!(work_under_a_lock_ends_with_it, |place| async move {
