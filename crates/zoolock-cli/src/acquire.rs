@@ -121,7 +121,8 @@ fn asks_again(error: &zoolock::Error, service: &Service) -> bool {
     }
 }
 
-fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
+/// We were told to end.
+pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
     Failure::new(Exit::signal(signal), format!("ended by {} while {what}", signal_name(signal)))
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct Global {
     )]
     pub(crate) token_epoch: u32,
 
-    /// Print JSON on standard output (hold, ls, show, serve --status)
+    /// Print JSON on standard output (hold, ls, show, bench, serve --status)
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
@@ -127,6 +127,8 @@ pub(crate) enum Command {
     Break(BreakArgs),
     /// Change how many permits a semaphore has
     Resize(ResizeArgs),
+    /// Measure this service: acquire, hand-over, many locks, beside a plain create + delete
+    Bench(BenchArgs),
     /// Be the embedded server, in the foreground; or ask for the one of this user
     Serve(Box<ServeArgs>),
     /// Become the command of `run`
@@ -351,6 +353,48 @@ pub(crate) struct ResizeArgs {
     /// Whose semaphore it is: native or kazoo (that of Curator is written nowhere)
     #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native")]
     pub(crate) naming: String,
+}
+
+const BENCH_HELP: &str = "\
+The service is loaded while this runs: one work after the other, each for --time. Everything is below a directory of \
+its own in the root, of at most some 1100 locks and as many znodes in them, and removed at the end, after ^C as well.
+
+What is printed was measured from this machine, the way to the server and back included. RATIO is how long the middle \
+turn takes, as a part of the middle create + delete: two writes, one awaited after the other, are the least that a \
+lock which is asked for and given back alone can cost.";
+
+/// `zoolock bench`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = BENCH_HELP)]
+pub(crate) struct BenchArgs {
+    /// How long each work goes on, at most 1m
+    #[arg(long, value_name = "TIME", default_value = "3s")]
+    pub(crate) time: String,
+
+    /// Only this work; may be given several times
+    #[arg(long, value_name = "WORK")]
+    pub(crate) only: Vec<Work>,
+
+    /// How many tasks hand the lock over to each other, on two sessions
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) tasks: usize,
+}
+
+/// What `zoolock bench` measures, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Work {
+    /// A znode created and deleted, both awaited, and no lock: the limit
+    CreateDelete,
+    /// A lock that nobody else wants, acquired and released, both awaited
+    AcquireRelease,
+    /// The same in a loop, let go of without waiting for the answer
+    Loop,
+    /// From one task's release to the next one's grant
+    HandOver,
+    /// A thousand different locks at once, through one client
+    Many,
+    /// A lock that its process keeps for a while, taken again
+    ReAcquire,
 }
 
 const SERVE_HELP: &str = "\

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use zookeeper_client::Client;
 use zoolock::Zoolock;
 
 use crate::exit::{Exit, Failure};
@@ -58,6 +59,32 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// A plain session with the same service, for requests that are no lock's: without the chroot, which is the caller's to
+/// apply. The service was reached just now, and is not started.
+pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure> {
+    let (hosts, auth) = match &service.endpoint {
+        Endpoint::Remote { hosts, auth } => {
+            (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone())
+        }
+        Endpoint::Local => {
+            let server = local::running(service.connect_timeout).await?;
+            (server.address.to_string(), Some(("digest".to_owned(), server.credentials())))
+        }
+    };
+    let mut connector = Client::connector().with_session_timeout(service.session_timeout).with_fail_eagerly();
+    if let Some((scheme, credentials)) = &auth {
+        connector = connector.with_auth(scheme, credentials);
+    }
+    match tokio::time::timeout(service.connect_timeout, connector.connect(&hosts)).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(error @ zookeeper_client::Error::AuthFailed)) => {
+            Err(Failure::new(Exit::DENIED, format!("{hosts}: {error}; check the credentials of --auth")))
+        }
+        Ok(Err(error)) => Err(Failure::unavailable(format!("{hosts}: no second session: {error}"))),
+        Err(_) => Err(Failure::unavailable(format!("{hosts}: no second session in time"))),
     }
 }
 

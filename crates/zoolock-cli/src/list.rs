@@ -176,13 +176,13 @@ fn age(entry: &Entry) -> Option<String> {
 }
 
 /// How the output looks.
-struct Look {
+pub(crate) struct Look {
     color: bool,
     width: Option<usize>,
 }
 
 impl Look {
-    fn of_stdout(color: ColorWhen) -> Self {
+    pub(crate) fn of_stdout(color: ColorWhen) -> Self {
         let stdout = std::io::stdout();
         Self { color: use_color(color, stdout.is_terminal()), width: terminal_width(&stdout) }
     }
@@ -193,14 +193,14 @@ impl Look {
 }
 
 /// Columns as wide as they need to be; on a terminal, cut at its edge.
-fn table(header: &[String; 4], rows: &[[String; 4]], look: &Look) -> String {
+pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], look: &Look) -> String {
     let mut widths = header.each_ref().map(|cell| cell.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let line = |row: &[String; 4]| {
+    let line = |row: &[String; N]| {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(widths) {
             let padding = width.saturating_sub(cell.chars().count()) + 2;
@@ -245,7 +245,7 @@ fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
     lines
 }
 
-/// One JSON document, as `ls`, `show` and `serve --status` print it.
+/// One JSON document, as `ls`, `show`, `bench` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
     text.push('\n');

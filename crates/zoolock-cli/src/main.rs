@@ -5,6 +5,7 @@
 mod acquire;
 mod args;
 mod become_command;
+mod bench;
 mod child;
 mod connect;
 mod credentials;
@@ -93,6 +94,7 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             Plan::Revoke { service, name, ticket } => operate::revoke(&service, &name, ticket, talk).await,
             Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
             Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,
+            Plan::Bench(plan) => bench::bench(plan, color, talk).await,
             Plan::Serve(plan) => serve::serve(*plan, talk).await,
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),

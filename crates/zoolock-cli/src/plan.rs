@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use zoolock::{ConnectString, LockPath, Naming, Ticket};
 
-use crate::args::{Args, BecomeArgs, Command, Global, KindArgs, OnLost, OnRevoke, Waiting};
+use crate::args::{Args, BecomeArgs, BenchArgs, Command, Global, KindArgs, OnLost, OnRevoke, Waiting, Work};
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
 use crate::executable;
@@ -19,6 +20,10 @@ const GRACE: Duration = Duration::from_secs(5);
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);
 /// What the library takes at most.
 const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
+/// An ensemble that others use is not loaded for longer by one work.
+const LONGEST_WORK: Duration = Duration::from_secs(60);
+/// As many as one node of a queue is worth: more of them measure nothing else.
+const MOST_TASKS: usize = 256;
 
 /// What will be done.
 #[derive(Debug)]
@@ -51,6 +56,7 @@ pub(crate) enum Plan {
         name: String,
         permits: u32,
     },
+    Bench(Bench),
     Serve(Box<Serve>),
     ServeLocal {
         idle: Duration,
@@ -149,6 +155,17 @@ pub(crate) struct Hold {
     pub(crate) json: bool,
 }
 
+/// `zoolock bench`.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) service: Service,
+    /// Each once, in the order of the enumeration.
+    pub(crate) works: Vec<Work>,
+    pub(crate) time: Duration,
+    pub(crate) tasks: usize,
+    pub(crate) json: bool,
+}
+
 impl Plan {
     /// Checks what was asked for.
     pub(crate) fn new(args: Args) -> Result<Self, Failure> {
@@ -211,6 +228,7 @@ impl Plan {
                 }
                 Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
             }
+            Command::Bench(asked) => bench(&global, asked).map(Self::Bench),
             Command::Serve(serve) => serve_plan::plan(*serve, &global),
             Command::Become(args) => Ok(Self::Become(args)),
         }
@@ -220,10 +238,35 @@ impl Plan {
 pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
-            "--json means nothing to `{command}`; it is for hold, ls, show and serve --status"
+            "--json means nothing to `{command}`; it is for hold, ls, show, bench and serve --status"
         )));
     }
     Ok(())
+}
+
+fn bench(global: &Global, asked: BenchArgs) -> Result<Bench, Failure> {
+    let BenchArgs { time: text, only: mut works, tasks } = asked;
+    let service = service(global, None)?;
+    // Its locks are two levels below the root.
+    check_name(crate::bench::LONGEST_NAME, &service.root)?;
+    let time = duration("--time", &text)?;
+    if time.is_zero() {
+        return Err(Failure::usage("--time 0s: nothing is measured in no time; the default is 3s"));
+    }
+    if time > LONGEST_WORK {
+        return Err(Failure::usage(format!("--time {text}: at most {} for each work", humane(LONGEST_WORK))));
+    }
+    if !(2..=MOST_TASKS).contains(&tasks) {
+        return Err(Failure::usage(format!(
+            "--tasks {tasks}: a lock is handed over between 2 tasks or more, at most {MOST_TASKS}"
+        )));
+    }
+    if works.is_empty() {
+        works = Work::value_variants().to_vec();
+    }
+    works.sort_unstable();
+    works.dedup();
+    Ok(Bench { service, works, time, tasks, json: global.json })
 }
 
 fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
@@ -485,6 +528,34 @@ mod tests {
         assert!(message.contains("@FILE") && !message.contains("hunter2"), "{message}");
         let message = refused(&["ls", "--connect", "h:1", "--auth", "hunter2"]);
         assert!(!message.contains("hunter2"), "{message}");
+    }
+
+    #[test]
+    fn works_are_done_once_and_in_order() {
+        let Ok(Plan::Bench(bench)) = plan(&["bench", "--only", "many", "--only", "loop", "--only", "many"])
+        else {
+            panic!("nothing is wrong with it")
+        };
+        assert_eq!(bench.works, [Work::Loop, Work::Many]);
+        let Ok(Plan::Bench(bench)) = plan(&["bench"]) else { panic!("nothing is wrong with it") };
+        assert_eq!(bench.works, Work::value_variants());
+    }
+
+    #[test]
+    fn a_bench_of_nothing_is_refused() {
+        for (line, word) in [
+            (&["bench", "--time", "0s"][..], "--time 0s"),
+            (&["bench", "--time", "3"], "--time \"3\""),
+            (&["bench", "--time", "2m"], "at most"),
+            (&["bench", "--tasks", "0"], "--tasks 0"),
+            (&["bench", "--tasks", "1"], "--tasks 1"),
+            (&["bench", "--tasks", "100000"], "at most"),
+        ] {
+            let message = refused(line);
+            assert!(message.contains(word), "{message}");
+        }
+        let long = format!("/{}", "r".repeat(1010));
+        refused(&["bench", "--root", &long]);
     }
 
     #[test]
