@@ -357,7 +357,7 @@ pub(crate) struct ResizeArgs {
 
 const BENCH_HELP: &str = "\
 The service is loaded while this runs: one work after the other, each for --time. Everything is below a directory of \
-its own in the root, of at most some 1100 locks and as many znodes in them, and removed at the end, after ^C as well.
+its own in the root, of at most some 1100 znodes at a time, and removed at the end, after ^C as well.
 
 What is printed was measured from this machine, the way to the server and back included. RATIO is how long the middle \
 turn takes, as a part of the middle create + delete: two writes, one awaited after the other, are the least that a \
@@ -391,7 +391,7 @@ pub(crate) enum Work {
     Loop,
     /// From one task's release to the next one's grant
     HandOver,
-    /// A thousand different locks at once, through one client
+    /// Five hundred different locks at once, through one session
     Many,
     /// A lock that its process keeps for a while, taken again
     ReAcquire,

@@ -22,7 +22,7 @@ const SHORTEST_SESSION: Duration = Duration::from_secs(6);
 const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 /// An ensemble that others use is not loaded for longer by one work.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
-/// As many as one node of a queue is worth: more of them measure nothing else.
+/// Each is a znode in an ensemble that others use, and a hand-over takes no longer for more of them.
 const MOST_TASKS: usize = 256;
 
 /// What will be done.

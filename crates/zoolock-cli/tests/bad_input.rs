@@ -99,7 +99,9 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
 #[test]
 fn help_and_version_are_answers() {
     let sandbox = Sandbox::new();
-    for args in [&["--help"][..], &["run", "--help"], &["--version"], &["help", "serve"]] {
+    for args in
+        [&["--help"][..], &["run", "--help"], &["bench", "--help"], &["--version"], &["help", "serve"]]
+    {
         let done = sandbox.output(args);
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
         assert!(!done.stdout.is_empty());

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use common::{Running, Sandbox, wait_until};
@@ -23,16 +24,7 @@ struct Service {
 
 impl Service {
     fn start(sandbox: &Sandbox) -> Self {
-        let mut command = sandbox.zoolock(["serve", "--listen", "127.0.0.1:0"]);
-        let mut server = Running(command.stdout(Stdio::null()).spawn().expect("the command starts"));
-        let mut notes = BufReader::new(server.0.stderr.take().expect("it is piped"));
-        let mut line = String::new();
-        while !line.contains("127.0.0.1:") {
-            line.clear();
-            assert_ne!(notes.read_line(&mut line).expect("text"), 0, "it ended");
-        }
-        let at = line.find("127.0.0.1:").expect("looked for just now");
-        let address = line[at..].split_whitespace().next().expect("an address").to_owned();
+        let (server, address) = serve(sandbox, &[]);
         let runtime = Runtime::new().expect("threads");
         let client = runtime.block_on(Client::connect(&address)).expect("it serves");
         Self { address, runtime, client, _server: server }
@@ -57,6 +49,21 @@ impl Service {
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         self.runtime.block_on(self.client.create(path, b"", &options)).expect("it was not there");
     }
+}
+
+/// Starts an embedded server, and says where it listens.
+fn serve(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
+    let mut command = sandbox.zoolock([&["serve", "--listen", "127.0.0.1:0"], flags].concat());
+    let mut server = Running(command.stdout(Stdio::null()).spawn().expect("the command starts"));
+    let mut notes = BufReader::new(server.0.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    while !line.contains("127.0.0.1:") {
+        line.clear();
+        assert_ne!(notes.read_line(&mut line).expect("text"), 0, "it ended");
+    }
+    let at = line.find("127.0.0.1:").expect("looked for just now");
+    let address = line[at..].split_whitespace().next().expect("an address").to_owned();
+    (server, address)
 }
 
 #[test]
@@ -121,6 +128,14 @@ fn works_can_be_chosen_and_others_locks_stay() {
 }
 
 #[test]
+fn the_help_names_every_work_and_says_that_it_loads_the_service() {
+    let done = Sandbox::new().output(&["bench", "--help"]);
+    for word in WORKS.iter().chain(&["--time", "--tasks", "--only", "loaded", "removed"]) {
+        assert!(done.stdout.contains(word), "{word}: {done:?}");
+    }
+}
+
+#[test]
 fn an_unknown_work_is_refused_with_the_names_of_all() {
     let sandbox = Sandbox::new();
     let done = sandbox.output(&["bench", "--only", "frobnicate"]);
@@ -149,7 +164,7 @@ fn an_interrupted_run_leaves_nothing() {
         running.signal(signal);
         let done = running.done();
         assert_eq!((done.code, done.stdout.as_str()), (code, ""), "{done:?}");
-        assert!(done.stderr.contains(work), "{done:?}");
+        assert!(done.stderr.contains(work) && done.stderr.contains("is removed"), "{done:?}");
         assert_eq!(service.tree(), Vec::<String>::new(), "{work}");
     }
 }
@@ -168,6 +183,25 @@ fn a_server_that_dies_ends_it_with_what_was_measured() {
     assert!(done.stderr.contains("hand-over: ") && done.stderr.contains("could not be removed"), "{done:?}");
     let json: Value = serde_json::from_str(&done.stdout).expect("JSON");
     assert_eq!((&json["complete"], json["works"].as_array().map(Vec::len)), (&false.into(), Some(1)));
+}
+
+#[test]
+fn every_session_shows_the_credentials() {
+    let sandbox = Sandbox::new();
+    let private = |name: &str, text: &str| {
+        let path = sandbox.path(name);
+        std::fs::write(&path, text).expect("writable");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("ours");
+        path.display().to_string()
+    };
+    let accounts = private("accounts", "me:CkqrY5jjJBnObUhMNbd4/OO0J9Y=\n");
+    let auth = format!("digest:@{}", private("secret", "me:hunter2\n"));
+    let (_server, address) = serve(&sandbox, &["--require-auth", "--users", &accounts]);
+    let line = ["bench", "--connect", &address, "--time", "20ms", "--only", "create-delete"];
+    let done = sandbox.output(&[&line[..], &["--only", "hand-over", "--auth", &auth]].concat());
+    assert_eq!((done.code, done.stdout.lines().count()), (0, 3), "{done:?}");
+    assert!(done.stderr.contains("is removed") && !done.stderr.contains("hunter2"), "{done:?}");
+    assert_ne!(sandbox.output(&line).code, 0);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Ground {
     pub(super) async fn make(&self, name: &str) -> Result<String, Failure> {
         let path = format!("{}/{name}", self.dir);
         let mut todo = vec![path.as_str()];
-        for _ in 0..PATIENCE + path.len() {
+        for _ in 0..PATIENCE + 2 * path.matches('/').count() {
             let Some(top) = todo.last().copied() else { return Ok(path) };
             let made = match self.client.create(top, b"", &CONTAINER).await {
                 // Before 3.5.3 there are no containers.
@@ -92,12 +92,23 @@ impl Ground {
         self.clear_by(&client).await.map_err(|error| failed(&self.dir, &error))
     }
 
+    /// Ends the session and waits for the answer: one that only ends with its process would be kept until it expires.
+    pub(super) async fn close(self) {
+        let mut states = self.client.state_watcher();
+        drop(self);
+        let mut state = states.state();
+        while !state.is_terminated() {
+            state = states.changed().await;
+        }
+    }
+
     async fn clear_by(&self, client: &Client) -> Result<(), Error> {
         remove(client, self.dir.clone()).await?;
         for above in &self.missing {
             // Others may be in it by now.
-            if client.delete(above, None).await.is_err() {
-                break;
+            match client.delete(above, None).await {
+                Ok(()) | Err(Error::NoNode) => {}
+                Err(_) => break,
             }
         }
         Ok(())

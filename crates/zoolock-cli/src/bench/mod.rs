@@ -25,12 +25,12 @@ use crate::talk::Talk;
 /// As long as any name of ours, to be tried on the root.
 pub(crate) const LONGEST_NAME: &str = "bench-0123456789abcdef/acquire-release";
 
-/// How many locks are taken at once.
-const LOCKS: usize = 1_000;
+/// How many locks are taken at once: so many fit on one session, as long as the root has not more than fifty letters.
+const LOCKS: usize = 500;
 /// A work that has not ended by so much after its time is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 /// How long it may take to clean up.
-const SWEEP: Duration = Duration::from_secs(20);
+const SWEEP: Duration = Duration::from_secs(15);
 
 /// Measures one work after the other, prints what it took, and removes what was made, however it ended.
 pub(crate) async fn bench(plan: Bench, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
@@ -92,14 +92,17 @@ fn below(service: &Service) -> Result<Service, Failure> {
 /// Opens two sessions for locks and one for what is no lock; makes nothing yet.
 async fn open(service: &Service, talk: &Talk) -> Result<([Zoolock; 2], Arc<Ground>), Failure> {
     let first = connect(service, talk).await?;
-    let opened = async {
-        let second = connect(service, talk).await?;
-        Ok((second, Arc::new(Ground::look(service).await?)))
-    };
-    match opened.await {
-        Ok((second, ground)) => Ok(([first, second], ground)),
+    let second = match connect(service, talk).await {
+        Ok(second) => second,
         Err(failure) => {
             close(first).await;
+            return Err(failure);
+        }
+    };
+    match Ground::look(service).await {
+        Ok(ground) => Ok(([first, second], Arc::new(ground))),
+        Err(failure) => {
+            tokio::join!(close(first), close(second));
             Err(failure)
         }
     }
@@ -142,7 +145,7 @@ async fn one(
     Err(failure)
 }
 
-/// Removes everything. A second signal, or a service that does not answer, leaves it to the service: contenders end with
+/// Removes everything. One more signal, or a service that does not answer, leaves it to the service: contenders end with
 /// their sessions, empty directories are containers.
 async fn sweep(
     clients: [Zoolock; 2],
@@ -155,18 +158,22 @@ async fn sweep(
         let [first, second] = clients;
         // With them go the znodes that they may still be about to make.
         tokio::join!(close(first), close(second));
-        ground.clear(service).await
+        ground.clear(service).await?;
+        if let Some(ground) = Arc::into_inner(ground) {
+            ground.close().await;
+        }
+        Ok::<(), Failure>(())
     };
     let failure = tokio::select! {
         swept = tokio::time::timeout(SWEEP, swept) => match swept {
             Ok(Ok(())) => {
-                talk.detail(format_args!("{} is removed", service.root));
+                talk.note(format_args!("{} is removed", service.root));
                 return;
             }
             Ok(Err(failure)) => failure.to_string(),
             Err(_) => "the service does not answer".to_owned(),
         },
-        _ = signals.end() => "ended by a second signal".to_owned(),
+        _ = signals.end() => "a signal ended it".to_owned(),
     };
     talk.note(format_args!(
         "{} could not be removed: {failure}; what is in it goes with our sessions, and the service then removes it by \

@@ -47,7 +47,7 @@ impl<'a> Report<'a> {
         let limit = taken.iter().zip(&works).find(|((work, _), _)| *work == Work::CreateDelete);
         if let Some(limit) = limit.map(|(_, figures)| figures.median_ns) {
             for ((work, _), figures) in taken.iter().zip(&mut works) {
-                // One lock among a thousand waits for the others.
+                // One lock among hundreds waits for the others.
                 if *work != Work::Many {
                     figures.ratio = Some(figures.median_ns as f64 / limit as f64);
                 }
