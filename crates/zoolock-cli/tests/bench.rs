@@ -10,7 +10,7 @@ use common::{Running, Sandbox, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 const WORKS: [&str; 6] = ["create-delete", "acquire-release", "loop", "hand-over", "many", "re-acquire"];
 
@@ -167,6 +167,30 @@ fn an_interrupted_run_leaves_nothing() {
         assert!(done.stderr.contains(work) && done.stderr.contains("is removed"), "{done:?}");
         assert_eq!(service.tree(), Vec::<String>::new(), "{work}");
     }
+}
+
+/// ZooKeeper looks once a minute for directories that are empty just then.
+#[test]
+fn a_directory_is_not_removed_between_two_turns() {
+    let sandbox = Sandbox::new();
+    let service = Service::start(&sandbox);
+    let line = ["bench", "--connect", &service.address, "--time", "1m", "--only", "create-delete"];
+    let running = sandbox.converse(&line);
+    let mut directory = None;
+    wait_until("a turn", || {
+        let tree = service.tree();
+        let turn = tree.iter().find(|path| path.contains("/create-delete/node-"));
+        directory = turn.and_then(|turn| Some(turn.rsplit_once('/')?.0.to_owned()));
+        directory.is_some()
+    });
+    let directory = directory.expect("just seen");
+    for _ in 0..500 {
+        let removed = service.runtime.block_on(service.client.delete(&directory, None));
+        assert!(matches!(removed, Err(Error::NotEmpty)), "{removed:?}");
+    }
+    running.signal(Signal::INT);
+    let done = running.done();
+    assert_eq!(done.code, 130, "{done:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::plan::{Endpoint, Service};
 
 const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+const KEPT: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(Acls::anyone_all());
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
@@ -53,7 +54,7 @@ impl Ground {
     }
 
     /// Makes a directory in it, and it.
-    pub(super) async fn make(&self, name: &str) -> Result<String, Failure> {
+    async fn make(&self, name: &str) -> Result<String, Failure> {
         let path = format!("{}/{name}", self.dir);
         let mut todo = vec![path.as_str()];
         for _ in 0..PATIENCE + 2 * path.matches('/').count() {
@@ -72,6 +73,16 @@ impl Ground {
             }
         }
         Err(Failure::unavailable(format!("{path}: the directory is removed as fast as it is made")))
+    }
+
+    /// Makes a directory in it that the service does not remove between two turns for being empty.
+    pub(super) async fn make_kept(&self, name: &str) -> Result<String, Failure> {
+        let path = self.make(name).await?;
+        let kept = format!("{path}/kept");
+        match self.client.create(&kept, b"", &KEPT).await {
+            Ok(_) | Err(Error::NodeExists) => Ok(path),
+            Err(error) => Err(failed(&kept, &error)),
+        }
     }
 
     /// One node made and deleted, one awaited after the other.

@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// A node is created and deleted.
 pub(super) async fn create_delete(ground: &Ground, time: Duration) -> Result<Taken, Failure> {
-    let prefix = format!("{}/node-", ground.make("create-delete").await?);
+    let prefix = format!("{}/node-", ground.make_kept("create-delete").await?);
     let prefix = prefix.as_str();
     turns(time, move || ground.create_delete(prefix)).await
 }
