@@ -356,12 +356,13 @@ pub(crate) struct ResizeArgs {
 }
 
 const BENCH_HELP: &str = "\
-The service is loaded while this runs: one work after the other, each for --time. Everything is below a directory of \
+The service is loaded while this runs: one work at a time, each for --time in all. Everything is below a directory of \
 its own in the root, of at most some 1100 znodes at a time, and removed at the end, after ^C as well.
 
-What is printed was measured from this machine, the way to the server and back included. RATIO is how long the middle \
-turn takes, as a part of the middle create + delete: two writes, one awaited after the other, are the least that a \
-lock which is asked for and given back alone can cost.";
+What is printed was measured from this machine, the way to the server and back included. RATIO is the median beside the \
+one of create-delete: two writes, one awaited after the other, are the least that acquiring and releasing a lock can \
+cost where both are awaited. Below 1 is what waits for less; 1/500 is what asks the service for nothing. All works \
+take turns, so that they meet the same weather.";
 
 /// `zoolock bench`.
 #[derive(Debug, ClapArgs)]
@@ -383,7 +384,7 @@ pub(crate) struct BenchArgs {
 /// What `zoolock bench` measures, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Work {
-    /// A znode created and deleted, both awaited, and no lock: the limit
+    /// A znode created and deleted, both awaited, and no lock: what the others are compared with
     CreateDelete,
     /// A lock that nobody else wants, acquired and released, both awaited
     AcquireRelease,

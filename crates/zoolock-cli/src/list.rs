@@ -187,6 +187,12 @@ impl Look {
         Self { color: use_color(color, stdout.is_terminal()), width: terminal_width(&stdout) }
     }
 
+    /// As for a file.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self { color: false, width: None }
+    }
+
     fn bold(&self, text: &str) -> String {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }

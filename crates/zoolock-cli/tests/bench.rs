@@ -2,9 +2,11 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use common::{Running, Sandbox, wait_until};
 use rustix::process::Signal;
@@ -45,6 +47,16 @@ impl Service {
         found.split_off(1)
     }
 
+    /// How many there are besides ours.
+    fn sessions(&self) -> usize {
+        let mut socket = TcpStream::connect(&self.address).expect("it listens");
+        socket.write_all(b"mntr").expect("it reads");
+        let mut figures = String::new();
+        socket.read_to_string(&mut figures).expect("text");
+        let sessions = figures.lines().find_map(|line| line.strip_prefix("zk_global_sessions\t"));
+        sessions.expect("it is counted").parse::<usize>().expect("a number") - 1
+    }
+
     fn make(&self, path: &str) {
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         self.runtime.block_on(self.client.create(path, b"", &options)).expect("it was not there");
@@ -77,9 +89,9 @@ fn every_work_has_its_line_and_nothing_is_left() {
     for (line, work) in lines[1..].iter().zip(WORKS) {
         assert!(line.starts_with(work), "{line}");
     }
-    assert!(lines[1].contains("1.00"), "{}", lines[1]);
+    assert!(lines[1].contains("/s") && lines[1].contains("1.00"), "{}", lines[1]);
     assert!(done.stderr.contains("loads") && done.stderr.contains("from this machine"), "{done:?}");
-    assert_eq!(service.tree(), Vec::<String>::new());
+    assert_eq!((service.tree(), service.sessions()), (Vec::new(), 0));
 }
 
 #[test]
@@ -161,12 +173,34 @@ fn an_interrupted_run_leaves_nothing() {
         let running = sandbox.converse(&line);
         // In the middle of it: what is held, or was, is below the directory of the run.
         wait_until(work, || service.tree().iter().any(|path| path.matches('/').count() > 3));
+        let told = Instant::now();
         running.signal(signal);
         let done = running.done();
         assert_eq!((done.code, done.stdout.as_str()), (code, ""), "{done:?}");
+        // Each goes on for ten seconds in a round.
+        assert!(told.elapsed() < Duration::from_secs(5), "{work}: {:?}", told.elapsed());
         assert!(done.stderr.contains(work) && done.stderr.contains("is removed"), "{done:?}");
-        assert_eq!(service.tree(), Vec::<String>::new(), "{work}");
+        assert_eq!((service.tree(), service.sessions()), (Vec::new(), 0), "{work}");
     }
+}
+
+#[test]
+fn works_take_turns_and_what_was_measured_is_shown_after_an_interrupt() {
+    let sandbox = Sandbox::new();
+    let service = Service::start(&sandbox);
+    let line = ["bench", "--connect", &service.address, "--time", "3s", "--json"];
+    let running = sandbox.converse(&[&line[..], &["--only", "create-delete", "--only", "loop"]].concat());
+    wait_until("the second work", || service.tree().iter().any(|path| path.ends_with("/loop")));
+    wait_until("the first work again", || {
+        service.tree().iter().any(|path| path.contains("/create-delete/node-"))
+    });
+    running.signal(Signal::INT);
+    let done = running.done();
+    assert_eq!(done.code, 130, "{done:?}");
+    assert!(done.stderr.contains("a part of the time"), "{done:?}");
+    let json: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!((&json["complete"], json["works"].as_array().map(Vec::len)), (&false.into(), Some(2)));
+    assert_eq!(service.tree(), Vec::<String>::new());
 }
 
 /// ZooKeeper looks once a minute for directories that are empty just then.

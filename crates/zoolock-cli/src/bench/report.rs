@@ -8,6 +8,9 @@ use crate::args::Work;
 use crate::list::{Look, table, to_json};
 use crate::plan::Bench;
 
+/// A disk or a machine that others use has two speeds, and the middle is now at the one, now at the other.
+const UNSTEADY: u64 = 10;
+
 /// What `bench --json` prints.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
@@ -57,18 +60,24 @@ impl<'a> Report<'a> {
         Self { service, path, seconds_per_work, tasks: plan.tasks, complete, works }
     }
 
+    /// By how much create + delete varied, where that is so much that its median is chance.
+    pub(super) fn unsteady(&self) -> Option<u64> {
+        let limit = self.works.iter().find(|figures| figures.ratio == Some(1.0))?;
+        Some(limit.p99_ns / limit.median_ns.max(1)).filter(|times| *times >= UNSTEADY)
+    }
+
     pub(super) fn json(&self) -> String {
         to_json(self)
     }
 
     pub(super) fn table(&self, look: &Look) -> String {
-        let header = ["WORK", "MEDIAN", "P99", "PER SECOND", "RATIO", "WHAT"].map(str::to_owned);
+        let header = ["WORK", "MEDIAN", "P99", "RATE", "RATIO", "WHAT"].map(str::to_owned);
         let rows = self.works.iter().map(|figures| {
             [
                 figures.work.clone(),
                 time(figures.median_ns),
                 time(figures.p99_ns),
-                short(figures.per_second),
+                format!("{}/s", short(figures.per_second)),
                 figures.ratio.map_or_else(|| "-".to_owned(), part),
                 figures.what.clone(),
             ]
@@ -85,13 +94,14 @@ pub(super) fn name(work: Work) -> String {
 fn figures(work: Work, taken: &Taken, tasks: usize) -> Figures {
     let mut sorted = taken.samples.clone();
     sorted.sort_unstable();
+    // As short as fits into eighty columns.
     let what = match work {
-        Work::CreateDelete => "a znode created and deleted, no lock: the limit".to_owned(),
-        Work::AcquireRelease => "acquired and released, both awaited, nobody else".to_owned(),
-        Work::Loop => "acquired and dropped in a loop, nobody else".to_owned(),
-        Work::HandOver => format!("from a release to the next grant, {tasks} tasks on 2 sessions"),
-        Work::Many => format!("acquired among {} different locks at once", super::LOCKS),
-        Work::ReAcquire => "taken again within a tenure (batching, linger)".to_owned(),
+        Work::CreateDelete => "two plain writes, no lock".to_owned(),
+        Work::AcquireRelease => "alone, both awaited".to_owned(),
+        Work::Loop => "alone, release not awaited".to_owned(),
+        Work::HandOver => format!("to the next of {tasks} tasks"),
+        Work::Many => format!("among {} at once", super::LOCKS),
+        Work::ReAcquire => "kept meanwhile, no request".to_owned(),
     };
     Figures {
         work: name(work),
@@ -147,6 +157,41 @@ mod tests {
             ["640 ns", "3.12 µs", "312 µs", "45.6 ms", "1.23 s"]
         );
         assert_eq!([1.0, 0.65, 0.1, 0.004].map(part), ["1.00", "0.65", "0.10", "1/250"]);
+    }
+
+    #[test]
+    fn the_table_fits_into_eighty_columns() {
+        let figures = |work: &Work| Figures {
+            median_ns: 99_600_000,
+            p99_ns: 999_900_000,
+            per_second: 1_234_567.0,
+            ratio: Some(1.0 / 9_999.0),
+            ..figures(*work, &Taken { elapsed: Duration::ZERO, samples: Vec::new() }, 256)
+        };
+        let works = Work::value_variants().iter().map(figures).collect();
+        let (service, path) = ("local", "/locks");
+        let report = Report { service, path, seconds_per_work: 3.0, tasks: 256, complete: true, works };
+        let table = report.table(&Look::plain());
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    }
+
+    #[test]
+    fn a_limit_that_varies_is_told() {
+        let plan = crate::plan::Plan::new(clap::Parser::parse_from(["zoolock", "bench"]));
+        let Ok(crate::plan::Plan::Bench(plan)) = plan else { panic!("nothing is wrong with it") };
+        let unsteady = |late| {
+            let samples = [vec![10; 98], vec![late; 2]].concat();
+            let taken = [(Work::CreateDelete, Taken { elapsed: Duration::from_secs(1), samples })];
+            Report::new("local", "/locks", &plan, &taken, true).unsteady()
+        };
+        assert_eq!((unsteady(90), unsteady(250)), (None, Some(25)));
+    }
+
+    #[test]
+    fn rounds_of_a_work_are_one() {
+        let mut taken = Taken { elapsed: Duration::from_secs(1), samples: vec![1, 2] };
+        taken.add(Taken { elapsed: Duration::from_secs(2), samples: vec![3] });
+        assert_eq!((taken.elapsed, taken.samples), (Duration::from_secs(3), vec![1, 2, 3]));
     }
 
     #[test]

@@ -17,10 +17,18 @@ pub(super) struct Taken {
     pub(super) samples: Vec<u64>,
 }
 
+impl Taken {
+    /// Takes in those of another round.
+    pub(super) fn add(&mut self, more: Self) {
+        self.elapsed += more.elapsed;
+        self.samples.extend(more.samples);
+    }
+}
+
 /// Turns that are not measured: the first one makes directories.
-const WARM: usize = 5;
-/// Enough for every figure; what follows would only take memory.
-const MOST: usize = 1_000_000;
+const WARM: usize = 2;
+/// Enough of one round for every figure; what follows would only take memory.
+const MOST: usize = 200_000;
 /// Who never waits has to be interrupted by itself.
 const BREATH: usize = 64;
 /// Between two looks at who waits.
