@@ -98,7 +98,8 @@ impl Lock {
     /// `None`: busy, or timed out.
     pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
         match self.options.tenure {
-            Some(limits) => tenure::acquire(self, limits, patience).await,
+            // Not a part of this future, which would be as large for everybody.
+            Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
             None => self.acquire_alone(kind, patience).await,
         }
     }
@@ -106,7 +107,7 @@ impl Lock {
     /// The same with a place of its own.
     pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
         if let (Kind::Permits { take, size }, Some(layout)) = (kind, layout_of(self.options.naming)) {
-            return self.acquire_laid_out(layout, take, size, patience).await;
+            return Box::pin(self.acquire_laid_out(layout, take, size, patience)).await;
         }
         self.names_for(kind)?;
         let directories = self.directories()?;
@@ -123,7 +124,10 @@ impl Lock {
 
     /// A session with room for so many watched bytes; `None` where there was none in time.
     pub(crate) async fn room(&self, bytes: usize, patience: Patience) -> Result<Option<Room>, Error> {
-        let session = self.within(patience, self.zoolock.session(bytes)).await.transpose()?;
+        let session = match self.zoolock.session_now(bytes) {
+            Some(session) => Some(session),
+            None => Box::pin(self.within(patience, self.zoolock.session(bytes))).await.transpose()?,
+        };
         Ok(session.map(|session| Room::of(session, bytes)))
     }
 

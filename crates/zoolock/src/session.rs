@@ -13,7 +13,7 @@ use zoolock_core::{ContenderId, Event, Instant, SessionId, Zxid};
 
 use crate::clock::{self, Alarm};
 use crate::directory;
-use crate::driver::Acquisition;
+use crate::driver::{Acquisition, Attendant, attend};
 use crate::keeper::{Keeper, KeeperError, Link};
 use crate::path::SESSIONS;
 
@@ -58,12 +58,19 @@ pub(crate) struct Session {
     connection: watch::Sender<Connection>,
     link: watch::Receiver<Link>,
     end: Mutex<Option<SessionEnd>>,
-    acquisitions: Mutex<HashMap<ContenderId, Arc<Acquisition>>>,
+    acquisitions: Mutex<HashMap<ContenderId, Standing>>,
     /// Which acquisition created which node.
     nodes: Mutex<HashMap<Zxid, ContenderId>>,
+    attendant: Attendant,
     watched: AtomicUsize,
     /// Opened because the first one was full; closed again when nobody needs it.
     spare: bool,
+}
+
+/// An acquisition, and the nodes that it created.
+struct Standing {
+    acquisition: Arc<Acquisition>,
+    nodes: Vec<Zxid>,
 }
 
 /// Room for watches on a session; given back when dropped.
@@ -127,11 +134,13 @@ impl Session {
             end: Mutex::new(None),
             acquisitions: Mutex::default(),
             nodes: Mutex::default(),
+            attendant: Attendant::new(),
             watched: AtomicUsize::new(0),
             spare,
         });
         let alarm = Alarm::new()?;
-        // Both tasks end with the session's link, which the keeper's task ends.
+        // All end with the session's link, which the keeper's task ends.
+        tokio::spawn(attend(session.clone()));
         tokio::spawn(watch_lease(session.clone(), alarm, link.clone()));
         tokio::spawn(tend(session.clone(), link, config));
         Ok(session)
@@ -139,6 +148,10 @@ impl Session {
 
     pub(crate) fn id(&self) -> SessionId {
         self.id
+    }
+
+    pub(crate) fn attendant(&self) -> &Attendant {
+        &self.attendant
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
@@ -233,18 +246,29 @@ impl Session {
     }
 
     pub(crate) fn enter(&self, acquisition: &Arc<Acquisition>) {
-        lock(&self.acquisitions).insert(acquisition.id(), acquisition.clone());
+        let standing = Standing { acquisition: acquisition.clone(), nodes: Vec::new() };
+        lock(&self.acquisitions).insert(acquisition.id(), standing);
     }
 
     /// The acquisition is over; nothing of it is left.
     pub(crate) fn leave(&self, id: ContenderId, reserved: usize) {
-        lock(&self.acquisitions).remove(&id);
-        lock(&self.nodes).retain(|_, owner| *owner != id);
+        let left = lock(&self.acquisitions).remove(&id);
+        if let Some(Standing { nodes: created, .. }) = &left {
+            let nodes = &mut *lock(&self.nodes);
+            for node in created {
+                // In a transaction several have the same zxid, all of the same acquisition.
+                nodes.remove(node);
+            }
+        }
         self.watched.fetch_sub(reserved, Ordering::AcqRel);
     }
 
     pub(crate) fn own(&self, node: Zxid, id: ContenderId) {
-        lock(&self.nodes).insert(node, id);
+        // Whoever has left by now has left nothing.
+        if let Some(standing) = lock(&self.acquisitions).get_mut(&id) {
+            standing.nodes.push(node);
+            lock(&self.nodes).insert(node, id);
+        }
     }
 
     pub(crate) fn owner_of(&self, node: Zxid) -> Option<ContenderId> {
@@ -252,7 +276,7 @@ impl Session {
     }
 
     pub(crate) fn acquisitions(&self) -> Vec<Arc<Acquisition>> {
-        lock(&self.acquisitions).values().cloned().collect()
+        lock(&self.acquisitions).values().map(|standing| standing.acquisition.clone()).collect()
     }
 
     /// Closes a spare session that nobody stands on. Whoever wants to stand on it now gets another.
@@ -319,6 +343,7 @@ impl Session {
         self.connection.send_replace(Connection::Over);
         // Before the client goes, which closes the session: nobody may believe beside the next holder.
         self.tell_all(&Event::SessionOver(end));
+        self.attendant.dismiss();
         self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 }

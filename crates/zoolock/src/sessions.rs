@@ -56,9 +56,8 @@ impl Sessions {
         loop {
             let mut opening = {
                 let pool = &mut *lock(&self.pool);
-                pool.live.retain(|session| session.end().is_none());
-                if let Some(session) = pool.live.iter().find(|session| session.reserve(bytes)) {
-                    return Ok(session.clone());
+                if let Some(session) = pool.checkout(bytes) {
+                    return Ok(session);
                 }
                 pool.opening.get_or_insert_with(|| self.begin_opening(!pool.live.is_empty())).clone()
             };
@@ -73,6 +72,11 @@ impl Sessions {
                 return Err(error);
             }
         }
+    }
+
+    /// The same where nobody has to wait for it.
+    pub(crate) fn checkout_now(&self, bytes: usize) -> Option<Arc<Session>> {
+        lock(&self.pool).checkout(bytes)
     }
 
     /// Every session that is not over.
@@ -141,6 +145,13 @@ impl Sessions {
             ));
         }
         check_grace(self.grace, granted)
+    }
+}
+
+impl Pool {
+    fn checkout(&mut self, bytes: usize) -> Option<Arc<Session>> {
+        self.live.retain(|session| session.end().is_none());
+        self.live.iter().find(|session| session.reserve(bytes)).cloned()
     }
 }
 

@@ -167,6 +167,11 @@ impl Zoolock {
         self.inner.sessions.checkout(bytes).await
     }
 
+    /// The same where one is there.
+    pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<Session>> {
+        self.inner.sessions.checkout_now(bytes)
+    }
+
     /// Resolves at `deadline`, wherever it is polled.
     pub(crate) fn alarm(&self, deadline: Instant) -> tokio::time::Sleep {
         let handle = self.inner.thread.handle();

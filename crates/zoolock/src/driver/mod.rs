@@ -1,25 +1,29 @@
 //! Runs one machine over one session: sends what it asks for, reports every answer, once and in order.
 //!
 //! The machine sits behind a mutex and is stepped by whoever has news: the caller (start, cancel, release), the task
-//! that awaits the answers, the tasks that await watches, the session. Requests are put on the wire inside the step,
+//! that awaits answers and watches, the session. Requests are put on the wire inside the step,
 //! under that mutex, so their order on the wire is the machine's order. The release of a guard that is dropped goes out
 //! before anything else that its session sends, or as soon as the runtime has a thread for it: the same task often asks
 //! again at once, and both cost the service one commit then.
 //!
-//! Answers are awaited in the order of the requests by one task, which lives only while there are any: spawned tasks
-//! of their own could be run in any order, and the machine relies on the order that the service gives.
+//! Answers are awaited in the order of the requests: the machine relies on the order that the service gives. A session has
+//! one task for that.
 //!
+//! * `attend.rs`: that task.
 //! * `lookout.rs`: a holder that looks who else stands in its queue.
 //! * `machine.rs`: one lock or several.
 //! * `requests.rs`: what the machine asks for, in the words of the port.
 
+mod attend;
 mod lookout;
 mod machine;
 mod requests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -40,6 +44,8 @@ use crate::ticket::Ticket;
 
 use machine::Machine;
 
+pub(crate) use attend::{Attendant, attend};
+
 /// One acquisition, from the first request to the last clean-up.
 pub(crate) struct Acquisition {
     session: Arc<Session>,
@@ -54,15 +60,17 @@ pub(crate) struct Acquisition {
     epoch: u32,
     state: Mutex<State>,
     changed: Notify,
+    /// The task of the session knows that something is ready.
+    is_called: AtomicBool,
 }
 
 struct State {
     machine: Machine,
+    /// Without the first one while that is polled.
     in_flight: VecDeque<InFlight>,
-    awaiting: bool,
-    watches: HashMap<WatchId, Watching>,
-    watch_count: u64,
-    sleeps: Vec<AbortHandle>,
+    is_polled: bool,
+    watches: Vec<(WatchId, Watch)>,
+    tasks: Vec<AbortHandle>,
     progress: Progress,
     lost: Option<Loss>,
     departed: Option<Departed>,
@@ -90,11 +98,6 @@ struct InFlight {
 struct News {
     reply: Reply,
     watch: Option<(WatchId, Watch)>,
-}
-
-enum Watching {
-    Parked(Watch),
-    Running(u64, AbortHandle),
 }
 
 /// How far the acquisition has come.
@@ -129,10 +132,9 @@ impl Acquisition {
             state: Mutex::new(State {
                 machine,
                 in_flight: VecDeque::new(),
-                awaiting: false,
-                watches: HashMap::new(),
-                watch_count: 0,
-                sleeps: Vec::new(),
+                is_polled: false,
+                watches: Vec::new(),
+                tasks: Vec::new(),
                 progress: Progress::Pending,
                 lost: None,
                 departed: None,
@@ -146,6 +148,7 @@ impl Acquisition {
                 words: String::new(),
             }),
             changed: Notify::new(),
+            is_called: AtomicBool::new(false),
         });
         acquisition.session.enter(&acquisition);
         acquisition.happen(Event::Start);
@@ -300,17 +303,9 @@ impl Acquisition {
         let actions = state.machine.step(event, self.session.lease_valid());
         for action in actions {
             match action {
-                Action::Send(id, Request::Sleep(ms)) => {
-                    let sleep = self.sleep(id, ms);
-                    state.sleeps.retain(|sleep| !sleep.is_finished());
-                    state.sleeps.push(sleep);
-                }
+                Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
                 Action::Send(id, request) => self.send(state, id, request),
-                Action::Unwatch(watch) => {
-                    if let Some(Watching::Running(_, task)) = state.watches.remove(&watch) {
-                        task.abort();
-                    }
-                }
+                Action::Unwatch(watch) => state.watches.retain(|(id, _)| *id != watch),
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
@@ -357,7 +352,7 @@ impl Acquisition {
     fn look_out(self: &Arc<Self>, state: &mut State) {
         if self.listeners.may_be_heard() {
             let looking = lookout::look_out(Arc::downgrade(self), self.directories.len());
-            state.sleeps.push(self.session.runtime().spawn(looking).abort_handle());
+            state.tasks.push(self.session.runtime().spawn(looking).abort_handle());
         }
     }
 
@@ -377,22 +372,9 @@ impl Acquisition {
 
     fn finish(&self, state: &mut State) {
         state.over = true;
-        state.sleeps.drain(..).for_each(|sleep| sleep.abort());
-        for (_, watching) in state.watches.drain() {
-            if let Watching::Running(_, task) = watching {
-                task.abort();
-            }
-        }
+        state.tasks.drain(..).for_each(|task| task.abort());
+        state.watches.clear();
         self.session.leave(self.id, self.reserved);
-    }
-
-    fn sleep(self: &Arc<Self>, id: RequestId, ms: u32) -> AbortHandle {
-        let acquisition = self.clone();
-        let task = self.session.runtime().spawn(async move {
-            tokio::time::sleep(Duration::from_millis(ms.into())).await;
-            acquisition.happen(Event::Answer(id, Ok(Reply::Done)));
-        });
-        task.abort_handle()
     }
 
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
@@ -407,29 +389,16 @@ impl Acquisition {
             }
             request => self.call(keeper, place, request),
         };
-        state.in_flight.push_back(InFlight { id, answer, confirms });
-        if !state.awaiting {
-            state.awaiting = true;
-            self.session.runtime().spawn(self.clone().await_answers());
-        }
-    }
-
-    async fn await_answers(self: Arc<Self>) {
-        loop {
-            let Some(InFlight { id, answer, confirms }) = self.next_in_flight() else { return };
-            let outcome = answer.await;
-            if let (Ok(_), Some(sent)) = (&outcome, confirms) {
-                self.session.confirm(sent);
+        let mut sent = InFlight { id, answer, confirms };
+        if state.in_flight.is_empty() && !state.is_polled {
+            let waker = Waker::from(self.clone());
+            if let Poll::Ready(outcome) = sent.answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+                // Not here, in the middle of a step.
+                sent.answer = Box::pin(std::future::ready(outcome));
+                waker.wake();
             }
-            self.answered(id, outcome);
         }
-    }
-
-    fn next_in_flight(&self) -> Option<InFlight> {
-        let mut state = lock(&self.state);
-        let next = state.in_flight.pop_front();
-        state.awaiting = next.is_some();
-        next
+        state.in_flight.push_back(sent);
     }
 
     fn answered(self: &Arc<Self>, id: RequestId, outcome: Result<News, KeeperError>) {
@@ -458,40 +427,9 @@ impl Acquisition {
                     Reply::Mine(nodes) => nodes.iter().for_each(|node| self.session.own(node.czxid, self.id)),
                     _ => {}
                 }
-                let watch = watch.map(|(id, watch)| {
-                    state.watches.insert(id, Watching::Parked(watch));
-                    id
-                });
+                state.watches.extend(watch);
                 self.step(state, Event::Answer(id, Ok(reply)));
-                if let Some(watch) = watch {
-                    self.await_watch(state, watch);
-                }
             }
-        }
-    }
-
-    /// Waits for a watch, unless the machine has taken it back already.
-    fn await_watch(self: &Arc<Self>, state: &mut State, id: WatchId) {
-        if !matches!(state.watches.get(&id), Some(Watching::Parked(_))) {
-            return;
-        }
-        let Some(Watching::Parked(watch)) = state.watches.remove(&id) else { return };
-        state.watch_count += 1;
-        let count = state.watch_count;
-        let acquisition = self.clone();
-        let task = self.session.runtime().spawn(async move {
-            let deleted = watch.await;
-            acquisition.fired(id, count, deleted);
-        });
-        state.watches.insert(id, Watching::Running(count, task.abort_handle()));
-    }
-
-    fn fired(self: &Arc<Self>, id: WatchId, count: u64, deleted: bool) {
-        let state = &mut *lock(&self.state);
-        // A watch that was taken back while it fired may have given its name to another.
-        if matches!(state.watches.get(&id), Some(Watching::Running(current, _)) if *current == count) {
-            state.watches.remove(&id);
-            self.step(state, Event::Fired { watch: id, deleted });
         }
     }
 }

@@ -386,14 +386,9 @@ impl Keeper for ClientKeeper {
             self.send_first(held_back);
             *held_back = Some(next);
         }
-        let flush = |keeper: ClientKeeper| async move { keeper.send_first(&mut lock(&keeper.held_back)) };
-        // Not only when the answer is awaited, which may be after that of an earlier request.
-        self.runtime.spawn(flush(self.clone()));
-        let flush = flush(self.clone());
-        Box::pin(async move {
-            flush.await;
-            sent.await.map_err(|_| unknown("the session is over"))?.await
-        })
+        let keeper = self.clone();
+        self.runtime.spawn(async move { keeper.send_first(&mut lock(&keeper.held_back)) });
+        Box::pin(async move { sent.await.map_err(|_| unknown("the session is over"))?.await })
     }
 }
 
