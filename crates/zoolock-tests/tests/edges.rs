@@ -1,11 +1,14 @@
 //! Corners in which it went wrong once.
 
 mod common;
+#[path = "common/leftovers.rs"]
+mod leftovers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{connect, connect_through, directory, settings, until_queued};
+use common::{connect, connect_through, directory, settings, until_queued, until_quiet};
+use leftovers::settle;
 use zoolock::{Connection, Error, Zoolock};
 use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
 
@@ -42,6 +45,37 @@ on_both_arms!(everything_works_without_a_runtime_of_the_callers, |place| async m
         });
     });
     program.join().expect("no panic");
+});
+
+on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place| async move {
+    const LOCKS: usize = 200;
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    // Their sessions are there, and at rest.
+    for zl in [&zl, &other] {
+        zl.mutex("first").lock().await.expect("free").release().await.expect("ours");
+    }
+    let (tasks, others) = (settle(&zl).await, settle(&other).await);
+    let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(&format!("{at}"))).collect::<Vec<_>>();
+    let (ours, theirs) = (mutexes(&zl), mutexes(&other));
+    let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("free");
+    let mut waiting = Box::pin(futures_util::future::try_join_all(theirs.iter().map(|mutex| mutex.lock())));
+    // The holders watch their own nodes, the waiters those of the holders.
+    let watched = async {
+        while place.server().watch_count().await.expect("an answer") < 2 * LOCKS as u64 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut waiting => panic!("they are held"),
+        () = watched => {}
+    }
+    until_quiet(&zl, tasks).await;
+    until_quiet(&other, others).await;
+    drop(held);
+    for guard in waiting.await.expect("free now") {
+        guard.release().await.expect("ours");
+    }
+    place.server().assert_no_watches().await;
 });
 
 /// An operator removes the directory and all that is in it.
