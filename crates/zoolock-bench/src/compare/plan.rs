@@ -222,6 +222,14 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             .by(&[Zoolock, Curator], &ZOOKEEPERS)
         },
         Work::new(
+            "rest",
+            format!("one write, after {:?} of rest", sizes.hold),
+            solo(sizes.far).with("rest_us", sizes.hold.as_micros()),
+            Figure::Mean,
+            sizes,
+        )
+        .by(&[Zoolock, Raw], &ZOOKEEPERS),
+        Work::new(
             "tenure",
             "acquire again within a tenure".to_owned(),
             solo(100 * sizes.solo).with("tenure", "yes"),

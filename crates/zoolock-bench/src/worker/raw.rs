@@ -34,8 +34,8 @@ impl Requests for Raw {
     }
 }
 
-/// Everything that zoolock sends where nobody else is and it is soon let go: the create and a look at the directory in
-/// one flight, and a transaction.
+/// Everything that zoolock sends where nobody else is and it is held for more than a few milliseconds: the create and a
+/// look at the directory in one flight, a watch on the node, and a transaction.
 #[derive(Clone)]
 pub(super) struct Same;
 
@@ -55,7 +55,10 @@ impl Requests for Same {
         let mut transaction = client.new_multi_writer();
         transaction.add_delete(&node, None)?;
         transaction.add_set_data(path, &RECORD, None)?;
-        transaction.commit().await?;
-        Ok(())
+        let released = async { Ok(transaction.commit().await?) };
+        // zoolock's is sent earlier, and nobody waits for it there either.
+        tokio::try_join!(client.get_and_watch_data(&node), released)
+            .map(|_| ())
+            .map_err(|error: zookeeper_client::Error| error.into())
     }
 }

@@ -1,13 +1,14 @@
 //! One who takes a lock again and again.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Peer, cpu_ns, lock_of, ns};
 use crate::Outcome;
 use crate::job::{Fields, Taken};
 
-/// Nobody else wants it. `release=drop` does not wait for the server's word.
+/// Nobody else wants it. `release=drop` does not wait for the server's word; with `rest_us=` there is a rest before
+/// each request, and acquiring and letting go are a sample each.
 pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (count, warm): (usize, usize) = (fields.number("count")?, fields.number("warm")?);
@@ -19,10 +20,22 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
         turn::<P>(&lock, dropped).await?;
     }
     let mut samples_ns = Vec::with_capacity(count);
+    let rest = fields.number("rest_us").ok().map(Duration::from_micros);
     let (cpu, begun) = (cpu_ns(), Instant::now());
     for _ in 0..count {
+        let Some(rest) = rest else {
+            let begun = Instant::now();
+            turn::<P>(&lock, dropped).await?;
+            samples_ns.push(ns(begun.elapsed()));
+            continue;
+        };
+        tokio::time::sleep(rest).await;
         let begun = Instant::now();
-        turn::<P>(&lock, dropped).await?;
+        let held = P::acquire(&lock).await?;
+        samples_ns.push(ns(begun.elapsed()));
+        tokio::time::sleep(rest).await;
+        let begun = Instant::now();
+        P::release(&lock, held).await?;
         samples_ns.push(ns(begun.elapsed()));
     }
     let (elapsed_ns, cpu_ns) = (ns(begun.elapsed()), cpu_ns() - cpu);
