@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{connect, connect_through, directory, settings, until_queued, until_quiet};
 use leftovers::settle;
 use zoolock::{Connection, Error, Zoolock};
-use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
+use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
 /// Runs a future where there is no runtime at all.
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -76,6 +76,25 @@ on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place
         guard.release().await.expect("ours");
     }
     place.server().assert_no_watches().await;
+});
+
+on_both_arms!(a_guard_that_is_kept_keeps_no_closed_session_open, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = connect_through(&place, &proxy).await;
+    zl.mutex("kept").lock().await.expect("free").release().await.expect("ours");
+    let before = proxy.counts();
+    let guard = zl.mutex("kept").lock().await.expect("free");
+    proxy.blackhole_towards(Direction::ToClient, true);
+    // Beside the look at the directory, that at its own node: it will not be answered before the end.
+    proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
+    let (address, queue) = (place.addr(), directory(&place, "kept"));
+    let gone = tree::assert_no_contenders(&address, &queue);
+    let closed = tokio::spawn(async move { zl.close().await });
+    tokio::time::timeout(Duration::from_secs(4), gone).await.expect("long before the session expires");
+    assert!(!guard.is_valid());
+    proxy.blackhole_towards(Direction::ToClient, false);
+    closed.await.expect("no panic");
+    drop(guard);
 });
 
 /// An operator removes the directory and all that is in it.

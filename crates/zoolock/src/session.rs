@@ -332,7 +332,8 @@ impl Session {
         }
     }
 
-    fn finish(&self, end: SessionEnd) {
+    /// It is over; whoever stands on it hears of that.
+    pub(crate) fn finish(&self, end: SessionEnd) {
         {
             let mut known = lock(&self.end);
             if known.is_some() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use zoolock_core::Event;
-use zoolock_core::contender::{Reply, RequestId};
+use zoolock_core::contender::{Reply, RequestId, SessionEnd};
 
 use super::{Acquisition, InFlight};
 use crate::session::{Session, lock};
@@ -21,12 +21,22 @@ use crate::session::{Session, lock};
 /// After how many the others on the thread have their turn: whoever renews the lease, and the client.
 const IN_ONE_GO: usize = 64;
 
+/// How many sleepers there may be before those are sent away who sleep in vain.
+const FEW: usize = 64;
+
 /// Who is to be attended to, and when.
 pub(crate) struct Attendant {
     /// `None` once the session is over.
     called: Mutex<Option<Vec<Arc<Acquisition>>>>,
-    sleepers: Mutex<BinaryHeap<Reverse<Sleeper>>>,
+    sleepers: Mutex<Sleepers>,
     news: Notify,
+}
+
+#[derive(Default)]
+struct Sleepers {
+    heap: BinaryHeap<Reverse<Sleeper>>,
+    /// How many were left the last time that somebody looked who is gone.
+    left: usize,
 }
 
 /// Who wants to be told when a while is over, unless it is gone by then.
@@ -57,21 +67,26 @@ impl Attendant {
 
     fn wake_after(&self, wait: Duration, request: RequestId, acquisition: Weak<Acquisition>) {
         let until = Instant::now() + wait;
-        let sleepers = &mut *lock(&self.sleepers);
-        let is_first = sleepers.peek().is_none_or(|Reverse(first)| until < first.until);
-        sleepers.push(Reverse(Sleeper { until, request, acquisition }));
+        let Sleepers { heap, left } = &mut *lock(&self.sleepers);
+        if heap.len() >= FEW.max(2 * *left) {
+            heap.retain(|Reverse(sleeper)| sleeper.acquisition.strong_count() > 0);
+            *left = heap.len();
+        }
+        let is_first = heap.peek().is_none_or(|Reverse(first)| until < first.until);
+        heap.push(Reverse(Sleeper { until, request, acquisition }));
         if is_first {
             self.news.notify_one();
         }
     }
 
-    /// Those whose time has come.
+    /// Those whose time has come, and not too many of them.
     fn awake(&self) -> Vec<(Arc<Acquisition>, RequestId)> {
         let now = Instant::now();
-        let sleepers = &mut *lock(&self.sleepers);
+        let Sleepers { heap: sleepers, .. } = &mut *lock(&self.sleepers);
         let mut awake = Vec::new();
         // Whoever is gone is nobody to wake up for.
-        while let Some(Reverse(first)) = sleepers.peek()
+        while awake.len() < IN_ONE_GO
+            && let Some(Reverse(first)) = sleepers.peek()
             && (first.until <= now || first.acquisition.strong_count() == 0)
         {
             let Some(Reverse(Sleeper { request, acquisition, .. })) = sleepers.pop() else { break };
@@ -81,16 +96,25 @@ impl Attendant {
     }
 
     fn next_awakening(&self) -> Option<Instant> {
-        lock(&self.sleepers).peek().map(|Reverse(first)| first.until)
+        lock(&self.sleepers).heap.peek().map(|Reverse(first)| first.until)
     }
 }
 
 /// Attends to all who stand on the session, until it is over.
 pub(crate) async fn attend(session: Arc<Session>) {
+    let _on_panic = OnPanic(session.clone());
     let attendant = session.attendant();
     loop {
-        for (acquisition, request) in attendant.awake() {
-            acquisition.happen(Event::Answer(request, Ok(Reply::Done)));
+        loop {
+            let awake = attendant.awake();
+            let were_all = awake.len() < IN_ONE_GO;
+            for (acquisition, request) in awake {
+                acquisition.happen(Event::Answer(request, Ok(Reply::Done)));
+            }
+            if were_all {
+                break;
+            }
+            tokio::task::yield_now().await;
         }
         let Some(called) = lock(&attendant.called).as_mut().map(std::mem::take) else { return };
         for some in called.chunks(IN_ONE_GO) {
@@ -122,8 +146,9 @@ impl Acquisition {
 
     /// Polls what it waits for.
     fn attend(self: &Arc<Self>) {
-        // Before the polls: what is ready after them calls again.
-        self.is_called.store(false, Ordering::Release);
+        // Before the polls: what is ready after them calls again. A swap, like that of the waker: of the two one comes
+        // after the other, and sees what that one has done.
+        self.is_called.swap(false, Ordering::AcqRel);
         let waker = Waker::from(self.clone());
         let context = &mut Context::from_waker(&waker);
         while let Some(mut next) = self.next_in_flight() {
@@ -131,8 +156,11 @@ impl Acquisition {
             match next.answer.as_mut().poll(context) {
                 Poll::Pending => {
                     let state = &mut *lock(&self.state);
-                    state.in_flight.push_front(next);
                     state.is_polled = false;
+                    // Once the session is over nobody polls it any more, and it would keep the client, and us.
+                    if self.session.end().is_none() {
+                        state.in_flight.push_front(next);
+                    }
                     break;
                 }
                 Poll::Ready(outcome) => {
@@ -149,16 +177,18 @@ impl Acquisition {
 
     fn look_at_watches(self: &Arc<Self>, context: &mut Context<'_>) {
         let state = &mut *lock(&self.state);
-        let mut fired = Vec::new();
-        state.watches.retain_mut(|(id, watch)| match watch.as_mut().poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(deleted) => {
-                fired.push((*id, deleted));
-                false
+        // One after the other: what one has done may end the others.
+        let mut at = 0;
+        while let Some((id, watch)) = state.watches.get_mut(at) {
+            match watch.as_mut().poll(context) {
+                Poll::Pending => at += 1,
+                Poll::Ready(deleted) => {
+                    let watch = *id;
+                    drop(state.watches.remove(at));
+                    self.step(state, Event::Fired { watch, deleted });
+                    at = 0;
+                }
             }
-        });
-        for (watch, deleted) in fired {
-            self.step(state, Event::Fired { watch, deleted });
         }
     }
 
@@ -179,8 +209,21 @@ impl Wake for Acquisition {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_called.load(Ordering::Acquire) {
-            self.clone().wake();
+        if !self.is_called.swap(true, Ordering::AcqRel) {
+            self.session.attendant().call(self.clone());
+        }
+    }
+}
+
+/// A session that nobody attends to any more is worse than none.
+struct OnPanic(Arc<Session>);
+
+impl Drop for OnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let session = self.0.clone();
+            // Not while this thread unwinds: the machines hear of it.
+            self.0.runtime().spawn(async move { session.finish(SessionEnd::Closed) });
         }
     }
 }

@@ -210,7 +210,12 @@ impl Acquisition {
             self.step(state, Event::Disconnected);
         }
         let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
+        let is_end = matches!(event, Event::SessionOver(_));
         self.step(state, event);
+        if is_end {
+            // Nobody polls them any more, and as long as they are there the client does not close the session.
+            state.in_flight.clear();
+        }
         if gave_up {
             self.listeners.tell(LockEvent::GaveUp);
         }
@@ -379,7 +384,9 @@ impl Acquisition {
 
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
         // Once the session is over nothing is answered any more; the machine hears of that instead.
-        let Some(keeper) = self.session.keeper() else { return };
+        let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
+        // It looks at the other acquisitions: not under our mutex.
+        let is_inward = matches!(request, Request::FindMine);
         let confirms = requests::is_write(&request).then(clock::now);
         let place = machine::place(&self.directories, id);
         let answer = match request {
@@ -392,7 +399,9 @@ impl Acquisition {
         let mut sent = InFlight { id, answer, confirms };
         if state.in_flight.is_empty() && !state.is_polled {
             let waker = Waker::from(self.clone());
-            if let Poll::Ready(outcome) = sent.answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+            if is_inward {
+                waker.wake();
+            } else if let Poll::Ready(outcome) = sent.answer.as_mut().poll(&mut Context::from_waker(&waker)) {
                 // Not here, in the middle of a step.
                 sent.answer = Box::pin(std::future::ready(outcome));
                 waker.wake();

@@ -3,7 +3,7 @@
 //! Whoever lets go and asks again at once sends two writes within microseconds. ZooKeeper takes the second one up only
 //! after it has made the first one durable, so that two commits are waited for. As one transaction they are one.
 
-use tokio::sync::oneshot;
+use futures_channel::oneshot;
 use zoolock_core::Sequence;
 use zoolock_core::contender::Failure;
 
