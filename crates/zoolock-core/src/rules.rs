@@ -5,7 +5,7 @@
 
 /// One safety rule. The text says what goes wrong without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u16)]
+#[repr(u32)]
 pub enum Rule {
     /// The release marker is believed only if it names the czxid of the directory it was read from.
     /// Without: a directory deleted and copied or made again grants to the wrong contender.
@@ -52,11 +52,29 @@ pub enum Rule {
     /// Whoever finds that the one before it is younger looks whether its own znode is still there.
     /// Without: in a directory made again it waits for a stranger, which may wait for it in another queue.
     WaitForOlder = 1 << 14,
+    /// Where the one before us is gone before it could be watched, we look again.
+    /// Without: nothing will ever wake us.
+    LookWhenGone = 1 << 15,
+    /// When the one before us goes, we look again.
+    /// Without: a waiter that gives up hands on what it never held.
+    LookAfterWait = 1 << 16,
+    /// After a reconnect, whoever waits looks again.
+    /// Without: what went while there was no connection wakes nobody, unless the client sets its watches again.
+    LookAfterReconnect = 1 << 17,
+    /// After a create whose reply was lost, all that it may have made is searched for.
+    /// Without: a znode that nobody knows of blocks everybody, us included, until the end of the session.
+    SearchAfterLostReply = 1 << 18,
+    /// Before that search we create again, behind which nothing that was sent before can still arrive.
+    /// Without: it arrives after the search.
+    CreateBeforeSearch = 1 << 19,
+    /// A grant takes a lease that is valid now.
+    /// Without: whoever was granted may have lost its session while it waited.
+    GrantOnLease = 1 << 20,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 15] = [
+    pub const ALL: [Rule; 21] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -72,13 +90,19 @@ impl Rule {
         Rule::VerifyAll,
         Rule::ReleaseTheRest,
         Rule::WaitForOlder,
+        Rule::LookWhenGone,
+        Rule::LookAfterWait,
+        Rule::LookAfterReconnect,
+        Rule::SearchAfterLostReply,
+        Rule::CreateBeforeSearch,
+        Rule::GrantOnLease,
     ];
 }
 
 /// The rules in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rules {
-    off: u16,
+    off: u32,
 }
 
 impl Rules {
@@ -90,10 +114,10 @@ impl Rules {
     /// All but one, to show what it is good for.
     #[cfg(feature = "weaken")]
     pub const fn without(rule: Rule) -> Rules {
-        Rules { off: rule as u16 }
+        Rules { off: rule as u32 }
     }
 
     pub(crate) const fn on(self, rule: Rule) -> bool {
-        self.off & rule as u16 == 0
+        self.off & rule as u32 == 0
     }
 }

@@ -12,7 +12,7 @@ impl Contender {
         others: &[String],
         turn: &mut Turn,
     ) {
-        if !turn.lease_valid {
+        if !turn.lease_valid && self.on(Rule::GrantOnLease) {
             self.phase = Phase::AwaitingLease { me };
             return;
         }

@@ -42,8 +42,9 @@ impl Contender {
             Ok(Reply::Joined(me)) => self.arrive(me, turn),
             Ok(_) | Err(Failure::Unknown) => {
                 self.void_pending();
-                self.doubt = true;
-                self.pause(After::Join, turn);
+                self.doubt = self.on(Rule::SearchAfterLostReply);
+                let barrier = self.on(Rule::CreateBeforeSearch);
+                self.pause(if barrier { After::Join } else { After::Search }, turn);
             }
             Err(Failure::NoNode) => {
                 // The leader's own word, after everything we ever sent: no directory, so nothing of ours in it.

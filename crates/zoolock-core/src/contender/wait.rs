@@ -341,7 +341,8 @@ impl Contender {
                     self.send(Purpose::WaitOwn, Request::Exists(me), turn);
                 }
             }
-            Err(Failure::NoNode) => self.look(me, turn),
+            Err(Failure::NoNode) if self.on(Rule::LookWhenGone) => self.look(me, turn),
+            Err(Failure::NoNode) => self.phase = Phase::Waiting { me, before: Some(before), watch },
             Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
             Err(_) => self.pause(After::Look(me), turn),
         }
@@ -368,6 +369,7 @@ impl Contender {
                 let me = *me;
                 match before.take() {
                     None => self.list(me, true, turn),
+                    Some(_) if deleted && !self.on(Rule::LookAfterWait) => self.first(me, None, &[], turn),
                     Some(_) if deleted => self.look(me, turn),
                     Some(before) => self.watch(me, before, turn),
                 }
@@ -389,6 +391,7 @@ impl Contender {
     pub(super) fn reconnected(&mut self, turn: &mut Turn) {
         self.offline = false;
         match &self.phase {
+            Phase::Waiting { .. } if !self.on(Rule::LookAfterReconnect) => {}
             Phase::Waiting { me, before, watch } => {
                 let (me, before, old) = (*me, before.clone(), *watch);
                 match before {

@@ -1,7 +1,8 @@
 //! What goes wrong between client and service, and what followers and watches make of a transaction.
 
-use zoolock_core::contender::{Event, Failure};
+use zoolock_core::contender::{Event, Failure, Reply, Request};
 
+use crate::bugs::Bug;
 use crate::ghost::{Fate, Foul};
 use crate::scenario::Scenario;
 use crate::tree::{Change, Op, Txn};
@@ -19,7 +20,7 @@ impl World {
             match inbound {
                 Inbound::Answer { id, set, .. } => {
                     // A client knows of a watch from the reply on.
-                    unknown.push(id);
+                    unknown.push((id, Err(Failure::Unknown)));
                     unheard.extend(set);
                     watches.retain(|watch| Some(watch.id) != set);
                 }
@@ -31,7 +32,13 @@ impl World {
             }
         }
         let sent = std::mem::take(&mut client.requests);
-        unknown.extend(sent.iter().filter(|sent| sent.round == client.round).map(|sent| sent.id));
+        let once = if client.ghost.released { Bug::ReleasesOnce } else { Bug::CleansUpOnce };
+        let outcome = |sent: &Sent| match sent.request {
+            Request::Delete(_) | Request::Release { .. } if scenario.has(once) => Ok(Reply::Done),
+            _ => Err(Failure::Unknown),
+        };
+        let of_now = sent.iter().filter(|sent| sent.round == client.round);
+        unknown.extend(of_now.map(|sent| (sent.id, outcome(sent))));
         client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
         // The client registers again what it knows of. Where something has changed since, that fires at once.
         let view = client.view(&leader);
@@ -46,9 +53,41 @@ impl World {
             }
             now == Some(watch.zxid)
         });
+        if scenario.has(Bug::ForgetsWatches) {
+            watches.clear();
+            fired.clear();
+        }
         client.watches = watches;
         client.inbox = fired;
         client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
+        for (id, outcome) in unknown {
+            self.step(i, Event::Answer(id, outcome), scenario);
+        }
+    }
+
+    /// The session is over, and the acquisition goes on in the next one, at a follower that has not heard yet.
+    pub(crate) fn next_session(&mut self, i: usize, scenario: &Scenario) {
+        let tree = self.leader.clone();
+        let client = &mut self.clients[i];
+        let answers = client.inbox.iter().filter_map(|inbound| match inbound {
+            Inbound::Answer { id, .. } => Some(*id),
+            _ => None,
+        });
+        let unknown: Vec<_> = answers.chain(client.requests.iter().map(|sent| sent.id)).collect();
+        client.requests.clear();
+        client.late.clear();
+        client.watches.clear();
+        client.inbox = vec![Inbound::Reconnected];
+        client.follower = Some(Follower { tree, behind: Vec::new() });
+        let owned = self.leader.children().iter().filter(|child| child.owner as usize == i);
+        let ops: Vec<_> = owned.map(|child| Op::Delete(child.name)).collect();
+        if !ops.is_empty() {
+            self.commit(ops, None, scenario);
+        }
+        // They were those of another session: a grant to one of them is none.
+        for trace in &mut self.clients[i].ghost.traces {
+            trace.was_clear = false;
+        }
         for id in unknown {
             self.step(i, Event::Answer(id, Err(Failure::Unknown)), scenario);
         }

@@ -3,6 +3,7 @@
 use zoolock_core::contender::{Departed, Grant, Loss, Node, Reason};
 use zoolock_core::names::Prefix;
 
+use crate::bugs::Bug;
 use crate::scenario::Scenario;
 use crate::tenure::exclude_each_other;
 use crate::tree::Name;
@@ -128,7 +129,11 @@ impl World {
         }
         self.check_previous(i, directory, &grant, scenario);
         let upgrade = self.clients[i].ghost.from;
-        let token = if upgrade.is_some() { self.clients[i].ghost.token } else { czxid };
+        let token = match upgrade {
+            Some(_) => self.clients[i].ghost.token,
+            None if scenario.has(Bug::TokenIsTheNumber) => i64::from(grant.node.sequence.0) + 1,
+            None => czxid,
+        };
         // A grant that comes late, to a node that was deleted in the meantime, proves nothing.
         let there = |czxid| self.leader.holds(czxid);
         if prefix.is_exclusive() && there(czxid) && upgrade.is_none_or(|from| there(from.node)) {

@@ -5,6 +5,7 @@ use zoolock_core::contender::Request;
 use zoolock_core::record::{Left, Size};
 use zoolock_core::{Record, Zxid};
 
+use crate::bugs::Bug;
 use crate::ghost::{Fate, Foul};
 use crate::plan::Plan;
 use crate::scenario::{Budget, Scenario};
@@ -42,6 +43,7 @@ pub(crate) enum Step {
     Late(u8),
     Lag(u8),
     LoseLease(u8),
+    NextSession(u8),
     Crash(u8),
     /// Process a create as one that is prepared behind another, past the end of the numbers.
     Negative(u8),
@@ -290,7 +292,12 @@ impl Lock {
                 if budget.disconnects > 0 && self.0.mates(i as usize).any(something_to_lose) {
                     steps.push(Step::Disconnect(i));
                 }
-                if budget.lapses > 0 && client.lease {
+                if budget.lapses > 0 && self.0.has(Bug::GoesOnInTheNextSession) {
+                    let joining = client.machine().is_some_and(|machine| machine.node().is_none());
+                    if joining && something_to_lose(i as usize) {
+                        steps.push(Step::NextSession(i));
+                    }
+                } else if budget.lapses > 0 && client.lease {
                     steps.push(Step::LoseLease(i));
                 }
                 if budget.crashes > 0 {
@@ -382,6 +389,10 @@ impl Lock {
             Step::LoseLease(i) => {
                 world.budget.lapses -= 1;
                 world.lose_lease(i as usize, scenario);
+            }
+            Step::NextSession(i) => {
+                world.budget.lapses -= 1;
+                world.next_session(i as usize, scenario);
             }
             Step::Crash(i) => {
                 world.budget.crashes -= 1;

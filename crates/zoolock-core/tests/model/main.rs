@@ -12,12 +12,14 @@
 //! * `kinds.rs`: the searches for all but the mutex, which are here.
 //! * `leases.rs`: the searches for permits in the layouts of others.
 //! * `namings.rs`: the searches among contenders that are called as others call theirs.
+//! * `bugs.rs`: what others do wrong, and that it is found.
 //! * `walk.rs`: the same at random, longer and with more of everything.
 //!
 //! What is not modelled: a refusal for good (ACL, quota), throttling, clients of other makes (whoever
 //! is called as they are is still one of ours), and a client that
 //! falls back to a server which has not seen what it saw before (ZooKeeper refuses such a connection).
 
+mod bugs;
 mod faults;
 mod ghost;
 mod kinds;
@@ -27,12 +29,13 @@ mod namings;
 mod plan;
 mod scenario;
 mod server;
+#[path = "../table/mod.rs"]
+mod table;
 mod tenure;
 mod tree;
 mod walk;
 mod world;
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -200,21 +203,7 @@ mod with_all_rules_nothing_is_found {
 
 /// Searches a scenario with and without a rule: the property holds with it and is violated without.
 fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
-    let begun = Instant::now();
-    let name = scenario.name.clone();
-    let weakened = scenario.clone().rules(Rules::without(rule));
-    let until = HasDiscoveries::AllOf(BTreeSet::from([property]));
-    let checker = Lock(weakened).checker().finish_when(until).threads(1).spawn_bfs().join();
-    let found =
-        checker.discovery(property).unwrap_or_else(|| panic!("{name}: without {rule:?} nothing is found"));
-    let states = checker.unique_state_count();
-    let actions = found.into_actions();
-    println!(
-        "without {rule:?}, {name}: violated `{property}` by {} steps, {states} states, {:.1?}",
-        actions.len(),
-        begun.elapsed()
-    );
-    println!("  {actions:?}");
+    bugs::finds(&format!("{rule:?}"), property, scenario.clone().rules(Rules::without(rule)));
     nothing_is_found(scenario);
 }
 

@@ -4,6 +4,7 @@ use zoolock_core::contender::Node;
 use zoolock_core::names::{Names, Naming, Prefix};
 use zoolock_core::{ContenderId, Kind, SessionId};
 
+use crate::bugs::Bug;
 use crate::scenario::{Budget, Scenario};
 
 /// What a client wants, again and again.
@@ -119,6 +120,7 @@ impl Scenario {
     pub(crate) fn session(&self, i: usize) -> usize {
         match self.clients[i] {
             Plan::Upgrade(of) => of.into(),
+            _ if self.has(Bug::OneNodeForASession) => 0,
             _ => i,
         }
     }

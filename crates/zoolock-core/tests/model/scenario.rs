@@ -4,6 +4,7 @@ use zoolock_core::names::Naming;
 use zoolock_core::record::{Left, Marker, Size};
 use zoolock_core::{Record, Rules, Sequence, Zxid};
 
+use crate::bugs::Bug;
 use crate::plan::Plan;
 
 /// How often each fault may still strike.
@@ -58,6 +59,8 @@ pub(crate) struct Scenario {
     pub(crate) guarded: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
+    /// What clients do otherwise than ours.
+    pub(crate) bug: Option<Bug>,
     /// Whether a holder's own node is watched only after a while.
     pub(crate) watches_late: bool,
     /// The first number at which a directory is retired.
@@ -123,6 +126,7 @@ impl Scenario {
             guarded: true,
             budget,
             rules: Rules::all(),
+            bug: None,
             watches_late: false,
             retire_from: 90,
             last: 99,
@@ -152,6 +156,14 @@ impl Scenario {
 
     pub(crate) fn rules(self, rules: Rules) -> Scenario {
         Scenario { rules, ..self }
+    }
+
+    pub(crate) fn with_bug(self, bug: Bug) -> Scenario {
+        Scenario { bug: Some(bug), name: format!("{}, {bug:?}", self.name), ..self }
+    }
+
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
     }
 
     pub(crate) fn without_directory(self) -> Scenario {

@@ -6,6 +6,7 @@ use zoolock_core::names;
 use zoolock_core::record::Marker;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
+use crate::bugs::Bug;
 use crate::ghost::{Fate, Trace};
 use crate::scenario::Scenario;
 use crate::tree::{Child, Name, Op};
@@ -72,6 +73,9 @@ impl World {
             _ => Ok(()),
         };
         let ops = match &sent.request {
+            Request::Join if scenario.has(Bug::OneNodeForASession) && !empty => {
+                return Ok(Reply::Joined(node_of(&self.leader.children()[0])));
+            }
             Request::Join => {
                 let (sequence, counts) = self.number(i, negative, scenario)?;
                 let name = Name { prefix: scenario.prefix(i), sequence };
@@ -175,7 +179,13 @@ impl World {
         marker: Option<(Marker, Option<i32>)>,
         scenario: &Scenario,
     ) -> Outcome {
-        let name = Name { prefix: writer.prefix.as_reader().expect("a writer"), sequence: writer.sequence.0 };
+        let prefix = writer.prefix.as_reader().expect("a writer");
+        let (name, moved) = match &self.leader.0 {
+            Some(directory) if scenario.has(Bug::DowngradesToTheEnd) => {
+                (Name { prefix, sequence: directory.counter }, true)
+            }
+            _ => (Name { prefix, sequence: writer.sequence.0 }, false),
+        };
         let found = self.leader.child(name).cloned();
         let Some(place) = self.leader.child(Name::of(writer)).map(|child| child.place) else {
             let ours = |child: &Child| (child.owner as usize, child.round) == (i, sent.round);
@@ -189,7 +199,8 @@ impl World {
         }
         let directory = self.leader.0.as_ref().expect("its child is there");
         let counts = directory.counter < scenario.last;
-        let create = Op::Create { name, owner: i as u8, round: sent.round, place: Some(place), counts };
+        let place = Some(place).filter(|_| !moved);
+        let create = Op::Create { name, owner: i as u8, round: sent.round, place, counts };
         let mut ops = vec![Op::Delete(Name::of(writer)), create];
         if let Some((marker, version)) = marker {
             if version.is_some_and(|version| version != directory.version) {
@@ -197,7 +208,7 @@ impl World {
             }
             ops.push(Op::Write(Record::Marker(marker)));
         }
-        Ok(self.create(i, sent, ops, Some(place), scenario))
+        Ok(self.create(i, sent, ops, place, scenario))
     }
 
     pub(crate) fn remove_directory(&mut self, by: Option<(usize, &Sent)>, scenario: &Scenario) {
@@ -224,7 +235,13 @@ impl World {
             Request::ReadDirectory => reading(view).map(Reply::Directory).ok_or(Failure::NoNode),
             Request::List | Request::WatchChildren(_) => {
                 let pzxid = view.0.as_ref().ok_or(Failure::NoNode)?.pzxid;
-                let names = view.children().iter().map(|child| child.name.text()).collect();
+                let mut names: Vec<String> = view.children().iter().map(|child| child.name.text()).collect();
+                let own = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
+                if let Some(own) = view.children().iter().find(own).map(|child| child.name.text())
+                    && scenario.has(Bug::SortsWholeNames)
+                {
+                    names.retain(|name| *name <= own);
+                }
                 if let Request::WatchChildren(id) = sent.request {
                     let watch = Watch { id, name: None, czxid: 0, zxid: pzxid };
                     self.clients[i].watches.push(watch);

@@ -11,6 +11,7 @@ use zoolock_core::contender::{
 use zoolock_core::record::Left;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
+use crate::bugs::Bug;
 use crate::ghost::{Fate, From, Ghost, Trace};
 use crate::scenario::{Budget, Scenario};
 use crate::tenure::Tenure;
@@ -359,12 +360,17 @@ impl World {
             if ghost.granted && !ghost.released {
                 ghost.released = true;
                 ghost.cleanly = left == Left::Released;
+                let left = if scenario.has(Bug::UnwindsAsReleased) { Left::Released } else { left };
                 self.step(j, Event::Release(left), scenario);
             }
         }
     }
 
     pub(crate) fn give_up(&mut self, i: usize, timed_out: bool, scenario: &Scenario) {
+        let joining = self.clients[i].machine().is_some_and(|machine| machine.node().is_none());
+        if scenario.has(if joining { Bug::DropsWhoIsJoining } else { Bug::DropsWhoWaits }) {
+            return self.end(i, scenario);
+        }
         let ghost = &mut self.clients[i].ghost;
         ghost.gave_up = true;
         ghost.timed_out = timed_out;

@@ -19,11 +19,12 @@ mod ghost;
 mod locks;
 mod scenario;
 mod server;
+#[path = "../table/mod.rs"]
+mod table;
 mod tree;
 mod walk;
 mod world;
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -194,22 +195,24 @@ mod with_all_rules_nothing_is_found {
 
 /// Searches a scenario with and without a rule: the property holds with it and is violated without.
 fn is_needed(rule: Rule, property: &'static str, scenario: Scenario) {
-    let begun = Instant::now();
-    let name = scenario.name.clone();
-    let weakened = scenario.clone().rules(Rules::without(rule));
-    let until = HasDiscoveries::AllOf(BTreeSet::from([property]));
-    let checker = Locks(weakened).checker().finish_when(until).threads(1).spawn_bfs().join();
-    let found =
-        checker.discovery(property).unwrap_or_else(|| panic!("{name}: without {rule:?} nothing is found"));
-    let states = checker.unique_state_count();
-    let actions = found.into_actions();
-    println!(
-        "without {rule:?}, {name}: violated `{property}` by {} steps, {states} states, {:.1?}",
-        actions.len(),
-        begun.elapsed()
-    );
-    println!("  {actions:?}");
+    finds(&format!("{rule:?}"), property, scenario.clone().rules(Rules::without(rule)));
     nothing_is_found(scenario);
+}
+
+/// Searches until the property is violated, in as few steps as it takes.
+fn finds(switch: &str, property: &'static str, scenario: Scenario) {
+    let name = scenario.name.clone();
+    let found = table::shortest(&Locks(scenario), property);
+    let found = found.unwrap_or_else(|| panic!("{name}: nothing is found without {switch}"));
+    let (steps, states) = (found.steps, found.states);
+    println!("{switch}, {name}: violated `{property}` by {} steps, {states} states", steps.len());
+    println!("  {steps:?}");
+    table::check_steps(switch, steps.len());
+}
+
+#[test]
+fn whatever_is_listed_is_there() {
+    table::names_tests_that_exist("multi", Some("bugs::"));
 }
 
 #[test]
