@@ -60,6 +60,7 @@ pub(crate) fn lists(switches: impl Iterator<Item = String>) {
 
 /// What was found took as many steps as the table says.
 pub(crate) fn check_steps(switch: &str, steps: usize) {
+    println!("{switch}: {steps} steps");
     let rows = rows().filter(|row| row.switches.contains(&switch));
     let known: Vec<usize> = rows.flat_map(|row| row.steps).collect();
     assert!(known.contains(&steps), "docs/BUGS.md says {known:?} steps of {switch}, but it took {steps}");
