@@ -1,6 +1,9 @@
 //! [`decide`] against plain rules, for every small queue there is; and whether everybody is granted in the end who asks
 //! again when what it watches changes.
 
+#[path = "table/mod.rs"]
+mod table;
+
 use zoolock_core::Sequence;
 use zoolock_core::names::Names;
 use zoolock_core::names::Prefix::{self, Lock, Permit, Read, Upgradable, Write};
@@ -114,8 +117,12 @@ fn permits_are_held_if_they_fit_and_else_one_waiter_watches_the_children_and_eac
     }
 }
 
+/// How a place in the queue is found.
+type Decide = fn(&[One], &One, u32) -> Decision;
+
 /// The protocol of who watches whom, with nothing going wrong.
 struct Watching {
+    decide: Decide,
     queue: Vec<One>,
     size: u32,
     states: Vec<(i32, State)>,
@@ -132,14 +139,14 @@ enum State {
 }
 
 impl Watching {
-    fn new(queue: Vec<One>, size: u32) -> Watching {
-        let mut all = Watching { queue: Vec::new(), size, states: Vec::new() };
+    fn new(decide: Decide, queue: Vec<One>, size: u32) -> Result<Watching, String> {
+        let mut all = Watching { decide, queue: Vec::new(), size, states: Vec::new() };
         for one in queue {
             all.queue.push(one);
             all.ask_again(one);
-            all.after_a_change(None);
+            all.after_a_change(None)?;
         }
-        all
+        Ok(all)
     }
 
     fn state(&self, number: i32) -> Option<&State> {
@@ -148,12 +155,11 @@ impl Watching {
 
     fn ask_again(&mut self, one: One) {
         let before = |name: &str| self.queue.iter().find(|other| other.name() == name);
-        let state = match ask(&self.queue, &one, self.size) {
+        let state = match (self.decide)(&self.queue, &one, self.size) {
             Decision::Held => State::Held,
             Decision::Next => State::WatchesChildren,
             Decision::WaitFor(name) => {
                 let before = before(&name).expect("whom it waits for is there");
-                assert!(before.number < one.number, "{one:?} waits for one behind it");
                 // Its data is read with the watch.
                 let granted =
                     matches!(one.prefix, Permit(_)) && self.state(before.number) == Some(&State::Held);
@@ -178,39 +184,36 @@ impl Watching {
     }
 
     /// A child has come, or this one has gone.
-    fn after_a_change(&mut self, gone: Option<One>) {
+    fn after_a_change(&mut self, gone: Option<One>) -> Result<(), String> {
         if let Some(one) = gone {
             self.wake(&State::Watches(one.name()));
         }
         self.wake(&State::WatchesChildren);
-        self.check();
+        self.check()
     }
 
-    fn leave(&mut self, one: One) {
+    fn leave(&mut self, one: One) -> Result<(), String> {
         self.queue.retain(|other| *other != one);
         self.states.retain(|(of, _)| *of != one.number);
-        self.after_a_change(Some(one));
+        self.after_a_change(Some(one))
     }
 
     /// Whoever is free to go has gone, and nobody else.
-    fn check(&self) {
+    fn check(&self) -> Result<(), String> {
         for one in &self.queue {
             let held = self.state(one.number) == Some(&State::Held);
-            assert_eq!(
-                held,
-                is_free(&self.queue, one, self.size),
-                "{one:?} of {:?}: {:?}",
-                self.queue,
-                self.states
-            );
+            if held != is_free(&self.queue, one, self.size) {
+                return Err(format!("{one:?} of {:?}: {:?}", self.queue, self.states));
+            }
         }
+        Ok(())
     }
 }
 
 /// Everybody leaves, in every order: holders when they have done, waiters because they give up.
-fn in_every_order(queue: &[One], size: u32, left: &mut Vec<One>) -> usize {
+fn in_every_order(decide: Decide, queue: &[One], size: u32, left: &mut Vec<One>) -> Result<usize, String> {
     if left.len() == queue.len() {
-        return 1;
+        return Ok(1);
     }
     let mut orders = 0;
     for one in queue {
@@ -218,19 +221,24 @@ fn in_every_order(queue: &[One], size: u32, left: &mut Vec<One>) -> usize {
             continue;
         }
         left.push(*one);
-        let mut all = Watching::new(queue.to_vec(), size);
-        left.iter().for_each(|one| all.leave(*one));
-        orders += in_every_order(queue, size, left);
+        let mut all = Watching::new(decide, queue.to_vec(), size)?;
+        left.iter().try_for_each(|one| all.leave(*one))?;
+        orders += in_every_order(decide, queue, size, left)?;
         left.pop();
     }
-    orders
+    Ok(orders)
+}
+
+/// The same for every small queue of these.
+fn in_every_order_of(decide: Decide, prefixes: &[Prefix], size: u32) -> Result<usize, String> {
+    let orders = |queue: Vec<One>| in_every_order(decide, &queue, size, &mut Vec::new());
+    queues(prefixes, 4).into_iter().map(orders).sum()
 }
 
 #[test]
 fn in_whatever_order_they_leave_everybody_is_granted_as_soon_as_it_may() {
-    let orders: usize = queues(&LOCKS, 4).iter().map(|queue| in_every_order(queue, 0, &mut Vec::new())).sum();
-    let permits: usize =
-        queues(&PERMITS, 4).iter().map(|queue| in_every_order(queue, 3, &mut Vec::new())).sum();
+    let orders = in_every_order_of(ask, &LOCKS, 0).expect("everybody may go when it is free");
+    let permits = in_every_order_of(ask, &PERMITS, 3).expect("everybody may go when they fit");
     println!("{orders} orders of locks, {permits} of permits");
 }
 
@@ -280,12 +288,18 @@ fn who_upgrades_holds_alone_whoever_gives_up() {
 
 #[test]
 fn who_waits_for_whom_has_an_end() {
+    assert_eq!(who_waits_for_itself(ask), None);
+}
+
+fn who_waits_for_itself(decide: Decide) -> Option<String> {
     for queue in upgrades(4) {
         for one in &queue {
             let mut at = *one;
             for step in 0.. {
-                assert!(step <= 2 * queue.len(), "{one:?} of {queue:?} waits for itself");
-                let next = match ask(&queue, &at, 0) {
+                if step > 2 * queue.len() {
+                    return Some(format!("{one:?} of {queue:?} waits for itself"));
+                }
+                let next = match decide(&queue, &at, 0) {
                     Decision::WaitFor(name) => queue.iter().find(|one| one.name() == name),
                     // A reader leaves when it has written.
                     Decision::Held => queue.iter().find(|one| one.from == Some(at.number)),
@@ -297,5 +311,85 @@ fn who_waits_for_whom_has_an_end() {
                 at = *next;
             }
         }
+    }
+    None
+}
+
+#[test]
+fn whatever_is_listed_is_there() {
+    table::names_tests_that_exist("queue", Some("bugs::"));
+}
+
+/// The same questions, answered as others do.
+mod bugs {
+    use super::*;
+
+    fn is_caught(decide: Decide, prefixes: &[Prefix], size: u32) {
+        let found = in_every_order_of(decide, prefixes, size).expect_err("nothing is found");
+        println!("{found}");
+    }
+
+    #[test]
+    fn kazoo_649_readers_wait_for_later_writers() {
+        let decide: Decide = |queue, me, size| {
+            let last = queue.iter().rev().find(|one| one.prefix.is_exclusive());
+            match last {
+                Some(writer) if me.prefix == Read => Decision::WaitFor(writer.name()),
+                _ => ask(queue, me, size),
+            }
+        };
+        is_caught(decide, &[Read, Write], 0);
+    }
+
+    #[test]
+    fn whoever_fits_goes_first() {
+        // A small one overtakes a large one, which may then wait for ever.
+        let decide: Decide = |queue, me, size| {
+            let weight = |one: &One| if let Permit(weight) = one.prefix { weight } else { 0 };
+            let fits = |one: &&One| is_free(queue, one, size);
+            let held: u32 = queue.iter().filter(|one| one != &me).filter(fits).map(weight).sum();
+            match ask(queue, me, size) {
+                Decision::WaitFor(_) | Decision::Next if held + weight(me) <= size => Decision::Held,
+                decision => decision,
+            }
+        };
+        is_caught(decide, &PERMITS, 3);
+    }
+
+    #[test]
+    fn every_waiter_watches_the_first() {
+        // Whoever gives up in between is not seen, and neither is the last that stands in the way.
+        let decide: Decide = |queue, me, size| match ask(queue, me, size) {
+            Decision::WaitFor(_) => Decision::WaitFor(queue[0].name()),
+            decision => decision,
+        };
+        is_caught(decide, &[Read, Write], 0);
+    }
+
+    #[test]
+    fn two_readers_that_want_to_write_wait_for_each_other() {
+        let decide: Decide = |queue, me, size| {
+            let reads = |one: &&One| !one.prefix.is_exclusive() && Some(one.number) != me.from;
+            match ask(queue, me, size) {
+                Decision::Outranked => {
+                    let other = queue.iter().find(reads);
+                    other.map_or(Decision::Outranked, |other| Decision::WaitFor(other.name()))
+                }
+                decision => decision,
+            }
+        };
+        println!("{}", who_waits_for_itself(decide).expect("nothing is found"));
+    }
+
+    #[test]
+    fn permits_are_taken_one_by_one() {
+        // Each wants both of two permits, and stands in the queue with the first before it asks for the second.
+        let two = [0, 1, 2, 3].map(|place| One { prefix: Permit(1), number: 2 * place, from: None });
+        // The first two came from two clients.
+        let holds = |one: &One| ask(&two, one, 2) == Decision::Held;
+        assert_eq!(two.map(|one| holds(&one)), [true, true, false, false]);
+        // All or none: one of them goes.
+        let both = [0, 1].map(|place| One { prefix: Permit(2), number: 2 * place, from: None });
+        assert_eq!(ask(&both, &both[0], 2), Decision::Held);
     }
 }

@@ -2,13 +2,14 @@
 
 use stateright::{Expectation, Model, Property};
 use zoolock_core::Record;
+use zoolock_core::contender::Node;
 use zoolock_core::names::Prefix;
 use zoolock_core::record::Left;
 
 use crate::ghost::Foul;
 use crate::scenario::Scenario;
 use crate::tree::{Called, Op};
-use crate::world::{Sleep, Stage, World};
+use crate::world::{Client, Sleep, Stage, World};
 
 /// Clients that want several locks at once, in a world where things go wrong.
 #[derive(Clone, Debug)]
@@ -98,8 +99,11 @@ impl Model for Locks {
             Property::always(ASKED, |_, w: &World| !w.committed(Foul::FalseRevoke)),
             Property::always(PROGRESS, |model: &Locks, w: &World| !model.is_stuck(w)),
             Property::always(NOTHING_LEFT, |_, w: &World| !something_left(w)),
-            Property::sometimes(HELD, |_, w: &World| {
-                w.clients.iter().any(|client| client.holding().is_some_and(|nodes| nodes.len() > 1))
+            Property::sometimes(HELD, |model: &Locks, w: &World| {
+                let inner = |i: usize| model.0.inside[i].is_some();
+                let several = |(i, nodes): (usize, Vec<Node>)| nodes.len() > 1 || inner(i);
+                let holding = |(i, client): (usize, &Client)| client.holding().map(|nodes| (i, nodes));
+                w.clients.iter().enumerate().filter_map(holding).any(several)
             }),
             Property::sometimes(ALL_OVER, |_, w: &World| !w.clients.iter().any(|client| client.is_running())),
         ]
@@ -177,7 +181,11 @@ impl Locks {
                     steps.push(Step::Wake(i, at));
                 }
             }
-            if client.ghost.granted && !client.ghost.released {
+            let inner = self.0.inner(i as usize).all(|j| {
+                let inner = &world.clients[j];
+                inner.arrived && !inner.is_running()
+            });
+            if client.ghost.granted && !client.ghost.released && inner {
                 steps.push(Step::Release(i));
             }
             if client.session && !client.lease {

@@ -215,6 +215,36 @@ fn whatever_is_listed_is_there() {
     table::names_tests_that_exist("multi", Some("bugs::"));
 }
 
+/// Who takes one lock and then the other, and somebody who does it the other way round.
+#[test]
+fn one_after_another_the_model_finds_a_violation() {
+    let nested = |wants| Scenario::new(wants, Budget::default()).inside(&[None, Some(0), None, Some(2)]);
+    finds("OneAfterAnother", locks::PROGRESS, nested(&[&[0], &[1], &[1], &[0]]));
+    nothing_is_found(nested(&[&[0], &[1], &[0], &[1]]));
+    nothing_is_found(Scenario::new(CROSSED, Budget::default()));
+}
+
+/// Three clients and two locks, in more than ten million states with `ZOOLOCK_LONG=1`. They are searched in depth, which
+/// keeps next to nothing of them.
+#[test]
+fn among_three_clients_and_two_locks_nothing_is_found() {
+    let begun = Instant::now();
+    let faults: &[&str] = if long() { &["break", "lag"] } else { &["lag"] };
+    let scenario = Scenario::with(&[&[0, 1], &[1, 0], &[0]], faults);
+    let name = scenario.name.clone();
+    let checker =
+        Locks(scenario).checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_dfs().join();
+    let states = checker.unique_state_count();
+    println!("{name}: {states} distinct states, {:.1?}", begun.elapsed());
+    for (property, path) in checker.discoveries() {
+        if checker.discovery_classification(property).to_string() == "counterexample" {
+            panic!("{name}: violated `{property}` by {:?}", path.into_actions());
+        }
+    }
+    assert!(checker.discovery(locks::HELD).is_some(), "nobody ever holds several");
+    assert!(!long() || states >= 10_000_000, "{states} distinct states are too few");
+}
+
 #[test]
 fn without_verify_all_the_model_finds_a_violation() {
     // One node is granted, the watch on it is lost with the connection, and it is deleted while another is waited for.

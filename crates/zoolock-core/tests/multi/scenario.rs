@@ -39,6 +39,8 @@ pub(crate) struct Scenario {
     pub(crate) wants: Vec<Vec<usize>>,
     /// Who of them only reads.
     pub(crate) readers: Vec<bool>,
+    /// Whose acquisition begins when that client holds, and is over before that one lets go: locks one after another.
+    pub(crate) inside: Vec<Option<usize>>,
     /// How many acquisitions each client makes, one after the other.
     pub(crate) rounds: u8,
     /// The last client only tries.
@@ -88,6 +90,7 @@ impl Scenario {
             name: format!("{wants:?}"),
             wants: wants.iter().map(|wants| wants.to_vec()).collect(),
             readers: vec![false; wants.len()],
+            inside: vec![None; wants.len()],
             rounds: 1,
             tries: false,
             tracks: false,
@@ -114,6 +117,16 @@ impl Scenario {
     pub(crate) fn reading(self, readers: &[bool]) -> Scenario {
         let name = format!("{}, readers {readers:?}", self.name);
         Scenario { readers: readers.to_vec(), name, ..self }
+    }
+
+    /// Some begin when others hold.
+    pub(crate) fn inside(self, inside: &[Option<usize>]) -> Scenario {
+        Scenario { inside: inside.to_vec(), name: format!("{}, inside {inside:?}", self.name), ..self }
+    }
+
+    /// The acquisitions that a client makes while it holds.
+    pub(crate) fn inner(&self, i: usize) -> impl Iterator<Item = usize> {
+        (0..self.inside.len()).filter(move |&j| self.inside[j] == Some(i))
     }
 
     pub(crate) fn rounds(self, rounds: u8) -> Scenario {

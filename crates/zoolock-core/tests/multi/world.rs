@@ -177,7 +177,9 @@ impl World {
                 follower: None,
                 ghost: Ghost::default(),
             });
-            world.begin(i, scenario);
+            if scenario.inside[i].is_none() {
+                world.begin(i, scenario);
+            }
         }
         world
     }
@@ -223,7 +225,10 @@ impl World {
                         .inbox
                         .retain(|inbound| !matches!(inbound, Inbound::Fired { watch, .. } if watch.id == id));
                 }
-                Action::Granted(grant) => self.on_granted(i, grant, scenario),
+                Action::Granted(grant) => {
+                    self.on_granted(i, grant, scenario);
+                    scenario.inner(i).for_each(|j| self.begin(j, scenario));
+                }
                 Action::Failed(reason) => self.on_failed(i, reason, scenario),
                 Action::Lost(loss) => self.on_lost(i, loss),
                 Action::Released(departed) => self.on_released(i, departed),

@@ -1,10 +1,12 @@
 //! What `docs/BUGS.md` says, so that it stays true: which tests there are, and in how many steps they find what they find.
 
+#[allow(dead_code, reason = "not in every binary")]
 mod shortest;
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
+#[allow(unused_imports, reason = "not in every binary")]
 pub(crate) use shortest::shortest;
 
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/BUGS.md"));
@@ -59,6 +61,7 @@ pub(crate) fn lists(switches: impl Iterator<Item = String>) {
 }
 
 /// What was found took as many steps as the table says.
+#[allow(dead_code, reason = "not in every binary")]
 pub(crate) fn check_steps(switch: &str, steps: usize) {
     println!("{switch}: {steps} steps");
     let rows = rows().filter(|row| row.switches.contains(&switch));
