@@ -33,12 +33,14 @@ pub(crate) enum Bug {
     ForgetsWatches,
     /// The number in the queue is the token.
     TokenIsTheNumber,
+    /// Where nothing is known of the holder before, it is said to have released.
+    UnknownIsClean,
     /// An acquisition whose session is over goes on in the next one, and tells nobody.
     GoesOnInTheNextSession,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 11] = [
+    pub(crate) const ALL: [Bug; 12] = [
         Bug::DropsWhoIsJoining,
         Bug::DropsWhoWaits,
         Bug::CleansUpOnce,
@@ -49,6 +51,7 @@ impl Bug {
         Bug::UnwindsAsReleased,
         Bug::ForgetsWatches,
         Bug::TokenIsTheNumber,
+        Bug::UnknownIsClean,
         Bug::GoesOnInTheNextSession,
     ];
 }
@@ -181,6 +184,13 @@ fn curator_1138_a_writer_comes_between() {
 #[test]
 fn whoever_unwinds_is_said_to_have_released() {
     is_caught(Bug::UnwindsAsReleased, lock::CLEAN, two(&["panic"]));
+}
+
+#[test]
+fn nothing_known_is_taken_for_a_release() {
+    // The holder dies, and the directory with the record of its beginning goes.
+    let scenario = two(&["crash", "reap"]).tracking();
+    is_caught(Bug::UnknownIsClean, lock::CLEAN, scenario);
 }
 
 #[test]

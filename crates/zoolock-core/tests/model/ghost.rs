@@ -1,6 +1,6 @@
 //! What an observer knows who sees all of history, and what it calls a violation.
 
-use zoolock_core::contender::{Departed, Grant, Loss, Node, Reason};
+use zoolock_core::contender::{Departed, Grant, Loss, Node, Previous, Reason};
 use zoolock_core::names::Prefix;
 
 use crate::bugs::Bug;
@@ -127,7 +127,11 @@ impl World {
         if self.somebody_was_passed_over(i, directory, prefix, place, scenario) {
             self.note(Foul::OutOfTurn);
         }
-        self.check_previous(i, directory, &grant, scenario);
+        let previous = match grant.previous {
+            Previous::Unknown if scenario.has(Bug::UnknownIsClean) => Previous::Clean,
+            previous => previous,
+        };
+        self.check_previous(i, directory, &Grant { previous, ..grant }, scenario);
         let upgrade = self.clients[i].ghost.from;
         let token = match upgrade {
             Some(_) => self.clients[i].ghost.token,
