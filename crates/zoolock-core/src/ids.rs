@@ -79,6 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_directory_is_retired_a_million_numbers_before_their_end() {
+        assert_eq!(i64::from(Sequence::RETIRE_FROM.0), (1 << 31) - (1 << 20));
+    }
+
+    #[test]
     fn sequence_round_trips_as_java_prints_it() {
         for n in [0, 1, 42, i32::MAX, -1, -5, -999_999_999, -1_000_000_000, i32::MIN] {
             let text = Sequence(n).to_string();

@@ -139,6 +139,18 @@ mod tests {
     }
 
     #[test]
+    fn four_renewals_fit_into_what_one_of_them_lasts() {
+        assert_eq!(Lease::interval(T) * 4, Lease::span(T));
+    }
+
+    #[test]
+    fn the_clock_neither_runs_over_nor_below() {
+        assert_eq!(at(100).until(at(103)), Duration::from_secs(3));
+        assert_eq!(at(103).until(at(100)), Duration::ZERO);
+        assert_eq!(at(100).after(Duration::MAX), Instant(u64::MAX));
+    }
+
+    #[test]
     fn a_sync_renews_only_where_a_cut_off_leader_cannot_matter() {
         let e = Ensemble::default();
         assert_eq!(e.renewal(Duration::from_secs(30), false), Renewal::Sync);

@@ -230,7 +230,7 @@ fn one_after_another_the_model_finds_a_violation() {
 fn among_three_clients_and_two_locks_nothing_is_found() {
     let begun = Instant::now();
     let faults: &[&str] = if long() { &["break", "lag"] } else { &["lag"] };
-    let scenario = Scenario::with(&[&[0, 1], &[1, 0], &[0]], faults);
+    let scenario = Scenario::with(&[&[0, 1], &[1, 0], &[0, 1]], faults);
     let name = scenario.name.clone();
     let checker =
         Locks(scenario).checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_dfs().join();
