@@ -5,6 +5,9 @@
 //! grant once it has waited for the longest hold and the unit, and no more of them than passes; nobody of ours waits
 //! for ever.
 
+#[path = "table/mod.rs"]
+mod table;
+
 use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -396,4 +399,9 @@ fn whoever_does_not_hear_the_watch_keeps_others_waiting() {
     let process =
         Process { tasks: 2, rounds: 3, limits: limits(1, 1, 9), end: 6, faults: [0; 4], deaf: true };
     assert!(found(process).iter().any(|what| what.contains("waits")), "the search would not notice");
+}
+
+#[test]
+fn whatever_is_listed_is_there() {
+    table::names_tests_that_exist("tenure", None);
 }
