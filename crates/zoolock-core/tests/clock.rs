@@ -454,6 +454,16 @@ mod bugs {
     }
 }
 
+/// The shortest timeout for which a `sync` is enough: what the others take to elect a leader is all that is left for a
+/// clock that is slow, and here they take no time.
+#[test]
+fn what_stays_open_where_the_timeout_is_just_three_sync_limits() {
+    let model = Ensembles { sync_limit: 4, ..with(Belief::Lease, Faults { deposed: true, ..NOTHING }) };
+    assert_eq!(model.how(), Renewal::Sync);
+    let found = table::shortest(&model, OVERLAP).expect("it is closed: say so in docs/BUGS.md");
+    println!("{} steps, {} states: {:?}", found.steps.len(), found.states, found.steps);
+}
+
 /// The leader is told of the holder up to half a tick after it has confirmed a request of it. If it had not heard of the
 /// holder for long, and the server is cut off in between, then the rival holds at once.
 mod what_stays_open_after_a_pause_or_a_stall {
