@@ -151,6 +151,10 @@ pub(crate) struct Waiting {
     #[arg(long, value_name = "CODE", default_value_t = 75)]
     pub(crate) on_busy_exit: u8,
 
+    /// Renew the lock by writes, which not even a leader that was cut off can confirm, however long the session timeout
+    #[arg(long)]
+    pub(crate) strict_renewal: bool,
+
     /// A word to whoever looks at the lock
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,

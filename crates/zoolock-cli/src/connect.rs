@@ -98,6 +98,9 @@ fn builder(service: &Service) -> zoolock::Builder {
     if service.kazoo_pattern {
         builder = builder.kazoo_pattern();
     }
+    if service.strict_renewal {
+        builder = builder.strict_renewal();
+    }
     if let Some(grace) = service.grace {
         builder = builder.grace(grace);
     }

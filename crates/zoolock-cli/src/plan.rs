@@ -81,6 +81,7 @@ pub(crate) struct Service {
     pub(crate) token_epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
+    pub(crate) strict_renewal: bool,
 }
 
 /// Which server keeps them.
@@ -175,6 +176,7 @@ impl Plan {
                 refuse_json(&global, "run")?;
                 let mut service = service(&global, run.waiting.note.clone())?;
                 name_as(&mut service, &run.waiting.kind)?;
+                service.strict_renewal = run.waiting.strict_renewal;
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
                 service.grace = Some(grace);
@@ -188,6 +190,7 @@ impl Plan {
             Command::Hold(hold) => {
                 let mut service = service(&global, hold.waiting.note.clone())?;
                 name_as(&mut service, &hold.waiting.kind)?;
+                service.strict_renewal = hold.waiting.strict_renewal;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
                 Ok(Self::Hold(Hold { service, wanted, json: global.json }))
             }
@@ -315,6 +318,7 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         token_epoch: global.token_epoch,
         naming: Naming::Native,
         kazoo_pattern: false,
+        strict_renewal: false,
     })
 }
 
