@@ -30,12 +30,13 @@ pub(crate) struct Acquired {
 }
 
 /// Waits for the lock for as long as `wanted` allows. A signal that asks us to end gives the place in the queue
-/// back first.
+/// back first. `reached` becomes true when the service was there.
 pub(crate) async fn acquire(
     service: &Service,
     wanted: &Wanted,
     talk: &Arc<Talk>,
     signals: &mut Signals,
+    reached: &mut bool,
 ) -> Result<Acquired, Failure> {
     let mut deadline = None;
     loop {
@@ -44,6 +45,7 @@ pub(crate) async fn acquire(
             signal = signals.end() => return Err(interrupted(signal, "connecting")),
             connected = connect(service, talk) => connected?,
         };
+        *reached = true;
         // The time to wait for the lock begins when we can ask for it, and once.
         let until = match (deadline, wanted.patience) {
             (None, Patience::For(patience)) => Instant::now().checked_add(patience),

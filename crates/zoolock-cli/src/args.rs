@@ -134,6 +134,9 @@ pub(crate) enum Command {
     /// Become the command of `run`
     #[command(hide = true, name = "become")]
     Become(BecomeArgs),
+    /// Watch over the command of `run`
+    #[command(hide = true)]
+    Reap(ReapArgs),
 }
 
 /// How long to wait for a lock, and what others see of us.
@@ -217,9 +220,18 @@ locks differently never wait for each other in a circle.
 When somebody asks us to let go (zoolock revoke), CMD gets TERM, once; if we still wait then, CMD is not started \
 and the exit code is that of a busy lock.
 
-The lock is released when CMD ends: a process that CMD leaves behind runs without it. If zoolock \
-itself is killed with KILL, CMD is killed too (on Linux, unless it is set-user-ID), but not what \
-CMD has started; and while zoolock is stopped by STOP nobody watches over CMD.";
+The lock is released when CMD and its group have ended: what is left of the group when CMD ends gets TERM and, \
+--grace later, KILL. What has left the group by then, as daemons do, lives on without the lock; but not when the lock \
+is lost, and not with --keep.
+
+If zoolock is killed with KILL, or is stopped by STOP when the lock runs out, a second process of ours, lock-reaper, \
+kills CMD and all that descends from it, daemons too; if lock-reaper is killed, zoolock does. What we may not signal \
+(sudo, set-user-ID programs), and what CMD only asked others to start, is beyond both. If both are killed at once, \
+the kernel kills CMD, but not what CMD has started.
+
+With --keep, CMD is started again whatever its exit code, after a pause that grows from half a second to half a \
+minute, until it has run for half a minute. When the lock is lost or somebody asks for it, we wait for it again, at \
+the end of the queue. INT or TERM to zoolock, or ^C, ends both, with the exit code of CMD.";
 
 /// `zoolock run`.
 #[derive(Debug, ClapArgs)]
@@ -240,9 +252,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHAT", default_value = "term")]
     pub(crate) on_revoke: OnRevoke,
 
-    /// When the lock is lost: kill CMD before anyone else can have it, or warn and let CMD finish
+    /// When the lock is lost: kill CMD before anyone else can have it, or warn and let CMD finish (if zoolock is killed,
+    /// CMD is all the same)
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
+
+    /// Start CMD again when it ends, and stand by for the lock again when it is lost: exactly one in the fleet
+    #[arg(long, conflicts_with_all = ["try_once", "timeout", "on_busy_exit"])]
+    pub(crate) keep: bool,
 
     /// The command and its arguments; run as given, without a shell
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -570,6 +587,24 @@ pub(crate) struct BecomeArgs {
 
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// `zoolock reap`, the process that ends the command when we cannot.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReapArgs {
+    /// Between TERM and KILL, in milliseconds
+    #[arg(long)]
+    grace: u64,
+
+    /// Have the command take the terminal
+    #[arg(long)]
+    pub(crate) foreground: bool,
+}
+
+impl ReapArgs {
+    pub(crate) fn grace(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.grace)
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,37 @@
-//! The command's process and its process group.
+//! The command: its reaper, its process group, and what becomes of them.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process_group, waitid};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, kill_process_group, pidfd_open,
+    pidfd_send_signal, set_child_subreaper, waitid,
+};
 use tokio::sync::mpsc;
 
 use crate::executable;
 use crate::exit::{Exit, Failure};
+use crate::reaper::orders::{Lease, Order, Report};
+use crate::reaper::table::{Table, children};
 use crate::signals;
+
+/// How long the reaper may take to leave, once it may.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Between two looks at those who are to be gone, and how long we look at those who do not go.
+const PAUSE: Duration = Duration::from_millis(10);
+const STUCK: Duration = Duration::from_secs(2);
 
 /// What the command's environment says about the lock.
 #[derive(Debug)]
@@ -26,10 +47,10 @@ pub(crate) struct Environment {
 /// Something happened to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It is over.
-    Ended(Ending),
-    /// A signal stopped it.
-    Stopped(i32),
+    /// The reaper says it.
+    Reported(Report),
+    /// The reaper is gone: the kernel has killed the command, and we kill the rest.
+    ReaperDied,
 }
 
 /// How it ended.
@@ -42,6 +63,18 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
+    /// What the system says about a process that is over.
+    pub(crate) fn of(status: &WaitIdStatus) -> Option<Self> {
+        if status.exited() {
+            let code = status.exit_status().unwrap_or_default();
+            return Some(Self::Code((code & 0xff) as u8));
+        }
+        if status.killed() || status.dumped() {
+            return Some(Self::Signal(status.terminating_signal().unwrap_or_default()));
+        }
+        None
+    }
+
     /// What we end with, in its place.
     pub(crate) fn exit(self) -> Exit {
         match self {
@@ -63,56 +96,73 @@ impl std::fmt::Display for Ending {
     }
 }
 
+/// How a command is to be started.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) environment: &'a Environment,
+    pub(crate) foreground: bool,
+    pub(crate) grace: Duration,
+    pub(crate) lease: Lease,
+}
+
 /// A command that was started, in a process group of its own.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
+    socket: Arc<OwnedFd>,
+    reaper: OwnedFd,
+    dismissed: Arc<AtomicBool>,
     events: mpsc::Receiver<Event>,
 }
 
 impl Child {
-    /// Starts it. To be called on the main thread: the command is killed when the thread that started it ends.
-    pub(crate) fn start(
-        command: &[OsString],
-        environment: &Environment,
-        foreground: bool,
-    ) -> Result<Self, Failure> {
-        let ourselves = Path::new("/proc/self/exe");
-        let ourselves = if ourselves.exists() {
-            ourselves.to_owned()
-        } else {
-            std::env::current_exe()
-                .map_err(|error| Failure::unavailable(format!("cannot find our own program: {error}")))?
+    /// Starts it, by way of its reaper.
+    pub(crate) async fn start(start: Start<'_>) -> Result<Self, Failure> {
+        let unable =
+            |error: io::Error| Failure::unavailable(format!("cannot start a process of ours: {error}"));
+        let program = start.command.first().cloned().unwrap_or_default();
+        // Those below us that were there before are not the command's: whoever became us may have had children.
+        let others = match children() {
+            Some(children) if children.is_empty() => HashSet::new(),
+            _ => Table::read().all_below(getpid()),
         };
-        let mut process = Command::new(ourselves);
-        process.arg0("zoolock").args(["become", "--parent"]).arg(getpid().to_string());
-        if foreground {
-            process.arg("--foreground");
-        }
-        process.arg("--").args(command);
-        process
-            .env("ZOOLOCK_NAME", &environment.name)
-            .env("ZOOLOCK_TICKET", &environment.ticket)
-            .env("ZOOLOCK_PREVIOUS", environment.previous)
-            .env("ZOOLOCK_PATH", &environment.path)
-            .process_group(0);
-        match &environment.token {
-            Some(token) => process.env("ZOOLOCK_TOKEN", token),
-            // One that we inherited would be another lock's.
-            None => process.env_remove("ZOOLOCK_TOKEN"),
-        };
-        let program = command.first().cloned().unwrap_or_default();
-        let started = process.spawn().map_err(|error| executable::failed(&program, &error))?;
-        let pid = i32::try_from(started.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("a process id is a positive number");
-        let (sender, events) = mpsc::channel(4);
+        // If the reaper is killed, what it has inherited is ours.
+        let _ = set_child_subreaper(Some(getpid()));
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| unable(error.into()))?;
+        let mut process = reaper(&start, theirs);
+        let reaper = process.spawn().map_err(unable)?;
+        // It holds the other end of the socket.
+        drop(process);
+        let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty());
+        let line = line(start.command).map_err(unable)?;
+        Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()]).map_err(unable)?;
+        let socket = Arc::new(socket);
+        let dismissed = Arc::new(AtomicBool::new(false));
+        let (sender, mut events) = mpsc::channel(8);
+        let ear =
+            Ear { socket: Arc::clone(&socket), reaper, others, dismissed: Arc::clone(&dismissed), sender };
         std::thread::Builder::new()
-            .name("child".to_owned())
-            .spawn(move || observe(pid, &sender))
+            .name("reaper".to_owned())
+            .spawn(move || ear.listen())
             .map_err(|error| Failure::unavailable(format!("cannot watch the command: {error}")))?;
-        Ok(Self { pid, events })
+        let pid = match events.recv().await {
+            Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
+            Some(Event::Reported(Report::Failed(error))) => {
+                return Err(executable::failed(&program, &io::Error::from_raw_os_error(error)));
+            }
+            Some(Event::Reported(Report::Late)) => {
+                return Err(Failure::new(Exit::LOST, "the lock was lost before the command was started"));
+            }
+            _ => None,
+        };
+        let ended =
+            || Failure::unavailable("the process that watches over the command was ended by somebody");
+        let pid = pid.ok_or_else(ended)?;
+        let reaper = pidfd.map_err(|error| unable(error.into()))?;
+        Ok(Self { pid, socket, reaper, dismissed, events })
     }
 
     /// The command's process, and the group it leads.
@@ -124,55 +174,140 @@ impl Child {
     pub(crate) async fn event(&mut self) -> Event {
         match self.events.recv().await {
             Some(event) => event,
-            // It was reaped by somebody else; nothing is known about its end.
-            None => Event::Ended(Ending::Signal(Signal::KILL.as_raw())),
+            None => std::future::pending().await,
         }
     }
 
-    /// Sends a signal to the whole group. To be called only before [`Child::reap`], while the number of the
-    /// group cannot be another's.
+    /// Sends a signal to the whole group. The number of the group cannot be another's: its first process is taken by
+    /// nobody before [`Child::dismiss`].
     pub(crate) fn signal(&self, signal: Signal) {
         // There may be nobody left in it.
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Lets go of the process, which has ended.
-    pub(crate) fn reap(self) {
-        let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    /// Tells the reaper what to do.
+    pub(crate) fn order(&self, order: Order) {
+        // If it is gone, we hear of that.
+        let _ = order.send(&self.socket);
+    }
+
+    /// Ends a reaper that does not answer; we do its work then.
+    pub(crate) fn end_reaper(&self) {
+        let _ = pidfd_send_signal(&self.reaper, Signal::KILL);
+    }
+
+    /// Lets go of the command, which has ended, and of whatever it left behind that may live on.
+    pub(crate) async fn dismiss(mut self) {
+        self.dismissed.store(true, Ordering::SeqCst);
+        // Those that are left are not ours.
+        let _ = set_child_subreaper(None);
+        self.order(Order::Goodbye);
+        let gone = async { while self.events.recv().await.is_some() {} };
+        if tokio::time::timeout(FAREWELL, gone).await.is_err() {
+            self.end_reaper();
+        }
     }
 }
 
-/// Waits on a thread of its own: the end is seen but not taken, so that the group can still be signalled.
-fn observe(pid: Pid, events: &mpsc::Sender<Event>) {
-    let either = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-    loop {
-        let status = match waitid(WaitId::Pid(pid), either) {
-            Ok(Some(status)) => status,
-            Ok(None) | Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return,
-        };
-        if let Some(ending) = ending(&status) {
-            let _ = events.blocking_send(Event::Ended(ending));
-            return;
+/// Our own program, not its path, which an upgrade may have given to another.
+pub(crate) fn ourselves() -> PathBuf {
+    let ourselves = PathBuf::from("/proc/self/exe");
+    if ourselves.exists() { ourselves } else { std::env::current_exe().unwrap_or(ourselves) }
+}
+
+/// The command line does not show the command: who looks for it by that, to end it, must not find us twice.
+fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
+    let mut process = Command::new(ourselves());
+    process.arg0("lock-reaper").args(["reap", "--grace"]).arg(start.grace.as_millis().to_string());
+    if start.foreground {
+        process.arg("--foreground");
+    }
+    let environment = start.environment;
+    process
+        .env("ZOOLOCK_NAME", &environment.name)
+        .env("ZOOLOCK_TICKET", &environment.ticket)
+        .env("ZOOLOCK_PREVIOUS", environment.previous)
+        .env("ZOOLOCK_PATH", &environment.path);
+    match &environment.token {
+        Some(token) => process.env("ZOOLOCK_TOKEN", token),
+        // One that we inherited would be another lock's.
+        None => process.env_remove("ZOOLOCK_TOKEN"),
+    };
+    // ^C, and a STOP to our group, are not for it. It is in our session, or else the command could not have the terminal.
+    process.stdin(Stdio::from(socket)).process_group(0);
+    process
+}
+
+/// The command line as a file: it may be longer than any packet.
+fn line(command: &[OsString]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(c"command", MemfdFlags::CLOEXEC)?);
+    let mut text = Vec::new();
+    for argument in command {
+        text.extend_from_slice(argument.as_bytes());
+        text.push(0);
+    }
+    file.write_all(&text)?;
+    Ok(file.into())
+}
+
+/// Hears what the reaper says, on a thread of its own; and takes over from it.
+struct Ear {
+    socket: Arc<OwnedFd>,
+    reaper: std::process::Child,
+    others: HashSet<(i32, u64)>,
+    dismissed: Arc<AtomicBool>,
+    sender: mpsc::Sender<Event>,
+}
+
+impl Ear {
+    fn listen(mut self) {
+        let (mut leader, mut ended) = (None, false);
+        while let Some(report) = Report::receive(&self.socket) {
+            match report {
+                Report::Started(pid) => leader = Pid::from_raw(pid),
+                Report::Ended(_) => ended = true,
+                _ => {}
+            }
+            // Whoever does not want to hear has dismissed it: the end is near.
+            let _ = self.sender.blocking_send(Event::Reported(report));
         }
-        // Take the stop, or it would be seen for ever; it may have been continued or killed meanwhile.
-        let taken = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
-        if let Ok(Some(status)) = taken
-            && let Some(signal) = status.stopping_signal()
-            && events.blocking_send(Event::Stopped(signal)).is_err()
+        let _ = self.reaper.wait();
+        if !self.dismissed.load(Ordering::SeqCst)
+            && let Some(leader) = leader
         {
-            return;
+            self.take_over(leader, ended);
         }
     }
-}
 
-fn ending(status: &WaitIdStatus) -> Option<Ending> {
-    if status.exited() {
-        let code = status.exit_status().unwrap_or_default();
-        return Some(Ending::Code((code & 0xff) as u8));
+    /// The reaper is dead. Its children are ours now, the command among them; none may stay.
+    fn take_over(&self, leader: Pid, ended: bool) {
+        let _ = kill_process_group(leader, Signal::KILL);
+        let _ = self.sender.blocking_send(Event::ReaperDied);
+        let begun = Instant::now();
+        let mut looks_in_vain = 0;
+        while looks_in_vain < 2 && begun.elapsed() < STUCK {
+            let _ = kill_process_group(leader, Signal::KILL);
+            let table = Table::read();
+            let left = [table.of_group(leader), table.below(getpid(), &self.others)].concat();
+            if left.is_empty() {
+                looks_in_vain += 1;
+                continue;
+            }
+            looks_in_vain = 0;
+            for process in left {
+                process.signal(Signal::KILL);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        if !ended {
+            // Seen and not taken: its number is used for signals as long as there is a `Child`.
+            let end = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let status = waitid(WaitId::Pid(leader), end).ok().flatten();
+            // One that is not ours, or does not end, was killed all the same.
+            let killed = Ending::Signal(Signal::KILL.as_raw());
+            let ending = status.as_ref().and_then(Ending::of).unwrap_or(killed);
+            let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
+        }
+        let _ = self.sender.blocking_send(Event::Reported(Report::Gone));
     }
-    if status.killed() || status.dumped() {
-        return Some(Ending::Signal(status.terminating_signal().unwrap_or_default()));
-    }
-    None
 }

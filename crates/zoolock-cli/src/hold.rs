@@ -38,7 +38,8 @@ struct Held<'a> {
 pub(crate) async fn hold(plan: Hold, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let _keeper = Keeper::of(&plan.service, talk);
-    let Acquired { zoolock, holder } = acquire(&plan.service, &plan.wanted, talk, &mut signals).await?;
+    let Acquired { zoolock, holder } =
+        acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut false).await?;
     let name = plan.wanted.name.as_str();
     if let Err(error) = print(&holder, name, plan.json)
         // A reader that is gone does not need the token; the lock is held all the same.

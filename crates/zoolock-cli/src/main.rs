@@ -4,9 +4,11 @@
 
 mod acquire;
 mod args;
+mod backoff;
 mod become_command;
 mod bench;
 mod child;
+mod clock;
 mod connect;
 mod credentials;
 mod duration;
@@ -14,6 +16,8 @@ mod executable;
 mod exit;
 mod hold;
 mod holder;
+mod inherited;
+mod keep;
 mod list;
 mod local;
 mod operate;
@@ -56,8 +60,12 @@ fn main() -> ExitCode {
             return Exit::USAGE.into();
         }
     };
-    if matches!(&args.command, args::Command::Serve(serve) if serve.local) {
-        local::close_inherited();
+    // Before any thread is started, so that it holds for all of them, and before any file is opened.
+    match &args.command {
+        args::Command::Reap(reap) => return reaper::reap(reap).into(),
+        args::Command::Serve(serve) if serve.local => inherited::close(inherited::files()),
+        args::Command::Run(_) | args::Command::Hold(_) => terminal::survive_output_stop(),
+        _ => {}
     }
     let talk = Arc::new(Talk::new(&args.global));
     let color = args.global.color;
@@ -73,10 +81,6 @@ fn main() -> ExitCode {
 fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     if let Plan::Become(args) = &plan {
         return Err(become_command::become_command(args));
-    }
-    if matches!(plan, Plan::Run(_) | Plan::Hold(_)) {
-        // Before any thread is started, so that it holds for all of them.
-        terminal::survive_output_stop();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -145,6 +145,7 @@ pub(crate) struct Run {
     pub(crate) grace: Duration,
     pub(crate) on_lost: OnLost,
     pub(crate) on_revoke: OnRevoke,
+    pub(crate) keep: bool,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -184,8 +185,13 @@ impl Plan {
                 if let Some(program) = run.command.first() {
                     executable::check(program)?;
                 }
-                let (on_lost, on_revoke, command) = (run.on_lost, run.on_revoke, run.command);
-                Ok(Self::Run(Run { service, wanted, grace, on_lost, on_revoke, command }))
+                let (on_lost, on_revoke, keep) = (run.on_lost, run.on_revoke, run.keep);
+                if keep && on_lost == OnLost::Warn {
+                    return Err(Failure::usage(
+                        "--keep with --on-lost warn: CMD would go on while another host starts its own",
+                    ));
+                }
+                Ok(Self::Run(Run { service, wanted, grace, on_lost, on_revoke, keep, command: run.command }))
             }
             Command::Hold(hold) => {
                 let mut service = service(&global, hold.waiting.note.clone())?;
@@ -234,6 +240,7 @@ impl Plan {
             Command::Bench(asked) => bench(&global, asked).map(Self::Bench),
             Command::Serve(serve) => serve_plan::plan(*serve, &global),
             Command::Become(args) => Ok(Self::Become(args)),
+            Command::Reap(_) => Err(Failure::usage("`reap` is not for the command line")),
         }
     }
 }

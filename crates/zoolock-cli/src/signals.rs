@@ -15,6 +15,7 @@ const HANDLED: [Signal; 6] =
 pub(crate) struct Signals {
     sender: mpsc::Sender<Signal>,
     receiver: mpsc::Receiver<Signal>,
+    heard: Vec<Signal>,
 }
 
 impl Signals {
@@ -22,18 +23,19 @@ impl Signals {
     /// stays ignored, for us and for CMD.
     pub(crate) fn listen() -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(16);
-        let signals = Self { sender, receiver };
+        let mut signals = Self { sender, receiver, heard: Vec::new() };
         for wanted in HANDLED {
             signals.also(wanted)?;
         }
         Ok(signals)
     }
 
-    /// Listens for one more.
-    pub(crate) fn also(&self, wanted: Signal) -> io::Result<()> {
-        if ignored(wanted) {
+    /// Listens for one more, unless we do already.
+    pub(crate) fn also(&mut self, wanted: Signal) -> io::Result<()> {
+        if self.heard.contains(&wanted) || ignored(wanted) {
             return Ok(());
         }
+        self.heard.push(wanted);
         let mut stream = signal(SignalKind::from_raw(wanted.as_raw()))?;
         let sender = self.sender.clone();
         tokio::spawn(

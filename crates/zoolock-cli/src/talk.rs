@@ -37,6 +37,18 @@ impl Talk {
         }
     }
 
+    /// For a process of ours that has no flags.
+    pub(crate) fn plain() -> Self {
+        Self {
+            quiet: false,
+            verbose: false,
+            color: use_color(ColorWhen::Auto, std::io::stderr().is_terminal()),
+            terminal: false,
+            status_shown: Mutex::new(false),
+            voice: Voice::new(),
+        }
+    }
+
     /// Says what went wrong.
     pub(crate) fn error(&self, message: impl Display) {
         self.line(if self.color { "\x1b[1;31mzoolock:\x1b[0m" } else { "zoolock:" }, message);

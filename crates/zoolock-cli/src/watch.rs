@@ -8,16 +8,22 @@ use zoolock::{Connection, LossReason};
 
 use crate::args::{OnLost, OnRevoke};
 use crate::child::{Child, Ending, Event};
+use crate::clock;
 use crate::duration::humane;
 use crate::hold::why;
 use crate::holder::Holder;
 use crate::plan::Run;
+use crate::reaper::orders::{Lease, Order, Report, Scope};
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 use crate::terminal::{self, Terminal};
 
 /// Timers stand still while the machine sleeps; the deadline does not. So it is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
+/// Near its end the lease is looked at this often: the reaper is to hear of a renewal before it acts.
+const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+/// A reaper that has not done its work after this time is stopped, and we do it.
+const REAPER_PATIENCE: Duration = Duration::from_secs(1);
 /// A stop takes effect within this time.
 const STOPPING: Duration = Duration::from_millis(50);
 
@@ -29,6 +35,21 @@ pub(crate) struct End {
     pub(crate) ending: Ending,
     /// The lock was lost before that, and with `--on-lost kill` that was the reason.
     pub(crate) lock_lost: bool,
+    /// It ended because somebody wanted it to: with INT or TERM to us, or ^C on the terminal.
+    pub(crate) wanted: bool,
+    /// Somebody asked us to let go.
+    pub(crate) revoked: bool,
+}
+
+/// The lease as the reaper is told of it.
+pub(crate) fn lease(guard: &Holder, on_lost: OnLost) -> Lease {
+    // The clock first: who is stopped between the two reads comes to an earlier end.
+    let now = clock::now();
+    (on_lost == OnLost::Kill).then(|| now + guard.valid_until().remaining())
+}
+
+fn processes(count: i32) -> String {
+    if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
 /// How far the command is on its way out, after the lock.
@@ -50,11 +71,20 @@ pub(crate) struct Watch<'a> {
     child: Child,
     terminal: Option<&'a Terminal>,
     phase: Phase,
+    /// What the reaper knows.
+    lease: Lease,
+    /// What is to end with the command.
+    scope: Scope,
+    ending: Option<Ending>,
     /// With `--on-lost warn`, whether it was said.
     warned: bool,
     stopped: bool,
     /// When INT or TERM was first sent to us.
     asked_to_end: Option<Instant>,
+    /// When KILL was first sent.
+    killed: Option<Instant>,
+    revoked: bool,
+    interrupted: bool,
 }
 
 impl<'a> Watch<'a> {
@@ -63,6 +93,7 @@ impl<'a> Watch<'a> {
         guard: &'a Holder,
         talk: &'a Talk,
         child: Child,
+        lease: Lease,
         terminal: Option<&'a Terminal>,
     ) -> Self {
         Self {
@@ -75,9 +106,16 @@ impl<'a> Watch<'a> {
             child,
             terminal,
             phase: Phase::Running,
+            lease,
+            // Two may not be at work in the fleet, whatever they call themselves.
+            scope: if plan.keep { Scope::All } else { Scope::Group },
+            ending: None,
             warned: false,
             stopped: false,
             asked_to_end: None,
+            killed: None,
+            revoked: false,
+            interrupted: false,
         }
     }
 
@@ -90,14 +128,20 @@ impl<'a> Watch<'a> {
         let mut revoked_seen = false;
         let mut connection = guard.connection();
         let mut connection_over = false;
-        let ending = loop {
+        loop {
             self.look_at_the_clock();
+            self.tell_of_renewal();
             let next_look = self.until_next_look();
             tokio::select! {
                 biased;
                 event = self.child.event() => match event {
-                    Event::Ended(ending) => break ending,
-                    Event::Stopped(signal) => self.child_stopped(signal, signals).await,
+                    Event::Reported(Report::Stopped(signal)) => self.child_stopped(signal, signals).await,
+                    Event::Reported(report) => if let Some(ending) = self.reported(report) {
+                        break self.over(ending).await;
+                    },
+                    Event::ReaperDied => self.talk.error(
+                        "somebody ended the process that watches over the command; KILL sent to the command",
+                    ),
                 },
                 reason = &mut lost, if !lost_seen => {
                     lost_seen = true;
@@ -115,27 +159,76 @@ impl<'a> Watch<'a> {
                 }
                 () = tokio::time::sleep(next_look) => {}
             }
-        };
-        self.ended(ending)
+        }
     }
 
-    fn ended(self, ending: Ending) -> End {
-        let late = !self.guard.is_valid();
-        let lock_lost = self.on_lost == OnLost::Kill && (self.phase != Phase::Running || late);
-        if lock_lost {
-            // What it left behind has no lock either.
-            self.child.signal(Signal::KILL);
-        } else if late && !self.warned {
-            self.talk.error(format_args!("lost {} before the command ended", self.name));
+    /// Takes what the reaper says; returns the ending once it is over.
+    fn reported(&mut self, report: Report) -> Option<Ending> {
+        match report {
+            Report::Asked if self.phase == Phase::Running && self.ending.is_none() => {
+                self.phase = Phase::Asked(Instant::now());
+                let name = self.name;
+                self.talk
+                    .error(format_args!("{name} could not be renewed in time; TERM sent to the command"));
+            }
+            Report::Ended(ending) => self.ended(ending),
+            Report::Left(count) => self.talk.note(format_args!(
+                "{} of the command left behind; TERM sent, KILL in {}",
+                processes(count),
+                humane(self.grace.min(self.remaining()))
+            )),
+            Report::Stuck(count) => {
+                self.talk.error(format_args!("{} of the command cannot be killed", processes(count)));
+                // Without the lock there is nothing to wait for.
+                return if self.is_lost() { self.ending } else { None };
+            }
+            Report::Gone => return self.ending,
+            _ => {}
         }
+        None
+    }
+
+    fn ended(&mut self, ending: Ending) {
+        self.ending = Some(ending);
         if let Some(terminal) = self.terminal {
+            let had_terminal = terminal.belongs_to(self.child.group());
+            self.interrupted = had_terminal && ending == Ending::Signal(Signal::INT.as_raw());
             terminal.take_back(self.child.group());
             if matches!(ending, Ending::Signal(_)) {
                 terminal.restore_modes();
             }
         }
-        self.child.reap();
-        End { ending, lock_lost }
+        if self.is_lost() {
+            // What it left behind has no lock either.
+            self.child.order(Order::Kill);
+        } else {
+            self.child.order(Order::Finish(self.scope));
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.on_lost == OnLost::Kill && (self.phase != Phase::Running || !self.guard.is_valid())
+    }
+
+    async fn over(self, ending: Ending) -> End {
+        let lock_lost = self.is_lost();
+        if !lock_lost && !self.warned && !self.guard.is_valid() {
+            self.talk.error(format_args!("lost {} before the command ended", self.name));
+        }
+        self.child.dismiss().await;
+        let wanted = self.asked_to_end.is_some() || self.interrupted;
+        End { ending, lock_lost, wanted, revoked: self.revoked }
+    }
+
+    /// Lets the reaper know that there is more time.
+    fn tell_of_renewal(&mut self) {
+        let (Some(known), Phase::Running) = (self.lease, self.phase) else { return };
+        let lease = lease(self.guard, self.on_lost);
+        // Both reads of the clock are in it: a nanosecond is no renewal.
+        if lease > Some(known + Duration::from_millis(1)) {
+            self.lease = lease;
+            self.child.order(Order::Renewed(lease));
+        }
     }
 
     /// How long the command may go on. A lock that was taken away has no end that could be waited for: the command
@@ -150,7 +243,7 @@ impl<'a> Watch<'a> {
     fn until_next_look(&self) -> Duration {
         let remaining = self.remaining();
         let next = match self.phase {
-            Phase::Running => remaining.saturating_sub(self.grace),
+            Phase::Running => (remaining.saturating_sub(self.grace) / 8).max(SHORTEST_LOOK),
             Phase::Asked(since) => remaining.min(self.grace.saturating_sub(since.elapsed())),
             Phase::Killed => LOOK,
         };
@@ -159,6 +252,9 @@ impl<'a> Watch<'a> {
 
     /// Asks the group to end when the grace period begins, and kills it when nothing is left of it.
     fn look_at_the_clock(&mut self) {
+        if self.killed.is_some_and(|since| since.elapsed() > REAPER_PATIENCE) && self.ending.is_none() {
+            self.child.end_reaper();
+        }
         if self.on_lost == OnLost::Warn {
             return;
         }
@@ -189,6 +285,7 @@ impl<'a> Watch<'a> {
 
     /// A request, not a loss: the lock is ours for as long as the command takes.
     fn revoked(&mut self) {
+        self.revoked = self.on_revoke == OnRevoke::Term;
         match self.on_revoke {
             OnRevoke::Term => {
                 self.child.signal(Signal::TERM);
@@ -204,16 +301,23 @@ impl<'a> Watch<'a> {
     fn ask(&mut self, why: impl std::fmt::Display) {
         self.phase = Phase::Asked(Instant::now());
         let left = self.grace.min(self.remaining());
-        // The deed before the word.
-        self.child.signal(Signal::TERM);
-        self.wake();
+        // The deed before the word. It is the reaper's, which may have done it already.
+        self.child.order(Order::Ask);
+        self.stopped = false;
         self.talk.error(format_args!("{why}; TERM sent to the command, KILL in {}", humane(left)));
     }
 
     fn kill(&mut self) {
         self.phase = Phase::Killed;
-        self.child.signal(Signal::KILL);
+        self.kill_all();
         self.talk.error(format_args!("{}: time is up; KILL sent to the command", self.name));
+    }
+
+    /// The group at once, and what has left it by way of the reaper.
+    fn kill_all(&mut self) {
+        self.child.signal(Signal::KILL);
+        self.child.order(Order::Kill);
+        self.killed.get_or_insert_with(Instant::now);
     }
 
     /// A process that is stopped cannot answer a signal.
@@ -248,7 +352,7 @@ impl<'a> Watch<'a> {
             match self.asked_to_end {
                 Some(first) if first.elapsed() <= ONE_AND_THE_SAME => return,
                 Some(_) => {
-                    self.child.signal(Signal::KILL);
+                    self.kill_all();
                     self.talk.note("KILL sent to the command");
                     return;
                 }

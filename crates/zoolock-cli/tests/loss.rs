@@ -2,24 +2,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use common::{Running, Sandbox, lives, wait_until};
+use common::{Sandbox, lives, server, wait_until};
 use rustix::process::Signal;
-
-/// A server in the foreground, which can be stopped and continued.
-fn server(sandbox: &Sandbox) -> (Running, String) {
-    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0"]);
-    let mut line = String::new();
-    let mut stderr = BufReader::new(server.0.stderr.take().expect("caught"));
-    stderr.read_line(&mut line).expect("it says where it listens");
-    std::thread::spawn(move || {
-        let _ = stderr.read_to_end(&mut Vec::new());
-    });
-    let address = line.trim().rsplit(' ').next().expect("the address is last").to_owned();
-    (server, address)
-}
 
 const SESSION: Duration = Duration::from_secs(6);
 

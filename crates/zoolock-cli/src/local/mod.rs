@@ -27,7 +27,7 @@ use rustix::process::{Pid, test_kill_process};
 
 pub(crate) use keep::{Keeper, stopped};
 pub(crate) use paths::StateDir;
-pub(crate) use server::{close_inherited, serve};
+pub(crate) use server::serve;
 pub(crate) use start::running;
 
 use crate::exit::{Exit, Failure};

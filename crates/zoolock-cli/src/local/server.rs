@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::RawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -59,18 +58,6 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     talk.note(format_args!("{} {}", stamp(), why?));
     // Only now is the lock let go.
     Ok(Exit::OK)
-}
-
-/// Closes the files that whoever started us had open, which it must be before any are our own: we outlive him, and with
-/// us would his lock on a file, or the pipe whose end somebody waits for.
-pub(crate) fn close_inherited() {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
-    let open: Vec<RawFd> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for fd in open.into_iter().filter(|fd| *fd > 2) {
-        // The list itself is closed by now.
-        let _ = nix::unistd::close(fd);
-    }
 }
 
 /// Sessions outlive a server that crashed: their owners look for it where it was.

@@ -2,8 +2,10 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod band;
+
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -121,7 +123,6 @@ impl Running {
 
     /// Waits for the end, and takes what was caught.
     pub fn done(mut self) -> Done {
-        use std::io::Read;
         let status = self.wait();
         let mut done =
             Done { code: status.code().unwrap_or(-1), stdout: String::new(), stderr: String::new() };
@@ -158,6 +159,19 @@ impl From<Output> for Done {
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
+}
+
+/// A server in the foreground, which can be stopped and continued.
+pub fn server(sandbox: &Sandbox) -> (Running, String) {
+    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut line = String::new();
+    let mut stderr = BufReader::new(server.0.stderr.take().expect("caught"));
+    stderr.read_line(&mut line).expect("it says where it listens");
+    std::thread::spawn(move || {
+        let _ = stderr.read_to_end(&mut Vec::new());
+    });
+    let address = line.trim().rsplit(' ').next().expect("the address is last").to_owned();
+    (server, address)
 }
 
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

@@ -1,0 +1,49 @@
+//! The clock that goes on while the machine sleeps: what a lease goes by.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::{Errno, read};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+
+/// The time since the machine was started; two processes read the same.
+pub(crate) fn now() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// A timer on that clock, to be polled.
+pub(crate) struct Timer(OwnedFd);
+
+impl Timer {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).map(Self)
+    }
+
+    /// Rings at `at`, or never; what was set before is forgotten.
+    pub(crate) fn set(&self, at: Option<Duration>) {
+        let at = match at {
+            // A zero would disarm it.
+            Some(at) => at.max(Duration::from_nanos(1)),
+            None => Duration::ZERO,
+        };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at = Timespec {
+            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: at.subsec_nanos().into(),
+        };
+        let once = Itimerspec { it_interval: zero, it_value: at };
+        // That it rang is seen by the clock; the count only has to go.
+        let _ = read(&self.0, &mut [0_u8; 8]);
+        let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once);
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

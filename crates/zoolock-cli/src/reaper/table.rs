@@ -1,0 +1,201 @@
+//! The processes of this machine, and who descends from whom.
+
+use std::collections::{HashMap, HashSet};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
+
+/// One process, as it was when we looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    pid: i32,
+    parent: i32,
+    group: i32,
+    /// With the number it names a process for ever: numbers are given again.
+    born: u64,
+    alive: bool,
+}
+
+impl Process {
+    /// The process of this number.
+    fn look(pid: i32) -> Option<Self> {
+        parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Sends it a signal, and nobody who has its number by now.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if Self::look(self.pid).is_some_and(|now| now.born == self.born) {
+            let _ = pidfd_send_signal(process, signal);
+        }
+    }
+
+    /// Whether it may be signalled at all: those of other users may not.
+    fn is_ours_to_signal(&self) -> bool {
+        Pid::from_raw(self.pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::PERM))
+    }
+
+    /// Whether it is this user's server, which everybody needs: whoever needed it first has it among his descendants.
+    fn is_local_server(&self) -> bool {
+        let of_server = std::fs::read(format!("/proc/{}/cmdline", self.pid))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).skip(1).take(2).eq([&b"serve"[..], b"--local"]));
+        let program = |of: &str| std::fs::metadata(format!("/proc/{of}/exe")).ok();
+        let identity = |metadata: std::fs::Metadata| {
+            use std::os::unix::fs::MetadataExt;
+            (metadata.dev(), metadata.ino())
+        };
+        of_server && program(&self.pid.to_string()).map(identity) == program("self").map(identity)
+    }
+}
+
+/// The numbers of our children, those that have ended among them; `None` where the system does not list them. Nobody is
+/// left out: they leave the list when we take them.
+pub(crate) fn children() -> Option<Vec<i32>> {
+    let mut children = Vec::new();
+    for thread in std::fs::read_dir("/proc/self/task").ok()? {
+        let list = std::fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
+        children.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    Some(children)
+}
+
+/// All processes that we can see.
+#[derive(Debug)]
+pub(crate) struct Table(HashMap<i32, Process>);
+
+impl Table {
+    /// Looks. Where there is no /proc, there is nobody.
+    pub(crate) fn read() -> Self {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Self(numbers.filter_map(Process::look).map(|process| (process.pid, process)).collect())
+    }
+
+    /// The living of a group that we may signal.
+    pub(crate) fn of_group(&self, group: Pid) -> Vec<Process> {
+        let group = group.as_raw_nonzero().get();
+        self.0.values().filter(|it| it.group == group && counts(it)).copied().collect()
+    }
+
+    /// The living that descend from `root` and not by way of `others`, those that we may signal.
+    pub(crate) fn below(&self, root: Pid, others: &HashSet<(i32, u64)>) -> Vec<Process> {
+        let mut below: Vec<_> = self.descendants(root, others);
+        below.retain(counts);
+        below
+    }
+
+    /// Everybody who descends from `root`, by number and birth.
+    pub(crate) fn all_below(&self, root: Pid) -> HashSet<(i32, u64)> {
+        self.descendants(root, &HashSet::new()).iter().map(|it| (it.pid, it.born)).collect()
+    }
+
+    /// The children of `parent` that have ended and were not taken.
+    pub(crate) fn ended_children(&self, parent: Pid) -> impl Iterator<Item = Pid> {
+        let parent = parent.as_raw_nonzero().get();
+        let ended = self.0.values().filter(move |it| it.parent == parent && !it.alive);
+        ended.filter_map(|it| Pid::from_raw(it.pid))
+    }
+
+    fn descendants(&self, root: Pid, others: &HashSet<(i32, u64)>) -> Vec<Process> {
+        let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
+        for process in self.0.values() {
+            children.entry(process.parent).or_default().push(process);
+        }
+        let mut found = Vec::new();
+        let mut parents = vec![root.as_raw_nonzero().get()];
+        let mut seen: HashSet<i32> = parents.iter().copied().collect();
+        while let Some(parent) = parents.pop() {
+            for child in children.get(&parent).into_iter().flatten() {
+                // The table was not made in one moment: it could have a circle.
+                if !others.contains(&(child.pid, child.born)) && seen.insert(child.pid) {
+                    parents.push(child.pid);
+                    found.push(**child);
+                }
+            }
+        }
+        found
+    }
+}
+
+fn counts(process: &Process) -> bool {
+    process.alive && process.is_ours_to_signal() && !process.is_local_server()
+}
+
+/// Reads /proc/PID/stat. The name stands in brackets, and may itself contain anything.
+fn parse(stat: &str) -> Option<Process> {
+    let pid = stat.split(' ').next()?.parse().ok()?;
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
+    // From the third field of proc_pid_stat(5) on.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let threads: i64 = field(20)?.parse().ok()?;
+    // A first thread that has ended says Z for as long as others go on.
+    let alive = !matches!(field(3)?, "Z" | "X" | "x") || threads > 1;
+    Some(Process {
+        pid,
+        parent: field(4)?.parse().ok()?,
+        group: field(5)?.parse().ok()?,
+        born: field(22)?.parse().ok()?,
+        alive,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_pretend_to_be_numbers() {
+        let tail = "S 7 9 9 34816 9 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
+        for name in ["sh", "a) R 1 1 1", "(((", ") ", "a b\nc"] {
+            let process = parse(&format!("12 ({name}) {tail}")).expect("well formed");
+            assert_eq!(process, Process { pid: 12, parent: 7, group: 9, born: 4711, alive: true });
+        }
+        assert_eq!(parse("12 (sh"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn a_dead_first_thread_is_no_dead_process() {
+        let stat = |state, threads| format!("12 (x) {state} 7 9 9 0 0 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
+        let alive = |state, threads| parse(&stat(state, threads)).expect("well formed").alive;
+        assert!(alive("S", 1) && alive("T", 1) && alive("Z", 2));
+        assert!(!alive("Z", 1) && !alive("X", 1));
+    }
+
+    #[test]
+    fn descendants_are_found_and_those_of_others_left_out() {
+        let process = |pid, parent| Process { pid, parent, group: pid, born: 1, alive: true };
+        // 3 and 4 make a circle, as a table that was read while they changed may have it.
+        let all = [(2, 1), (5, 2), (6, 5), (7, 2), (8, 7), (9, 1), (3, 4), (4, 3)];
+        let table = Table(all.iter().map(|(pid, parent)| (*pid, process(*pid, *parent))).collect());
+        let root = Pid::from_raw(2).expect("not zero");
+        let numbers = |found: Vec<Process>| {
+            let mut numbers: Vec<_> = found.iter().map(|it| it.pid).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        assert_eq!(numbers(table.descendants(root, &HashSet::new())), [5, 6, 7, 8]);
+        assert_eq!(numbers(table.descendants(root, &HashSet::from([(7, 1)]))), [5, 6]);
+        // Another with the same number.
+        assert_eq!(numbers(table.descendants(root, &HashSet::from([(7, 2)]))), [5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn our_children_are_listed_until_they_are_taken() {
+        let mut child = std::process::Command::new("true").spawn().expect("there is one");
+        let pid = i32::try_from(child.id()).expect("a process id");
+        assert!(children().is_none_or(|children| children.contains(&pid)));
+        child.wait().expect("it is ours");
+        assert!(children().is_none_or(|children| !children.contains(&pid)));
+    }
+
+    #[test]
+    fn we_are_in_the_table_and_alive() {
+        let ours = rustix::process::getpid();
+        let table = Table::read();
+        let ourselves = table.0.get(&ours.as_raw_nonzero().get()).expect("we are there");
+        assert!(ourselves.alive);
+        assert_eq!(ourselves.group, rustix::process::getpgrp().as_raw_nonzero().get());
+    }
+}

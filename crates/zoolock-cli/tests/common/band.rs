@@ -1,0 +1,113 @@
+//! A command with the worst of company: what must not outlive the lock.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Running, Sandbox, lives, wait_until};
+
+/// The session timeout of these tests, the shortest there is; a lock is lost after two thirds of it.
+pub const SESSION: &str = "6s";
+pub const LEASE: Duration = Duration::from_secs(4);
+
+/// A command whose group has one that takes no notice of signals, and a descendant that has left the group and lost
+/// its parents. They start processes all the time.
+pub struct Band {
+    pub zoolock: Running,
+    pub leader: String,
+    pub stubborn: String,
+    pub escaped: String,
+    mark: String,
+}
+
+impl Band {
+    /// Starts it below the lock `name`.
+    pub fn start(sandbox: &Sandbox, address: &str, name: &str, flags: &[&str]) -> Self {
+        let mark = format!("BAND={name}-{}", std::process::id());
+        let forever = "while :; do sleep 0.02; done";
+        let script = format!(
+            "export {mark}
+             sh -c 'trap \"\" TERM INT HUP; echo $$ > {name}.stubborn; {forever}' &
+             (setsid sh -c 'trap \"\" TERM INT HUP; echo $$ > {name}.escaped; {forever}' &)
+             while ! [ -s {name}.stubborn ] || ! [ -s {name}.escaped ]; do sleep 0.01; done
+             echo $$ > {name}.leader; wait"
+        );
+        let fixed = ["run", "--session-timeout", SESSION, "--connect", address];
+        let zoolock = sandbox.converse(&[&fixed[..], flags, &[name, "--", "sh", "-c", &script]].concat());
+        let leader = sandbox.wait_for_file(&format!("{name}.leader"));
+        let stubborn = sandbox.wait_for_file(&format!("{name}.stubborn"));
+        let escaped = sandbox.wait_for_file(&format!("{name}.escaped"));
+        Self { zoolock, leader, stubborn, escaped, mark }
+    }
+
+    /// Who of it lives, those that it starts in passing among them.
+    pub fn living(&self) -> Vec<String> {
+        let processes = std::fs::read_dir("/proc").expect("there is a /proc").flatten();
+        let numbers = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let ours = |pid: &String| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes()) && lives(pid)
+        };
+        let mut living: Vec<_> = numbers.filter(ours).collect();
+        living.extend([&self.leader].into_iter().filter(|pid| lives(pid)).cloned());
+        living
+    }
+
+    /// Who of its group lives.
+    pub fn living_of_group(&self) -> Vec<String> {
+        let group = |pid: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(2)).map(str::to_owned)
+        };
+        self.living().into_iter().filter(|pid| group(pid).as_ref() == Some(&self.leader)).collect()
+    }
+
+    /// Waits until nobody is left, and returns how long it took since `begun`.
+    pub fn gone_since(&self, begun: Instant) -> Duration {
+        wait_until("all of the command is dead", || self.living().is_empty());
+        begun.elapsed()
+    }
+
+    /// Our process that watches over the command.
+    pub fn reaper(&self) -> String {
+        child_of(&self.zoolock.0.id().to_string(), "lock-reaper").expect("there is a reaper")
+    }
+}
+
+impl Drop for Band {
+    fn drop(&mut self) {
+        // What may live on after a clean end.
+        for pid in [&self.escaped, &self.stubborn] {
+            if lives(pid) {
+                signal(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// A child of `parent` by its name.
+pub fn child_of(parent: &str, name: &str) -> Option<String> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|entry| entry.file_name().into_string().ok()).find(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains(&format!("({name}) "))
+            && stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(parent)
+    })
+}
+
+pub fn signal(pid: &str, signal: Signal) {
+    let pid = pid.parse().ok().and_then(Pid::from_raw).expect("a process id");
+    let _ = kill_process(pid, signal);
+}
+
+/// Does `round` several times, many more with ZOOLOCK_LONG=1; a few at once. Each has a number of its own.
+pub fn rounds(round: impl Fn(usize) + Sync) {
+    let (lanes, each) =
+        if std::env::var_os("ZOOLOCK_LONG").is_some_and(|long| long == "1") { (5, 20) } else { (3, 1) };
+    std::thread::scope(|scope| {
+        for lane in 0..lanes {
+            let round = &round;
+            scope.spawn(move || (0..each).for_each(|number| round(lane * each + number)));
+        }
+    });
+}

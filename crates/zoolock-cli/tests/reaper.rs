@@ -1,0 +1,234 @@
+//! Whatever happens to zoolock, its reaper, the command or the server: nothing of the command lives when another can have
+//! the lock, and the exit code says what it was.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use common::band::{Band, LEASE, child_of, rounds, signal};
+use common::{Running, Sandbox, lives, server, wait_until};
+use rustix::process::Signal;
+
+/// How late the end may be.
+const SLACK: Duration = Duration::from_millis(200);
+
+/// Waits for the lock; when it has it, nothing of `band` may live.
+fn rival(sandbox: &Sandbox, address: &str, name: &str) -> Running {
+    sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", address, name])
+}
+
+fn assert_alone(rival: &mut Running, band: &Band) {
+    let mut line = String::new();
+    BufReader::new(rival.0.stdout.take().expect("caught")).read_line(&mut line).expect("a token");
+    assert_eq!(band.living(), Vec::<String>::new(), "another has the lock, {line}");
+}
+
+#[test]
+fn nothing_outlives_a_zoolock_that_is_killed() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        // A command that would rather finish without its lock has nobody to say so, either.
+        let flags: &[&str] = if round % 3 == 2 { &["--on-lost", "warn"] } else { &[] };
+        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), flags);
+        let reaper = band.reaper();
+        let begun = Instant::now();
+        band.zoolock.signal(Signal::KILL);
+        assert_eq!(band.zoolock.wait().signal(), Some(Signal::KILL.as_raw()));
+        let took = band.gone_since(begun);
+        assert!(took < LEASE, "round {round}: {took:?}");
+        wait_until("its work is done", || !lives(&reaper));
+    });
+}
+
+#[test]
+fn nothing_outlives_the_lease_of_a_zoolock_that_is_stopped() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let name = format!("x{round}");
+        let mut band = Band::start(&sandbox, &address, &name, &[]);
+        let mut rival = rival(&sandbox, &address, &name);
+        let begun = Instant::now();
+        band.zoolock.signal(Signal::STOP);
+        let took = band.gone_since(begun);
+        assert!(took < LEASE + SLACK, "round {round}: {took:?}");
+        assert_alone(&mut rival, &band);
+        band.zoolock.signal(Signal::CONT);
+        assert_eq!(band.zoolock.code(), 70, "round {round}");
+    });
+}
+
+#[test]
+fn a_signal_to_zoolock_ends_the_whole_group_and_the_code_is_the_commands() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let (wanted, code) = if round % 2 == 0 { (Signal::TERM, 143) } else { (Signal::INT, 130) };
+        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
+        band.zoolock.signal(wanted);
+        assert_eq!(band.zoolock.code(), code, "round {round}");
+        assert_eq!(band.living_of_group(), Vec::<String>::new(), "round {round}");
+    });
+}
+
+#[test]
+fn what_is_left_of_the_group_follows_a_leader_that_is_killed() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
+        signal(&band.leader, Signal::KILL);
+        assert_eq!(band.zoolock.code(), 137, "round {round}");
+        assert_eq!(band.living_of_group(), Vec::<String>::new(), "round {round}");
+    });
+}
+
+#[test]
+fn nothing_outlives_a_reaper_that_is_killed() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
+        signal(&band.reaper(), Signal::KILL);
+        assert_eq!(band.zoolock.code(), 137, "round {round}");
+        assert_eq!(band.living(), Vec::<String>::new(), "round {round}");
+    });
+}
+
+#[test]
+fn nothing_outlives_the_lease_when_the_server_is_stopped_or_killed() {
+    let sandbox = Sandbox::new();
+    rounds(|round| {
+        let (server, address) = server(&sandbox);
+        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
+        let begun = Instant::now();
+        server.signal(if round % 2 == 0 { Signal::STOP } else { Signal::KILL });
+        let took = band.gone_since(begun);
+        assert!(took < LEASE + SLACK, "round {round}: {took:?}");
+        assert_eq!(band.zoolock.code(), 70, "round {round}");
+    });
+}
+
+#[test]
+fn zoolock_does_the_work_of_a_reaper_that_is_stopped() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let mut band = Band::start(&sandbox, &address, "x", &[]);
+    let begun = Instant::now();
+    signal(&band.reaper(), Signal::STOP);
+    server.signal(Signal::STOP);
+    wait_until("the group is dead", || band.living_of_group().is_empty());
+    assert!(begun.elapsed() < LEASE + SLACK, "it took {:?}", begun.elapsed());
+    assert_eq!(band.zoolock.code(), 70);
+    assert_eq!(band.living(), Vec::<String>::new());
+}
+
+#[test]
+fn a_clean_end_takes_the_group_along_and_leaves_daemons_alone() {
+    let sandbox = Sandbox::new();
+    let script =
+        "sh -c 'trap \"echo asked > asked; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' &
+        setsid sh -c 'echo $$ > daemon; exec sleep 1000' > /dev/null 2>&1 &
+        while ! [ -s left ] || ! [ -s daemon ]; do sleep 0.01; done; exit 3";
+    let done = sandbox.output(&["run", "x", "--", "sh", "-c", script]);
+    assert_eq!(done.code, 3, "{done:?}");
+    assert!(done.stderr.contains("left behind"), "{done:?}");
+    assert_eq!(sandbox.wait_for_file("asked"), "asked");
+    assert!(!lives(&sandbox.wait_for_file("left")));
+    let daemon = sandbox.wait_for_file("daemon");
+    assert!(lives(&daemon));
+    signal(&daemon, Signal::KILL);
+}
+
+#[test]
+fn this_users_server_is_not_the_commands_even_if_it_started_it() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let inner = format!("{} run inner -- sh -c 'echo $$ > inner; sleep 1000'", env!("CARGO_BIN_EXE_zoolock"));
+    let mut outer = sandbox.start(&[
+        "run",
+        "--connect",
+        &address,
+        "outer",
+        "--",
+        "env",
+        "-u",
+        "ZOOLOCK_CONNECT",
+        "sh",
+        "-c",
+        &inner,
+    ]);
+    let inner = sandbox.wait_for_file("inner");
+    outer.signal(Signal::KILL);
+    outer.wait();
+    wait_until("the inner command is dead too", || !lives(&inner));
+    let done = sandbox.output(&["serve", "--status"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn children_that_zoolock_had_before_it_was_zoolock_are_not_the_commands() {
+    let sandbox = Sandbox::new();
+    let line = format!(
+        "sleep 1000 & echo $! > other; exec {} run x -- sh -c 'echo $$ > child; sleep 1000'",
+        env!("CARGO_BIN_EXE_zoolock")
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &line]).env("ZOOLOCK_STATE_DIR", sandbox.state()).current_dir(sandbox.path("."));
+    let mut running = Running(shell.env_remove("ZOOLOCK_CONNECT").spawn().expect("it starts"));
+    let child = sandbox.wait_for_file("child");
+    let other = sandbox.wait_for_file("other");
+    signal(&child_of(&running.0.id().to_string(), "lock-reaper").expect("a reaper"), Signal::KILL);
+    assert_eq!(running.code(), 137);
+    assert!(!lives(&child) && lives(&other));
+    signal(&other, Signal::KILL);
+}
+
+#[test]
+fn the_reaper_keeps_nothing_open_and_the_command_gets_everything() {
+    let sandbox = Sandbox::new();
+    let script =
+        "ls -l /proc/self/fd > files; grep SigBlk /proc/self/status > blocked; echo $$ > child; sleep 1000";
+    let line = format!(
+        "exec 9> nine; exec {} run x -- sh -c '{script}' < input > output",
+        env!("CARGO_BIN_EXE_zoolock")
+    );
+    std::fs::write(sandbox.path("input"), "").expect("writable");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &line]).env("ZOOLOCK_STATE_DIR", sandbox.state()).current_dir(sandbox.path("."));
+    let mut running = Running(shell.env_remove("ZOOLOCK_CONNECT").spawn().expect("it starts"));
+    sandbox.wait_for_file("child");
+    let files = sandbox.wait_for_file("files");
+    assert!(files.contains("/nine") && files.contains("/input") && !files.contains("socket"), "{files}");
+    assert!(sandbox.wait_for_file("blocked").ends_with("0000000000000000"));
+    let reaper = child_of(&running.0.id().to_string(), "lock-reaper").expect("a reaper");
+    let open: Vec<_> = std::fs::read_dir(format!("/proc/{reaper}/fd"))
+        .expect("it lives")
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    for ours in ["nine", "input", "output", "memfd"] {
+        assert!(!open.iter().any(|path| path.contains(ours)), "{open:?}");
+    }
+    assert_eq!(std::fs::read_link(format!("/proc/{reaper}/cwd")).expect("it lives").as_os_str(), "/");
+    // It is deaf.
+    for wanted in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1] {
+        signal(&reaper, wanted);
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), 143);
+}
+
+#[test]
+fn the_code_is_known_where_ended_children_are_ignored() {
+    let sandbox = Sandbox::new();
+    let line = format!("trap '' CHLD; exec {} run x -- sh -c 'exit 3'", env!("CARGO_BIN_EXE_zoolock"));
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &line]).env("ZOOLOCK_STATE_DIR", sandbox.state()).current_dir(sandbox.path("."));
+    let status = shell.env_remove("ZOOLOCK_CONNECT").status().expect("it starts");
+    assert_eq!(status.code(), Some(3));
+}
