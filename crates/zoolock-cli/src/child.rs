@@ -21,12 +21,15 @@ use rustix::process::{
 };
 use tokio::sync::mpsc;
 
+use crate::clock::now;
 use crate::executable;
 use crate::exit::{Exit, Failure};
 use crate::reaper::orders::{Lease, Order, Report};
 use crate::reaper::table::{Table, children};
 use crate::signals;
 
+/// How long the reaper may take to start the command.
+const STARTING: Duration = Duration::from_secs(10);
 /// How long the reaper may take to leave, once it may.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Between two looks at those who are to be gone, and how long we look at those who do not go.
@@ -111,7 +114,7 @@ pub(crate) struct Start<'a> {
 pub(crate) struct Child {
     pid: Pid,
     socket: Arc<OwnedFd>,
-    reaper: OwnedFd,
+    reaper: Option<OwnedFd>,
     dismissed: Arc<AtomicBool>,
     events: mpsc::Receiver<Event>,
 }
@@ -136,7 +139,7 @@ impl Child {
         let reaper = process.spawn().map_err(unable)?;
         // It holds the other end of the socket.
         drop(process);
-        let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty());
+        let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
         let line = line(start.command).map_err(unable)?;
         Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()]).map_err(unable)?;
         let socket = Arc::new(socket);
@@ -148,7 +151,8 @@ impl Child {
             .name("reaper".to_owned())
             .spawn(move || ear.listen())
             .map_err(|error| Failure::unavailable(format!("cannot watch the command: {error}")))?;
-        let pid = match events.recv().await {
+        let patience = start.lease.map_or(STARTING, |lease| lease.saturating_sub(now()).min(STARTING));
+        let pid = match tokio::time::timeout(patience, events.recv()).await.ok().flatten() {
             Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
             Some(Event::Reported(Report::Failed(error))) => {
                 return Err(executable::failed(&program, &io::Error::from_raw_os_error(error)));
@@ -158,11 +162,17 @@ impl Child {
             }
             _ => None,
         };
-        let ended =
-            || Failure::unavailable("the process that watches over the command was ended by somebody");
-        let pid = pid.ok_or_else(ended)?;
-        let reaper = pidfd.map_err(|error| unable(error.into()))?;
-        Ok(Self { pid, socket, reaper, dismissed, events })
+        let Some(pid) = pid else {
+            // It is dead, or stopped. It may have got as far as to start the command: nothing of that may be left when we
+            // go on.
+            end(pidfd.as_ref());
+            while events.recv().await.is_some() {}
+            return Err(Failure::new(
+                Exit::signal(Signal::KILL),
+                "the process that watches over the command was ended, or did not start it in time",
+            ));
+        };
+        Ok(Self { pid, socket, reaper: pidfd, dismissed, events })
     }
 
     /// The command's process, and the group it leads.
@@ -193,7 +203,7 @@ impl Child {
 
     /// Ends a reaper that does not answer; we do its work then.
     pub(crate) fn end_reaper(&self) {
-        let _ = pidfd_send_signal(&self.reaper, Signal::KILL);
+        end(self.reaper.as_ref());
     }
 
     /// Lets go of the command, which has ended, and of whatever it left behind that may live on.
@@ -206,6 +216,12 @@ impl Child {
         if tokio::time::timeout(FAREWELL, gone).await.is_err() {
             self.end_reaper();
         }
+    }
+}
+
+fn end(reaper: Option<&OwnedFd>) {
+    if let Some(reaper) = reaper {
+        let _ = pidfd_send_signal(reaper, Signal::KILL);
     }
 }
 
@@ -272,23 +288,24 @@ impl Ear {
             let _ = self.sender.blocking_send(Event::Reported(report));
         }
         let _ = self.reaper.wait();
-        if !self.dismissed.load(Ordering::SeqCst)
-            && let Some(leader) = leader
-        {
+        if !self.dismissed.load(Ordering::SeqCst) {
             self.take_over(leader, ended);
         }
     }
 
-    /// The reaper is dead. Its children are ours now, the command among them; none may stay.
-    fn take_over(&self, leader: Pid, ended: bool) {
-        let _ = kill_process_group(leader, Signal::KILL);
+    /// The reaper is dead. Its children are ours now, the command among them; none may stay. Who the command is we do not
+    /// know if the reaper died before it could say.
+    fn take_over(&self, leader: Option<Pid>, ended: bool) {
+        let kill_group = || leader.map(|leader| kill_process_group(leader, Signal::KILL));
+        kill_group();
         let _ = self.sender.blocking_send(Event::ReaperDied);
         let begun = Instant::now();
         let mut looks_in_vain = 0;
         while looks_in_vain < 2 && begun.elapsed() < STUCK {
-            let _ = kill_process_group(leader, Signal::KILL);
+            kill_group();
             let table = Table::read();
-            let left = [table.of_group(leader), table.below(getpid(), &self.others)].concat();
+            let group = leader.map(|leader| table.of_group(leader)).unwrap_or_default();
+            let left = [group, table.below(getpid(), &self.others)].concat();
             if left.is_empty() {
                 looks_in_vain += 1;
                 continue;
@@ -299,11 +316,14 @@ impl Ear {
             }
             std::thread::sleep(PAUSE);
         }
-        if !ended {
-            // Seen and not taken: its number is used for signals as long as there is a `Child`.
-            let end = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Some(leader) = leader
+            && !ended
+        {
+            // Seen and not taken: its number is used for signals as long as there is a `Child`. One that became another
+            // user's, or waits for a disk that does not answer, ends in its own time.
+            let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let status = waitid(WaitId::Pid(leader), end).ok().flatten();
-            // One that is not ours, or does not end, was killed all the same.
+            // One that is not ours was killed all the same.
             let killed = Ending::Signal(Signal::KILL.as_raw());
             let ending = status.as_ref().and_then(Ending::of).unwrap_or(killed);
             let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));

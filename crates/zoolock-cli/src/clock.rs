@@ -15,6 +15,12 @@ pub(crate) fn now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
+/// When a deadline is. The clock is read first: who is stopped between the two reads comes to an earlier end.
+pub(crate) fn at(deadline: zoolock::Deadline) -> Duration {
+    let now = now();
+    now + deadline.remaining()
+}
+
 /// A timer on that clock, to be polled.
 pub(crate) struct Timer(OwnedFd);
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Acquired, acquire};
+use crate::args::OnLost;
 use crate::child::{Child, Ending, Environment, Start};
+use crate::clock;
 use crate::connect::{abandon, close};
 use crate::exit::{Exit, Failure};
 use crate::holder::Holder;
@@ -14,7 +16,7 @@ use crate::plan::Run;
 use crate::signals::Signals;
 use crate::talk::{Talk, printable};
 use crate::terminal::{self, Terminal};
-use crate::watch::{End, Watch, lease};
+use crate::watch::{End, Watch};
 
 /// How long the server may take to confirm a release.
 const RELEASE_BOUND: Duration = Duration::from_secs(5);
@@ -70,7 +72,7 @@ pub(crate) async fn run_under(
         // ^Z on a terminal that we share with the command: it stops first, then we do.
         let _ = signals.also(rustix::process::Signal::TSTP);
     }
-    let lease = lease(holder, plan.on_lost);
+    let lease = (plan.on_lost == OnLost::Kill).then(|| clock::at(holder.valid_until()));
     let start =
         Start { command: &plan.command, environment: &environment, foreground, grace: plan.grace, lease };
     let child = Child::start(start).await?;

@@ -41,13 +41,6 @@ pub(crate) struct End {
     pub(crate) revoked: bool,
 }
 
-/// The lease as the reaper is told of it.
-pub(crate) fn lease(guard: &Holder, on_lost: OnLost) -> Lease {
-    // The clock first: who is stopped between the two reads comes to an earlier end.
-    let now = clock::now();
-    (on_lost == OnLost::Kill).then(|| now + guard.valid_until().remaining())
-}
-
 fn processes(count: i32) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
@@ -83,6 +76,8 @@ pub(crate) struct Watch<'a> {
     asked_to_end: Option<Instant>,
     /// When KILL was first sent.
     killed: Option<Instant>,
+    /// The reaper has killed, and so does not sleep.
+    reaper_killed: bool,
     revoked: bool,
     interrupted: bool,
 }
@@ -114,6 +109,7 @@ impl<'a> Watch<'a> {
             stopped: false,
             asked_to_end: None,
             killed: None,
+            reaper_killed: false,
             revoked: false,
             interrupted: false,
         }
@@ -171,6 +167,7 @@ impl<'a> Watch<'a> {
                 self.talk
                     .error(format_args!("{name} could not be renewed in time; TERM sent to the command"));
             }
+            Report::Killed => self.reaper_killed = true,
             Report::Ended(ending) => self.ended(ending),
             Report::Left(count) => self.talk.note(format_args!(
                 "{} of the command left behind; TERM sent, KILL in {}",
@@ -223,8 +220,8 @@ impl<'a> Watch<'a> {
     /// Lets the reaper know that there is more time.
     fn tell_of_renewal(&mut self) {
         let (Some(known), Phase::Running) = (self.lease, self.phase) else { return };
-        let lease = lease(self.guard, self.on_lost);
-        // Both reads of the clock are in it: a nanosecond is no renewal.
+        let lease = Some(clock::at(self.guard.valid_until()));
+        // The clock is read twice for it: a nanosecond is no renewal.
         if lease > Some(known + Duration::from_millis(1)) {
             self.lease = lease;
             self.child.order(Order::Renewed(lease));
@@ -252,7 +249,8 @@ impl<'a> Watch<'a> {
 
     /// Asks the group to end when the grace period begins, and kills it when nothing is left of it.
     fn look_at_the_clock(&mut self) {
-        if self.killed.is_some_and(|since| since.elapsed() > REAPER_PATIENCE) && self.ending.is_none() {
+        let waited = self.killed.is_some_and(|since| since.elapsed() > REAPER_PATIENCE);
+        if waited && !self.reaper_killed && self.ending.is_none() {
             self.child.end_reaper();
         }
         if self.on_lost == OnLost::Warn {

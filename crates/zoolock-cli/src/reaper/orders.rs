@@ -57,6 +57,8 @@ pub(crate) enum Report {
     Stopped(i32),
     /// It was asked to end, as ordered or because the lease is running out.
     Asked,
+    /// It was sent KILL; whoever says this is not stopped.
+    Killed,
     /// Its own process is over.
     Ended(Ending),
     /// That many are left of it, and were asked to end.
@@ -146,6 +148,7 @@ impl Report {
             Self::Late => "late".to_owned(),
             Self::Stopped(signal) => format!("stopped {signal}"),
             Self::Asked => "asked".to_owned(),
+            Self::Killed => "killed".to_owned(),
             Self::Ended(Ending::Code(code)) => format!("ended {code}"),
             Self::Ended(Ending::Signal(signal)) => format!("signalled {signal}"),
             Self::Left(count) => format!("left {count}"),
@@ -163,6 +166,7 @@ impl Report {
             "late" => Self::Late,
             "stopped" => Self::Stopped(value),
             "asked" => Self::Asked,
+            "killed" => Self::Killed,
             "ended" => Self::Ended(Ending::Code(u8::try_from(value).ok()?)),
             "signalled" => Self::Ended(Ending::Signal(value)),
             "left" => Self::Left(value),
@@ -223,6 +227,7 @@ mod tests {
             Report::Late,
             Report::Stopped(19),
             Report::Asked,
+            Report::Killed,
             Report::Ended(Ending::Code(255)),
             Report::Ended(Ending::Signal(64)),
             Report::Left(3),

@@ -214,6 +214,7 @@ impl Reaper {
             Deed::Kill(scope) => {
                 self.signal_group(Signal::KILL);
                 self.sweep = Some(Sweep { killed: Some(now()), ..Sweep::new(scope) });
+                self.say(Report::Killed);
             }
         }
     }
@@ -278,13 +279,14 @@ impl Reaper {
             self.say(Report::Gone);
             return true;
         }
-        if over || left.is_empty() {
+        if over {
             sweep.pause = SHORTEST_PAUSE;
         }
         sweep.seen_nobody = over;
         if !over && !sweep.stuck && sweep.killed.is_some_and(|killed| now().saturating_sub(killed) > STUCK) {
             sweep.stuck = true;
-            self.say(Report::Stuck(i32::try_from(left.len()).unwrap_or(i32::MAX)));
+            // The command's own process is not among those left if it became another user's.
+            self.say(Report::Stuck(i32::try_from(left.len().max(1)).unwrap_or(i32::MAX)));
         }
         false
     }

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal, test_kill_process,
+};
 
 /// One process, as it was when we looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +27,15 @@ impl Process {
     /// Sends it a signal, and nobody who has its number by now.
     pub(crate) fn signal(&self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
-        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-        if Self::look(self.pid).is_some_and(|now| now.born == self.born) {
-            let _ = pidfd_send_signal(process, signal);
+        let process = pidfd_open(pid, PidfdFlags::empty());
+        if Self::look(self.pid).is_none_or(|now| now.born != self.born) {
+            return;
         }
+        let _ = match process {
+            Ok(process) => pidfd_send_signal(process, signal),
+            // Linux before 5.3, and some sandboxes.
+            Err(_) => kill_process(pid, signal),
+        };
     }
 
     /// Whether it may be signalled at all: those of other users may not.

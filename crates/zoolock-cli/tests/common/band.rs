@@ -1,6 +1,7 @@
 //! A command with the worst of company: what must not outlive the lock.
 
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -18,13 +19,14 @@ pub struct Band {
     pub stubborn: String,
     pub escaped: String,
     mark: String,
+    beat: PathBuf,
 }
 
 impl Band {
     /// Starts it below the lock `name`.
     pub fn start(sandbox: &Sandbox, address: &str, name: &str, flags: &[&str]) -> Self {
         let mark = format!("BAND={name}-{}", std::process::id());
-        let forever = "while :; do sleep 0.02; done";
+        let forever = format!("while :; do : > {name}.beat; sleep 0.02; done");
         let script = format!(
             "export {mark}
              sh -c 'trap \"\" TERM INT HUP; echo $$ > {name}.stubborn; {forever}' &
@@ -37,7 +39,8 @@ impl Band {
         let leader = sandbox.wait_for_file(&format!("{name}.leader"));
         let stubborn = sandbox.wait_for_file(&format!("{name}.stubborn"));
         let escaped = sandbox.wait_for_file(&format!("{name}.escaped"));
-        Self { zoolock, leader, stubborn, escaped, mark }
+        let beat = sandbox.path(&format!("{name}.beat"));
+        Self { zoolock, leader, stubborn, escaped, mark, beat }
     }
 
     /// Who of it lives, those that it starts in passing among them.
@@ -62,10 +65,11 @@ impl Band {
         self.living().into_iter().filter(|pid| group(pid).as_ref() == Some(&self.leader)).collect()
     }
 
-    /// Waits until nobody is left, and returns how long it took since `begun`.
-    pub fn gone_since(&self, begun: Instant) -> Duration {
+    /// Waits until nobody is left, and returns how long after `begun` they were last at work.
+    pub fn worked_since(&self, begun: SystemTime) -> Duration {
         wait_until("all of the command is dead", || self.living().is_empty());
-        begun.elapsed()
+        let last = std::fs::metadata(&self.beat).and_then(|file| file.modified()).expect("they work");
+        last.duration_since(begun).unwrap_or_default()
     }
 
     /// Our process that watches over the command.
