@@ -27,6 +27,8 @@ use crate::exit::Exit;
 use crate::inherited;
 use crate::talk::Talk;
 
+/// What `nice` would say.
+const PRIORITY: i32 = -10;
 /// Between two looks at those who are to be gone.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -115,6 +117,8 @@ impl Reaper {
         let leader = Pid::from_child(&started?);
         drop(process);
         let _ = Report::Started(leader.as_raw_nonzero().get()).send(io::stdin());
+        // On a machine that is too busy to run zoolock in time it is to run all the same, where it may.
+        let _ = rustix::process::setpriority_process(None, PRIORITY);
         // What is the command's is not for us to keep open. Standard error stays, for our last words.
         inherited::close(files);
         if let Ok(nothing) = File::options().write(true).open("/dev/null") {
