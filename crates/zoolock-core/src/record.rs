@@ -201,6 +201,8 @@ mod tests {
 
     #[test]
     fn a_number_is_the_size_of_a_semaphore_of_kazoos() {
+        let size = Size { directory: Zxid(7), permits: 5 };
+        assert_eq!(size.encode_as_kazoo(), "5");
         for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
             let record = Record::parse(data.as_bytes());
             assert_eq!(record, Record::Leases(permits), "{data:?}");
