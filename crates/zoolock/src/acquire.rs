@@ -8,6 +8,7 @@ use zoolock_core::layout::Layout;
 use zoolock_core::names::Names;
 use zoolock_core::{Config, ContenderId, Rules, Sequence};
 
+use crate::clock;
 use crate::data::NodeData;
 use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
@@ -18,6 +19,7 @@ use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::{Room, Session, WATCHED_BYTES};
+use crate::tasks::Task;
 use crate::tenure::{self, Known};
 use crate::zoolock::Zoolock;
 
@@ -90,9 +92,9 @@ impl Lock {
 
     /// Waits until a deadline.
     pub(crate) async fn lock_until(&self, kind: Kind, deadline: Instant) -> Result<Held, Error> {
-        let began = Instant::now();
+        let began = clock::monotonic();
         let held = self.acquire(kind, Patience::Until(deadline)).await?;
-        held.ok_or_else(|| Error::Timeout { path: self.path(), waited: began.elapsed() })
+        held.ok_or_else(|| Error::Timeout { path: self.path(), waited: clock::monotonic() - began })
     }
 
     /// `None`: busy, or timed out.
@@ -139,6 +141,7 @@ impl Lock {
                 // On our own runtime's clock: the caller's may have none.
                 let alarm = self.zoolock.alarm(deadline);
                 tokio::select! {
+                    biased;
                     ready = what => Some(ready),
                     () = alarm => None,
                 }
@@ -197,7 +200,7 @@ impl Lock {
             Acquisition::start(session, directories, id, config, data, reserved, (listeners, epoch));
         let mut waiting = Waiting { acquisition: Some(acquisition.clone()), alarm: None };
         if let Patience::Until(deadline) = patience {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(clock::monotonic());
             waiting.alarm = Some(acquisition.give_up_after(left));
         }
         match acquisition.outcome().await {
@@ -392,7 +395,7 @@ impl std::fmt::Debug for Lock {
 /// Gives up the place in the queue when the future is dropped.
 struct Waiting {
     acquisition: Option<Arc<Acquisition>>,
-    alarm: Option<tokio::task::AbortHandle>,
+    alarm: Option<Task>,
 }
 
 impl Waiting {

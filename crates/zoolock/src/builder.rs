@@ -153,6 +153,16 @@ impl Builder {
 
     /// Connects, and keeps `server` for as long as there are sessions.
     pub(crate) async fn open(self, address: &str, server: Option<Kept>) -> Result<Zoolock, Error> {
+        self.open_on(address, server, SessionThread::start).await
+    }
+
+    /// The same, with the sessions where `thread` says.
+    pub(crate) async fn open_on(
+        self,
+        address: &str,
+        server: Option<Kept>,
+        thread: impl FnOnce() -> Result<SessionThread, Error>,
+    ) -> Result<Zoolock, Error> {
         let connect = ConnectString::parse(address)?;
         check_root(&self.root)?;
         if self.ensemble.tick.is_zero() || self.ensemble.tick > LONGEST {
@@ -170,7 +180,7 @@ impl Builder {
             ));
         }
         check_grace(self.grace, self.session_timeout)?;
-        let thread = SessionThread::start()?;
+        let thread = thread()?;
         // The chroot is ours to apply: a client that applies it cannot create it.
         let root = match (connect.chroot(), self.root.as_str()) {
             ("", root) => root.to_owned(),
@@ -182,11 +192,13 @@ impl Builder {
             ports: connect.hosts().iter().map(|(_, port)| *port).collect(),
             timeout: self.session_timeout,
             auth: self.auth,
+            #[cfg(feature = "simulation")]
+            host: thread.host(),
         };
         let lease = LeaseConfig { ensemble: self.ensemble, strict: self.strict, root: root.clone() };
         let chroot = connect.chroot().to_owned();
-        let runtime = thread.handle();
-        let sessions = Sessions::new(connect, opening, lease, self.grace, self.connect_timeout, runtime);
+        let tasks = thread.tasks();
+        let sessions = Sessions::new(connect, opening, lease, self.grace, self.connect_timeout, tasks);
         let inner = Inner {
             sessions: Arc::new(sessions),
             thread,

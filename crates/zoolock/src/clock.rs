@@ -17,8 +17,21 @@ use zoolock_core::Instant;
 
 /// Reads the clock.
 pub(crate) fn now() -> Instant {
+    #[cfg(feature = "simulation")]
+    if let Some(now) = crate::sim::on_host(|host| host.now()) {
+        return now;
+    }
     let t = clock_gettime(ClockId::Boottime);
     Instant((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))
+}
+
+/// Reads the clock of the deadlines that callers give us, which is that of the timers.
+pub(crate) fn monotonic() -> std::time::Instant {
+    #[cfg(feature = "simulation")]
+    if crate::sim::on_host(|_| ()).is_some() {
+        return tokio::time::Instant::now().into_std();
+    }
+    std::time::Instant::now()
 }
 
 /// A point in time on the clock that goes on while the machine sleeps.
@@ -41,32 +54,44 @@ impl Deadline {
 }
 
 /// A timer on that clock.
-pub(crate) struct Alarm {
-    fd: Async<OwnedFd>,
+pub(crate) enum Alarm {
+    Timer(Async<OwnedFd>),
+    #[cfg(feature = "simulation")]
+    Simulated(std::sync::Arc<dyn crate::sim::Host>),
 }
 
 impl Alarm {
     pub(crate) fn new() -> io::Result<Alarm> {
+        #[cfg(feature = "simulation")]
+        if let Some(host) = crate::sim::host() {
+            return Ok(Alarm::Simulated(host));
+        }
         let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        Ok(Alarm { fd: Async::new(fd)? })
+        Ok(Alarm::Timer(Async::new(fd)?))
     }
 
     /// Waits until `at`. Dropping the future is fine.
     pub(crate) async fn wait_until(&self, at: Instant) -> io::Result<()> {
         while now() < at {
-            // A zero would disarm it.
-            let at = Timespec {
-                tv_sec: (at.0 / 1_000_000_000) as i64,
-                tv_nsec: (at.0 % 1_000_000_000).max(1) as _,
-            };
-            let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
-            timerfd_settime(self.fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
-            self.fd.readable().await?;
-            // Clears the readiness; that it rang is seen by the clock.
-            let _ = rustix::io::read(self.fd.get_ref(), &mut [0u8; 8]);
+            match self {
+                Alarm::Timer(fd) => ring(fd, at).await?,
+                #[cfg(feature = "simulation")]
+                Alarm::Simulated(host) => host.alarm(at).await,
+            }
         }
         Ok(())
     }
+}
+
+async fn ring(fd: &Async<OwnedFd>, at: Instant) -> io::Result<()> {
+    // A zero would disarm it.
+    let at = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000).max(1) as _ };
+    let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+    timerfd_settime(fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
+    fd.readable().await?;
+    // Clears the readiness; that it rang is seen by the clock.
+    let _ = rustix::io::read(fd.get_ref(), &mut [0u8; 8]);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ macro_rules! guard {
             pub(crate) fn when_lost(
                 &self,
                 tell: impl FnOnce(crate::LossReason) + Send + 'static,
-            ) -> tokio::task::AbortHandle {
+            ) -> crate::tasks::Task {
                 self.held.when_lost(tell)
             }
 

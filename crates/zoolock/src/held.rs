@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures_util::future::select_all;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
 use zoolock_core::names::Prefix;
 use zoolock_core::record::Left;
@@ -17,6 +16,7 @@ use crate::guard::{Check, Previous};
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Connection;
+use crate::tasks::Task;
 use crate::tenure::{Share, Turn, TurnEnd, TurnLeft};
 use crate::ticket::Ticket;
 use crate::zoolock::Zoolock;
@@ -194,10 +194,10 @@ impl Held {
     }
 
     /// Calls `tell` on our own thread when the lock is lost, unless the handle is aborted first.
-    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> AbortHandle {
+    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
         let all: Vec<_> = self.all().cloned().collect();
         let task = async move { tell(lost(all.iter()).await) };
-        self.acquisition.session().runtime().spawn(task).abort_handle()
+        self.acquisition.session().tasks().spawn(task)
     }
 
     /// Lets go as a holder does that panics; to be dropped after that.

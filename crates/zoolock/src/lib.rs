@@ -94,6 +94,7 @@ mod acquire;
 mod acquire_methods;
 pub mod blocking;
 mod builder;
+mod chance;
 mod clock;
 mod connect;
 mod data;
@@ -121,7 +122,11 @@ mod rwlock;
 mod semaphore;
 mod session;
 mod sessions;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod sim;
 mod snapshot;
+mod tasks;
 mod tenure;
 mod ticket;
 mod zoolock;

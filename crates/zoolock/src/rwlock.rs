@@ -1,11 +1,12 @@
 //! The read/write lock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zoolock_core::Kind;
 
 use crate::acquire::{Lock, Patience};
 use crate::acquire_methods::{acquire, operate};
+use crate::clock;
 use crate::error::{Error, LossReason};
 use crate::guard::{exclusive_guard, guard, guard_after_another, guard_of_one};
 use crate::held::Held;
@@ -194,7 +195,7 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
         let path = held.path().to_owned();
         return Err((held, Error::Lost { path, reason }));
     };
-    let began = Instant::now();
+    let began = clock::monotonic();
     let mut lock = Lock::new(held.zoolock().clone(), vec![held.path().to_owned()]);
     // It is one holder to those who listen.
     lock.options = Options { listeners: held.options().listeners.quietly(), ..held.options().clone() };
@@ -218,7 +219,7 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
         }
         Ok(None) => {
             let path = held.path().to_owned();
-            Err((held, Error::Timeout { path, waited: began.elapsed() }))
+            Err((held, Error::Timeout { path, waited: clock::monotonic() - began }))
         }
         Err(error) => Err((held, error)),
     }

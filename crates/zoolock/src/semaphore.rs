@@ -205,7 +205,7 @@ impl Lock {
 /// The first waiter watches the children, not the record: a child that comes and goes wakes it.
 pub(crate) fn resizing(path: &str, size: String, version: i32) -> Vec<crate::keeper::Op> {
     use crate::keeper::Op;
-    let bell = format!("{path}/resized-{}", uuid::Uuid::new_v4().simple());
+    let bell = format!("{path}/resized-{}", crate::chance::uuid().simple());
     vec![
         Op::Write { path: path.to_owned(), data: size.into_bytes(), version: Some(version) },
         Op::Create { path: bell.clone(), data: Vec::new() },

@@ -1,21 +1,22 @@
 //! One live session: its lease, its renewal, and who stands on it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use zoolock_core::contender::{Failure, SessionEnd};
 use zoolock_core::lease::{Ensemble, Lease, Renewal};
 use zoolock_core::{ContenderId, Event, Instant, SessionId, Zxid};
 
+use crate::chance;
 use crate::clock::{self, Alarm};
 use crate::directory;
 use crate::driver::{Acquisition, Attendant, attend};
 use crate::keeper::{Keeper, KeeperError, Link};
 use crate::path::SESSIONS;
+use crate::tasks::Tasks;
 
 /// How sure we are of the session that a lock stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub(crate) struct Session {
     id: SessionId,
     timeout: Duration,
     keeper: RwLock<Option<Arc<dyn Keeper>>>,
-    runtime: Handle,
+    tasks: Tasks,
     lease: Mutex<Lease>,
     /// The end of the lease in nanoseconds, zero if there never was one. Read on every `is_valid`.
     valid_until: AtomicU64,
@@ -58,9 +59,9 @@ pub(crate) struct Session {
     connection: watch::Sender<Connection>,
     link: watch::Receiver<Link>,
     end: Mutex<Option<SessionEnd>>,
-    acquisitions: Mutex<HashMap<ContenderId, Standing>>,
+    acquisitions: Mutex<BTreeMap<ContenderId, Standing>>,
     /// Which acquisition created which node.
-    nodes: Mutex<HashMap<Zxid, ContenderId>>,
+    nodes: Mutex<BTreeMap<Zxid, ContenderId>>,
     attendant: Attendant,
     watched: AtomicUsize,
     /// Opened because the first one was full; closed again when nobody needs it.
@@ -113,8 +114,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Takes a fresh session into service. To be called on the runtime that drives it.
+    /// Takes a fresh session into service. To be called on one of these tasks.
     pub(crate) fn start(
+        tasks: &Tasks,
         keeper: Arc<dyn Keeper>,
         link: watch::Receiver<Link>,
         config: LeaseConfig,
@@ -125,7 +127,7 @@ impl Session {
             id: keeper.session(),
             timeout,
             keeper: RwLock::new(Some(keeper)),
-            runtime: Handle::current(),
+            tasks: tasks.clone(),
             lease: Mutex::new(Lease::new(timeout)),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
@@ -140,9 +142,9 @@ impl Session {
         });
         let alarm = Alarm::new()?;
         // All end with the session's link, which the keeper's task ends.
-        tokio::spawn(attend(session.clone()));
-        tokio::spawn(watch_lease(session.clone(), alarm, link.clone()));
-        tokio::spawn(tend(session.clone(), link, config));
+        tasks.spawn(attend(session.clone()));
+        tasks.spawn(watch_lease(session.clone(), alarm, link.clone()));
+        tasks.spawn(tend(session.clone(), link, config));
         Ok(session)
     }
 
@@ -154,8 +156,8 @@ impl Session {
         &self.attendant
     }
 
-    pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 
     /// The way to the service; `None` once the session is over.
@@ -374,6 +376,7 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
             }
         };
         tokio::select! {
+            biased;
             () = &mut moved => {}
             () = ring => {
                 told = end.0;
@@ -398,6 +401,7 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
     let mut idle_ticks = 0u32;
     loop {
         tokio::select! {
+            biased;
             changed = link.changed() => {
                 let now = *link.borrow_and_update();
                 match now {
@@ -441,7 +445,7 @@ impl Renewer {
         let parent = format!("{}/{SESSIONS}", config.root.trim_end_matches('/'));
         Renewer {
             how: config.ensemble.renewal(session.timeout, config.strict),
-            node: format!("{parent}/{}", uuid::Uuid::new_v4().simple()),
+            node: format!("{parent}/{}", chance::uuid().simple()),
             parent,
             session: session.clone(),
             under_way: Arc::new(tokio::sync::Semaphore::new(1)),
@@ -451,12 +455,12 @@ impl Renewer {
     fn renew(&mut self) {
         let Some(keeper) = self.session.keeper() else { return };
         let Ok(turn) = self.under_way.clone().try_acquire_owned() else { return };
-        let session = self.session.clone();
+        let (session, tasks) = (self.session.clone(), self.session.tasks.clone());
         let sent = clock::now();
         match self.how {
             Renewal::Sync => {
                 let answer = keeper.sync("/");
-                tokio::spawn(async move {
+                tasks.spawn(async move {
                     if answer.await.is_ok() {
                         session.confirm(sent);
                     }
@@ -466,7 +470,7 @@ impl Renewer {
             Renewal::Write => {
                 let (parent, node) = (self.parent.clone(), self.node.clone());
                 let answer = keeper.write(&node, b"", None);
-                tokio::spawn(async move {
+                tasks.spawn(async move {
                     match answer.await {
                         Ok(_) => session.confirm(sent),
                         Err(KeeperError { failure: Failure::NoNode, .. }) => {

@@ -6,16 +6,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use zookeeper_client as zk;
 use zoolock_core::lease::{Ensemble, Lease};
 
 use crate::connect;
 use crate::error::Error;
-use crate::keeper::{self, Keeper, Opening};
+use crate::keeper::{self, Opening};
 use crate::path::ConnectString;
 use crate::session::{LeaseConfig, Session, lock};
+use crate::tasks::Tasks;
 
 pub(crate) struct Sessions {
     connect: ConnectString,
@@ -23,7 +23,7 @@ pub(crate) struct Sessions {
     lease: LeaseConfig,
     grace: Duration,
     patience: Duration,
-    runtime: Handle,
+    tasks: Tasks,
     pool: Mutex<Pool>,
 }
 
@@ -44,9 +44,9 @@ impl Sessions {
         lease: LeaseConfig,
         grace: Duration,
         patience: Duration,
-        runtime: Handle,
+        tasks: Tasks,
     ) -> Sessions {
-        Sessions { connect, opening, lease, grace, patience, runtime, pool: Mutex::default() }
+        Sessions { connect, opening, lease, grace, patience, tasks, pool: Mutex::default() }
     }
 
     /// A live session with room for `bytes` of watched paths, which are reserved.
@@ -88,7 +88,7 @@ impl Sessions {
     fn begin_opening(self: &Arc<Self>, spare: bool) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
-        self.runtime.spawn(async move {
+        self.tasks.spawn(async move {
             let outcome = sessions.open(spare).await;
             let outcome = {
                 let mut pool = lock(&sessions.pool);
@@ -115,8 +115,8 @@ impl Sessions {
         match tokio::time::timeout(self.patience, rounds).await {
             Ok(Ok((keeper, link))) => {
                 self.check_timeout(keeper.timeout())?;
-                let keeper: Arc<dyn Keeper> = Arc::new(keeper);
-                Session::start(keeper, link, self.lease.clone(), spare).map_err(|error| Error::Unavailable {
+                let started = Session::start(&self.tasks, keeper, link, self.lease.clone(), spare);
+                started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
                     source: Some(Arc::new(error)),
@@ -128,6 +128,10 @@ impl Sessions {
                     .to_owned(),
             }),
             Ok(Err(error)) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
+            #[cfg(feature = "simulation")]
+            Err(_) if self.opening.host.is_some() => {
+                Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
+            }
             Err(_) => Err(connect::diagnose(&self.connect, self.patience).await),
         }
     }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
 
 use crate::acquire::Lock;
 use crate::builder::Builder;
+use crate::chance;
+use crate::clock;
 use crate::data::Owner;
 use crate::error::Error;
 use crate::guard::Guard;
@@ -20,6 +23,7 @@ use crate::path::LockPath;
 use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::snapshot::{self, Snapshot};
+use crate::tasks::Tasks;
 use crate::tenure::Tenures;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
@@ -133,14 +137,19 @@ impl Zoolock {
     pub async fn close(&self) {
         let sessions = self.inner.sessions.clone();
         // On our own runtime: the caller's may have no clock, and may drop this future.
-        let closing = self.inner.thread.handle().spawn(async move { close(&sessions, false).await });
-        let _ = closing.await;
+        let (done, closed) = oneshot::channel::<()>();
+        self.inner.thread.tasks().spawn(async move {
+            close(&sessions, false).await;
+            drop(done);
+        });
+        // Nothing is ever sent: it ends with the task, also where that is cut short.
+        let _ = closed.await;
     }
 
     /// How many tasks run in the background, for tests that look for leaks.
     #[doc(hidden)]
     pub fn background_tasks(&self) -> usize {
-        self.inner.thread.handle().metrics().num_alive_tasks()
+        self.inner.thread.tasks().alive()
     }
 
     // ---- for the other modules ----
@@ -174,8 +183,8 @@ impl Zoolock {
 
     /// Resolves at `deadline`, wherever it is polled.
     pub(crate) fn alarm(&self, deadline: Instant) -> tokio::time::Sleep {
-        let handle = self.inner.thread.handle();
-        let _inside = handle.enter();
+        let tasks = self.inner.thread.tasks();
+        let _inside = tasks.enter();
         tokio::time::sleep_until(deadline.into())
     }
 
@@ -185,7 +194,7 @@ impl Zoolock {
     }
 
     pub(crate) fn new_contender(&self) -> ContenderId {
-        ContenderId(uuid::Uuid::new_v4().as_u128())
+        ContenderId(chance::uuid().as_u128())
     }
 
     pub(crate) fn owner(&self) -> &Owner {
@@ -203,8 +212,8 @@ impl Zoolock {
     }
 
     /// The one that drives the sessions.
-    pub(crate) fn runtime(&self) -> Handle {
-        self.inner.thread.handle()
+    pub(crate) fn tasks(&self) -> Tasks {
+        self.inner.thread.tasks()
     }
 
     pub(crate) fn epoch(&self) -> u32 {
@@ -223,7 +232,7 @@ impl Zoolock {
     pub(crate) fn deadline_after(timeout: Duration) -> Instant {
         // Far enough to mean "never", near enough for every clock.
         const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
-        Instant::now() + timeout.min(FOR_EVER)
+        clock::monotonic() + timeout.min(FOR_EVER)
     }
 }
 
@@ -252,8 +261,14 @@ async fn close(sessions: &Sessions, in_background: bool) {
 }
 
 /// A thread and a runtime of our own, so that a caller who blocks its executor does not starve the lease.
-pub(crate) struct SessionThread {
-    runtime: Option<Runtime>,
+pub(crate) struct SessionThread(Where);
+
+enum Where {
+    Runtime(Runtime),
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<dyn crate::sim::Host>),
+    /// It has ended, or somebody else ends it.
+    Gone,
 }
 
 impl SessionThread {
@@ -269,11 +284,30 @@ impl SessionThread {
                 message: format!("cannot start a thread for the session: {error}"),
                 source: Some(Arc::new(error)),
             })?;
-        Ok(SessionThread { runtime: Some(runtime) })
+        Ok(SessionThread(Where::Runtime(runtime)))
     }
 
-    pub(crate) fn handle(&self) -> Handle {
-        self.runtime.as_ref().expect("taken only when dropped").handle().clone()
+    /// No thread at all.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(host: Arc<dyn crate::sim::Host>) -> SessionThread {
+        SessionThread(Where::Simulated(host))
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(crate) fn host(&self) -> Option<Arc<dyn crate::sim::Host>> {
+        match &self.0 {
+            Where::Simulated(host) => Some(host.clone()),
+            Where::Runtime(_) | Where::Gone => None,
+        }
+    }
+
+    pub(crate) fn tasks(&self) -> Tasks {
+        match &self.0 {
+            Where::Runtime(runtime) => Tasks::Runtime(runtime.handle().clone()),
+            #[cfg(feature = "simulation")]
+            Where::Simulated(host) => Tasks::Simulated(host.clone()),
+            Where::Gone => unreachable!("taken only when dropped"),
+        }
     }
 }
 
@@ -281,14 +315,22 @@ impl Drop for Inner {
     /// Lets the releases that are under way finish, closes the sessions, and ends the thread: on a thread of its own,
     /// since this may be an executor's.
     fn drop(&mut self) {
-        let Some(runtime) = self.thread.runtime.take() else { return };
         let sessions = self.sessions.clone();
+        let runtime = match std::mem::replace(&mut self.thread.0, Where::Gone) {
+            Where::Runtime(runtime) => runtime,
+            #[cfg(feature = "simulation")]
+            Where::Simulated(host) => {
+                Tasks::Simulated(host).spawn(async move { close(&sessions, true).await });
+                return;
+            }
+            Where::Gone => return,
+        };
         let server = self.server.take();
         // It ends the runtime gently wherever it is dropped, also if there is no thread to be had.
-        let mut last = SessionThread { runtime: Some(runtime) };
+        let mut last = SessionThread(Where::Runtime(runtime));
         let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());
         let started = closing.spawn(move || {
-            if let Some(runtime) = last.runtime.take() {
+            if let Where::Runtime(runtime) = std::mem::replace(&mut last.0, Where::Gone) {
                 runtime.block_on(close(&sessions, true));
                 runtime.shutdown_timeout(Duration::from_secs(1));
                 drop(server);
@@ -302,7 +344,7 @@ impl Drop for Inner {
 
 impl Drop for SessionThread {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Where::Runtime(runtime) = std::mem::replace(&mut self.0, Where::Gone) {
             runtime.shutdown_background();
         }
     }

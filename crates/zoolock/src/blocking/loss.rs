@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use async_io::Timer;
 use futures_lite::future;
-use tokio::task::AbortHandle;
 
 use super::wait;
 use crate::error::LossReason;
 use crate::session::lock;
+use crate::tasks::Task;
 
 /// The callbacks of one guard, which go with it.
 #[derive(Default)]
 pub(super) struct Callbacks {
-    waiting: Mutex<Vec<AbortHandle>>,
+    waiting: Mutex<Vec<Task>>,
 }
 
 impl Callbacks {
-    pub(super) fn keep(&self, callback: AbortHandle) {
+    pub(super) fn keep(&self, callback: Task) {
         lock(&self.waiting).push(callback);
     }
 }
 
 impl Drop for Callbacks {
     fn drop(&mut self) {
-        lock(&self.waiting).iter().for_each(AbortHandle::abort);
+        lock(&self.waiting).iter().for_each(Task::abort);
     }
 }
 

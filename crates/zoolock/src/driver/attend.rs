@@ -131,6 +131,7 @@ pub(crate) async fn attend(session: Arc<Session>) {
             }
         };
         tokio::select! {
+            biased;
             () = attendant.news.notified() => {}
             () = sleep => {}
         }

@@ -27,7 +27,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use zoolock_core::contender::{
     Departed, Failure, Grant, Loss, Node, Reason, Reply, Request, RequestId, WatchId,
 };
@@ -40,6 +39,7 @@ use crate::events::{Listeners, LockEvent};
 use crate::keeper::{KeeperError, Watch};
 use crate::path::LockPath;
 use crate::session::{Session, lock};
+use crate::tasks::Task;
 use crate::ticket::Ticket;
 
 use machine::Machine;
@@ -70,7 +70,7 @@ struct State {
     in_flight: VecDeque<InFlight>,
     is_polled: bool,
     watches: Vec<(WatchId, Watch)>,
-    tasks: Vec<AbortHandle>,
+    tasks: Vec<Task>,
     progress: Progress,
     lost: Option<Loss>,
     departed: Option<Departed>,
@@ -222,13 +222,12 @@ impl Acquisition {
     }
 
     /// Says that the deadline has passed, after `patience`. Aborting the task is fine.
-    pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration) -> AbortHandle {
+    pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration) -> Task {
         let acquisition = self.clone();
-        let task = self.session.runtime().spawn(async move {
+        self.session.tasks().spawn(async move {
             tokio::time::sleep(patience).await;
             acquisition.happen(Event::TimedOut);
-        });
-        task.abort_handle()
+        })
     }
 
     // ---- what callers wait for ----
@@ -357,7 +356,7 @@ impl Acquisition {
     fn look_out(self: &Arc<Self>, state: &mut State) {
         if self.listeners.may_be_heard() {
             let looking = lookout::look_out(Arc::downgrade(self), self.directories.len());
-            state.tasks.push(self.session.runtime().spawn(looking).abort_handle());
+            state.tasks.push(self.session.tasks().spawn(looking));
         }
     }
 

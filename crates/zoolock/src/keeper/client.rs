@@ -39,10 +39,17 @@ pub(crate) struct Opening {
     pub(crate) ports: Vec<u16>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
+    /// Where a simulation opens it instead.
+    #[cfg(feature = "simulation")]
+    pub(crate) host: Option<Arc<dyn crate::sim::Host>>,
 }
 
 /// Opens a session, trying each endpoint once. To be called on the runtime that is to drive the session.
-pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Receiver<Link>), zk::Error> {
+pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::Receiver<Link>), zk::Error> {
+    #[cfg(feature = "simulation")]
+    if let Some(host) = &opening.host {
+        return crate::sim::open(host, opening.timeout).await.ok_or(zk::Error::Timeout);
+    }
     let mut client = connect(opening, opening.timeout).await?;
     let granted = client.session_timeout();
     if granted < opening.timeout {
@@ -74,7 +81,7 @@ pub(crate) async fn open(opening: &Opening) -> Result<(ClientKeeper, watch::Rece
             }
         }
     });
-    Ok((ClientKeeper::new(client), receiver))
+    Ok((Arc::new(ClientKeeper::new(client)), receiver))
 }
 
 /// How long the first request may wait until none does.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use zoolock_core::FencingToken;
 
 use super::question::Entry;
@@ -12,6 +11,7 @@ use crate::clock::Deadline;
 use crate::error::{Error, LossReason};
 use crate::guard::{Guard, Previous};
 use crate::session::Connection;
+use crate::tasks::Task;
 
 /// Proof that the lock is its owner's. It is released with the owner's last guard, whichever that is.
 ///
@@ -120,7 +120,7 @@ impl ReentrantGuard {
         }
     }
 
-    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> AbortHandle {
+    pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
         self.guard().when_lost(tell)
     }
 

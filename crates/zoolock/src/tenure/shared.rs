@@ -1,10 +1,9 @@
 //! The machine with what it works on: the tasks that wait, and the acquisition that stands for them all.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use zoolock_core::contender::{Loss, SessionEnd};
 use zoolock_core::record::Left;
 use zoolock_core::tenure::{How, Input, LocalId, Output, Tenure};
@@ -19,6 +18,7 @@ use crate::events::{Listeners, LockEvent, Relay};
 use crate::held::Held;
 use crate::options::Options;
 use crate::session::lock;
+use crate::tasks::Task;
 
 /// One tenure after the other, of one lock.
 pub(crate) struct Shared {
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
 
 pub(super) struct State {
     machine: Tenure,
-    pub(super) waiting: HashMap<LocalId, Waiter>,
+    pub(super) waiting: BTreeMap<LocalId, Waiter>,
     held: Option<Held>,
     /// To whom it is told what happens to it.
     relay: Relay,
@@ -40,7 +40,7 @@ pub(super) struct State {
     /// Counts what was asked for, so that late news of an earlier one are known.
     pub(super) number: u64,
     /// What goes on for the present one.
-    tasks: Vec<AbortHandle>,
+    tasks: Vec<Task>,
     /// When it is to be looked at again; there is a task that does.
     pub(super) alarm: Option<Instant>,
 }
@@ -71,7 +71,7 @@ impl Shared {
             settings,
             state: Mutex::new(State {
                 machine: Tenure::new(settings.limits),
-                waiting: HashMap::new(),
+                waiting: BTreeMap::new(),
                 held: None,
                 relay: Relay::default(),
                 asking: None,
@@ -255,7 +255,7 @@ impl Shared {
 
     fn go_on_with(&self, state: &mut State, task: impl Future<Output = ()> + Send + 'static) {
         state.tasks.retain(|task| !task.is_finished());
-        state.tasks.push(self.lock.zoolock.runtime().spawn(task).abort_handle());
+        state.tasks.push(self.lock.zoolock.tasks().spawn(task));
     }
 
     /// News of what was asked for as `number`, unless that is over.
@@ -289,7 +289,7 @@ impl Shared {
     }
 
     fn fail(self: &Arc<Self>, state: &mut State, error: &Error) {
-        for (_, Waiter { sender, options }) in state.waiting.drain() {
+        for Waiter { sender, options } in std::mem::take(&mut state.waiting).into_values() {
             options.listeners.tell(LockEvent::GaveUp);
             let _ = sender.send(Err(error.clone()));
         }

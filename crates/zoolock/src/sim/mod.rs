@@ -1,0 +1,155 @@
+//! The seams by which a simulation drives the real lock code. Internal: for this workspace's simulation alone.
+//!
+//! A [`Host`] is one simulated machine. Whatever of ours runs on it runs inside [`enter`], and takes from it what it
+//! takes from the operating system elsewhere: the clock that counts suspend, its alarm, random numbers, tasks, and
+//! sessions. Timers are tokio's; a simulation pauses its clock. There is no other difference: sessions, leases, drivers,
+//! tenures and guards are the ones that everybody runs.
+//!
+//! A session speaks ZooKeeper's own requests and replies (`zoolock_server::wire`), by way of a [`Line`].
+
+mod keeper;
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zoolock_core::Instant;
+use zoolock_core::contender::SessionEnd;
+use zoolock_server::Code;
+use zoolock_server::wire::{Reply, Request};
+
+use crate::builder::Builder;
+use crate::error::Error;
+use crate::keeper::{Keeper, Link};
+use crate::tasks::Tasks;
+use crate::zoolock::{SessionThread, Zoolock};
+
+/// A future without a name.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// A simulated machine.
+pub trait Host: Send + Sync + 'static {
+    /// The clock that counts suspend, in nanoseconds.
+    fn now(&self) -> Instant;
+    /// Waits on that clock. It may wake up too early.
+    fn alarm(&self, at: Instant) -> Later<()>;
+    /// A random number.
+    fn random(&self) -> u128;
+    /// Runs a task, inside [`enter`].
+    fn spawn(&self, task: Later<()>) -> Arc<dyn Job>;
+    /// How many tasks there are.
+    fn jobs(&self) -> usize;
+    /// Opens a session with this timeout, if it can.
+    fn open(&self, timeout: Duration) -> Later<Option<Opened>>;
+}
+
+/// A task of a [`Host`].
+pub trait Job: Send + Sync + 'static {
+    /// Ends it where it next would wait, but not before this returns.
+    fn abort(&self);
+    /// Whether it has ended.
+    fn is_finished(&self) -> bool;
+}
+
+/// One session.
+pub struct Opened {
+    /// Closes the session when dropped.
+    pub line: Arc<dyn Line>,
+    /// What its connection is doing.
+    pub states: watch::Receiver<LineState>,
+}
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineState {
+    /// It is there.
+    Up,
+    /// It is not, and another one is tried.
+    Down,
+    /// The session has expired.
+    Expired,
+    /// The session was closed.
+    Closed,
+}
+
+/// The client's end of one session.
+pub trait Line: Send + Sync + 'static {
+    /// Its id.
+    fn session(&self) -> i64;
+    /// The negotiated timeout.
+    fn timeout(&self) -> Duration;
+    /// Whether a request would go out now.
+    fn is_connected(&self) -> bool;
+    /// Sends a request now. Nothing, where nobody knows what became of it.
+    fn send(&self, request: Request) -> Later<Option<Answer>>;
+}
+
+/// The answer to a request.
+pub struct Answer {
+    /// What was said.
+    pub reply: Result<Reply, Code>,
+    /// The watch that the request asked for: whether the node was deleted. Dropping it takes it back.
+    pub watch: Option<Later<bool>>,
+}
+
+thread_local! {
+    static HOST: RefCell<Option<Arc<dyn Host>>> = const { RefCell::new(None) };
+}
+
+/// What runs until it is dropped runs on this host.
+#[must_use = "it ends when it is dropped"]
+pub fn enter(host: &Arc<dyn Host>) -> Inside {
+    Inside(HOST.replace(Some(host.clone())))
+}
+
+/// See [`enter`].
+pub struct Inside(Option<Arc<dyn Host>>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        HOST.set(before);
+    }
+}
+
+/// Connects from this host.
+///
+/// # Errors
+/// As [`Builder::connect`].
+pub async fn connect(builder: Builder, host: Arc<dyn Host>) -> Result<Zoolock, Error> {
+    builder.open_on("simulated:2181", None, || Ok(SessionThread::simulated(host))).await
+}
+
+pub(crate) fn host() -> Option<Arc<dyn Host>> {
+    HOST.with_borrow(Clone::clone)
+}
+
+/// `None`: this is no simulation.
+pub(crate) fn on_host<T>(what: impl FnOnce(&Arc<dyn Host>) -> T) -> Option<T> {
+    HOST.with_borrow(|host| host.as_ref().map(what))
+}
+
+/// Opens a session as [`crate::keeper::open`] does.
+pub(crate) async fn open(
+    host: &Arc<dyn Host>,
+    timeout: Duration,
+) -> Option<(Arc<dyn Keeper>, watch::Receiver<Link>)> {
+    let Opened { line, mut states } = host.open(timeout).await?;
+    let (sender, receiver) = watch::channel(Link::Up);
+    Tasks::Simulated(host.clone()).spawn(async move {
+        while states.changed().await.is_ok() {
+            let link = match *states.borrow_and_update() {
+                LineState::Up => Link::Up,
+                LineState::Down => Link::Down,
+                LineState::Expired => Link::Over(SessionEnd::Expired),
+                LineState::Closed => Link::Over(SessionEnd::Closed),
+            };
+            if sender.send(link).is_err() || matches!(link, Link::Over(_)) {
+                return;
+            }
+        }
+    });
+    Some((Arc::new(keeper::LineKeeper::new(line)), receiver))
+}
