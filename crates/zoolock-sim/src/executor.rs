@@ -1,0 +1,197 @@
+//! Runs the tasks of all hosts on one thread, in an order that follows from the seed.
+//!
+//! Whoever is woken is put into a set, and the next one to run is drawn from it. So the order in which wakers are called
+//! does not matter, and every order in which a runtime with one thread could run them is tried sooner or later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use zoolock::sim::{Host, Job, Later, enter};
+
+use crate::lock;
+
+/// The tasks.
+#[derive(Default)]
+pub(crate) struct Executor {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    tasks: BTreeMap<u64, Slot>,
+    ready: BTreeSet<u64>,
+    /// Hosts that do not run at present.
+    stopped: BTreeSet<usize>,
+    dead: BTreeSet<usize>,
+    /// Wakes the one that drives all this, while it sleeps.
+    driver: Option<Waker>,
+}
+
+struct Slot {
+    host: usize,
+    /// Of the lock code, not of the simulation.
+    product: bool,
+    /// Taken while it runs.
+    future: Option<Later<()>>,
+    waker: Waker,
+    aborted: bool,
+}
+
+struct Bell {
+    id: u64,
+    executor: Arc<Executor>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.executor.make_ready(self.id);
+    }
+}
+
+struct Handle {
+    id: u64,
+    executor: Arc<Executor>,
+}
+
+impl Job for Handle {
+    fn abort(&self) {
+        if let Some(slot) = lock(&self.executor.inner).tasks.get_mut(&self.id) {
+            slot.aborted = true;
+        }
+        self.executor.make_ready(self.id);
+    }
+
+    fn is_finished(&self) -> bool {
+        !lock(&self.executor.inner).tasks.contains_key(&self.id)
+    }
+}
+
+impl Executor {
+    pub(crate) fn spawn(self: &Arc<Self>, host: usize, product: bool, future: Later<()>) -> Arc<dyn Job> {
+        let inner = &mut *lock(&self.inner);
+        let id = inner.next;
+        inner.next += 1;
+        // On a dead host it is dropped by the caller's own scope, without having run.
+        if !inner.dead.contains(&host) {
+            let waker = Waker::from(Arc::new(Bell { id, executor: self.clone() }));
+            inner.tasks.insert(id, Slot { host, product, future: Some(future), waker, aborted: false });
+            inner.ready.insert(id);
+        }
+        Arc::new(Handle { id, executor: self.clone() })
+    }
+
+    fn make_ready(&self, id: u64) {
+        let inner = &mut *lock(&self.inner);
+        if inner.tasks.contains_key(&id) {
+            inner.ready.insert(id);
+            if let Some(driver) = inner.driver.take() {
+                driver.wake();
+            }
+        }
+    }
+
+    /// The one that drives all this is about to sleep.
+    pub(crate) fn wake_with(&self, driver: &Waker) {
+        lock(&self.inner).driver = Some(driver.clone());
+    }
+
+    pub(crate) fn stop(&self, host: usize) {
+        lock(&self.inner).stopped.insert(host);
+    }
+
+    pub(crate) fn resume(&self, host: usize) {
+        lock(&self.inner).stopped.remove(&host);
+    }
+
+    /// How many tasks could run now.
+    pub(crate) fn ready(&self) -> usize {
+        let inner = &*lock(&self.inner);
+        if inner.stopped.is_empty() {
+            return inner.ready.len();
+        }
+        inner.ready.iter().filter(|id| inner.may_run(**id)).count()
+    }
+
+    /// Whether a task of this host could run now.
+    pub(crate) fn is_busy(&self, host: usize) -> bool {
+        let inner = &*lock(&self.inner);
+        inner.ready.iter().any(|id| inner.tasks.get(id).is_some_and(|slot| slot.host == host))
+    }
+
+    /// How many tasks of the lock code there are on this host.
+    pub(crate) fn count(&self, host: usize) -> usize {
+        let inner = &*lock(&self.inner);
+        inner.tasks.values().filter(|slot| slot.host == host && slot.product).count()
+    }
+
+    /// Runs the one that is `nth` among those that could run; its id.
+    pub(crate) fn run(&self, nth: usize, hosts: &[Arc<dyn Host>]) -> Option<u64> {
+        let (id, host, waker, future, aborted) = {
+            let inner = &mut *lock(&self.inner);
+            let id = inner.ready.iter().copied().filter(|id| inner.may_run(*id)).nth(nth)?;
+            inner.ready.remove(&id);
+            let slot = inner.tasks.get_mut(&id)?;
+            (id, slot.host, slot.waker.clone(), slot.future.take()?, slot.aborted)
+        };
+        let inside = enter(&hosts[host]);
+        let mut future = Some(future);
+        let over = aborted
+            || match future
+                .as_mut()
+                .expect("put there just now")
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+            {
+                Poll::Ready(()) => true,
+                Poll::Pending => false,
+            };
+        if over {
+            // Before it counts as finished, and outside of our mutex: what is dropped may send.
+            future = None;
+        }
+        let rest = {
+            let inner = &mut *lock(&self.inner);
+            match (over || inner.dead.contains(&host), inner.tasks.get_mut(&id)) {
+                (false, Some(slot)) => {
+                    slot.future = future.take();
+                    None
+                }
+                (_, _) => {
+                    inner.ready.remove(&id);
+                    (inner.tasks.remove(&id), future.take()).into()
+                }
+            }
+        };
+        drop(rest);
+        drop(inside);
+        Some(id)
+    }
+
+    /// Ends all tasks of a host where they stand.
+    pub(crate) fn kill(&self, host: usize, hosts: &[Arc<dyn Host>]) {
+        let _inside = enter(&hosts[host]);
+        let gone: Vec<Slot> = {
+            let inner = &mut *lock(&self.inner);
+            inner.dead.insert(host);
+            let ids: Vec<u64> =
+                inner.tasks.iter().filter(|(_, slot)| slot.host == host).map(|(id, _)| *id).collect();
+            ids.iter().for_each(|id| {
+                inner.ready.remove(id);
+            });
+            ids.into_iter().filter_map(|id| inner.tasks.remove(&id)).collect()
+        };
+        drop(gone);
+    }
+}
+
+impl Inner {
+    fn may_run(&self, id: u64) -> bool {
+        self.tasks.get(&id).is_some_and(|slot| !self.stopped.contains(&slot.host))
+    }
+}

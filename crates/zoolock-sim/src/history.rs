@@ -1,0 +1,437 @@
+//! Who held what when, and whether that could be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zoolock::sim::enter;
+use zoolock::{
+    Deadline, Error, FencingToken, Guard, LossReason, MultiGuard, PermitGuard, ReadGuard,
+    UpgradableReadGuard, WriteGuard,
+};
+
+use crate::plan::Family;
+use crate::world::{World, directory};
+use crate::{Grants, Sim, lock};
+
+/// A guard of any kind.
+pub(crate) enum AnyGuard {
+    Mutex(Guard),
+    Tenure(Guard),
+    Read(ReadGuard),
+    Upgradable(UpgradableReadGuard),
+    Write(WriteGuard),
+    Permits(PermitGuard, u32),
+    Multi(MultiGuard),
+}
+
+macro_rules! each {
+    ($self:expr, $guard:ident => $what:expr) => {
+        match $self {
+            AnyGuard::Mutex($guard) | AnyGuard::Tenure($guard) => $what,
+            AnyGuard::Read($guard) => $what,
+            AnyGuard::Upgradable($guard) => $what,
+            AnyGuard::Write($guard) => $what,
+            AnyGuard::Permits($guard, _) => $what,
+            AnyGuard::Multi($guard) => $what,
+        }
+    };
+}
+
+impl AnyGuard {
+    pub(crate) fn is_valid(&self) -> bool {
+        each!(self, guard => guard.is_valid())
+    }
+
+    pub(crate) fn valid_until(&self) -> Deadline {
+        each!(self, guard => guard.valid_until())
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        each!(self, guard => guard.loss())
+    }
+
+    pub(crate) async fn lost(&self) -> LossReason {
+        each!(self, guard => guard.lost().await)
+    }
+
+    pub(crate) async fn revoked(&self) {
+        each!(self, guard => guard.revoked().await)
+    }
+
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        each!(self, guard => guard.release().await)
+    }
+
+    pub(crate) fn node_path(&self) -> String {
+        each!(self, guard => guard.node_path())
+    }
+
+    /// Of the node that stands for the most that is held.
+    fn check_path(&self) -> String {
+        each!(self, guard => guard.check().path)
+    }
+
+    /// The transaction that created its node.
+    pub(crate) fn created(&self) -> i64 {
+        let ticket = each!(self, guard => guard.ticket());
+        ticket.to_string().parse::<FencingToken>().map_or(0, |ticket| ticket.czxid().0)
+    }
+
+    fn token(&self) -> Option<FencingToken> {
+        match self {
+            AnyGuard::Mutex(guard) | AnyGuard::Tenure(guard) => Some(guard.token()),
+            AnyGuard::Write(guard) => Some(guard.token()),
+            AnyGuard::Multi(guard) => Some(guard.token()),
+            AnyGuard::Read(_) | AnyGuard::Upgradable(_) | AnyGuard::Permits(..) => None,
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match self {
+            AnyGuard::Mutex(_) | AnyGuard::Tenure(_) | AnyGuard::Write(_) | AnyGuard::Multi(_) => Mode::Alone,
+            AnyGuard::Read(_) => Mode::Shared,
+            AnyGuard::Upgradable(_) => Mode::Upgradable,
+            AnyGuard::Permits(_, permits) => Mode::Permits(*permits),
+        }
+    }
+}
+
+/// What excludes what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Alone,
+    Shared,
+    Upgradable,
+    Permits(u32),
+}
+
+/// How a guard came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Asking,
+    Upgrade,
+    Downgrade,
+}
+
+struct Holding {
+    host: usize,
+    locks: Vec<usize>,
+    guard: Arc<AnyGuard>,
+    /// Somebody else was granted it while this host was paused.
+    overtaken: bool,
+    /// Since when its node has been gone.
+    gone: Option<u64>,
+}
+
+/// What has happened so far.
+pub(crate) struct History {
+    holdings: BTreeMap<u64, Holding>,
+    next: u64,
+    newest: Vec<Option<FencingToken>>,
+    pub(crate) grants: Grants,
+    /// How many tasks of ours there are on each host that are not done.
+    pub(crate) working: BTreeMap<usize, usize>,
+    pub(crate) stage: Stage,
+}
+
+/// How far the run has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Working,
+    /// Nobody wants anything any more; what is left has to go, since then.
+    Settling(u64),
+    /// The clients are closed; their sessions and tasks have to go, since then.
+    Closing(u64),
+    Over,
+}
+
+impl History {
+    pub(crate) fn new(locks: usize) -> History {
+        History {
+            holdings: BTreeMap::new(),
+            next: 0,
+            newest: vec![None; locks],
+            grants: Grants::default(),
+            working: BTreeMap::new(),
+            stage: Stage::Working,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// A host is gone: whoever held on it believes nothing any more.
+    pub(crate) fn forget_host(&mut self, host: usize) {
+        // The guards go with their tasks, after this.
+        self.holdings.retain(|_, holding| holding.host != host);
+        self.working.remove(&host);
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<Arc<AnyGuard>> {
+        std::mem::take(&mut self.holdings).into_values().map(|holding| holding.guard).collect()
+    }
+}
+
+impl Sim {
+    /// A guard was handed out on this host just now; the name of its entry.
+    pub(crate) fn acquired(&self, host: usize, locks: &[usize], guard: &Arc<AnyGuard>, by: By) -> u64 {
+        let mut wrong = Vec::new();
+        let created = guard.created();
+        let text = format!("{} by {by:?} on host {host}", guard.node_path());
+        self.note("granted", &[created as u64 & 0xffff_ffff], &text);
+        if !guard.is_valid() {
+            wrong.push("a guard was handed out that is not valid".to_owned());
+        }
+        let history = &mut *lock(&self.history);
+        history.count(guard, by);
+        // Whoever was broken before it even held has to be told yet; until then the token is what keeps it apart.
+        let broken = self.is_broken(locks, guard);
+        for &lock in locks.iter().filter(|_| !broken) {
+            let mut permits = 0;
+            for holding in history.holdings.values_mut().filter(|holding| holding.locks.contains(&lock)) {
+                let (theirs, ours) = (holding.guard.mode(), guard.mode());
+                if !excludes(theirs, ours) {
+                    continue;
+                }
+                if self.world(|world| world.hosts[holding.host].paused_until > world.now) {
+                    holding.overtaken = !self.is_broken(&holding.locks, &holding.guard);
+                    continue;
+                }
+                if self.is_broken(&holding.locks, &holding.guard) {
+                    continue;
+                }
+                let _inside = enter(&self.hosts()[holding.host]);
+                if !holding.guard.is_valid() {
+                    continue;
+                }
+                match theirs {
+                    Mode::Permits(theirs) => permits += theirs,
+                    _ => wrong.push(format!(
+                        "lock {lock}: host {host} was granted {text}, and host {} believes in {}",
+                        holding.host,
+                        holding.guard.node_path()
+                    )),
+                }
+            }
+            if let (Mode::Permits(ours), Family::Semaphore(size)) =
+                (guard.mode(), self.plan.locks[lock].family)
+                && permits + ours > size
+            {
+                wrong.push(format!(
+                    "lock {lock}: {permits} permits of {size} are held, and {ours} were granted"
+                ));
+            }
+            if let Some(token) = guard.token() {
+                let newest = &mut history.newest[lock];
+                if newest.is_some_and(|newest| newest >= token) {
+                    wrong.push(format!("lock {lock}: token {token} was granted after {newest:?}"));
+                }
+                *newest = Some(token);
+            }
+            if by == By::Asking {
+                wrong.extend(
+                    self.world(|world| stands_behind(world, lock, guard, self.plan.locks[lock].family)),
+                );
+            }
+        }
+        history.next += 1;
+        let id = history.next;
+        let (locks, guard) = (locks.to_vec(), guard.clone());
+        history.holdings.insert(id, Holding { host, locks, guard, overtaken: false, gone: None });
+        wrong.into_iter().for_each(|wrong| self.violated(wrong));
+        id
+    }
+
+    /// Whether its node was taken away by an operator, or may have been.
+    fn is_broken(&self, locks: &[usize], guard: &AnyGuard) -> bool {
+        self.world(|world| world.acts_on(locks) > 0 && !holds(world, locks, guard))
+    }
+
+    /// It is about to be let go, or turned into something else.
+    pub(crate) fn leaves(&self, id: u64) {
+        let holding = lock(&self.history).holdings.remove(&id);
+        drop(holding);
+    }
+
+    /// Somebody was told that it has lost its lock.
+    pub(crate) async fn check_loss(
+        &self,
+        host: usize,
+        locks: &[usize],
+        guard: &AnyGuard,
+        reason: LossReason,
+        acts: u64,
+    ) {
+        self.note("lost", &[host as u64], &format!("{} {reason:?}", guard.node_path()));
+        if guard.is_valid() || guard.loss() != Some(reason) || guard.lost().await != reason {
+            self.violated(format!("host {host} lost {} for {reason:?}, and not for ever", guard.node_path()));
+        }
+        {
+            let grants = &mut lock(&self.history).grants;
+            grants.lost += 1;
+            match reason {
+                LossReason::SessionExpired => grants.expired += 1,
+                LossReason::Unreachable => grants.unreachable += 1,
+                _ => grants.broken += 1,
+            }
+        }
+        let turns = matches!(guard, AnyGuard::Tenure(_));
+        let true_reason = self.world(|world| {
+            let stands = holds(world, locks, guard);
+            match reason {
+                LossReason::SessionExpired => !stands || world.any_expired(host),
+                // A reader that writes does not know any more which node it wrote by. And the place of those who
+                // take turns may have been taken away before one of them came.
+                LossReason::Broken if stands && !matches!(guard, AnyGuard::Write(_)) => false,
+                LossReason::Broken => world.acts_on(locks) > if turns { 0 } else { acts },
+                LossReason::Unreachable => true,
+                _ => false,
+            }
+        });
+        if !true_reason {
+            self.violated(format!("host {host} lost {} for {reason:?}, which is not so", guard.node_path()));
+        }
+    }
+
+    /// The release was confirmed: the node must be gone.
+    pub(crate) fn check_release(&self, path: &str, created: i64) {
+        if self.world(|world| world.stands(path, created)) {
+            self.violated(format!("{path} was released, and is still there"));
+        }
+    }
+
+    /// Looks at all who hold, now and then.
+    pub(crate) fn look_at_holders(&self) {
+        let mut wrong = Vec::new();
+        let history = &mut *lock(&self.history);
+        for holding in history.holdings.values_mut() {
+            let (now, paused, fresh, stands) = self.world(|world| {
+                let machine = &world.hosts[holding.host];
+                let fresh = world.now < machine.resumed_at + 5;
+                let stands = holds(world, &holding.locks, &holding.guard);
+                (world.now, machine.paused_until > world.now, fresh, stands)
+            });
+            // Its tasks may not have had their turn.
+            if paused || self.executor.is_busy(holding.host) {
+                continue;
+            }
+            let _inside = enter(&self.hosts()[holding.host]);
+            if holding.overtaken && holding.guard.is_valid() {
+                wrong.push(format!(
+                    "{} is believed in after a pause in which it was lost",
+                    holding.guard.node_path()
+                ));
+            }
+            if stands {
+                holding.gone = None;
+            } else if is_long_ago(holding.gone.get_or_insert(now), now, self.plan.timeout)
+                && holding.guard.loss().is_none()
+            {
+                wrong.push(format!("{} is long gone, and nobody was told", holding.guard.node_path()));
+            }
+            if !fresh && holding.guard.loss().is_none() && holding.guard.valid_until().has_passed() {
+                let late = holding.guard.valid_until().remaining();
+                wrong.push(format!(
+                    "{}: its lease is over, and nobody was told ({late:?})",
+                    holding.guard.node_path()
+                ));
+            }
+        }
+        wrong.into_iter().for_each(|wrong| self.violated(wrong));
+    }
+}
+
+impl History {
+    fn count(&mut self, guard: &AnyGuard, by: By) {
+        let grants = &mut self.grants;
+        let count = match guard {
+            AnyGuard::Mutex(_) => &mut grants.mutex,
+            AnyGuard::Tenure(_) => &mut grants.tenure,
+            AnyGuard::Read(_) | AnyGuard::Upgradable(_) => &mut grants.read,
+            AnyGuard::Write(_) if by == By::Upgrade => &mut grants.upgraded,
+            AnyGuard::Write(_) => &mut grants.write,
+            AnyGuard::Permits(..) => &mut grants.permits,
+            AnyGuard::Multi(_) => &mut grants.multi,
+        };
+        *count += 1;
+    }
+}
+
+/// Whether all the nodes of a guard are there, as far as the leader knows.
+fn holds(world: &World, locks: &[usize], guard: &AnyGuard) -> bool {
+    let tree = &world.leader.state.tree;
+    let created = guard.created();
+    let stands = |lock: &usize| {
+        let directory = directory(*lock);
+        tree.get(&directory).is_some_and(|node| {
+            let mut children = node.children();
+            children.any(|name| world.stands(&format!("{directory}/{name}"), created))
+        })
+    };
+    locks.iter().all(stands) && tree.get(&guard.check_path()).is_some()
+}
+
+/// By then its watch, or the end of its lease, has told it.
+fn is_long_ago(gone: &u64, now: u64, timeout: u64) -> bool {
+    now > gone + 3 * timeout
+}
+
+fn excludes(theirs: Mode, ours: Mode) -> bool {
+    match (theirs, ours) {
+        (Mode::Alone, _) | (_, Mode::Alone) | (Mode::Upgradable, Mode::Upgradable) => true,
+        // They are counted.
+        (Mode::Permits(_), Mode::Permits(_)) => true,
+        _ => false,
+    }
+}
+
+/// Who stands before a new holder in the service's own queue, though it should not.
+fn stands_behind(world: &World, lock: usize, guard: &AnyGuard, family: Family) -> Option<String> {
+    let directory = directory(lock);
+    let node = world.leader.state.tree.get(&directory)?;
+    let created = guard.created();
+    let mut nodes = Vec::new();
+    for name in node.children() {
+        let child = world.leader.state.tree.get(&format!("{directory}/{name}"))?;
+        let Some(number) =
+            name.get(name.len().checked_sub(10)?..).and_then(|number| number.parse::<i64>().ok())
+        else {
+            continue;
+        };
+        nodes.push((number, name, child.czxid().get()));
+    }
+    // It may be gone by now: lost, and not told yet.
+    let own = nodes.iter().find(|(.., czxid)| *czxid == created)?.0;
+    let before = nodes.iter().filter(|(number, ..)| *number < own).map(|(_, name, _)| *name);
+    let stranger = |name: &str| Some(format!("{directory}: granted number {own} before {name}"));
+    match guard.mode() {
+        Mode::Alone => before.clone().next().and_then(stranger),
+        Mode::Shared => before.clone().find(|name| kind(name) == Mode::Alone).and_then(stranger),
+        Mode::Upgradable => before.clone().find(|name| kind(name) != Mode::Shared).and_then(stranger),
+        Mode::Permits(ours) => {
+            let Family::Semaphore(size) = family else { return None };
+            let theirs: u32 = before
+                .clone()
+                .map(|name| match kind(name) {
+                    Mode::Permits(permits) => permits,
+                    _ => 0,
+                })
+                .sum();
+            (theirs + ours > size).then(|| format!("{directory}: {theirs} and {ours} permits of {size}"))
+        }
+    }
+}
+
+/// What a node's name asks for.
+fn kind(name: &str) -> Mode {
+    if name.starts_with("__READ__") {
+        Mode::Shared
+    } else if name.starts_with("upgr-") {
+        Mode::Upgradable
+    } else if let Some(rest) = name.strip_prefix("permit-") {
+        Mode::Permits(rest.split('-').next().and_then(|weight| weight.parse().ok()).unwrap_or(0))
+    } else {
+        Mode::Alone
+    }
+}

@@ -1,0 +1,184 @@
+//! What a seed decides before a run begins: who is there, what they use, and what goes wrong when.
+
+use fastrand::Rng;
+
+use crate::ensemble::{SYNC_LIMIT, TICK};
+
+/// A run.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// How much faster the clock of each host is than the service's, in millionths.
+    pub(crate) drifts: Vec<i64>,
+    pub(crate) servers: usize,
+    /// The session timeout in milliseconds.
+    pub(crate) timeout: u64,
+    pub(crate) strict: bool,
+    /// Whether the service tells the Stat of what a transaction created.
+    pub(crate) tells: bool,
+    /// How long a message takes at most, in milliseconds.
+    pub(crate) latency: u64,
+    pub(crate) locks: Vec<Lock>,
+    /// How many tasks on each host, and how often each of them takes a lock.
+    pub(crate) workers: usize,
+    pub(crate) rounds: usize,
+    /// How long a lock is held at most, and nothing is done at most, in milliseconds.
+    pub(crate) hold: u64,
+    pub(crate) idle: u64,
+    /// Whether tasks ask each other to let go, and take locks away, and operators do worse.
+    pub(crate) operators: bool,
+    pub(crate) faults: Vec<(u64, Fault)>,
+    /// From then on nothing goes wrong any more.
+    pub(crate) healed: u64,
+}
+
+/// What stands under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lock {
+    pub(crate) family: Family,
+    pub(crate) requeue: bool,
+    pub(crate) crash_detection: bool,
+    pub(crate) delay: u64,
+}
+
+/// A kind of lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Mutex,
+    ReadWrite,
+    Semaphore(u32),
+    Tenure { passes: u32, hold: u64, linger: u64 },
+}
+
+/// What goes wrong. Until when, where it ends by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The connections of a host break.
+    Break(usize),
+    /// Nothing gets through from a host, to it, or both.
+    Partition { host: usize, up: bool, down: bool, until: u64 },
+    /// A host does not run.
+    Pause { host: usize, until: u64 },
+    /// A host is gone.
+    Crash(usize),
+    /// A server is out of touch with the leader.
+    CutOff { server: usize, until: u64 },
+    /// The leader is out of touch with all others, and another one is elected.
+    Depose { server: usize, until: u64, election: u64 },
+    /// A server is killed, and comes back.
+    Restart { server: usize, until: u64 },
+    /// A server learns late.
+    Lag { server: usize, by: u64, until: u64 },
+    /// Somebody deletes the directory of a lock.
+    Remove(usize),
+    /// Somebody ends the sessions of a host.
+    Expire(usize),
+}
+
+impl Plan {
+    pub(crate) fn of(seed: u64) -> Plan {
+        let mut rng = Rng::with_seed(seed ^ 0x5eed_0fa1_1c10_c5ed);
+        let hosts = rng.usize(2..=4);
+        let servers = rng.usize(1..=3);
+        // The others renew their lease by writes.
+        let timeout = [3 * TICK, 3 * TICK, 4 * TICK, 5 * TICK, 15 * TICK][rng.usize(..5)];
+        let count = rng.usize(1..=2);
+        let locks: Vec<Lock> = (0..count).map(|_| Lock::of(&mut rng)).collect();
+        let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=7));
+        let hold = [0, 20, 400, 3000, 8000][rng.usize(..5)];
+        let idle = [20, 400, 3000, 8000][rng.usize(..4)];
+        // About as long as they will be at it.
+        let work = ((hosts * workers / count) as u64 * hold + idle) * rounds as u64 / 2;
+        let horizon = work.clamp(timeout / 2, 4 * timeout + 30_000);
+        let trouble = [0, 3, 8, 16][rng.usize(..4)];
+        let operators = rng.u8(..3) == 0;
+        let mut times: Vec<u64> = (0..trouble).map(|_| rng.u64(50..horizon)).collect();
+        times.sort_unstable();
+        let mut fault = |at| Fault::of(&mut rng, at, timeout, hosts, servers, count, operators);
+        let faults: Vec<(u64, Fault)> = times.into_iter().map(|at| (at, fault(at))).collect();
+        let healed = faults.iter().map(|(at, fault)| fault.end(*at)).max().unwrap_or(0);
+        Plan {
+            drifts: (0..hosts).map(|_| rng.i64(-30_000..=30_000)).collect(),
+            servers,
+            timeout,
+            strict: rng.u8(..4) == 0,
+            tells: rng.bool(),
+            latency: [1, 3, 3, 20, 120][rng.usize(..5)],
+            locks,
+            workers,
+            rounds,
+            hold,
+            idle,
+            operators,
+            faults,
+            healed,
+        }
+    }
+}
+
+impl Lock {
+    fn of(rng: &mut Rng) -> Lock {
+        let family = match rng.u8(..8) {
+            0..3 => Family::Mutex,
+            3 | 4 => Family::ReadWrite,
+            5 => Family::Semaphore(rng.u32(1..=4)),
+            _ => Family::Tenure {
+                passes: [0, 1, 3, 100][rng.usize(..4)],
+                hold: [0, 50, 1000][rng.usize(..3)],
+                linger: [0, 0, 500, 5000][rng.usize(..4)],
+            },
+        };
+        let keeps = matches!(family, Family::Tenure { linger, .. } if linger > 0);
+        let crash_detection = !matches!(family, Family::Semaphore(_)) && !keeps && rng.u8(..3) == 0;
+        let delay = if crash_detection && rng.bool() { 700 } else { 0 };
+        Lock { family, requeue: rng.u8(..3) == 0, crash_detection, delay }
+    }
+}
+
+impl Fault {
+    fn of(
+        rng: &mut Rng,
+        at: u64,
+        timeout: u64,
+        hosts: usize,
+        servers: usize,
+        locks: usize,
+        operators: bool,
+    ) -> Fault {
+        let (host, server) = (rng.usize(..hosts), rng.usize(..servers));
+        // From a blink to longer than a session lives.
+        let long = [timeout / 20, timeout / 4, timeout * 2 / 3, timeout, timeout * 3 / 2, timeout * 5 / 2];
+        let until = at + long[rng.usize(..long.len())] + rng.u64(..timeout / 4);
+        match rng.u8(..20) {
+            0..4 => Fault::Break(host),
+            4..8 => {
+                let (up, down) = [(true, true), (true, true), (true, false), (false, true)][rng.usize(..4)];
+                Fault::Partition { host, up, down, until }
+            }
+            8..11 => Fault::Pause { host, until },
+            11 => Fault::Crash(host),
+            12 | 13 => Fault::CutOff { server, until },
+            14 | 15 => {
+                // It gives up by itself, and then there is an election without it.
+                let until = at + SYNC_LIMIT * TICK + rng.u64(..2000);
+                Fault::Depose { server, until, election: rng.u64(100..3000) }
+            }
+            16 => Fault::Restart { server, until: at + rng.u64(50..timeout) },
+            17 => Fault::Lag { server, by: rng.u64(1..timeout / 3), until },
+            _ if operators && rng.bool() => Fault::Remove(rng.usize(..locks)),
+            _ if operators => Fault::Expire(host),
+            _ => Fault::Break(host),
+        }
+    }
+
+    fn end(&self, at: u64) -> u64 {
+        match *self {
+            Fault::Partition { until, .. }
+            | Fault::Pause { until, .. }
+            | Fault::CutOff { until, .. }
+            | Fault::Depose { until, .. }
+            | Fault::Restart { until, .. }
+            | Fault::Lag { until, .. } => until,
+            Fault::Break(_) | Fault::Crash(_) | Fault::Remove(_) | Fault::Expire(_) => at,
+        }
+    }
+}

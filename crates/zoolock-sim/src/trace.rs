@@ -1,0 +1,51 @@
+//! What happened, as a hash, and as text where somebody wants to read it.
+
+/// The story of one run.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    hash: u64,
+    lines: Option<Vec<String>>,
+}
+
+impl Trace {
+    pub(crate) fn new(verbose: bool) -> Trace {
+        Trace { hash: 0xcbf2_9ce4_8422_2325, lines: verbose.then(Vec::new) }
+    }
+
+    /// Notes what happened, and writes it down only if it is to be read.
+    pub(crate) fn note(&mut self, now: u64, what: &'static str, numbers: &[u64], text: &str) {
+        self.mix(now);
+        self.mix_text(what);
+        numbers.iter().for_each(|&number| self.mix(number));
+        self.mix_text(text);
+        if let Some(lines) = &mut self.lines {
+            let numbers: Vec<String> = numbers.iter().map(|number| format!("{number:x}")).collect();
+            lines.push(format!("{now:>7} {what:<12} {:<14} {text}", numbers.join(" ")));
+        }
+    }
+
+    /// A task had its turn.
+    pub(crate) fn ran(&mut self, task: u64) {
+        self.mix(task);
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn take_lines(&mut self) -> Vec<String> {
+        self.lines.take().unwrap_or_default()
+    }
+
+    fn mix(&mut self, number: u64) {
+        self.hash = (self.hash.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn mix_text(&mut self, text: &str) {
+        for part in text.as_bytes().chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..part.len()].copy_from_slice(part);
+            self.mix(u64::from_le_bytes(bytes));
+        }
+    }
+}

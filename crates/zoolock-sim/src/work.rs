@@ -1,0 +1,452 @@
+//! What the tasks of a run do: take locks in every way there is, hold them for a while, and let go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use zoolock::{Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
+
+use crate::history::{AnyGuard, By, Stage};
+use crate::plan::{Family, Lock};
+use crate::world::name;
+use crate::{Sim, lock};
+
+/// How long everybody may take to be served once nothing goes wrong any more, and to be gone.
+const PATIENCE: u64 = 900_000;
+const SETTLED: u64 = 120_000;
+
+/// How to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    ForEver,
+    Try,
+    Within(Duration),
+    /// The future is dropped.
+    Cancel(Duration),
+}
+
+/// One task's handles of one lock.
+struct Handles {
+    mutex: Mutex,
+    tenure: Mutex,
+    rwlock: RwLock,
+    semaphore: Semaphore,
+}
+
+/// Starts the client of a host, and its tasks.
+pub(crate) fn boot(sim: &Arc<Sim>, host: usize, seed: u64) {
+    let rng = Rng::with_seed(seed.wrapping_mul(0x9e37).wrapping_add(host as u64) ^ 0x0b00_7000);
+    lock(&sim.history).working.insert(host, 1);
+    let task = start(sim.clone(), host, rng);
+    sim.executor.spawn(host, false, Box::pin(task));
+}
+
+async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
+    let plan = &sim.plan;
+    let zoolock = loop {
+        let mut builder = Zoolock::builder().session_timeout(Duration::from_millis(plan.timeout));
+        if plan.strict {
+            builder = builder.strict_renewal();
+        }
+        match zoolock::sim::connect(builder, sim.hosts()[host].clone()).await {
+            Ok(zoolock) => break zoolock,
+            Err(Error::Unavailable { .. }) => {}
+            Err(error) => return sim.violated(format!("host {host} cannot connect: {error}")),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    if let Some(working) = lock(&sim.history).working.get_mut(&host) {
+        *working += plan.workers;
+    }
+    for nth in 0..plan.workers {
+        let worker = work(sim.clone(), host, nth, zoolock.clone(), rng.fork());
+        sim.executor.spawn(host, false, Box::pin(worker));
+    }
+    done(&sim, host);
+    // The end: whoever is still there closes.
+    loop {
+        if matches!(lock(&sim.history).stage, Stage::Closing(_)) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    if rng.bool() {
+        zoolock.close().await;
+    }
+    drop(zoolock);
+}
+
+fn done(sim: &Sim, host: usize) {
+    if let Some(working) = lock(&sim.history).working.get_mut(&host) {
+        *working -= 1;
+    }
+}
+
+async fn work(sim: Arc<Sim>, host: usize, nth: usize, zoolock: Zoolock, mut rng: Rng) {
+    {
+        let handles: Vec<Handles> = sim
+            .plan
+            .locks
+            .iter()
+            .enumerate()
+            .map(|(index, kind)| Handles::of(&zoolock, index, *kind))
+            .collect();
+        let worker = Worker { sim: sim.clone(), host, nth, zoolock, handles };
+        for _ in 0..sim.plan.rounds {
+            let idle = rng.u64(..=sim.plan.idle);
+            tokio::time::sleep(Duration::from_millis(idle)).await;
+            worker.round(&mut rng).await;
+        }
+    }
+    done(&sim, host);
+}
+
+impl Handles {
+    fn of(zoolock: &Zoolock, index: usize, kind: Lock) -> Handles {
+        let (mut mutex, mut rwlock) = (zoolock.mutex(name(index)), zoolock.rwlock(name(index)));
+        let (size, passes, hold, linger) = match kind.family {
+            Family::Semaphore(size) => (size, 0, 0, 0),
+            Family::Tenure { passes, hold, linger } => (1, passes, hold, linger),
+            Family::Mutex | Family::ReadWrite => (1, 0, 0, 0),
+        };
+        let mut semaphore = zoolock.semaphore(name(index), size);
+        if kind.requeue {
+            (mutex, rwlock) = (mutex.requeue_on_expiry(), rwlock.requeue_on_expiry());
+            semaphore = semaphore.requeue_on_expiry();
+        }
+        if kind.crash_detection {
+            (mutex, rwlock) = (mutex.crash_detection(), rwlock.crash_detection());
+        }
+        if kind.delay > 0 {
+            mutex = mutex.lock_delay(Duration::from_millis(kind.delay));
+        }
+        let mut tenure = mutex.clone().batching(passes, Duration::from_millis(hold));
+        if linger > 0 {
+            tenure = tenure.linger(Duration::from_millis(linger));
+        }
+        Handles { mutex, tenure, rwlock, semaphore }
+    }
+}
+
+struct Worker {
+    sim: Arc<Sim>,
+    host: usize,
+    nth: usize,
+    zoolock: Zoolock,
+    handles: Vec<Handles>,
+}
+
+/// Asks in one of the ways.
+macro_rules! ask {
+    ($way:expr, $lock:expr, $try:expr, $within:expr) => {
+        match $way {
+            Way::ForEver => $lock.await.map(Some),
+            Way::Try => $try.await,
+            Way::Within(patience) => match $within(patience).await {
+                Err(Error::Timeout { .. }) => Ok(None),
+                outcome => outcome.map(Some),
+            },
+            Way::Cancel(after) => match tokio::time::timeout(after, $lock).await {
+                Ok(outcome) => outcome.map(Some),
+                Err(_) => Ok(None),
+            },
+        }
+    };
+}
+
+impl Worker {
+    async fn round(&self, rng: &mut Rng) {
+        let plan = &self.sim.plan;
+        let patience = Duration::from_millis(rng.u64(..=plan.hold * 2 + 300));
+        let way = match rng.u8(..8) {
+            0..4 => Way::ForEver,
+            4 => Way::Try,
+            5 | 6 => Way::Within(patience),
+            _ => Way::Cancel(patience),
+        };
+        let several = plan.locks.len() > 1
+            && !plan.locks.iter().any(|lock| matches!(lock.family, Family::Semaphore(_)));
+        let locks = if several && rng.u8(..3) == 0 {
+            if rng.bool() { vec![0, 1] } else { vec![1, 0] }
+        } else {
+            vec![rng.usize(..plan.locks.len())]
+        };
+        let began = self.sim.elapsed();
+        let acts = self.acts(&locks);
+        if plan.operators && rng.u8(..4) == 0 {
+            self.operate(locks[0], rng).await;
+        }
+        let asked = self.sim.elapsed();
+        let outcome = self.ask(&locks, way, rng).await;
+        if let (Way::Within(patience) | Way::Cancel(patience), Ok(None)) = (way, &outcome) {
+            self.check_lateness(asked, patience);
+        }
+        let guard = match outcome {
+            Ok(Some(guard)) => Arc::new(guard),
+            Ok(None) => return self.sim.note("missed", &[self.host as u64, self.nth as u64], ""),
+            Err(error) => {
+                self.check_error(&error, &locks, acts);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                return;
+            }
+        };
+        let _ = began;
+        let entry = self.sim.acquired(self.host, &locks, &guard, By::Asking);
+        let guard = match self.change(&locks, guard, entry, acts, rng).await {
+            Some((guard, entry)) => {
+                self.hold(&locks, &guard, acts, rng).await;
+                self.sim.leaves(entry);
+                guard
+            }
+            None => return,
+        };
+        self.let_go(&locks, guard, acts, rng).await;
+    }
+
+    async fn ask(&self, locks: &[usize], way: Way, rng: &mut Rng) -> Result<Option<AnyGuard>, Error> {
+        if locks.len() > 1 {
+            let multi = self.zoolock.multi(locks.iter().map(|lock| name(*lock)));
+            let multi = if self.sim.plan.locks[0].requeue { multi.requeue_on_expiry() } else { multi };
+            let outcome: Result<_, Error> =
+                ask!(way, multi.lock(), multi.try_lock(), |patience| multi.lock_timeout(patience));
+            return Ok(outcome?.map(AnyGuard::Multi));
+        }
+        let handles = &self.handles[locks[0]];
+        let outcome: Result<Option<AnyGuard>, Error> = match self.sim.plan.locks[locks[0]].family {
+            Family::Mutex => {
+                let mutex = &handles.mutex;
+                let guard: Result<_, Error> =
+                    ask!(way, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
+                guard.map(|guard| guard.map(AnyGuard::Mutex))
+            }
+            Family::Tenure { .. } => {
+                // Somebody may stand beside the others with a place of its own.
+                let alone = rng.u8(..6) == 0;
+                let mutex = if alone { &handles.mutex } else { &handles.tenure };
+                let guard: Result<_, Error> =
+                    ask!(way, mutex.lock(), mutex.try_lock(), |patience| mutex.lock_timeout(patience));
+                guard.map(|guard| guard.map(if alone { AnyGuard::Mutex } else { AnyGuard::Tenure }))
+            }
+            Family::ReadWrite => {
+                let rwlock = &handles.rwlock;
+                match rng.u8(..8) {
+                    0..3 => {
+                        let guard: Result<_, Error> =
+                            ask!(way, rwlock.read(), rwlock.try_read(), |patience| rwlock
+                                .read_timeout(patience));
+                        guard.map(|guard| guard.map(AnyGuard::Read))
+                    }
+                    3 => {
+                        let guard: Result<_, Error> =
+                            ask!(way, rwlock.upgradable_read(), rwlock.try_upgradable_read(), |patience| {
+                                rwlock.upgradable_read_timeout(patience)
+                            });
+                        guard.map(|guard| guard.map(AnyGuard::Upgradable))
+                    }
+                    4 => {
+                        let mutex = &handles.mutex;
+                        let guard: Result<_, Error> =
+                            ask!(way, mutex.lock(), mutex.try_lock(), |patience| mutex
+                                .lock_timeout(patience));
+                        guard.map(|guard| guard.map(AnyGuard::Mutex))
+                    }
+                    _ => {
+                        let guard: Result<_, Error> =
+                            ask!(way, rwlock.write(), rwlock.try_write(), |patience| {
+                                rwlock.write_timeout(patience)
+                            });
+                        guard.map(|guard| guard.map(AnyGuard::Write))
+                    }
+                }
+            }
+            Family::Semaphore(size) => {
+                let (semaphore, take) = (&handles.semaphore, rng.u32(1..=size));
+                let guard: Result<_, Error> =
+                    ask!(way, semaphore.acquire_many(take), semaphore.try_acquire(take), |patience| {
+                        semaphore.acquire_timeout(take, patience)
+                    });
+                guard.map(|guard| guard.map(|guard| AnyGuard::Permits(guard, take)))
+            }
+        };
+        outcome
+    }
+
+    /// A reader may want to write, and a writer to read on.
+    async fn change(
+        &self,
+        locks: &[usize],
+        guard: Arc<AnyGuard>,
+        entry: u64,
+        acts: u64,
+        rng: &mut Rng,
+    ) -> Option<(Arc<AnyGuard>, u64)> {
+        let may = matches!(*guard, AnyGuard::Read(_) | AnyGuard::Upgradable(_) | AnyGuard::Write(_));
+        if !may || rng.bool() {
+            return Some((guard, entry));
+        }
+        self.hold(locks, &guard, acts, rng).await;
+        self.sim.leaves(entry);
+        let guard = Arc::into_inner(guard)?;
+        let (changed, by) = match guard {
+            AnyGuard::Write(guard) => (guard.downgrade().await.map(AnyGuard::Read), By::Downgrade),
+            AnyGuard::Read(guard) => {
+                let upgraded = guard.upgrade().await.map(AnyGuard::Write);
+                (upgraded.map_err(Error::from), By::Upgrade)
+            }
+            AnyGuard::Upgradable(guard) => {
+                let upgraded = guard.upgrade().await.map(AnyGuard::Write);
+                (upgraded.map_err(Error::from), By::Upgrade)
+            }
+            other => (Ok(other), By::Asking),
+        };
+        match changed {
+            // It may be lost by now, and say so.
+            Ok(guard) if !guard.is_valid() => None,
+            Ok(guard) => {
+                let guard = Arc::new(guard);
+                let entry = self.sim.acquired(self.host, locks, &guard, by);
+                Some((guard, entry))
+            }
+            Err(error) => {
+                self.check_error(&error, locks, acts);
+                None
+            }
+        }
+    }
+
+    async fn hold(&self, locks: &[usize], guard: &AnyGuard, acts: u64, rng: &mut Rng) {
+        let time = Duration::from_millis(rng.u64(..=self.sim.plan.hold));
+        let polite = rng.bool();
+        let lost = tokio::select! {
+            biased;
+            reason = guard.lost() => Some(reason),
+            () = guard.revoked(), if polite => None,
+            () = tokio::time::sleep(time) => None,
+        };
+        if let Some(reason) = lost {
+            self.sim.check_loss(self.host, locks, guard, reason, acts).await;
+        }
+    }
+
+    async fn let_go(&self, locks: &[usize], guard: Arc<AnyGuard>, acts: u64, rng: &mut Rng) {
+        let Some(guard) = Arc::into_inner(guard) else { return };
+        let (path, created) = (guard.node_path(), guard.created());
+        self.sim.note("lets go", &[self.host as u64, created as u64 & 0xffff_ffff], "");
+        if rng.bool() {
+            return drop(guard);
+        }
+        let passes_on = matches!(guard, AnyGuard::Tenure(_));
+        match guard.release().await {
+            Ok(()) if passes_on => {}
+            Ok(()) => self.sim.check_release(&path, created),
+            Err(error) => self.check_error(&error, locks, acts),
+        }
+    }
+
+    /// Asks somebody to let go, or takes its place away.
+    async fn operate(&self, lock: usize, rng: &mut Rng) {
+        let mutex = &self.handles[lock].mutex;
+        let Ok(snapshot) = mutex.snapshot().await else { return };
+        let mut all: Vec<_> =
+            snapshot.holder.iter().chain(&snapshot.beside).chain(&snapshot.waiters).collect();
+        if all.is_empty() {
+            return;
+        }
+        let entry = all.swap_remove(rng.usize(..all.len()));
+        let Some(Ok(ticket)) = entry.token.as_ref().map(|token| token.parse::<Ticket>()) else { return };
+        let outcome = if rng.bool() {
+            self.sim.world(|world| world.acts[lock] += 1);
+            self.sim.note("breaks", &[self.host as u64], &entry.node);
+            mutex.break_lock(ticket).await.map(|_| ())
+        } else {
+            self.sim.note("revokes", &[self.host as u64], &entry.node);
+            mutex.revoke(ticket).await
+        };
+        match outcome {
+            Ok(()) | Err(Error::NoSuchHolder { .. } | Error::Unavailable { .. } | Error::Lost { .. }) => {}
+            Err(error) => self.sim.violated(format!("host {} as an operator: {error}", self.host)),
+        }
+    }
+
+    fn acts(&self, locks: &[usize]) -> u64 {
+        self.sim.world(|world| world.acts_on(locks))
+    }
+
+    /// Whoever gives up is told at once.
+    fn check_lateness(&self, asked: Duration, patience: Duration) {
+        let waited = self.sim.elapsed() - asked;
+        let resumed = self.sim.world(|world| world.hosts[self.host].resumed_at);
+        if u128::from(resumed) < asked.as_millis() && waited > patience + Duration::from_millis(50) {
+            self.sim.violated(format!("host {} waited for {waited:?} instead of {patience:?}", self.host));
+        }
+    }
+
+    fn check_error(&self, error: &Error, locks: &[usize], acts: u64) {
+        self.sim.note("error", &[self.host as u64], &error.to_string());
+        let expected = match error {
+            Error::Lost { reason: LossReason::Broken, .. } => {
+                let turns = locks
+                    .iter()
+                    .any(|lock| matches!(self.sim.plan.locks[*lock].family, Family::Tenure { .. }));
+                self.acts(locks) > if turns { 0 } else { acts }
+                    || self.sim.world(|world| world.any_expired(self.host))
+            }
+            Error::Lost { reason: LossReason::SessionExpired, .. } => {
+                self.sim.world(|world| world.any_expired(self.host))
+            }
+            Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
+                !self.sim.plan.faults.is_empty()
+            }
+            Error::Conflict { .. } => {
+                locks.iter().any(|lock| self.sim.plan.locks[*lock].family == Family::ReadWrite)
+            }
+            _ => false,
+        };
+        if !expected {
+            self.sim.violated(format!("host {}: {error}", self.host));
+        }
+    }
+}
+
+/// Looks whether all is well, and how far the run has come.
+pub(crate) fn audit(sim: &Sim) {
+    sim.look_at_holders();
+    let (stage, working) = {
+        let history = &*lock(&sim.history);
+        (history.stage, history.working.values().sum::<usize>())
+    };
+    let (now, healed) = sim.world(|world| (world.now, sim.plan.healed));
+    let next = match stage {
+        Stage::Working if working == 0 && now > healed => Stage::Settling(now),
+        Stage::Working if now > healed + PATIENCE => {
+            return sim.violated("somebody was not served, though nothing was wrong any more".to_owned());
+        }
+        Stage::Settling(since) => {
+            let left = sim.world(|world| world.contenders());
+            if left.is_empty() {
+                Stage::Closing(now)
+            } else if now > since + SETTLED {
+                return sim.violated(format!("left in the queues, though nobody wants anything: {left:?}"));
+            } else {
+                stage
+            }
+        }
+        Stage::Closing(since) => {
+            let sessions = sim.world(|world| world.leader.sessions.len());
+            let tasks: usize = (0..sim.hosts().len()).map(|host| sim.executor.count(host)).sum();
+            if sessions == 0 && tasks == 0 {
+                Stage::Over
+            } else if now > since + SETTLED {
+                return sim
+                    .violated(format!("after the end there are {sessions} sessions and {tasks} tasks"));
+            } else {
+                stage
+            }
+        }
+        stage => stage,
+    };
+    if next != stage {
+        sim.note("stage", &[], &format!("{next:?}"));
+        lock(&sim.history).stage = next;
+    }
+}

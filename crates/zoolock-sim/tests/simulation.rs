@@ -1,0 +1,135 @@
+//! Runs seeds: a thousand, or a hundred thousand with `ZOOLOCK_LONG=1`; one, with its story, with `ZOOLOCK_SEED=n`.
+
+use std::panic::catch_unwind;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use zoolock_sim::{Report, run};
+
+/// How many tests share the seeds, so that they run side by side.
+const PARTS: u64 = 8;
+
+fn seeds() -> u64 {
+    if std::env::var_os("ZOOLOCK_LONG").is_some() { 100_000 } else { 1_000 }
+}
+
+/// A run that found nothing wrong; else the story is told.
+fn good(seed: u64) -> Report {
+    let report = catch_unwind(|| run(seed, false));
+    match report {
+        Ok(Report { violation: None, .. }) => report.expect("it is there"),
+        _ => tell(seed),
+    }
+}
+
+fn tell(seed: u64) -> ! {
+    println!("the story of seed {seed}; again with ZOOLOCK_SEED={seed}");
+    let report = run(seed, true);
+    report.story.iter().for_each(|line| println!("{line}"));
+    panic!("seed {seed} (hash {:x}): {:?}", report.hash, report.violation);
+}
+
+fn part(nth: u64) {
+    let began = Instant::now();
+    let (mut passed, mut lost, mut grants, mut requests) = (Duration::ZERO, 0, 0, 0);
+    let share = seeds() / PARTS;
+    for seed in nth * share..(nth + 1) * share {
+        let report = good(seed);
+        passed += report.virtual_time;
+        lost += report.grants.lost;
+        grants += report.grants.all();
+        requests += report.requests;
+    }
+    let took = began.elapsed();
+    println!(
+        "{share} seeds in {took:.1?}: {grants} grants, {lost} lost, {requests} writes, {:.0} s of virtual time, {:.0} times real time",
+        passed.as_secs_f64(),
+        passed.as_secs_f64() / took.as_secs_f64()
+    );
+}
+
+macro_rules! parts {
+    ($($name:ident $nth:literal)*) => {
+        $(
+            #[test]
+            fn $name() {
+                part($nth);
+            }
+        )*
+    };
+}
+
+parts! {
+    no_violation_in_part_0 0
+    no_violation_in_part_1 1
+    no_violation_in_part_2 2
+    no_violation_in_part_3 3
+    no_violation_in_part_4 4
+    no_violation_in_part_5 5
+    no_violation_in_part_6 6
+    no_violation_in_part_7 7
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..20 {
+        let (one, other) = (run(seed, false), run(seed, true));
+        assert_eq!(
+            (one.hash, one.virtual_time, one.grants),
+            (other.hash, other.virtual_time, other.grants),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn every_kind_of_lock_and_of_loss_appears() {
+    let mut all = [0; 11];
+    for seed in 0..400 {
+        let grants = good(seed).grants;
+        let each = [
+            grants.mutex,
+            grants.read,
+            grants.write,
+            grants.upgraded,
+            grants.permits,
+            grants.multi,
+            grants.tenure,
+            grants.lost,
+            grants.expired,
+            grants.unreachable,
+            grants.broken,
+        ];
+        all.iter_mut().zip(each).for_each(|(all, each)| *all += each);
+    }
+    assert!(all.iter().all(|count| *count > 0), "{all:?}");
+    println!(
+        "mutex, read, write, upgraded, permits, multi, tenure, lost, expired, unreachable, broken: {all:?}"
+    );
+}
+
+#[test]
+fn virtual_time_is_a_thousand_times_real_time() {
+    // By the clock of this thread: others may want the processor, too.
+    let clock = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("it goes forward");
+    let (began, mut passed) = (clock(), Duration::ZERO);
+    for seed in 0..50 {
+        passed += run(seed, false).virtual_time;
+    }
+    let ratio = passed.as_secs_f64() / (clock() - began).as_secs_f64();
+    println!("{ratio:.0} times");
+    assert!(ratio >= 1000.0, "only {ratio:.0} times");
+}
+
+/// With `ZOOLOCK_SEED=n` and `--no-capture`.
+#[test]
+fn replay() {
+    let Some(seed) = std::env::var("ZOOLOCK_SEED").ok().and_then(|seed| seed.parse().ok()) else { return };
+    let report = run(seed, true);
+    report.story.iter().for_each(|line| println!("{line}"));
+    println!(
+        "seed {seed}: hash {:x}, {:?} of virtual time, {:?}",
+        report.hash, report.virtual_time, report.grants
+    );
+    assert_eq!(report.violation, None);
+}
