@@ -33,9 +33,19 @@ pub enum Renewal {
 }
 
 /// The lease of one session.
+///
+/// The leader's clock for a session does not start again when it answers a request of ours, but when the server that we
+/// are connected to tells it whom it has heard of, up to half a tick later. So a session that was silent for its whole
+/// timeout may end right after a request was confirmed. An answer after such a silence is therefore doubted until another
+/// request is confirmed that was sent a tick after it: the session lived then, so the clock had been started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
     timeout: Duration,
+    tick: Duration,
+    /// When the newest request was sent of which it is certain that it started the leader's clock again.
+    heard: Instant,
+    /// When a request was sent and answered after a silence.
+    doubted: Option<(Instant, Instant)>,
     confirmed: Option<Instant>,
 }
 
@@ -67,14 +77,39 @@ impl Ensemble {
 }
 
 impl Lease {
-    /// A lease on a session with the *negotiated* timeout. Not yet confirmed.
-    pub fn new(timeout: Duration) -> Lease {
-        Lease { timeout, confirmed: None }
+    /// A lease on a session with the *negotiated* timeout, which was asked for at `began`. Not yet confirmed. `tick`: that
+    /// of the ensemble.
+    pub fn new(timeout: Duration, tick: Duration, began: Instant) -> Lease {
+        Lease { timeout, tick, heard: began, doubted: None, confirmed: None }
     }
 
-    /// The leader confirmed a request that was sent at `sent`. Says whether that moved the end.
-    pub fn confirm(&mut self, sent: Instant) -> bool {
-        if self.confirmed.is_some_and(|newest| newest >= sent) {
+    /// The leader answered a request at `now` that was sent at `sent`, and may stop doing so: that says nothing about how
+    /// long to believe, but that there was no silence. Says whether it is certain that it started the leader's clock.
+    pub fn hear(&mut self, sent: Instant, now: Instant) -> bool {
+        let silent = |heard: Instant| now >= heard.after(Lease::span(self.timeout));
+        if silent(self.heard) {
+            match self.doubted {
+                Some((first, answered)) if sent >= answered.after(self.tick) => {
+                    self.heard = self.heard.max(first);
+                    if silent(self.heard) {
+                        self.doubted = Some((sent, now));
+                        return false;
+                    }
+                }
+                Some(_) => return false,
+                None => {
+                    self.doubted = Some((sent, now));
+                    return false;
+                }
+            }
+        }
+        (self.heard, self.doubted) = (self.heard.max(sent), None);
+        true
+    }
+
+    /// The leader confirmed a request at `now` that was sent at `sent`. Says whether that moved the end.
+    pub fn confirm(&mut self, sent: Instant, now: Instant) -> bool {
+        if !self.hear(sent, now) || self.confirmed.is_some_and(|newest| newest >= sent) {
             return false;
         }
         self.confirmed = Some(sent);
@@ -112,29 +147,32 @@ mod tests {
         Instant(seconds * 1_000_000_000)
     }
 
+    fn lease() -> Lease {
+        Lease::new(T, Duration::from_secs(2), at(99))
+    }
+
     #[test]
     fn nothing_is_believed_before_the_first_confirmation() {
-        let lease = Lease::new(T);
-        assert!(!lease.is_valid(at(0)));
-        assert_eq!(lease.valid_until(), None);
+        assert!(!lease().is_valid(at(0)));
+        assert_eq!(lease().valid_until(), None);
     }
 
     #[test]
     fn belief_ends_two_thirds_after_the_sending_of_the_newest_confirmed_request() {
-        let mut lease = Lease::new(T);
-        assert!(lease.confirm(at(100)));
+        let mut lease = lease();
+        assert!(lease.confirm(at(100), at(101)));
         assert!(lease.is_valid(at(119)));
         assert!(!lease.is_valid(at(120)));
-        assert!(lease.confirm(at(105)));
+        assert!(lease.confirm(at(105), at(105)));
         assert!(lease.is_valid(at(124)));
         assert!(!lease.is_valid(at(125)));
     }
 
     #[test]
     fn an_older_confirmation_that_comes_late_takes_nothing_back() {
-        let mut lease = Lease::new(T);
-        lease.confirm(at(105));
-        assert!(!lease.confirm(at(100)));
+        let mut lease = lease();
+        lease.confirm(at(105), at(106));
+        assert!(!lease.confirm(at(100), at(107)));
         assert_eq!(lease.valid_until(), Some(at(125)));
     }
 
@@ -148,6 +186,36 @@ mod tests {
         assert_eq!(at(100).until(at(103)), Duration::from_secs(3));
         assert_eq!(at(103).until(at(100)), Duration::ZERO);
         assert_eq!(at(100).after(Duration::MAX), Instant(u64::MAX));
+    }
+
+    #[test]
+    fn after_a_silence_one_confirmation_is_not_enough() {
+        let mut lease = lease();
+        lease.confirm(at(100), at(100));
+        assert!(!lease.confirm(at(129), at(130)), "the session may end before the leader hears of us");
+        assert!(!lease.confirm(at(131), at(131)), "nor has it heard of us by then");
+        assert!(!lease.is_valid(at(131)));
+        assert!(lease.confirm(at(132), at(133)));
+        assert_eq!(lease.valid_until(), Some(at(152)));
+        assert!(lease.confirm(at(151), at(151)), "no silence since");
+    }
+
+    #[test]
+    fn who_is_heard_of_was_not_silent() {
+        let mut lease = lease();
+        for t in [105, 115, 125, 135] {
+            assert!(lease.hear(at(t), at(t)));
+        }
+        assert_eq!(lease.valid_until(), None);
+        assert!(lease.confirm(at(150), at(150)));
+    }
+
+    #[test]
+    fn what_was_doubted_long_ago_proves_nothing_of_now() {
+        let mut lease = lease();
+        assert!(!lease.confirm(at(200), at(200)));
+        assert!(!lease.confirm(at(230), at(230)));
+        assert!(lease.confirm(at(235), at(235)));
     }
 
     #[test]

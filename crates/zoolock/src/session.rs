@@ -114,12 +114,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Takes a fresh session into service. To be called on one of these tasks.
+    /// Takes a fresh session into service, which was asked for at `began`. To be called on one of these tasks.
     pub(crate) fn start(
         tasks: &Tasks,
         keeper: Arc<dyn Keeper>,
         link: watch::Receiver<Link>,
-        config: LeaseConfig,
+        (config, began): (LeaseConfig, Instant),
         spare: bool,
     ) -> std::io::Result<Arc<Session>> {
         let timeout = keeper.timeout();
@@ -128,7 +128,7 @@ impl Session {
             timeout,
             keeper: RwLock::new(Some(keeper)),
             tasks: tasks.clone(),
-            lease: Mutex::new(Lease::new(timeout)),
+            lease: Mutex::new(Lease::new(timeout, config.ensemble.tick, began)),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
             connection: watch::Sender::new(Connection::Connected),
@@ -191,7 +191,7 @@ impl Session {
         let lapsed = !self.lease_valid();
         {
             let mut lease = lock(&self.lease);
-            if !lease.confirm(sent) {
+            if !lease.confirm(sent, clock::now()) {
                 return;
             }
             self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
@@ -213,6 +213,11 @@ impl Session {
                 self.tell_all(&Event::LeaseRenewed);
             }
         }
+    }
+
+    /// The leader answered a request that was sent at `sent`, though that confirms nothing.
+    fn hear(&self, sent: Instant) {
+        lock(&self.lease).hear(sent, clock::now());
     }
 
     fn suspect(&self) {
@@ -427,6 +432,8 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
             renewal.renew();
         } else if idle_ticks > 2 && session.retire_if_unused() {
             return;
+        } else if idle_ticks % 2 == 1 {
+            renewal.be_heard();
         }
     }
 }
@@ -482,6 +489,24 @@ impl Renewer {
                 });
             }
         }
+    }
+}
+
+impl Renewer {
+    /// While nobody stands on the session: so that whoever comes need not wait for two confirmations, as after a silence.
+    /// A `sync` is enough for that whatever the timeout. One that a cut-off leader answers does no harm: to write to another
+    /// one we have to connect again, and that one hears of us then.
+    fn be_heard(&mut self) {
+        let Some(keeper) = self.session.keeper() else { return };
+        let Ok(turn) = self.under_way.clone().try_acquire_owned() else { return };
+        let session = self.session.clone();
+        let (sent, answer) = (clock::now(), keeper.sync("/"));
+        self.session.tasks.spawn(async move {
+            if answer.await.is_ok() {
+                session.hear(sent);
+            }
+            drop(turn);
+        });
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use zookeeper_client as zk;
 use zoolock_core::lease::{Ensemble, Lease};
 
+use crate::clock;
 use crate::connect;
 use crate::error::Error;
 use crate::keeper::{self, Opening};
@@ -103,19 +104,20 @@ impl Sessions {
     async fn open(&self, spare: bool) -> Result<Arc<Session>, Error> {
         let rounds = async {
             loop {
+                let began = clock::now();
                 match keeper::open(&self.opening).await {
                     Err(zk::Error::AuthFailed) => return Err(zk::Error::AuthFailed),
                     Err(error @ zk::Error::BadArguments(_)) => return Err(error),
                     Err(error) => tracing::debug!(%error, "no session yet"),
-                    opened => return opened,
+                    Ok((keeper, link)) => return Ok((keeper, link, began)),
                 }
                 tokio::time::sleep(BETWEEN_ROUNDS).await;
             }
         };
         match tokio::time::timeout(self.patience, rounds).await {
-            Ok(Ok((keeper, link))) => {
+            Ok(Ok((keeper, link, began))) => {
                 self.check_timeout(keeper.timeout())?;
-                let started = Session::start(&self.tasks, keeper, link, self.lease.clone(), spare);
+                let started = Session::start(&self.tasks, keeper, link, (self.lease.clone(), began), spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
