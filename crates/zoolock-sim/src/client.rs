@@ -50,21 +50,32 @@ enum Phase {
     Over,
 }
 
-struct Sent {
+pub(crate) struct Sent {
     request: Request,
     answer: Option<oneshot::Sender<Answer>>,
 }
 
-/// What may look at the world when it is dropped.
-pub(crate) enum Garbage {
-    Answer(#[expect(dead_code, reason = "it is there to be dropped")] Answer),
-    Opened(#[expect(dead_code, reason = "it is there to be dropped")] Opened),
-    Client(#[expect(dead_code, reason = "it is there to be dropped")] Box<Client>),
+/// What is told to whoever waits, once nobody looks at the world: wakers and what is dropped with them may.
+pub(crate) enum Effect {
+    Answer(oneshot::Sender<Answer>, Answer),
+    Fire(oneshot::Sender<bool>, bool),
+    Open(oneshot::Sender<Opened>, Opened),
+    Forget(#[expect(dead_code, reason = "it is there to be dropped")] Sent),
+    Leave(#[expect(dead_code, reason = "it is there to be dropped")] Box<Client>),
 }
 
-impl Garbage {
-    pub(crate) fn client(client: Client) -> Garbage {
-        Garbage::Client(Box::new(client))
+impl Effect {
+    pub(crate) fn leave(client: Client) -> Effect {
+        Effect::Leave(Box::new(client))
+    }
+
+    pub(crate) fn happen(self) {
+        match self {
+            Effect::Answer(whom, answer) => drop(whom.send(answer)),
+            Effect::Fire(whom, deleted) => drop(whom.send(deleted)),
+            Effect::Open(whom, opened) => drop(whom.send(opened)),
+            Effect::Forget(_) | Effect::Leave(_) => {}
+        }
     }
 }
 
@@ -157,7 +168,8 @@ impl World {
         let Some(conn) = client.conn.take() else { return };
         let was_up = client.phase == Phase::Up;
         let closing = client.flight.iter().any(|(_, sent)| sent.request == Request::CloseSession);
-        client.flight.clear();
+        let lost = std::mem::take(&mut client.flight);
+        self.effects.extend(lost.into_iter().map(|(_, sent)| Effect::Forget(sent)));
         client.phase = Phase::Connecting;
         if was_up {
             self.trace.note(self.now, "loses", &[id, conn], "");
@@ -182,9 +194,10 @@ impl World {
         }
         self.trace.note(self.now, "over", &[id, u64::from(state == LineState::Expired)], "");
         client.phase = Phase::Over;
-        client.flight.clear();
-        client.queue.clear();
-        client.watches.clear();
+        let lost = std::mem::take(&mut client.flight).into_iter().map(|(_, sent)| sent);
+        self.effects.extend(lost.chain(std::mem::take(&mut client.queue)).map(Effect::Forget));
+        let watches = std::mem::take(&mut client.watches).into_values().flatten();
+        self.effects.extend(watches.map(|(_, watch)| Effect::Fire(watch, false)));
         client.opening = None;
         client.states.send_replace(state);
         if let Some(conn) = client.conn.take() {
@@ -206,7 +219,7 @@ impl World {
             Down::Told(told) => {
                 client.heard = now;
                 self.trace.note(now, "told", &[id, told.kind.code() as u64], &told.path);
-                client.tell(&told);
+                self.effects.extend(client.tell(&told));
             }
             Down::Reply { reply: Err(Code::SessionExpired), .. } => self.end(id, LineState::Expired),
             Down::Reply { xid, zxid, reply } => {
@@ -246,9 +259,7 @@ impl World {
                 deleted
             })
         });
-        if let Err(unheard) = answer.send(Answer { reply, watch }) {
-            self.garbage.push(Garbage::Answer(unheard));
-        }
+        self.effects.push(Effect::Answer(answer, Answer { reply, watch }));
     }
 
     fn welcomed(&mut self, id: u64, session: i64) {
@@ -259,9 +270,7 @@ impl World {
         if let Some((sender, _, sim)) = client.opening.take() {
             let line = SimLine { sim, client: id, session, timeout: client.timeout };
             let opened = Opened { line: Arc::new(line), states: client.states.subscribe() };
-            if let Err(unwanted) = sender.send(opened) {
-                self.garbage.push(Garbage::Opened(unwanted));
-            }
+            self.effects.push(Effect::Open(sender, opened));
         } else {
             client.states.send_replace(LineState::Up);
         }
@@ -347,16 +356,11 @@ impl Client {
         *self.states.borrow() == LineState::Expired
     }
 
-    fn tell(&mut self, told: &Told) {
-        for side in [Side::Data, Side::Children] {
-            if told.is_for(side)
-                && let Some(watches) = self.watches.remove(&(told.path.clone(), side))
-            {
-                for (_, watch) in watches {
-                    let _ = watch.send(told.kind == EventKind::Deleted);
-                }
-            }
-        }
+    fn tell(&mut self, told: &Told) -> Vec<Effect> {
+        let sides = [Side::Data, Side::Children].into_iter().filter(|side| told.is_for(*side));
+        let fired = sides.filter_map(|side| self.watches.remove(&(told.path.clone(), side)));
+        let deleted = told.kind == EventKind::Deleted;
+        fired.flatten().map(|(_, watch)| Effect::Fire(watch, deleted)).collect()
     }
 }
 

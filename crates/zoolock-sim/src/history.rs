@@ -195,7 +195,9 @@ impl Sim {
                     continue;
                 }
                 if self.world(|world| world.hosts[holding.host].paused_until > world.now) {
-                    holding.overtaken = !self.is_broken(&holding.locks, &holding.guard);
+                    // Permits exclude each other only where there are too few.
+                    let alone = !matches!(theirs, Mode::Permits(_));
+                    holding.overtaken |= alone && !self.is_broken(&holding.locks, &holding.guard);
                     continue;
                 }
                 if self.is_broken(&holding.locks, &holding.guard) {

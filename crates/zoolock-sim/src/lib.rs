@@ -48,6 +48,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zoolock::sim::Host;
 
+use client::Effect;
 use executor::Executor;
 use history::History;
 use host::SimHost;
@@ -154,7 +155,7 @@ impl Sim {
         let violation = lock(&sim.violation).take();
         let (hash, requests, story) = sim.world(|world| {
             let clients = std::mem::take(&mut world.clients);
-            world.garbage.extend(clients.into_values().map(client::Garbage::client));
+            world.effects.extend(clients.into_values().map(Effect::leave));
             (world.trace.hash(), world.requests, world.trace.take_lines())
         });
         Report { seed, hash, virtual_time, grants, requests, violation, story }
@@ -227,12 +228,12 @@ impl Sim {
 
     /// Looks at the world, or changes it. Not to be called within itself.
     pub(crate) fn world<T>(&self, what: impl FnOnce(&mut World) -> T) -> T {
-        let (done, garbage) = {
+        let (done, effects) = {
             let world = &mut *lock(&self.world);
             world.now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-            (what(world), std::mem::take(&mut world.garbage))
+            (what(world), std::mem::take(&mut world.effects))
         };
-        drop(garbage);
+        effects.into_iter().for_each(Effect::happen);
         done
     }
 

@@ -83,13 +83,14 @@ impl Plan {
         let timeout = [3 * TICK, 3 * TICK, 4 * TICK, 5 * TICK, 15 * TICK][rng.usize(..5)];
         let count = rng.usize(1..=2);
         let locks: Vec<Lock> = (0..count).map(|_| Lock::of(&mut rng)).collect();
-        let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=7));
-        let hold = [0, 20, 400, 3000, 8000][rng.usize(..5)];
+        let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=5));
+        // Long enough, half of the time, for a session to end meanwhile.
+        let hold = [0, 20, 400, timeout / 2, 2 * timeout, 4 * timeout][rng.usize(..6)];
         let idle = [20, 400, 3000, 8000][rng.usize(..4)];
         // About as long as they will be at it.
         let work = ((hosts * workers / count) as u64 * hold + idle) * rounds as u64 / 2;
-        let horizon = work.clamp(timeout / 2, 4 * timeout + 30_000);
-        let trouble = [0, 3, 8, 16][rng.usize(..4)];
+        let horizon = work.clamp(timeout / 2, 8 * timeout + 30_000);
+        let trouble = [0, 4, 10, 20][rng.usize(..4)];
         let operators = rng.u8(..3) == 0;
         let mut times: Vec<u64> = (0..trouble).map(|_| rng.u64(50..horizon)).collect();
         times.sort_unstable();

@@ -13,7 +13,7 @@ use zoolock_server::Code;
 use zoolock_server::wire::{Reply, Request};
 
 use crate::Sim;
-use crate::client::{Client, Garbage};
+use crate::client::{Client, Effect};
 use crate::ensemble::{Decided, From, Leader, SYNC_LIMIT, Server, Side, TICK, Told};
 use crate::executor::Executor;
 use crate::plan::{Fault, Plan};
@@ -35,8 +35,8 @@ pub(crate) struct World {
     pub(crate) next_client: u64,
     pub(crate) hosts: Vec<Machine>,
     pub(crate) executor: Arc<Executor>,
-    /// To be dropped when nobody looks at the world: it may look at it itself then.
-    pub(crate) garbage: Vec<Garbage>,
+    /// What is to be told when nobody looks at the world any more.
+    pub(crate) effects: Vec<Effect>,
     /// How often an operator did something to a lock.
     pub(crate) acts: Vec<u64>,
     pub(crate) requests: u64,
@@ -70,8 +70,10 @@ pub(crate) enum Event {
     Refused(usize, u64, i32, bool),
     /// A server learns of the next decision.
     Apply(usize),
-    /// A server tells the leader whom it has heard of.
+    /// A server tells the leader whom it has heard of, as it does each half tick.
     Touches(usize),
+    /// The same, once.
+    Flush(usize),
     /// A server that is out of touch gives up.
     GiveUp(usize, u64),
     Expiry,
@@ -180,7 +182,7 @@ impl World {
             next_client: 1,
             hosts: vec![Machine::default(); plan.drifts.len()],
             executor,
-            garbage: Vec::new(),
+            effects: Vec::new(),
             acts: vec![0; plan.locks.len()],
             requests: 0,
             sim,
@@ -275,14 +277,10 @@ impl World {
             }
             Event::Apply(server) => self.apply(server),
             Event::Touches(server) => {
-                let known = &mut self.servers[server];
-                if !known.is_cut(self.now) && self.now >= self.leader.elected_at {
-                    for session in std::mem::take(&mut known.touched) {
-                        self.leader.touch(session, self.now);
-                    }
-                }
+                self.flush(server);
                 self.after(TICK / 2, Event::Touches(server));
             }
+            Event::Flush(server) => self.flush(server),
             Event::GiveUp(server, life) => {
                 if self.servers[server].life == life && self.servers[server].is_cut(self.now) {
                     self.trace.note(self.now, "gives up", &[server as u64], "");
@@ -323,6 +321,15 @@ impl World {
             }
         }
         false
+    }
+
+    fn flush(&mut self, server: usize) {
+        let known = &mut self.servers[server];
+        if !known.is_cut(self.now) && self.now >= self.leader.elected_at {
+            for session in std::mem::take(&mut known.touched) {
+                self.leader.touch(session, self.now);
+            }
+        }
     }
 
     // ---- what goes wrong ----
@@ -410,6 +417,8 @@ impl World {
         known.deposed = deposed;
         let life = known.life;
         self.after(SYNC_LIMIT * TICK, Event::GiveUp(server, life));
+        // What the leader asked meanwhile is what it hears first.
+        self.at(until, Event::Flush(server));
     }
 
     /// A server ends all connections, and forgets what was under way.
