@@ -2,9 +2,15 @@
 //!
 //! ZooKeeper gives the lock away when the session has been silent for its timeout T. The holder therefore stops
 //! believing at two thirds of T after it *sent* the newest request that the leader confirmed. The third left over
-//! covers the follower's touch table, half a tick, the bucket of the server's expiry clock, and the drift of the two
-//! clocks. Pings and reads renew nothing: a follower that was cut off from the leader answers both.
+//! covers the bucket of the server's expiry clock, the drift of the two clocks, and what is on its way. Pings and reads
+//! renew nothing: a follower that was cut off from the leader answers both.
+//!
+//! A leader does not count a session's silence from the requests that it confirms, but from what the server that we are
+//! connected to tells it every half tick: whom it has heard of. So one confirmation says that the session lives, and
+//! not that it goes on living: after a pause it may end a moment later. Two say more. Whatever was answered a while
+//! before we sent the second one has been told by then, and the silence is counted from there or later.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A point on a clock that goes on counting while the machine sleeps (CLOCK_BOOTTIME), in nanoseconds.
@@ -33,20 +39,15 @@ pub enum Renewal {
 }
 
 /// The lease of one session.
-///
-/// The leader's clock for a session does not start again when it answers a request of ours, but when the server that we
-/// are connected to tells it whom it has heard of, up to half a tick later. So a session that was silent for its whole
-/// timeout may end right after a request was confirmed. An answer after such a silence is therefore doubted until another
-/// request is confirmed that was sent a tick after it: the session lived then, so the clock had been started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     timeout: Duration,
-    tick: Duration,
-    /// When the newest request was sent of which it is certain that it started the leader's clock again.
-    heard: Instant,
-    /// When a request was sent and answered after a silence.
-    doubted: Option<(Instant, Instant)>,
-    confirmed: Option<Instant>,
+    ensemble: Ensemble,
+    /// When the newest request was sent of which the leader had been told when it confirmed another.
+    told: Instant,
+    /// Those since, oldest first: when they were sent and answered.
+    answered: VecDeque<(Instant, Instant)>,
+    end: Option<Instant>,
 }
 
 /// What the ensemble is configured to. A client cannot see it.
@@ -76,54 +77,67 @@ impl Ensemble {
     }
 }
 
+impl Ensemble {
+    /// How long one confirmation of this kind lasts, at most.
+    pub fn span(&self, timeout: Duration, how: Renewal) -> Duration {
+        let span = timeout * 2 / 3;
+        match how {
+            Renewal::Write => span,
+            // The others may have elected another leader, which counts from then on, as soon as the one that answers was
+            // cut off. It notices after syncLimit ticks and one more; the other tick is for the clocks.
+            Renewal::Sync => span.min(timeout.saturating_sub(self.tick * (self.sync_limit + 2))),
+        }
+    }
+
+    /// What is left of that when two renewals in a row have failed.
+    pub fn spare(&self, timeout: Duration, how: Renewal) -> Duration {
+        self.span(timeout, how).saturating_sub(Lease::interval(timeout) * 2)
+    }
+
+    /// How long before another one a request must have been answered for the leader to have been told of it: half a tick,
+    /// and a whole one where the timeout has room for it.
+    fn while_told(&self, timeout: Duration) -> Duration {
+        (self.tick / 2).max(self.tick.min(timeout / 12))
+    }
+}
+
 impl Lease {
-    /// A lease on a session with the *negotiated* timeout, which was asked for at `began`. Not yet confirmed. `tick`: that
-    /// of the ensemble.
-    pub fn new(timeout: Duration, tick: Duration, began: Instant) -> Lease {
-        Lease { timeout, tick, heard: began, doubted: None, confirmed: None }
+    /// A lease on a session with the *negotiated* timeout, which was asked for at `began`. Not yet confirmed.
+    pub fn new(timeout: Duration, ensemble: Ensemble, began: Instant) -> Lease {
+        Lease { timeout, ensemble, told: began, answered: VecDeque::new(), end: None }
     }
 
-    /// The leader answered a request at `now` that was sent at `sent`, and may stop doing so: that says nothing about how
-    /// long to believe, but that there was no silence. Says whether it is certain that it started the leader's clock.
-    pub fn hear(&mut self, sent: Instant, now: Instant) -> bool {
-        let silent = |heard: Instant| now >= heard.after(Lease::span(self.timeout));
-        if silent(self.heard) {
-            match self.doubted {
-                Some((first, answered)) if sent >= answered.after(self.tick) => {
-                    self.heard = self.heard.max(first);
-                    if silent(self.heard) {
-                        self.doubted = Some((sent, now));
-                        return false;
-                    }
-                }
-                Some(_) => return false,
-                None => {
-                    self.doubted = Some((sent, now));
-                    return false;
-                }
-            }
+    /// The leader answered a request at `now` that was sent at `sent`. How it was confirmed says how long to believe; says
+    /// whether that moved the end.
+    pub fn confirm(&mut self, sent: Instant, now: Instant, how: Renewal) -> bool {
+        self.hear(sent, now);
+        let span = self.ensemble.span(self.timeout, how);
+        let end = sent.after(span).min(self.told.after(self.timeout * 5 / 6));
+        let moves = self.end.is_none_or(|known| known < end);
+        if moves {
+            self.end = Some(end);
         }
-        (self.heard, self.doubted) = (self.heard.max(sent), None);
-        true
+        moves
     }
 
-    /// The leader confirmed a request at `now` that was sent at `sent`. Says whether that moved the end.
-    pub fn confirm(&mut self, sent: Instant, now: Instant) -> bool {
-        if !self.hear(sent, now) || self.confirmed.is_some_and(|newest| newest >= sent) {
-            return false;
+    /// The same where that is no reason to believe for longer, but one to believe another one that comes after it.
+    pub fn hear(&mut self, sent: Instant, now: Instant) {
+        let wait = self.ensemble.while_told(self.timeout);
+        while let Some((first, answered)) = self.answered.front()
+            && sent >= answered.after(wait)
+        {
+            self.told = self.told.max(*first);
+            self.answered.pop_front();
         }
-        self.confirmed = Some(sent);
-        true
+        // Not more of them than are needed.
+        if self.answered.back().is_none_or(|(last, _)| sent >= last.after(wait / 4)) {
+            self.answered.push_back((sent, now));
+        }
     }
 
-    /// The end of belief: nothing was ever confirmed, or two thirds of the timeout after the newest confirmation.
+    /// The end of belief, if anything was ever confirmed.
     pub fn valid_until(&self) -> Option<Instant> {
-        self.confirmed.map(|sent| sent.after(Lease::span(self.timeout)))
-    }
-
-    /// How long one confirmation lasts.
-    pub fn span(timeout: Duration) -> Duration {
-        timeout * 2 / 3
+        self.end
     }
 
     /// How often to renew.
@@ -148,7 +162,7 @@ mod tests {
     }
 
     fn lease() -> Lease {
-        Lease::new(T, Duration::from_secs(2), at(99))
+        Lease::new(T, Ensemble::default(), at(99))
     }
 
     #[test]
@@ -160,25 +174,37 @@ mod tests {
     #[test]
     fn belief_ends_two_thirds_after_the_sending_of_the_newest_confirmed_request() {
         let mut lease = lease();
-        assert!(lease.confirm(at(100), at(101)));
+        assert!(lease.confirm(at(100), at(101), Renewal::Write));
         assert!(lease.is_valid(at(119)));
         assert!(!lease.is_valid(at(120)));
-        assert!(lease.confirm(at(105), at(105)));
+        assert!(lease.confirm(at(105), at(105), Renewal::Write));
         assert!(lease.is_valid(at(124)));
         assert!(!lease.is_valid(at(125)));
     }
 
     #[test]
+    fn a_sync_is_believed_for_less_since_a_leader_that_was_left_may_answer_it() {
+        let mut lease = lease();
+        assert!(lease.confirm(at(100), at(100), Renewal::Sync));
+        assert_eq!(lease.valid_until(), Some(at(116)));
+        assert!(lease.confirm(at(101), at(101), Renewal::Write));
+        assert!(!lease.confirm(at(102), at(102), Renewal::Sync), "the write says more");
+        assert_eq!(lease.valid_until(), Some(at(121)));
+    }
+
+    #[test]
     fn an_older_confirmation_that_comes_late_takes_nothing_back() {
         let mut lease = lease();
-        lease.confirm(at(105), at(106));
-        assert!(!lease.confirm(at(100), at(107)));
-        assert_eq!(lease.valid_until(), Some(at(125)));
+        lease.confirm(at(105), at(106), Renewal::Write);
+        assert!(!lease.confirm(at(100), at(107), Renewal::Write));
+        assert_eq!(lease.valid_until(), Some(at(124)));
     }
 
     #[test]
     fn four_renewals_fit_into_what_one_of_them_lasts() {
-        assert_eq!(Lease::interval(T) * 4, Lease::span(T));
+        let span = |how| Ensemble::default().span(T, how);
+        assert_eq!(Lease::interval(T) * 4, span(Renewal::Write));
+        assert!(Lease::interval(T) * 3 < span(Renewal::Sync));
     }
 
     #[test]
@@ -191,31 +217,45 @@ mod tests {
     #[test]
     fn after_a_silence_one_confirmation_is_not_enough() {
         let mut lease = lease();
-        lease.confirm(at(100), at(100));
-        assert!(!lease.confirm(at(129), at(130)), "the session may end before the leader hears of us");
-        assert!(!lease.confirm(at(131), at(131)), "nor has it heard of us by then");
-        assert!(!lease.is_valid(at(131)));
-        assert!(lease.confirm(at(132), at(133)));
+        lease.confirm(at(100), at(100), Renewal::Write);
+        lease.confirm(at(129), at(130), Renewal::Write);
+        assert!(!lease.is_valid(at(130)), "it may end before the leader hears of us");
+        lease.confirm(at(131), at(131), Renewal::Write);
+        assert!(!lease.is_valid(at(131)), "nor has it heard of us by then");
+        assert!(lease.confirm(at(132), at(133), Renewal::Write));
         assert_eq!(lease.valid_until(), Some(at(152)));
-        assert!(lease.confirm(at(151), at(151)), "no silence since");
     }
 
     #[test]
-    fn who_is_heard_of_was_not_silent() {
+    fn after_a_pause_belief_goes_by_the_request_before() {
         let mut lease = lease();
-        for t in [105, 115, 125, 135] {
-            assert!(lease.hear(at(t), at(t)));
+        lease.confirm(at(100), at(100), Renewal::Write);
+        // The leader may count from 100 on, and let the session go at 130.
+        lease.confirm(at(115), at(115), Renewal::Write);
+        assert_eq!(lease.valid_until(), Some(at(125)));
+    }
+
+    #[test]
+    fn who_was_heard_of_is_believed_at_once() {
+        let mut lease = lease();
+        for t in [109, 119, 129, 139] {
+            lease.hear(at(t), at(t));
         }
         assert_eq!(lease.valid_until(), None);
-        assert!(lease.confirm(at(150), at(150)));
+        assert!(lease.confirm(at(148), at(148), Renewal::Write));
+        assert_eq!(lease.valid_until(), Some(at(164)));
     }
 
     #[test]
-    fn what_was_doubted_long_ago_proves_nothing_of_now() {
+    fn what_is_sent_all_the_time_is_remembered_now_and_then() {
         let mut lease = lease();
-        assert!(!lease.confirm(at(200), at(200)));
-        assert!(!lease.confirm(at(230), at(230)));
-        assert!(lease.confirm(at(235), at(235)));
+        for t in 100_000..140_000 {
+            let now = Instant(t * 1_000_000);
+            lease.confirm(now, now, Renewal::Write);
+        }
+        assert!(lease.answered.len() < 6, "{}", lease.answered.len());
+        let end = lease.valid_until().expect("confirmed");
+        assert!(end >= at(159), "{end:?}");
     }
 
     #[test]

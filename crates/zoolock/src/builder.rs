@@ -179,7 +179,7 @@ impl Builder {
                 format!("is shorter than three ticks of the ensemble; at least {shortest:?}"),
             ));
         }
-        check_grace(self.grace, self.session_timeout)?;
+        check_grace(self.grace, self.session_timeout, &self.ensemble, self.strict)?;
         let thread = thread()?;
         // The chroot is ours to apply: a client that applies it cannot create it.
         let root = match (connect.chroot(), self.root.as_str()) {

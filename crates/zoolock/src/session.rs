@@ -50,6 +50,8 @@ const CLOSING: usize = usize::MAX / 2;
 pub(crate) struct Session {
     id: SessionId,
     timeout: Duration,
+    /// What is left of the lease when two renewals have failed.
+    spare_time: Duration,
     keeper: RwLock<Option<Arc<dyn Keeper>>>,
     tasks: Tasks,
     lease: Mutex<Lease>,
@@ -126,9 +128,10 @@ impl Session {
         let session = Arc::new(Session {
             id: keeper.session(),
             timeout,
+            spare_time: config.ensemble.spare(timeout, config.ensemble.renewal(timeout, config.strict)),
             keeper: RwLock::new(Some(keeper)),
             tasks: tasks.clone(),
-            lease: Mutex::new(Lease::new(timeout, config.ensemble.tick, began)),
+            lease: Mutex::new(Lease::new(timeout, config.ensemble, began)),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
             connection: watch::Sender::new(Connection::Connected),
@@ -187,16 +190,15 @@ impl Session {
     ///
     /// A confirmation may come after the lease ran out. That is no lie: the session was alive at `sent`, so it never
     /// ended in between. Whoever *saw* the lease run out (the alarm, or a guard asked) was told lost, for ever.
-    pub(crate) fn confirm(&self, sent: Instant) {
+    pub(crate) fn confirm(&self, sent: Instant, how: Renewal) {
         let lapsed = !self.lease_valid();
         {
             let mut lease = lock(&self.lease);
-            if !lease.confirm(sent, clock::now()) {
-                return;
+            if lease.confirm(sent, clock::now(), how) {
+                self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
+                self.lease_moved.notify_waiters();
             }
-            self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
         }
-        self.lease_moved.notify_waiters();
         if self.lease_valid() {
             if *self.link.borrow() == Link::Up {
                 let confirmed = self.connection.send_if_modified(|c| {
@@ -368,9 +370,9 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
             if end.0 == told {
                 std::future::pending::<()>().await;
             }
-            // Halfway to the end without a confirmation, two renewals late: not lost, but say so.
-            let half = Instant(end.0.saturating_sub(nanos(session.timeout) / 3));
-            for at in [half, end] {
+            // Two renewals late: not lost, but say so.
+            let late = Instant(end.0.saturating_sub(nanos(session.spare_time)));
+            for at in [late, end] {
                 if let Err(error) = alarm.wait_until(at).await {
                     tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
                     std::future::pending::<()>().await;
@@ -469,7 +471,7 @@ impl Renewer {
                 let answer = keeper.sync("/");
                 tasks.spawn(async move {
                     if answer.await.is_ok() {
-                        session.confirm(sent);
+                        session.confirm(sent, Renewal::Sync);
                     }
                     drop(turn);
                 });
@@ -479,7 +481,7 @@ impl Renewer {
                 let answer = keeper.write(&node, b"", None);
                 tasks.spawn(async move {
                     match answer.await {
-                        Ok(_) => session.confirm(sent),
+                        Ok(_) => session.confirm(sent, Renewal::Write),
                         Err(KeeperError { failure: Failure::NoNode, .. }) => {
                             plant(&session, keeper, &parent, &node).await;
                         }
@@ -527,7 +529,7 @@ async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &
         outcome = keeper.create_ephemeral(node, b"").await;
     }
     match outcome {
-        Ok(()) => session.confirm(sent),
+        Ok(()) => session.confirm(sent, Renewal::Write),
         Err(error) => {
             tracing::warn!(message = error.message, path = node, "cannot renew the lease by a write")
         }

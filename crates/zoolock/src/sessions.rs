@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use zookeeper_client as zk;
-use zoolock_core::lease::{Ensemble, Lease};
+use zoolock_core::lease::Ensemble;
 
 use crate::clock;
 use crate::connect;
@@ -150,7 +150,7 @@ impl Sessions {
                 ),
             ));
         }
-        check_grace(self.grace, granted)
+        check_grace(self.grace, granted, &self.lease.ensemble, self.lease.strict)
     }
 }
 
@@ -162,8 +162,13 @@ impl Pool {
 }
 
 /// A grace must leave room for two renewals before it begins.
-pub(crate) fn check_grace(grace: Duration, timeout: Duration) -> Result<(), Error> {
-    let most = Lease::span(timeout) - Lease::interval(timeout) * 2;
+pub(crate) fn check_grace(
+    grace: Duration,
+    timeout: Duration,
+    ensemble: &Ensemble,
+    strict: bool,
+) -> Result<(), Error> {
+    let most = ensemble.spare(timeout, ensemble.renewal(timeout, strict));
     if grace > most {
         return Err(Error::invalid(
             format!("grace {grace:?}"),
