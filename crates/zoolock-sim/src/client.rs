@@ -5,7 +5,7 @@
 //! itself after seven fifths of its timeout.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     dialled: u64,
     states: watch::Sender<LineState>,
     /// Who waits for the session, and how often it was tried.
-    opening: Option<(oneshot::Sender<Opened>, u32, Arc<Sim>)>,
+    opening: Option<(oneshot::Sender<Opened>, u32)>,
     /// Nobody needs it any more.
     closing: bool,
 }
@@ -84,7 +84,7 @@ const RETRIES: u32 = 3;
 
 impl World {
     /// Begins to open a session.
-    pub(crate) fn open(&mut self, sim: &Arc<Sim>, host: usize, timeout: u64) -> oneshot::Receiver<Opened> {
+    pub(crate) fn open(&mut self, host: usize, timeout: u64) -> oneshot::Receiver<Opened> {
         let (sender, receiver) = oneshot::channel();
         let id = self.next_client;
         self.next_client += 1;
@@ -104,7 +104,7 @@ impl World {
             sent: self.now,
             dialled: self.now,
             states: watch::Sender::new(LineState::Up),
-            opening: Some((sender, 0, sim.clone())),
+            opening: Some((sender, 0)),
             closing: false,
         };
         self.clients.insert(id, client);
@@ -176,7 +176,7 @@ impl World {
             client.states.send_replace(LineState::Down);
         }
         let mut tried_enough = false;
-        if let Some((_, tries, _)) = &mut client.opening {
+        if let Some((_, tries)) = &mut client.opening {
             *tries += 1;
             tried_enough = *tries >= RETRIES;
         }
@@ -252,7 +252,7 @@ impl World {
             _ => None,
         };
         let watch = watch.map(|(path, side, number, fired)| -> Later<bool> {
-            let back = TakeBack { sim: self.sim(), client: id, path, side, number };
+            let back = TakeBack { sim: self.sim.clone(), client: id, path, side, number };
             Box::pin(async move {
                 let deleted = fired.await.unwrap_or(false);
                 drop(back);
@@ -267,8 +267,8 @@ impl World {
         let Some(client) = self.clients.get_mut(&id) else { return };
         (client.phase, client.session, client.heard) = (Phase::Up, session, now);
         self.trace.note(now, "up", &[id, client.conn.unwrap_or(0)], "");
-        if let Some((sender, _, sim)) = client.opening.take() {
-            let line = SimLine { sim, client: id, session, timeout: client.timeout };
+        if let Some((sender, _)) = client.opening.take() {
+            let line = SimLine { sim: self.sim.clone(), client: id, session, timeout: client.timeout };
             let opened = Opened { line: Arc::new(line), states: client.states.subscribe() };
             self.effects.push(Effect::Open(sender, opened));
         } else {
@@ -366,7 +366,7 @@ impl Client {
 
 /// Takes a watch back that nobody waits for.
 struct TakeBack {
-    sim: Arc<Sim>,
+    sim: Weak<Sim>,
     client: u64,
     path: String,
     side: Side,
@@ -375,13 +375,15 @@ struct TakeBack {
 
 impl Drop for TakeBack {
     fn drop(&mut self) {
-        self.sim.world(|world| world.take_back(self.client, &self.path, self.side, self.number));
+        if let Some(sim) = self.sim.upgrade() {
+            sim.world(|world| world.take_back(self.client, &self.path, self.side, self.number));
+        }
     }
 }
 
-/// A session, for the lock code.
+/// A session, for the lock code. What was killed in the middle of something may keep it for ever, but not the run.
 struct SimLine {
-    sim: Arc<Sim>,
+    sim: Weak<Sim>,
     client: u64,
     session: i64,
     timeout: u64,
@@ -397,12 +399,13 @@ impl Line for SimLine {
     }
 
     fn is_connected(&self) -> bool {
-        self.sim
-            .world(|world| world.clients.get(&self.client).is_some_and(|client| client.phase == Phase::Up))
+        let is_up = |client: &Client| client.phase == Phase::Up;
+        let sim = self.sim.upgrade();
+        sim.is_some_and(|sim| sim.world(|world| world.clients.get(&self.client).is_some_and(is_up)))
     }
 
     fn send(&self, request: Request) -> Later<Option<Answer>> {
-        match self.sim.world(|world| world.submit(self.client, request)) {
+        match self.sim.upgrade().and_then(|sim| sim.world(|world| world.submit(self.client, request))) {
             Some(answer) => Box::pin(async move { answer.await.ok() }),
             None => Box::pin(std::future::poll_fn(|_| Poll::Ready(None))),
         }
@@ -411,6 +414,8 @@ impl Line for SimLine {
 
 impl Drop for SimLine {
     fn drop(&mut self) {
-        self.sim.world(|world| world.close(self.client));
+        if let Some(sim) = self.sim.upgrade() {
+            sim.world(|world| world.close(self.client));
+        }
     }
 }

@@ -65,7 +65,7 @@ impl Host for SimHost {
     fn open(&self, timeout: Duration) -> Later<Option<Opened>> {
         let sim = self.sim();
         let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let opened = sim.world(|world| world.open(&sim, self.index, timeout));
+        let opened = sim.world(|world| world.open(self.index, timeout));
         Box::pin(async move { opened.await.ok() })
     }
 }

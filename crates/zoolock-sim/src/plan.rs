@@ -116,6 +116,13 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// How long it takes at most, one after the other; whoever changes what it holds holds twice.
+    pub(crate) fn work(&self) -> u64 {
+        (self.drifts.len() * self.workers * self.rounds) as u64 * (2 * self.hold + self.idle)
+    }
+}
+
 impl Lock {
     fn of(rng: &mut Rng) -> Lock {
         let family = match rng.u8(..8) {

@@ -418,7 +418,7 @@ pub(crate) fn audit(sim: &Sim) {
     let (now, healed) = sim.world(|world| (world.now, sim.plan.healed));
     let next = match stage {
         Stage::Working if working == 0 && now > healed => Stage::Settling(now),
-        Stage::Working if now > healed + PATIENCE => {
+        Stage::Working if now > healed + PATIENCE + sim.plan.work() => {
             return sim.violated("somebody was not served, though nothing was wrong any more".to_owned());
         }
         Stage::Settling(since) => {

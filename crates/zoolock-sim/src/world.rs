@@ -40,7 +40,7 @@ pub(crate) struct World {
     /// How often an operator did something to a lock.
     pub(crate) acts: Vec<u64>,
     pub(crate) requests: u64,
-    sim: Weak<Sim>,
+    pub(crate) sim: Weak<Sim>,
 }
 
 /// A host, as the network sees it.
@@ -199,10 +199,6 @@ impl World {
             world.at(at, Event::Strike(nth));
         }
         world
-    }
-
-    pub(crate) fn sim(&self) -> Arc<Sim> {
-        self.sim.upgrade().expect("a run outlives what happens in it")
     }
 
     /// How often an operator did something to one of these locks.
