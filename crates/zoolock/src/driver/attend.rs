@@ -159,7 +159,7 @@ impl Acquisition {
                     let state = &mut *lock(&self.state);
                     state.is_polled = false;
                     // Once the session is over nobody polls it any more, and it would keep the client, and us.
-                    if self.session.end().is_none() {
+                    if !state.over && self.session.end().is_none() {
                         state.in_flight.push_front(next);
                     }
                     break;
@@ -224,7 +224,7 @@ impl Drop for OnPanic {
         if std::thread::panicking() {
             let session = self.0.clone();
             // Not while this thread unwinds: the machines hear of it.
-            self.0.runtime().spawn(async move { session.finish(SessionEnd::Closed) });
+            self.0.tasks().spawn(async move { session.finish(SessionEnd::Closed) });
         }
     }
 }

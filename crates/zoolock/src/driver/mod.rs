@@ -378,6 +378,8 @@ impl Acquisition {
         state.over = true;
         state.tasks.drain(..).for_each(|task| task.abort());
         state.watches.clear();
+        // Nobody polls them any more.
+        state.in_flight.clear();
         self.session.leave(self.id, self.reserved);
     }
 
