@@ -1,0 +1,166 @@
+//! The workers, each a process behind ways of its own to each node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, timeout_at};
+use zoolock_tests::ports::Port;
+
+use crate::Outcome;
+use crate::link::{Fault, Link};
+use crate::worker::Break;
+
+/// All workers.
+pub(crate) struct Crew {
+    referee: PathBuf,
+    seed: u64,
+    broken: Option<Break>,
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    child: Option<Child>,
+    life: u32,
+    links: Vec<Link>,
+}
+
+impl Crew {
+    /// Opens the ways of so many workers, and starts none of them.
+    pub(crate) async fn new(
+        count: usize,
+        nodes: &[SocketAddr],
+        referee: PathBuf,
+        seed: u64,
+        broken: Option<Break>,
+    ) -> Outcome<Self> {
+        let mut workers = Vec::new();
+        for _ in 0..count {
+            let mut links = Vec::new();
+            for node in nodes {
+                links.push(Link::open(Port::reserve()?, *node, None).await?);
+            }
+            workers.push(Worker { child: None, life: 0, links });
+        }
+        Ok(Crew { referee, seed, broken, workers })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The life that a worker lives, or lived last.
+    pub(crate) fn life(&self, worker: usize) -> u32 {
+        self.workers[worker].life
+    }
+
+    /// Starts a worker unless it runs. Whether it was started.
+    pub(crate) fn start(&mut self, number: usize) -> Outcome<bool> {
+        let worker = &mut self.workers[number];
+        if let Some(child) = &mut worker.child
+            && child.try_wait()?.is_none()
+        {
+            return Ok(false);
+        }
+        worker.life += 1;
+        let addrs: Vec<String> = worker.links.iter().map(|link| link.addr().to_string()).collect();
+        let seed = self.seed ^ ((number as u64) << 56) ^ (u64::from(worker.life) << 48);
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("worker")
+            .args(["--number", &number.to_string(), "--life", &worker.life.to_string()])
+            .args(["--connect", &addrs.join(","), "--seed", &seed.to_string(), "--referee"])
+            .arg(&self.referee)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(Break::NoCheck) = self.broken {
+            command.args(["--break", "no-check"]);
+        } else if let Some(Break::NoLock) = self.broken {
+            command.args(["--break", "no-lock"]);
+        } else if let Some(Break::NoRelease) = self.broken {
+            command.args(["--break", "no-release"]);
+        }
+        worker.child = Some(command.spawn()?);
+        Ok(true)
+    }
+
+    pub(crate) fn signal(&mut self, worker: usize, signal: Signal) {
+        if let Some(child) = &mut self.workers[worker].child
+            && let Ok(None) = child.try_wait()
+            && let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32))
+        {
+            // Until it is waited for, the number is our child's.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Kills a worker as it stands.
+    pub(crate) async fn kill(&mut self, worker: usize) {
+        if let Some(mut child) = self.workers[worker].child.take() {
+            let _ = child.kill().await;
+        }
+    }
+
+    /// How many connections a worker has to a node.
+    pub(crate) fn connections(&self, worker: usize, node: usize) -> usize {
+        self.workers[worker].links[node].connections()
+    }
+
+    pub(crate) fn set(&self, worker: usize, node: usize, fault: Fault) {
+        self.workers[worker].links[node].set(fault);
+    }
+
+    pub(crate) fn cut(&self, worker: usize) {
+        self.workers[worker].links.iter().for_each(Link::cut);
+    }
+
+    pub(crate) fn open_ways(&self) {
+        for link in self.workers.iter().flat_map(|worker| &worker.links) {
+            link.set(Fault::default());
+        }
+    }
+
+    /// Workers that ended though nobody told them to, with their status.
+    pub(crate) fn fallen(&mut self) -> Vec<String> {
+        let mut fallen = Vec::new();
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            if let Some(Ok(Some(status))) = worker.child.as_mut().map(Child::try_wait) {
+                fallen.push(format!("worker {number} ended with {status}"));
+                worker.child = None;
+            }
+        }
+        fallen
+    }
+
+    /// Tells all to stop and waits until they have. Who has not is named, and killed.
+    pub(crate) async fn stop(&mut self, patience: Duration) -> Vec<String> {
+        let mut inputs = Vec::new();
+        for worker in &mut self.workers {
+            // Taken, as waiting for a child closes its input, and that is for those whose master is gone.
+            if let Some(mut input) = worker.child.as_mut().and_then(|child| child.stdin.take()) {
+                let _ = input.write_all(b"stop\n").await;
+                inputs.push(input);
+            }
+        }
+        let deadline = Instant::now() + patience;
+        let mut late = Vec::new();
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            let Some(mut child) = worker.child.take() else { continue };
+            match timeout_at(deadline, child.wait()).await {
+                Ok(Ok(status)) if status.success() => {}
+                Ok(ended) => late.push(format!("worker {number} ended with {ended:?}")),
+                Err(_) => {
+                    late.push(format!("worker {number} is not done {patience:?} after it was told to stop"));
+                    let _ = child.kill().await;
+                }
+            }
+        }
+        late
+    }
+}

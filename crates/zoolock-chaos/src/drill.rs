@@ -1,0 +1,282 @@
+//! One run: everything is started, broken and healed in turn, stopped, and judged.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use fastrand::Rng;
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+
+use crate::Outcome;
+use crate::clock::{now, seconds};
+use crate::crew::Crew;
+use crate::ensemble::{Ensemble, NODES};
+use crate::faults::{Field, Kind};
+use crate::judge;
+use crate::referee::Referee;
+use crate::report;
+use crate::timeline::Sample;
+use crate::tree;
+use crate::worker::{Break, TIMEOUTS};
+
+/// A machine under load starts three virtual machines slowly.
+const START: Duration = Duration::from_secs(120);
+/// How long after healing the ensemble may take to be whole, and everybody who waits to be served.
+const WHOLE: Duration = Duration::from_secs(60);
+const SERVED: Duration = Duration::from_secs(60);
+
+/// The settings of a run.
+#[derive(Args, Debug)]
+pub(crate) struct Settings {
+    /// How long to break things: `90s`, `30m`.
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub(crate) time: Duration,
+    /// What the plan of faults is made of; a random one unless given. It is printed.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Only these kinds of fault, in turn.
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    only: Vec<Kind>,
+    /// How many processes take locks, with eighteen tasks each.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) workers: usize,
+    /// Does something wrong on purpose: the run must fail.
+    #[arg(long = "break", value_name = "WHAT")]
+    pub(crate) broken: Option<Break>,
+    /// Where the servers and the referee keep their data while the run lasts.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Where to leave the report, the plot and the referee's file.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.len().saturating_sub(1));
+    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; say 90s or 30m"))?;
+    match unit {
+        "s" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(60 * number)),
+        _ => Err(format!("`{text}` has no unit; say 90s or 30m")),
+    }
+}
+
+/// What a run saw apart from the referee's file.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// What must not be.
+    pub(crate) violations: Vec<String>,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) began: i64,
+    pub(crate) ended: i64,
+}
+
+/// Runs, and says whether all went well.
+pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
+    let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("seed {seed}, {} workers, {:?}", settings.workers, settings.time);
+    let dir = settings.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = TempDir::with_prefix_in("zoolock-chaos-", dir)?;
+    let file = dir.path().join("referee.sqlite");
+    let socket = dir.path().join("referee");
+    let mut ensemble = Ensemble::lay_out(dir.path()).await?;
+    ensemble.whole(START).await?;
+    let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(Break::Unfenced))?);
+    let nodes: Vec<_> = (0..NODES).map(|node| ensemble.client_addr(node)).collect();
+    let crew = Crew::new(settings.workers, &nodes, socket, seed, settings.broken).await?;
+    let mut field = Field { ensemble, crew };
+    field.heal()?;
+    let seen = Arc::new(Mutex::new(Seen { began: now(), ..Seen::default() }));
+    let sampling = tokio::spawn(sample(referee.clone(), seen.clone()));
+    let mut campaign = Campaign { settings, seed, field: &mut field, referee: &referee, seen: &seen };
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ended = campaign.wage() => ended?,
+        _ = tokio::signal::ctrl_c() => eprintln!("interrupted: everything is healed and judged now"),
+        _ = terminated.recv() => return Err("terminated".into()),
+    }
+    finish(&mut field, &referee, &seen).await?;
+    sampling.abort();
+    let _ = sampling.await;
+    drop(field);
+    let referee = Arc::into_inner(referee).ok_or("somebody still speaks to the referee")?;
+    referee.close().await?;
+    let seen = Arc::into_inner(seen).ok_or("somebody still looks")?;
+    let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let verdict = judge::judge(&file, seen)?;
+    let text = report::text(settings, seed, &verdict);
+    println!("{text}");
+    if let Some(out) = &settings.out {
+        std::fs::create_dir_all(out)?;
+        std::fs::write(out.join("chaos.md"), &text)?;
+        std::fs::write(out.join("chaos.svg"), crate::timeline::svg(&verdict))?;
+        std::fs::copy(&file, out.join("referee.sqlite"))?;
+        for node in 1..=NODES {
+            std::fs::copy(dir.path().join(format!("node{node}/log")), out.join(format!("node{node}.log")))?;
+        }
+    }
+    Ok(verdict.violations.is_empty())
+}
+
+fn note(seen: &Mutex<Seen>, violation: String) {
+    eprintln!("VIOLATION: {violation}");
+    seen.lock().unwrap_or_else(PoisonError::into_inner).violations.push(violation);
+}
+
+async fn sample(referee: Arc<Referee>, seen: Arc<Mutex<Seen>>) {
+    loop {
+        let sample = {
+            let live = referee.live();
+            Sample { at: now(), sections: live.sections, refused: live.refused }
+        };
+        seen.lock().unwrap_or_else(PoisonError::into_inner).samples.push(sample);
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+struct Campaign<'a> {
+    settings: &'a Settings,
+    seed: u64,
+    field: &'a mut Field,
+    referee: &'a Referee,
+    seen: &'a Mutex<Seen>,
+}
+
+impl Campaign<'_> {
+    async fn wage(&mut self) -> Outcome<()> {
+        let mut rng = Rng::with_seed(self.seed);
+        let until = Instant::now() + self.settings.time;
+        let kinds = if self.settings.only.is_empty() { Kind::all() } else { &self.settings.only[..] };
+        let mut round: Vec<Kind> = Vec::new();
+        let mut count = 0;
+        self.until_served(now()).await;
+        while Instant::now() < until {
+            sleep(Duration::from_millis(rng.u64(200..2_000))).await;
+            if round.is_empty() {
+                // Each kind once before any comes again.
+                round.extend_from_slice(kinds);
+                rng.shuffle(&mut round);
+            }
+            let Some(kind) = round.pop() else { continue };
+            count += 1;
+            self.one(kind, count, &mut rng).await?;
+        }
+        Ok(())
+    }
+
+    async fn one(&mut self, kind: Kind, count: u32, rng: &mut Rng) -> Outcome<()> {
+        let struck = now();
+        let blow = kind.strike(self.field, rng).await;
+        let target = match &blow {
+            Ok(blow) => {
+                sleep(blow.lasts).await;
+                blow.target.clone()
+            }
+            Err(error) => format!("not done: {error}"),
+        };
+        for fallen in self.field.crew.fallen() {
+            note(self.seen, fallen);
+        }
+        let lives: Vec<u32> = (0..self.field.crew.len()).map(|it| self.field.crew.life(it)).collect();
+        self.field.heal()?;
+        for (worker, life) in lives.into_iter().enumerate() {
+            let lives = self.field.crew.life(worker);
+            if lives != life {
+                self.referee.forget(worker, lives);
+            }
+        }
+        let healed = now();
+        if let Err(error) = self.field.ensemble.whole(WHOLE).await {
+            let said: Vec<String> = (0..NODES).map(|node| self.field.ensemble.said(node)).collect();
+            note(self.seen, format!("after {}: {error}\n{}", kind.name(), said.join("\n--\n")));
+        }
+        self.until_served(healed).await;
+        let settled = now();
+        let done = if blow.is_ok() { kind.name() } else { format!("{} (not done)", kind.name()) };
+        self.referee.fault(&done, &target, struck, healed, settled);
+        if let Err(error) = self.no_release_is_lost().await {
+            eprintln!("not looked for lost releases: {error}");
+        }
+        let (sections, refused) = {
+            let live = self.referee.live();
+            (live.sections, live.refused)
+        };
+        let (lasted, settling) = (seconds(healed - struck), seconds(settled - healed));
+        eprintln!(
+            "{count:4} {done:18} {target:32} {lasted:5.1} s, all served {settling:4.1} s later; {sections} sections, {refused} writes refused",
+        );
+        Ok(())
+    }
+
+    /// Waits until everybody who asked before `since` has had an answer.
+    async fn until_served(&self, since: i64) {
+        let deadline = Instant::now() + SERVED;
+        loop {
+            let waiting: Vec<String> = {
+                let live = self.referee.live();
+                let old = live.busy.iter().filter(|(_, (asked, _))| *asked < since);
+                old.map(|(who, (asked, locks))| {
+                    format!("{who:?} for {} since {:.1} s", locks.join(" and "), seconds(now() - asked))
+                })
+                .collect()
+            };
+            if waiting.is_empty() {
+                return;
+            }
+            if Instant::now() > deadline {
+                return note(self.seen, format!("not served {SERVED:?} after healing: {}", waiting.join(", ")));
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn no_release_is_lost(&self) -> Outcome<()> {
+        let released = self.referee.live().released.clone();
+        let client = tree::connect(&self.field.ensemble.connect_string()).await?;
+        for contender in tree::contenders(&client).await? {
+            if released.contains(&ticket(contender.czxid)) {
+                note(self.seen, format!("{} is there, and its release was confirmed", contender.path));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ticket(czxid: i64) -> String {
+    format!("{:08x}-{czxid:016x}-{:08x}", 0, 0)
+}
+
+/// Lets everybody end, and looks what is left.
+async fn finish(field: &mut Field, referee: &Referee, seen: &Mutex<Seen>) -> Outcome<()> {
+    field.heal()?;
+    field.ensemble.whole(WHOLE).await?;
+    for late in field.crew.stop(SERVED).await {
+        note(seen, late);
+    }
+    seen.lock().unwrap_or_else(PoisonError::into_inner).ended = now();
+    let client = tree::connect(&field.ensemble.connect_string()).await?;
+    // Sessions of those who were killed live on for a while.
+    let deadline = Instant::now() + 3 * TIMEOUTS[1];
+    loop {
+        let left = tree::contenders(&client).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let released = referee.live().released.clone();
+            let sessions: HashSet<i64> = left.iter().map(|it| it.session).collect();
+            for contender in &left {
+                let lost = released.contains(&ticket(contender.czxid));
+                let what = if lost { "its release was confirmed" } else { "its session should be over" };
+                note(seen, format!("{} is left, and {what}", contender.path));
+            }
+            note(seen, format!("{} nodes of {} sessions are left", left.len(), sessions.len()));
+            return Ok(());
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}

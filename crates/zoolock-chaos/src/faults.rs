@@ -1,0 +1,266 @@
+//! The kinds of fault, and how each is done. Healing is the same for all: everything is put right.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use fastrand::Rng;
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::Outcome;
+use crate::crew::Crew;
+use crate::ensemble::{Ensemble, NODES};
+use crate::link::Fault;
+use crate::task;
+use crate::tree;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
+pub(crate) enum Kind {
+    /// SIGKILL to the leader.
+    KillLeader,
+    /// SIGKILL to a follower.
+    KillFollower,
+    /// SIGKILL to all three at once.
+    KillAll,
+    /// SIGSTOP to the leader: its connections stay.
+    StopLeader,
+    /// SIGSTOP to a follower.
+    StopFollower,
+    /// SIGTERM to one after the other, each back before the next.
+    RollingRestart,
+    /// The leader is cut off from the others, both ways; its clients still reach it.
+    IsolateLeader,
+    /// The follower with the most connections is cut off from the others, both ways; its clients still reach it.
+    IsolateFollower,
+    /// The leader's clients and followers hear it, and it hears no follower.
+    DeafLeader,
+    /// The followers do not hear the leader, and it hears them.
+    MuteLeader,
+    /// Two of the three do not reach each other; both reach the third.
+    HalfPartition,
+    /// A node reaches nobody, neither nodes nor clients.
+    CutOffNode,
+    /// Everything between the nodes is late.
+    SlowPeers,
+    /// Everything between clients and nodes is late.
+    SlowClients,
+    /// A node may not write its files any more.
+    FullDisk,
+    /// The directory of a lock is deleted, its contenders in it.
+    DeleteDirectory,
+    /// Somebody connects as a holder's session, and closes it or not.
+    TakeSession,
+    /// SIGSTOP to a worker, for longer than its sessions live.
+    StopClient,
+    /// SIGKILL to a worker.
+    KillClient,
+    /// A worker reaches no node.
+    CutOffClient,
+    /// A worker is heard and hears nothing.
+    DeafClient,
+    /// The connections of a worker are closed, again and again.
+    FlappingClient,
+}
+
+/// What faults are done to.
+pub(crate) struct Field {
+    pub(crate) ensemble: Ensemble,
+    pub(crate) crew: Crew,
+}
+
+/// A fault that was done.
+pub(crate) struct Blow {
+    /// To whom.
+    pub(crate) target: String,
+    /// How long to leave it so.
+    pub(crate) lasts: Duration,
+}
+
+impl Kind {
+    pub(crate) fn all() -> &'static [Kind] {
+        Kind::value_variants()
+    }
+
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Does it.
+    pub(crate) async fn strike(self, field: &mut Field, rng: &mut Rng) -> Outcome<Blow> {
+        let leader = field.ensemble.leader(PATIENCE).await?;
+        let follower = (leader + rng.usize(1..NODES)) % NODES;
+        let worker = rng.usize(..field.crew.len());
+        let brief = Duration::from_millis(rng.u64(200..3_000));
+        let long = Duration::from_millis(rng.u64(4_000..8_000));
+        // Longer than the longest session.
+        let lethal = Duration::from_millis(rng.u64(8_500..10_500));
+        let some = if rng.bool() { brief } else { long };
+        let node = |node: usize| format!("node {}", node + 1);
+        let (target, lasts) = match self {
+            Kind::KillLeader => {
+                field.ensemble.end(leader, Signal::KILL).await;
+                (node(leader), some)
+            }
+            Kind::KillFollower => {
+                field.ensemble.end(follower, Signal::KILL).await;
+                (node(follower), some)
+            }
+            Kind::KillAll => {
+                for node in 0..NODES {
+                    field.ensemble.signal(node, Signal::KILL);
+                }
+                ("all nodes".to_owned(), brief)
+            }
+            Kind::StopLeader => {
+                field.ensemble.signal(leader, Signal::STOP);
+                (node(leader), some)
+            }
+            Kind::StopFollower => {
+                field.ensemble.signal(follower, Signal::STOP);
+                (node(follower), long)
+            }
+            Kind::RollingRestart => {
+                for node in 0..NODES {
+                    field.ensemble.end(node, Signal::TERM).await;
+                    field.ensemble.whole(3 * PATIENCE).await?;
+                }
+                ("one after the other".to_owned(), Duration::ZERO)
+            }
+            Kind::IsolateLeader => {
+                isolate(&field.ensemble, leader);
+                (node(leader), long)
+            }
+            Kind::IsolateFollower => {
+                let connections =
+                    |node: &usize| (0..field.crew.len()).map(|worker| field.crew.connections(worker, *node)).sum::<usize>();
+                let fullest = (0..NODES).filter(|node| *node != leader).max_by_key(connections);
+                let follower = fullest.unwrap_or(follower);
+                isolate(&field.ensemble, follower);
+                (format!("{}, {} sessions on it", node(follower), connections(&follower)), lethal)
+            }
+            Kind::DeafLeader => {
+                (0..NODES).for_each(|from| hush(&field.ensemble, from, leader));
+                (node(leader), long)
+            }
+            Kind::MuteLeader => {
+                (0..NODES).for_each(|to| hush(&field.ensemble, leader, to));
+                (node(leader), long)
+            }
+            Kind::HalfPartition => {
+                let other = if rng.bool() { leader } else { 3 - leader - follower };
+                hush(&field.ensemble, follower, other);
+                hush(&field.ensemble, other, follower);
+                (format!("{} and {}", node(follower), node(other)), long)
+            }
+            Kind::CutOffNode => {
+                let victim = if rng.bool() { leader } else { follower };
+                isolate(&field.ensemble, victim);
+                for worker in 0..field.crew.len() {
+                    field.crew.set(worker, victim, SHUT);
+                }
+                (node(victim), long)
+            }
+            Kind::SlowPeers => {
+                let delay = Duration::from_millis(rng.u64(20..250));
+                for one in 0..NODES {
+                    (0..one).for_each(|other| field.ensemble.slow(one, other, delay));
+                }
+                (format!("{delay:?} later"), long)
+            }
+            Kind::SlowClients => {
+                let delay = Duration::from_millis(rng.u64(20..400));
+                for (worker, node) in (0..field.crew.len()).flat_map(|it| (0..NODES).map(move |node| (it, node))) {
+                    field.crew.set(worker, node, Fault { delay, ..Fault::default() });
+                }
+                (format!("{delay:?} later"), long)
+            }
+            Kind::FullDisk => {
+                let victim = if rng.bool() { leader } else { follower };
+                field.ensemble.limit_files(victim, Some(0));
+                (node(victim), long)
+            }
+            Kind::DeleteDirectory => {
+                let kind = task::Kind::ALL[rng.usize(..task::Kind::ALL.len())];
+                let lock = kind.locks()[rng.usize(..kind.locks().len())];
+                let client = tree::connect(&field.ensemble.connect_string()).await?;
+                for _ in 0..rng.u32(1..4) {
+                    tree::remove(&client, lock).await?;
+                    sleep(Duration::from_millis(300)).await;
+                }
+                (lock.to_owned(), Duration::ZERO)
+            }
+            Kind::TakeSession => {
+                let client = tree::connect(&field.ensemble.connect_string()).await?;
+                let contenders = tree::contenders(&client).await?;
+                if contenders.is_empty() {
+                    return Err("nobody has a session to take".into());
+                }
+                let session = contenders[rng.usize(..contenders.len())].session;
+                let close = rng.bool();
+                tree::take_over(field.ensemble.client_addr(follower), session, close).await?;
+                ((if close { "taken and closed" } else { "taken for a second" }).to_owned(), Duration::ZERO)
+            }
+            Kind::StopClient => {
+                field.crew.signal(worker, Signal::STOP);
+                (format!("worker {worker}"), lethal)
+            }
+            Kind::KillClient => {
+                field.crew.kill(worker).await;
+                (format!("worker {worker}"), brief)
+            }
+            Kind::CutOffClient => {
+                (0..NODES).for_each(|node| field.crew.set(worker, node, SHUT));
+                (format!("worker {worker}"), lethal)
+            }
+            Kind::DeafClient => {
+                let deaf = Fault { no_way_back: true, ..Fault::default() };
+                (0..NODES).for_each(|node| field.crew.set(worker, node, deaf));
+                (format!("worker {worker}"), long)
+            }
+            Kind::FlappingClient => {
+                for _ in 0..rng.u32(5..20) {
+                    field.crew.cut(worker);
+                    sleep(Duration::from_millis(rng.u64(10..400))).await;
+                }
+                (format!("worker {worker}"), Duration::ZERO)
+            }
+        };
+        Ok(Blow { target, lasts })
+    }
+}
+
+const SHUT: Fault = Fault { no_way_forth: true, no_way_back: true, delay: Duration::ZERO };
+
+impl Field {
+    /// Puts everything right that can be put right at once.
+    pub(crate) fn heal(&mut self) -> Outcome<()> {
+        self.ensemble.open_ways();
+        self.crew.open_ways();
+        for node in 0..NODES {
+            self.ensemble.signal(node, Signal::CONT);
+            self.ensemble.limit_files(node, None);
+            self.ensemble.start(node)?;
+        }
+        for worker in 0..self.crew.len() {
+            self.crew.signal(worker, Signal::CONT);
+            self.crew.start(worker)?;
+        }
+        Ok(())
+    }
+}
+
+fn isolate(ensemble: &Ensemble, node: usize) {
+    for other in 0..NODES {
+        hush(ensemble, node, other);
+        hush(ensemble, other, node);
+    }
+}
+
+fn hush(ensemble: &Ensemble, from: usize, to: usize) {
+    if from != to {
+        ensemble.silence(from, to);
+    }
+}

@@ -1,0 +1,44 @@
+//! What all guards have in common here.
+
+use std::future::Future;
+
+use zoolock::{Error, Guard, MultiGuard, PermitGuard, ReadGuard, ReentrantGuard, WriteGuard};
+
+/// A guard of any kind.
+pub(crate) trait Held: Send {
+    fn is_valid(&self) -> bool;
+    /// Where it holds alone.
+    fn token(&self) -> Option<String>;
+    fn ticket(&self) -> String;
+    fn release(self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+macro_rules! held {
+    ($guard:ident, |$it:ident| $token:expr) => {
+        impl Held for $guard {
+            fn is_valid(&self) -> bool {
+                self.is_valid()
+            }
+
+            fn token(&self) -> Option<String> {
+                let $it = self;
+                $token
+            }
+
+            fn ticket(&self) -> String {
+                self.ticket().to_string()
+            }
+
+            async fn release(self) -> Result<(), Error> {
+                self.release().await
+            }
+        }
+    };
+}
+
+held!(Guard, |it| Some(it.token().to_string()));
+held!(WriteGuard, |it| Some(it.token().to_string()));
+held!(MultiGuard, |it| Some(it.token().to_string()));
+held!(ReentrantGuard, |it| Some(it.token().to_string()));
+held!(ReadGuard, |_it| None);
+held!(PermitGuard, |_it| None);

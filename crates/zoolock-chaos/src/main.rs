@@ -1,0 +1,60 @@
+//! Breaks a real ensemble under zoolock, on purpose and by a plan, while a referee watches that nobody who has lost a lock
+//! writes after who has it.
+//!
+//! `cargo run --release -p zoolock-chaos -- run --time 30m` needs no privileges: three Apache ZooKeepers on loopback, whose
+//! every way to each other and to each client goes through a port that can be shut, one way or both, or made late.
+
+mod clock;
+mod crew;
+mod drill;
+mod ensemble;
+mod faults;
+mod held;
+mod judge;
+mod link;
+mod notes;
+mod referee;
+mod report;
+mod task;
+mod timeline;
+mod tree;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What is an error here: shown, and the end.
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Parser)]
+#[command(about, version)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Starts an ensemble and workers, breaks them, and judges.
+    Run(drill::Settings),
+    /// Some tasks that take locks.
+    #[command(hide = true)]
+    Worker(worker::Settings),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let ended = match Args::parse().what {
+        What::Run(settings) => drill::run(&settings).await,
+        What::Worker(settings) => worker::run(settings).await.map(|()| true),
+    };
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("zoolock-chaos: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The referee: an SQLite file that refuses an older token after a newer one, and writes down who came when.
+//!
+//! One thread writes, in the order in which it takes what is said; each write is answered after its transaction.
+//! Workers speak to it over a socket and not to the file: one that is stopped may not keep the others out of it.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, params};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::oneshot;
+
+use crate::Outcome;
+use crate::clock::now;
+use crate::notes::{Note, Section, Who};
+
+/// How much is written in one transaction.
+const BATCH: usize = 256;
+
+/// It listens until it is dropped.
+pub(crate) struct Referee {
+    live: Arc<Mutex<Live>>,
+    notes: Option<mpsc::SyncSender<Order>>,
+    listening: tokio::task::JoinHandle<()>,
+    writing: Option<JoinHandle<rusqlite::Result<()>>>,
+}
+
+/// What is known without a look into the file.
+#[derive(Default)]
+pub(crate) struct Live {
+    /// Who waits for a lock or works under it, for which and since when.
+    pub(crate) busy: HashMap<Who, (i64, Vec<String>)>,
+    /// Tickets whose release the service has confirmed, and which do not stay for the next task.
+    pub(crate) released: HashSet<String>,
+    pub(crate) sections: u64,
+    pub(crate) refused: u64,
+}
+
+enum Order {
+    Note(Note, Option<oneshot::Sender<bool>>),
+    Fault { kind: String, target: String, struck: i64, healed: i64, settled: i64 },
+}
+
+impl Referee {
+    /// Begins a file at `file` and listens at `socket`. With `fenced` off it lets everybody write, which the judge must
+    /// find out.
+    pub(crate) fn start(file: &Path, socket: &Path, fenced: bool) -> Outcome<Self> {
+        let db = Connection::open(file)?;
+        db.execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
+             CREATE TABLE fence (lock TEXT PRIMARY KEY, token TEXT NOT NULL, writes INTEGER NOT NULL);
+             CREATE TABLE writes (n INTEGER PRIMARY KEY, at INTEGER, who TEXT, lock TEXT, token TEXT, done INTEGER);
+             CREATE TABLE sections (n INTEGER PRIMARY KEY, kind TEXT, granted INTEGER, section TEXT);
+             CREATE TABLE faults (n INTEGER PRIMARY KEY, kind TEXT, target TEXT, struck INTEGER, healed INTEGER,
+                                  settled INTEGER);",
+        )?;
+        let (sender, receiver) = mpsc::sync_channel(4096);
+        let live = Arc::new(Mutex::new(Live::default()));
+        let listener = UnixListener::bind(socket)?;
+        let listening = tokio::spawn(listen(listener, sender.clone(), live.clone()));
+        let writing = std::thread::Builder::new()
+            .name("referee".to_owned())
+            .spawn(move || Writer { db, fenced }.run(&receiver))?;
+        Ok(Referee { live, notes: Some(sender), listening, writing: Some(writing) })
+    }
+
+    pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
+        lock(&self.live)
+    }
+
+    /// Forgets what a worker that was killed was about.
+    pub(crate) fn forget(&self, worker: usize, before: u32) {
+        self.live().busy.retain(|who, _| who.worker != worker || who.life >= before);
+    }
+
+    /// Writes down a fault that is over.
+    pub(crate) fn fault(&self, kind: &str, target: &str, struck: i64, healed: i64, settled: i64) {
+        let order =
+            Order::Fault { kind: kind.to_owned(), target: target.to_owned(), struck, healed, settled };
+        if let Some(notes) = &self.notes {
+            let _ = notes.send(order);
+        }
+    }
+
+    /// Writes the rest and closes the file.
+    pub(crate) async fn close(mut self) -> Outcome<()> {
+        self.listening.abort();
+        let _ = (&mut self.listening).await;
+        self.notes = None;
+        let Some(writing) = self.writing.take() else { return Ok(()) };
+        let ended = tokio::task::spawn_blocking(move || writing.join()).await?;
+        Ok(ended.map_err(|_| "the referee panicked")??)
+    }
+}
+
+impl Drop for Referee {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn listen(listener: UnixListener, notes: mpsc::SyncSender<Order>, live: Arc<Mutex<Live>>) {
+    let mut workers = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                if let Ok((stream, _)) = accepted {
+                    workers.spawn(hear(stream, notes.clone(), live.clone()));
+                }
+            }
+            Some(_) = workers.join_next() => {}
+        }
+    }
+}
+
+/// Until its task ends, or says what is no note.
+async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mutex<Live>>) -> Outcome<()> {
+    let (from, mut to) = stream.into_split();
+    let mut lines = BufReader::new(from).lines();
+    while let Some(line) = lines.next_line().await? {
+        let note: Note = serde_json::from_str(&line)?;
+        match note {
+            Note::Asks { who, locks } => {
+                lock(&live).busy.insert(who, (now(), locks));
+            }
+            Note::Writes { .. } => {
+                let (done, answer) = oneshot::channel();
+                notes.send(Order::Note(note, Some(done)))?;
+                let done = answer.await?;
+                if !done {
+                    lock(&live).refused += 1;
+                }
+                to.write_all(if done { b"true\n" } else { b"false\n" }).await?;
+            }
+            Note::Done(section) => {
+                lock(&live).done(&section);
+                notes.send(Order::Note(Note::Done(section), None))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Live {
+    fn done(&mut self, section: &Section) {
+        self.busy.remove(&section.who);
+        self.sections += u64::from(section.believed.is_some());
+        if section.released.is_some() && section.kind != "tenure" {
+            self.released.extend(section.ticket.clone());
+        }
+    }
+}
+
+struct Writer {
+    db: Connection,
+    fenced: bool,
+}
+
+impl Writer {
+    fn run(mut self, notes: &mpsc::Receiver<Order>) -> rusqlite::Result<()> {
+        while let Ok(first) = notes.recv() {
+            let transaction = self.db.transaction()?;
+            let mut answers = Vec::new();
+            for order in std::iter::once(first).chain(notes.try_iter().take(BATCH)) {
+                match order {
+                    Order::Note(Note::Writes { who, locks, token }, answer) => {
+                        let done = write(&transaction, self.fenced, who, &locks, &token)?;
+                        answers.extend(answer.map(|answer| (answer, done)));
+                    }
+                    Order::Note(Note::Done(section), _) => {
+                        let text = serde_json::to_string(&section).unwrap_or_default();
+                        let mut insert = transaction.prepare(
+                            "INSERT INTO sections (kind, granted, section) VALUES (?1, ?2, ?3)",
+                        )?;
+                        insert.execute(params![section.kind, section.granted, text])?;
+                    }
+                    Order::Note(Note::Asks { .. }, _) => {}
+                    Order::Fault { kind, target, struck, healed, settled } => {
+                        transaction.execute(
+                            "INSERT INTO faults (kind, target, struck, healed, settled) VALUES (?1, ?2, ?3, ?4, ?5)",
+                            params![kind, target, struck, healed, settled],
+                        )?;
+                    }
+                }
+            }
+            transaction.commit()?;
+            for (answer, done) in answers {
+                let _ = answer.send(done);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes under all of the locks or under none.
+fn write(db: &Connection, fenced: bool, who: Who, locks: &[String], token: &str) -> rusqlite::Result<bool> {
+    // What a user's own table would do, and nothing more.
+    let fence = "INSERT INTO fence (lock, token, writes) VALUES (?1, ?2, 1) ON CONFLICT (lock) DO UPDATE
+                 SET token = excluded.token, writes = writes + 1 WHERE token <= excluded.token";
+    let no_fence = "INSERT INTO fence (lock, token, writes) VALUES (?1, ?2, 1) ON CONFLICT (lock) DO UPDATE
+                    SET token = excluded.token, writes = writes + 1";
+    db.execute_batch("SAVEPOINT one")?;
+    let mut done = true;
+    for lock in locks {
+        let mut update = db.prepare(if fenced { fence } else { no_fence })?;
+        done &= update.execute(params![lock, token])? == 1;
+    }
+    db.execute_batch(if done { "RELEASE one" } else { "ROLLBACK TO one; RELEASE one" })?;
+    for lock in locks {
+        let mut insert = db.prepare(
+            "INSERT INTO writes (at, who, lock, token, done) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        let who = format!("{}.{}.{}", who.worker, who.life, who.task);
+        insert.execute(params![now(), who, lock, token, done])?;
+    }
+    Ok(done)
+}
