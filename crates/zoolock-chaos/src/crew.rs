@@ -42,7 +42,7 @@ impl Crew {
         for _ in 0..count {
             let mut links = Vec::new();
             for node in nodes {
-                links.push(Link::open(Port::reserve()?, *node, None).await?);
+                links.push(Link::open(Port::reserve()?, *node, None, Duration::ZERO).await?);
             }
             workers.push(Worker { child: None, life: 0, links });
         }

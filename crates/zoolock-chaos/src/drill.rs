@@ -41,7 +41,7 @@ pub(crate) struct Settings {
     /// Only these kinds of fault, in turn.
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     only: Vec<Kind>,
-    /// How many processes take locks, with eighteen tasks each.
+    /// How many processes take locks, with twenty-two tasks each.
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
     /// Does something wrong on purpose: the run must fail.
@@ -131,7 +131,7 @@ async fn sample(referee: Arc<Referee>, seen: Arc<Mutex<Seen>>) {
     loop {
         let sample = {
             let live = referee.live();
-            Sample { at: now(), sections: live.sections, refused: live.refused }
+            Sample { at: now(), sections: live.sections }
         };
         seen.lock().unwrap_or_else(PoisonError::into_inner).samples.push(sample);
         sleep(Duration::from_secs(1)).await;
@@ -170,10 +170,13 @@ impl Campaign<'_> {
 
     async fn one(&mut self, kind: Kind, count: u32, rng: &mut Rng) -> Outcome<()> {
         let struck = now();
-        let blow = kind.strike(self.field, rng).await;
+        let blow = kind.strike(self.field, self.referee, rng).await;
         let target = match &blow {
             Ok(blow) => {
                 sleep(blow.lasts).await;
+                if let Some(node) = blow.spoilt {
+                    self.field.ensemble.wipe(node).await?;
+                }
                 blow.target.clone()
             }
             Err(error) => format!("not done: {error}"),
@@ -228,7 +231,10 @@ impl Campaign<'_> {
                 return;
             }
             if Instant::now() > deadline {
-                return note(self.seen, format!("not served {SERVED:?} after healing: {}", waiting.join(", ")));
+                return note(
+                    self.seen,
+                    format!("not served {SERVED:?} after healing: {}", waiting.join(", ")),
+                );
             }
             sleep(Duration::from_millis(20)).await;
         }

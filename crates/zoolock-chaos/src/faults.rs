@@ -11,6 +11,7 @@ use crate::Outcome;
 use crate::crew::Crew;
 use crate::ensemble::{Ensemble, NODES};
 use crate::link::Fault;
+use crate::referee::Referee;
 use crate::task;
 use crate::tree;
 
@@ -47,13 +48,13 @@ pub(crate) enum Kind {
     SlowPeers,
     /// Everything between clients and nodes is late.
     SlowClients,
-    /// A node may not write its files any more.
+    /// A node may not write its files any more. It comes back without data and gets them from the leader.
     FullDisk,
     /// The directory of a lock is deleted, its contenders in it.
     DeleteDirectory,
     /// Somebody connects as a holder's session, and closes it or not.
     TakeSession,
-    /// SIGSTOP to a worker, for longer than its sessions live.
+    /// SIGSTOP to a worker, between a look at a guard and the write after it where one is there, for longer than its sessions live.
     StopClient,
     /// SIGKILL to a worker.
     KillClient,
@@ -77,6 +78,8 @@ pub(crate) struct Blow {
     pub(crate) target: String,
     /// How long to leave it so.
     pub(crate) lasts: Duration,
+    /// A node that may come back only without what it has on its disk.
+    pub(crate) spoilt: Option<usize>,
 }
 
 impl Kind {
@@ -89,7 +92,7 @@ impl Kind {
     }
 
     /// Does it.
-    pub(crate) async fn strike(self, field: &mut Field, rng: &mut Rng) -> Outcome<Blow> {
+    pub(crate) async fn strike(self, field: &mut Field, referee: &Referee, rng: &mut Rng) -> Outcome<Blow> {
         let leader = field.ensemble.leader(PATIENCE).await?;
         let follower = (leader + rng.usize(1..NODES)) % NODES;
         let worker = rng.usize(..field.crew.len());
@@ -98,6 +101,7 @@ impl Kind {
         // Longer than the longest session.
         let lethal = Duration::from_millis(rng.u64(8_500..10_500));
         let some = if rng.bool() { brief } else { long };
+        let mut spoilt = None;
         let node = |node: usize| format!("node {}", node + 1);
         let (target, lasts) = match self {
             Kind::KillLeader => {
@@ -134,8 +138,9 @@ impl Kind {
                 (node(leader), long)
             }
             Kind::IsolateFollower => {
-                let connections =
-                    |node: &usize| (0..field.crew.len()).map(|worker| field.crew.connections(worker, *node)).sum::<usize>();
+                let connections = |node: &usize| {
+                    (0..field.crew.len()).map(|worker| field.crew.connections(worker, *node)).sum::<usize>()
+                };
                 let fullest = (0..NODES).filter(|node| *node != leader).max_by_key(connections);
                 let follower = fullest.unwrap_or(follower);
                 isolate(&field.ensemble, follower);
@@ -172,7 +177,9 @@ impl Kind {
             }
             Kind::SlowClients => {
                 let delay = Duration::from_millis(rng.u64(20..400));
-                for (worker, node) in (0..field.crew.len()).flat_map(|it| (0..NODES).map(move |node| (it, node))) {
+                for (worker, node) in
+                    (0..field.crew.len()).flat_map(|it| (0..NODES).map(move |node| (it, node)))
+                {
                     field.crew.set(worker, node, Fault { delay, ..Fault::default() });
                 }
                 (format!("{delay:?} later"), long)
@@ -180,11 +187,13 @@ impl Kind {
             Kind::FullDisk => {
                 let victim = if rng.bool() { leader } else { follower };
                 field.ensemble.limit_files(victim, Some(0));
+                spoilt = Some(victim);
                 (node(victim), long)
             }
             Kind::DeleteDirectory => {
-                let kind = task::Kind::ALL[rng.usize(..task::Kind::ALL.len())];
-                let lock = kind.locks()[rng.usize(..kind.locks().len())];
+                let locks: Vec<&str> =
+                    task::Kind::ALL.iter().flat_map(|kind| kind.locks()).copied().collect();
+                let lock = locks[rng.usize(..locks.len())];
                 let client = tree::connect(&field.ensemble.connect_string()).await?;
                 for _ in 0..rng.u32(1..4) {
                     tree::remove(&client, lock).await?;
@@ -204,6 +213,7 @@ impl Kind {
                 ((if close { "taken and closed" } else { "taken for a second" }).to_owned(), Duration::ZERO)
             }
             Kind::StopClient => {
+                let worker = one_who_ponders(referee).await.unwrap_or(worker);
                 field.crew.signal(worker, Signal::STOP);
                 (format!("worker {worker}"), lethal)
             }
@@ -228,7 +238,7 @@ impl Kind {
                 (format!("worker {worker}"), Duration::ZERO)
             }
         };
-        Ok(Blow { target, lasts })
+        Ok(Blow { target, lasts, spoilt })
     }
 }
 
@@ -250,6 +260,18 @@ impl Field {
         }
         Ok(())
     }
+}
+
+/// Looks a while for a worker that is worth to be stopped: a look at the guard does not help who is stopped after it.
+async fn one_who_ponders(referee: &Referee) -> Option<usize> {
+    for _ in 0..600 {
+        let found = referee.live().who_ponders();
+        if found.is_some() {
+            return found;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    None
 }
 
 fn isolate(ensemble: &Ensemble, node: usize) {

@@ -198,7 +198,8 @@ impl Verdict {
         let grace = i64::try_from(TIMEOUTS[1].as_nanos()).unwrap_or(i64::MAX);
         self.faults.iter().any(|fault| {
             let at_hand = (fault.struck..fault.settled.max(fault.healed + grace)).contains(&at);
-            at_hand && (fault.kind == "take-session" || fault.kind == "delete-directory" && fault.target == lock)
+            at_hand
+                && (fault.kind == "take-session" || fault.kind == "delete-directory" && fault.target == lock)
         })
     }
 }

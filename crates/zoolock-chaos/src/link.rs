@@ -47,6 +47,8 @@ struct Way {
     /// The address that the node behind us is to hear of: connections between nodes for elections begin with the address
     /// at which who connects wants to be called back, and that one would go past us.
     call_back: Option<SocketAddr>,
+    /// How long to wait for who is to listen.
+    patience: Duration,
     fault: watch::Sender<Fault>,
     cuts: watch::Sender<u64>,
     open: AtomicUsize,
@@ -54,10 +56,15 @@ struct Way {
 
 impl Link {
     /// Opens a way to `to` on a port of its own.
-    pub(crate) async fn open(port: Port, to: SocketAddr, call_back: Option<SocketAddr>) -> Outcome<Self> {
+    pub(crate) async fn open(
+        port: Port,
+        to: SocketAddr,
+        call_back: Option<SocketAddr>,
+        patience: Duration,
+    ) -> Outcome<Self> {
         let listener = TcpListener::bind(port.addr()).await?;
         let (fault, cuts) = (watch::Sender::new(Fault::default()), watch::Sender::new(0));
-        let way = Arc::new(Way { to, call_back, fault, cuts, open: AtomicUsize::new(0) });
+        let way = Arc::new(Way { to, call_back, patience, fault, cuts, open: AtomicUsize::new(0) });
         let task = tokio::spawn(listen(listener, way.clone()));
         Ok(Link { port, way, task })
     }
@@ -117,7 +124,7 @@ async fn serve(from: TcpStream, way: Arc<Way>) {
 async fn carry(mut from: TcpStream, way: &Way) -> std::io::Result<()> {
     way.passable(|fault| !fault.no_way_forth).await;
     // Nobody there: the connection is closed, as a kernel would refuse it.
-    let mut to = TcpStream::connect(way.to).await?;
+    let mut to = way.connect().await?;
     from.set_nodelay(true)?;
     to.set_nodelay(true)?;
     if let Some(call_back) = way.call_back {
@@ -177,6 +184,18 @@ async fn pump(
 }
 
 impl Way {
+    /// A node that was just elected listens a little later than those who look for it; they try again where they are
+    /// refused, and begin a new election where they are let in and then dropped.
+    async fn connect(&self) -> std::io::Result<TcpStream> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match TcpStream::connect(self.to).await {
+                Err(_) if Instant::now() < deadline => sleep(Duration::from_millis(10)).await,
+                ended => return ended,
+            }
+        }
+    }
+
     async fn passable(&self, open: impl Fn(&Fault) -> bool) {
         self.fault.subscribe().wait_for(open).await.expect("the sender is in self");
     }

@@ -16,6 +16,8 @@ pub(crate) struct Who {
 pub(crate) enum Note {
     /// It asks for a lock now.
     Asks { who: Who, locks: Vec<String> },
+    /// It has looked whether it holds its lock, and writes only so many milliseconds later.
+    Ponders { who: Who, millis: u64 },
     /// It writes under a lock, and believes that it holds it. The answer is a line, `true` or `false`: whether it was
     /// written.
     Writes { who: Who, locks: Vec<String>, token: String },
@@ -29,7 +31,6 @@ pub(crate) struct Section {
     pub(crate) who: Who,
     pub(crate) kind: String,
     pub(crate) locks: Vec<String>,
-    /// How many may hold beside it: 1 is nobody else, as it takes all there is; of a reader 0.
     pub(crate) share: Share,
     pub(crate) asked: i64,
     /// When the lock was granted, unless it was not.

@@ -33,6 +33,8 @@ pub(crate) struct Referee {
 pub(crate) struct Live {
     /// Who waits for a lock or works under it, for which and since when.
     pub(crate) busy: HashMap<Who, (i64, Vec<String>)>,
+    /// Who has looked whether it holds its lock and not yet written, and until when.
+    pub(crate) pondering: HashMap<Who, i64>,
     /// Tickets whose release the service has confirmed, and which do not stay for the next task.
     pub(crate) released: HashSet<String>,
     pub(crate) sections: u64,
@@ -73,7 +75,9 @@ impl Referee {
 
     /// Forgets what a worker that was killed was about.
     pub(crate) fn forget(&self, worker: usize, before: u32) {
-        self.live().busy.retain(|who, _| who.worker != worker || who.life >= before);
+        let mut live = self.live();
+        live.busy.retain(|who, _| who.worker != worker || who.life >= before);
+        live.pondering.retain(|who, _| who.worker != worker || who.life >= before);
     }
 
     /// Writes down a fault that is over.
@@ -130,6 +134,10 @@ async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mute
             Note::Asks { who, locks } => {
                 lock(&live).busy.insert(who, (now(), locks));
             }
+            Note::Ponders { who, millis } => {
+                let until = now() + i64::try_from(millis)? * 1_000_000;
+                lock(&live).pondering.insert(who, until);
+            }
             Note::Writes { .. } => {
                 let (done, answer) = oneshot::channel();
                 notes.send(Order::Note(note, Some(done)))?;
@@ -149,6 +157,12 @@ async fn hear(stream: UnixStream, notes: mpsc::SyncSender<Order>, live: Arc<Mute
 }
 
 impl Live {
+    /// A worker one of whose tasks is between its look and its write for a while yet.
+    pub(crate) fn who_ponders(&self) -> Option<usize> {
+        let soon = now() + 50_000_000;
+        self.pondering.iter().find(|(_, until)| **until > soon).map(|(who, _)| who.worker)
+    }
+
     fn done(&mut self, section: &Section) {
         self.busy.remove(&section.who);
         self.sections += u64::from(section.believed.is_some());
@@ -176,12 +190,11 @@ impl Writer {
                     }
                     Order::Note(Note::Done(section), _) => {
                         let text = serde_json::to_string(&section).unwrap_or_default();
-                        let mut insert = transaction.prepare(
-                            "INSERT INTO sections (kind, granted, section) VALUES (?1, ?2, ?3)",
-                        )?;
+                        let mut insert = transaction
+                            .prepare("INSERT INTO sections (kind, granted, section) VALUES (?1, ?2, ?3)")?;
                         insert.execute(params![section.kind, section.granted, text])?;
                     }
-                    Order::Note(Note::Asks { .. }, _) => {}
+                    Order::Note(Note::Asks { .. } | Note::Ponders { .. }, _) => {}
                     Order::Fault { kind, target, struck, healed, settled } => {
                         transaction.execute(
                             "INSERT INTO faults (kind, target, struck, healed, settled) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -214,9 +227,8 @@ fn write(db: &Connection, fenced: bool, who: Who, locks: &[String], token: &str)
     }
     db.execute_batch(if done { "RELEASE one" } else { "ROLLBACK TO one; RELEASE one" })?;
     for lock in locks {
-        let mut insert = db.prepare(
-            "INSERT INTO writes (at, who, lock, token, done) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?;
+        let mut insert =
+            db.prepare("INSERT INTO writes (at, who, lock, token, done) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         let who = format!("{}.{}.{}", who.worker, who.life, who.task);
         insert.execute(params![now(), who, lock, token, done])?;
     }

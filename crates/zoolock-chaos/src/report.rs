@@ -23,7 +23,8 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
         verdict.faults.len(),
         kinds.len(),
     );
-    let by_kind: Vec<String> = verdict.sections.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let by_kind: Vec<String> =
+        verdict.sections.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     let _ = writeln!(text, "| what | figure |\n|-|-|");
     let mut row = |what: &str, figure: String| {
         let _ = writeln!(text, "| {what} | {figure} |");
@@ -31,7 +32,10 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
     row("critical sections", by_kind.join(", "));
     row("writes done, each under a token", verdict.written.to_string());
     row("writes that only the token refused", verdict.refused.len().to_string());
-    row("… of them of holders whose node somebody else had deleted a moment ago", verdict.refused_in_belief.to_string());
+    row(
+        "… of them of holders whose node somebody else had deleted a moment ago",
+        verdict.refused_in_belief.to_string(),
+    );
     row("beliefs that overlapped because somebody else had deleted the node", verdict.excused.to_string());
     row("confirmed releases", verdict.released.to_string());
     row("longest wait for a lock, faults included", format!("{:.1} s", verdict.longest_wait));
@@ -46,7 +50,8 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
         let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
         let _ = writeln!(text, "| {kind} | {} | {median:.1} s | {longest:.1} s |", times.len());
     }
-    let _ = writeln!(text, "\n| what became of asking, where it was not released in good order | times |\n|-|-|");
+    let _ =
+        writeln!(text, "\n| what became of asking, where it was not released in good order | times |\n|-|-|");
     for (end, count) in &verdict.ends {
         let _ = writeln!(text, "| {} | {count} |", if end.is_empty() { "never said" } else { end });
     }

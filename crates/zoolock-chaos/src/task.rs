@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The tasks of one worker.
-    pub(crate) const MIX: [Kind; 18] = [
+    pub(crate) const MIX: [Kind; 22] = [
         Kind::Mutex,
         Kind::Mutex,
         Kind::Mutex,
@@ -46,6 +46,10 @@ impl Kind {
         Kind::Semaphore,
         Kind::Multi,
         Kind::Multi,
+        Kind::Tenure,
+        Kind::Tenure,
+        Kind::Tenure,
+        Kind::Tenure,
         Kind::Tenure,
         Kind::Tenure,
         Kind::Tenure,
@@ -111,7 +115,7 @@ impl Task {
     pub(crate) async fn run(mut self, stop: Arc<AtomicBool>) -> Outcome<()> {
         while !stop.load(Ordering::Relaxed) {
             self.turn().await?;
-            let pause = self.rng.u64(..4);
+            let pause = self.rng.u64(..3);
             sleep(Duration::from_millis(pause)).await;
         }
         Ok(())
@@ -131,7 +135,7 @@ impl Task {
                 self.work(begun, got).await
             }
             Kind::Tenure => {
-                let mutex = zl.mutex(name).batching(40, Duration::from_millis(100));
+                let mutex = zl.mutex(name).batching(400, Duration::from_millis(300));
                 let mutex = mutex.linger(Duration::from_millis(30));
                 let begun = self.begin(one, Share::Alone).await?;
                 let got = mutex.lock().await;
@@ -255,6 +259,9 @@ impl Task {
                 5..50 => self.rng.u64(5..50),
                 _ => 0,
             };
+            if pause >= 100 && token.is_some() {
+                self.say(&Note::Ponders { who: self.who, millis: pause }).await?;
+            }
             if pause > 0 {
                 sleep(Duration::from_millis(pause)).await;
             }

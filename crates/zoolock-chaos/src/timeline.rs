@@ -18,7 +18,6 @@ const ROW: f64 = 18.0;
 pub(crate) struct Sample {
     pub(crate) at: i64,
     pub(crate) sections: u64,
-    pub(crate) refused: u64,
 }
 
 /// Draws it: above, critical sections a second and refused writes; below, a row for each kind of fault.
@@ -44,7 +43,8 @@ pub(crate) fn svg(verdict: &Verdict) -> String {
         verdict.violations.len(),
     );
     text(&mut svg, 16.0, 28.0, "start", "font-size=\"17\" fill=\"#0f172a\"", &title);
-    let step = [10.0, 30.0, 60.0, 300.0, 600.0].into_iter().find(|step| whole / step <= 12.0).unwrap_or(1800.0);
+    let step =
+        [10.0, 30.0, 60.0, 300.0, 600.0].into_iter().find(|step| whole / step <= 12.0).unwrap_or(1800.0);
     let mut at = 0.0;
     while at <= whole {
         let x = LEFT + at / whole * (RIGHT - LEFT);
@@ -88,13 +88,17 @@ fn curve(svg: &mut String, verdict: &Verdict, x: &impl Fn(i64) -> f64) {
     let y = |rate: f64| TOP + CURVE * (1.0 - rate / top);
     for at in &verdict.refused {
         let x = x(*at);
-        let _ = writeln!(svg, "<path d=\"M{x:.1} {TOP}v{CURVE}\" stroke=\"#dc2626\" stroke-opacity=\"0.5\"/>");
+        let _ =
+            writeln!(svg, "<path d=\"M{x:.1} {TOP}v{CURVE}\" stroke=\"#dc2626\" stroke-opacity=\"0.5\"/>");
     }
     let mut points = String::new();
     for (at, rate) in &rates {
         let _ = write!(points, "{:.1},{:.1} ", x(*at), y(*rate));
     }
-    let _ = writeln!(svg, "<polyline points=\"{points}\" fill=\"none\" stroke=\"#0f766e\" stroke-width=\"1.2\"/>");
+    let _ = writeln!(
+        svg,
+        "<polyline points=\"{points}\" fill=\"none\" stroke=\"#0f766e\" stroke-width=\"1.2\"/>"
+    );
     text(svg, LEFT - 10.0, TOP + 6.0, "end", "font-size=\"11\" fill=\"#64748b\"", &format!("{top:.0}/s"));
     text(svg, LEFT - 10.0, TOP + CURVE, "end", "font-size=\"11\" fill=\"#64748b\"", "0");
 }

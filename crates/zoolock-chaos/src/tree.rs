@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::{Client, Error};
 
 use crate::Outcome;
@@ -51,7 +51,8 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
 /// Deletes a lock with all that is in it, as often as it takes: its contenders make it anew.
 pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
     let path = format!("{ROOT}/{lock}");
-    for _ in 0..200 {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
         for name in children(client, &path).await? {
             match client.delete(&format!("{path}/{name}"), None).await {
                 Ok(()) | Err(Error::NoNode | Error::NotEmpty) => {}
