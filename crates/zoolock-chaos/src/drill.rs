@@ -28,6 +28,8 @@ const START: Duration = Duration::from_secs(120);
 /// How long after healing the ensemble may take to be whole, and everybody who waits to be served.
 const WHOLE: Duration = Duration::from_secs(60);
 const SERVED: Duration = Duration::from_secs(60);
+/// How long somebody waits before it is looked whether ZooKeeper itself is in order.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The settings of a run.
 #[derive(Args, Debug)]
@@ -70,6 +72,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) struct Seen {
     /// What must not be.
     pub(crate) violations: Vec<String>,
+    /// Where a node had another tree than the others.
+    pub(crate) diverged: Vec<String>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) began: i64,
     pub(crate) ended: i64,
@@ -153,7 +157,7 @@ impl Campaign<'_> {
         let kinds = if self.settings.only.is_empty() { Kind::all() } else { &self.settings.only[..] };
         let mut round: Vec<Kind> = Vec::new();
         let mut count = 0;
-        self.until_served(now()).await;
+        self.until_served(now()).await?;
         while Instant::now() < until {
             sleep(Duration::from_millis(rng.u64(200..2_000))).await;
             if round.is_empty() {
@@ -197,7 +201,8 @@ impl Campaign<'_> {
             let said: Vec<String> = (0..NODES).map(|node| self.field.ensemble.said(node)).collect();
             note(self.seen, format!("after {}: {error}\n{}", kind.name(), said.join("\n--\n")));
         }
-        self.until_served(healed).await;
+        mend(self.field, self.seen).await?;
+        self.until_served(healed).await?;
         let settled = now();
         let done = if blow.is_ok() { kind.name() } else { format!("{} (not done)", kind.name()) };
         self.referee.fault(&done, &target, struck, healed, settled);
@@ -216,8 +221,9 @@ impl Campaign<'_> {
     }
 
     /// Waits until everybody who asked before `since` has had an answer.
-    async fn until_served(&self, since: i64) {
+    async fn until_served(&mut self, since: i64) -> Outcome<()> {
         let deadline = Instant::now() + SERVED;
+        let mut look = Instant::now() + LOOK;
         loop {
             let waiting: Vec<String> = {
                 let live = self.referee.live();
@@ -228,13 +234,15 @@ impl Campaign<'_> {
                 .collect()
             };
             if waiting.is_empty() {
-                return;
+                return Ok(());
+            }
+            if Instant::now() > look {
+                mend(self.field, self.seen).await?;
+                look = Instant::now() + LOOK;
             }
             if Instant::now() > deadline {
-                return note(
-                    self.seen,
-                    format!("not served {SERVED:?} after healing: {}", waiting.join(", ")),
-                );
+                note(self.seen, format!("not served {SERVED:?} after healing: {}", waiting.join(", ")));
+                return Ok(());
             }
             sleep(Duration::from_millis(20)).await;
         }
@@ -252,6 +260,30 @@ impl Campaign<'_> {
     }
 }
 
+/// Looks whether the nodes agree, and lets one that does not begin anew from the leader's data.
+///
+/// ZooKeeper 3.8.0 may write its log twice over, or with a gap, after it has lost its leader under load
+/// (ZOOKEEPER-4712), and then has another tree than the others from its next start on. No client can be right there.
+async fn mend(field: &mut Field, seen: &Mutex<Seen>) -> Outcome<()> {
+    let nodes: Vec<String> = (0..NODES).map(|node| field.ensemble.client_addr(node).to_string()).collect();
+    for _ in 0..NODES {
+        let (odd, path) = match tree::odd_one_out(&nodes).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(odd)) => odd,
+            Err(error) => {
+                eprintln!("not looked whether the nodes agree: {error}");
+                return Ok(());
+            }
+        };
+        let diverged = format!("node {} is alone with its view of {path}", odd + 1);
+        eprintln!("     ZooKeeper itself: {diverged}; it begins anew");
+        seen.lock().unwrap_or_else(PoisonError::into_inner).diverged.push(diverged);
+        field.ensemble.wipe(odd).await?;
+        field.ensemble.whole(WHOLE).await?;
+    }
+    Ok(())
+}
+
 fn ticket(czxid: i64) -> String {
     format!("{:08x}-{czxid:016x}-{:08x}", 0, 0)
 }
@@ -260,10 +292,12 @@ fn ticket(czxid: i64) -> String {
 async fn finish(field: &mut Field, referee: &Referee, seen: &Mutex<Seen>) -> Outcome<()> {
     field.heal()?;
     field.ensemble.whole(WHOLE).await?;
+    mend(field, seen).await?;
     for late in field.crew.stop(SERVED).await {
         note(seen, late);
     }
     seen.lock().unwrap_or_else(PoisonError::into_inner).ended = now();
+    mend(field, seen).await?;
     let client = tree::connect(&field.ensemble.connect_string()).await?;
     // Sessions of those who were killed live on for a while.
     let deadline = Instant::now() + 3 * TIMEOUTS[1];

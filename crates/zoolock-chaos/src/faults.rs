@@ -203,19 +203,30 @@ impl Kind {
             }
             Kind::TakeSession => {
                 let client = tree::connect(&field.ensemble.connect_string()).await?;
-                let contenders = tree::contenders(&client).await?;
-                if contenders.is_empty() {
-                    return Err("nobody has a session to take".into());
-                }
-                let session = contenders[rng.usize(..contenders.len())].session;
                 let close = rng.bool();
-                tree::take_over(field.ensemble.client_addr(follower), session, close).await?;
+                let mut attempts = 0;
+                loop {
+                    attempts += 1;
+                    let contenders = tree::contenders(&client).await?;
+                    if contenders.is_empty() {
+                        return Err("nobody has a session to take".into());
+                    }
+                    let session = contenders[rng.usize(..contenders.len())].session;
+                    match tree::take_over(field.ensemble.client_addr(follower), session, close).await {
+                        Ok(()) => break,
+                        // Its owner may have been quicker, or may have closed it.
+                        Err(_) if attempts < 5 => sleep(Duration::from_millis(200)).await,
+                        Err(error) => return Err(error),
+                    }
+                }
                 ((if close { "taken and closed" } else { "taken for a second" }).to_owned(), Duration::ZERO)
             }
             Kind::StopClient => {
-                let worker = one_who_ponders(referee).await.unwrap_or(worker);
+                let found = one_who_ponders(referee).await;
+                let worker = found.unwrap_or(worker);
                 field.crew.signal(worker, Signal::STOP);
-                (format!("worker {worker}"), lethal)
+                let when = if found.is_some() { ", before a write" } else { "" };
+                (format!("worker {worker}{when}"), lethal)
             }
             Kind::KillClient => {
                 field.crew.kill(worker).await;
@@ -264,7 +275,7 @@ impl Field {
 
 /// Looks a while for a worker that is worth to be stopped: a look at the guard does not help who is stopped after it.
 async fn one_who_ponders(referee: &Referee) -> Option<usize> {
-    for _ in 0..600 {
+    for _ in 0..2_000 {
         let found = referee.live().who_ponders();
         if found.is_some() {
             return found;

@@ -25,6 +25,8 @@ pub(crate) struct Fault {
 pub(crate) struct Verdict {
     /// What must not be.
     pub(crate) violations: Vec<String>,
+    /// Where a node of ZooKeeper had another tree than the others, and began anew.
+    pub(crate) diverged: Vec<String>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) began: i64,
@@ -53,6 +55,7 @@ pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {
     let faults = faults(&db)?;
     let mut verdict = Verdict {
         violations: seen.violations,
+        diverged: seen.diverged,
         faults,
         samples: seen.samples,
         began: seen.began,
@@ -244,6 +247,7 @@ mod tests {
     fn overlaps(sections: &[Section], faults: Vec<Fault>) -> (usize, u64) {
         let mut verdict = Verdict {
             violations: Vec::new(),
+            diverged: Vec::new(),
             faults,
             samples: Vec::new(),
             began: 0,

@@ -39,6 +39,10 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
     row("beliefs that overlapped because somebody else had deleted the node", verdict.excused.to_string());
     row("confirmed releases", verdict.released.to_string());
     row("longest wait for a lock, faults included", format!("{:.1} s", verdict.longest_wait));
+    row(
+        "nodes of ZooKeeper that had another tree than the others, and began anew",
+        verdict.diverged.len().to_string(),
+    );
     row("violations", verdict.violations.len().to_string());
     let _ = writeln!(text, "\n| fault | times | median until all were served | longest |\n|-|-|-|-|");
     let mut settling: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

@@ -255,8 +255,8 @@ impl Task {
             }
             // Some work longer than others between their look and their write, and most not at all.
             let pause = match self.rng.u16(..1000) {
-                0..5 => self.rng.u64(100..1000),
-                5..50 => self.rng.u64(5..50),
+                0..10 => self.rng.u64(100..1000),
+                10..50 => self.rng.u64(5..50),
                 _ => 0,
             };
             if pause >= 100 && token.is_some() {

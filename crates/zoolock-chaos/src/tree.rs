@@ -1,5 +1,6 @@
 //! Looks at the lock nodes past all links, and does to them what an operator or an intruder may do.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,6 +47,38 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
         }
     }
     Ok(found)
+}
+
+/// A node of the ensemble whose tree is not that of the two others, and what it is seen by. None may be broken.
+pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, String)>> {
+    let mut clients = Vec::new();
+    let mut paths = BTreeSet::new();
+    for node in nodes {
+        let client = connect(node).await?;
+        paths.extend(contenders(&client).await?.into_iter().map(|contender| contender.path));
+        clients.push(client);
+    }
+    for path in paths {
+        let mut seen = Vec::new();
+        // Contenders come and go; none of them does so for so long.
+        for _ in 0..8 {
+            seen.clear();
+            for client in &clients {
+                client.sync(ROOT).await?;
+                seen.push(client.check_stat(&path).await?.map(|stat| stat.czxid));
+            }
+            if seen.windows(2).all(|two| two[0] == two[1]) {
+                break;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        let alone = |one: &usize| seen.iter().filter(|other| **other == seen[*one]).count() == 1;
+        let odd: Vec<usize> = (0..seen.len()).filter(alone).collect();
+        if let [odd] = odd[..] {
+            return Ok(Some((odd, path)));
+        }
+    }
+    Ok(None)
 }
 
 /// Deletes a lock with all that is in it, as often as it takes: its contenders make it anew.
