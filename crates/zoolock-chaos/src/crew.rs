@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
@@ -79,12 +80,8 @@ impl Crew {
             .stdout(Stdio::null())
             .process_group(0)
             .kill_on_drop(true);
-        if let Some(Break::NoCheck) = self.broken {
-            command.args(["--break", "no-check"]);
-        } else if let Some(Break::NoLock) = self.broken {
-            command.args(["--break", "no-lock"]);
-        } else if let Some(Break::NoRelease) = self.broken {
-            command.args(["--break", "no-release"]);
+        if let Some(broken) = self.broken.and_then(|broken| broken.to_possible_value()) {
+            command.args(["--break", broken.get_name()]);
         }
         worker.child = Some(command.spawn()?);
         Ok(true)

@@ -201,9 +201,9 @@ impl Campaign<'_> {
             let said: Vec<String> = (0..NODES).map(|node| self.field.ensemble.said(node)).collect();
             note(self.seen, format!("after {}: {error}\n{}", kind.name(), said.join("\n--\n")));
         }
-        mend(self.field, self.seen).await?;
         self.until_served(healed).await?;
         let settled = now();
+        mend(self.field, self.seen).await?;
         let done = if blow.is_ok() { kind.name() } else { format!("{} (not done)", kind.name()) };
         self.referee.fault(&done, &target, struck, healed, settled);
         if let Err(error) = self.no_release_is_lost().await {

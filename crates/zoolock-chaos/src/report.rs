@@ -51,7 +51,7 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
     }
     for (kind, mut times) in settling {
         times.sort_by(f64::total_cmp);
-        let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+        let (median, longest) = (times[(times.len() - 1) / 2], times[times.len() - 1]);
         let _ = writeln!(text, "| {kind} | {} | {median:.1} s | {longest:.1} s |", times.len());
     }
     let _ =

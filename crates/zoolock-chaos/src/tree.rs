@@ -36,13 +36,17 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
     let mut found = Vec::new();
     for lock in children(client, ROOT).await? {
         let lock = format!("{ROOT}/{lock}");
-        for name in children(client, &lock).await? {
-            let path = format!("{lock}/{name}");
+        let paths: Vec<String> =
+            children(client, &lock).await?.into_iter().map(|name| format!("{lock}/{name}")).collect();
+        // Asked all at once, as they come and go.
+        let asked: Vec<_> = paths.iter().map(|path| client.check_stat(path)).collect();
+        for (path, stat) in paths.iter().zip(asked) {
             // Persistent ones are marks, not contenders.
-            if let Some(stat) = client.check_stat(&path).await?
+            if let Some(stat) = stat.await?
                 && stat.ephemeral_owner > 0
             {
-                found.push(Contender { path, czxid: stat.czxid, session: stat.ephemeral_owner });
+                let (path, czxid, session) = (path.clone(), stat.czxid, stat.ephemeral_owner);
+                found.push(Contender { path, czxid, session });
             }
         }
     }
@@ -64,8 +68,10 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
         for _ in 0..8 {
             seen.clear();
             for client in &clients {
-                client.sync(ROOT).await?;
-                seen.push(client.check_stat(&path).await?.map(|stat| stat.czxid));
+                // In one flight: answers come in the order of what was asked.
+                let (sync, stat) = (client.sync(ROOT), client.check_stat(&path));
+                sync.await?;
+                seen.push(stat.await?.map(|stat| stat.czxid));
             }
             if seen.windows(2).all(|two| two[0] == two[1]) {
                 break;
