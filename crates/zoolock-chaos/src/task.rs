@@ -127,7 +127,7 @@ impl Task {
         let one = vec![name.to_owned()];
         match self.kind {
             Kind::Mutex => {
-                if self.broken == Some(Break::NoLock) && self.rng.u8(..100) == 0 {
+                if self.broken == Some(Break::NoLock) && self.rng.u8(..10) == 0 {
                     return self.barge(one).await;
                 }
                 let begun = self.begin(one, Share::Alone).await?;
@@ -306,7 +306,7 @@ impl Task {
     async fn barge(&mut self, locks: Vec<String>) -> Outcome<()> {
         let mut section = self.begin(locks, Share::Alone).await?;
         section.granted = Some(now());
-        sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(100)).await;
         section.believed = Some(now());
         self.say(&Note::Done(section)).await
     }

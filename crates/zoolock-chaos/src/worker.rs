@@ -27,7 +27,7 @@ pub(crate) enum Break {
     Unfenced,
     /// Guards are never asked whether they are valid.
     NoCheck,
-    /// One in a hundred goes ahead without the lock.
+    /// One in ten goes ahead without the lock.
     NoLock,
     /// One in a hundred says that it has released the lock, and has not.
     NoRelease,
