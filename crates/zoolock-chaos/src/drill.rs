@@ -204,7 +204,7 @@ impl Campaign<'_> {
         self.until_served(healed).await?;
         let settled = now();
         mend(self.field, self.seen).await?;
-        let done = if blow.is_ok() { kind.name() } else { format!("{} (not done)", kind.name()) };
+        let done = if blow.is_ok() { kind.name() } else { kind.name() + judge::NOT_DONE };
         self.referee.fault(&done, &target, struck, healed, settled);
         if let Err(error) = self.no_release_is_lost().await {
             eprintln!("not looked for lost releases: {error}");

@@ -21,6 +21,16 @@ pub(crate) struct Fault {
     pub(crate) settled: i64,
 }
 
+impl Fault {
+    /// Whether it came to pass: to take a session one has to be there, say.
+    pub(crate) fn is_done(&self) -> bool {
+        !self.kind.ends_with(NOT_DONE)
+    }
+}
+
+/// What is behind the name of a fault that was begun only.
+pub(crate) const NOT_DONE: &str = " (not done)";
+
 /// What came out.
 pub(crate) struct Verdict {
     /// What must not be.
@@ -201,8 +211,9 @@ impl Verdict {
         let grace = i64::try_from(TIMEOUTS[1].as_nanos()).unwrap_or(i64::MAX);
         self.faults.iter().any(|fault| {
             let at_hand = (fault.struck..fault.settled.max(fault.healed + grace)).contains(&at);
-            at_hand
-                && (fault.kind == "take-session" || fault.kind == "delete-directory" && fault.target == lock)
+            let kind = fault.kind.trim_end_matches(NOT_DONE);
+            let here = fault.target == lock || !fault.is_done();
+            at_hand && (kind == "take-session" || kind == "delete-directory" && here)
         })
     }
 }

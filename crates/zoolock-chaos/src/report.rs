@@ -1,6 +1,6 @@
 //! The report in words and tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::clock::seconds;
@@ -14,13 +14,14 @@ const SHOWN: usize = 40;
 pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String {
     let mut text = String::new();
     let sections: u64 = verdict.sections.values().sum();
-    let kinds: BTreeMap<&str, ()> = verdict.faults.iter().map(|fault| (fault.kind.as_str(), ())).collect();
+    let done: Vec<_> = verdict.faults.iter().filter(|fault| fault.is_done()).collect();
+    let kinds: BTreeSet<&str> = done.iter().map(|fault| fault.kind.as_str()).collect();
     let minutes = seconds(verdict.ended - verdict.began) / 60.0;
     let _ = writeln!(
         text,
         "{minutes:.1} minutes, seed {seed}, {} worker processes, 3 nodes: {sections} critical sections, {} faults of {} kinds.\n",
         settings.workers,
-        verdict.faults.len(),
+        done.len(),
         kinds.len(),
     );
     let by_kind: Vec<String> =

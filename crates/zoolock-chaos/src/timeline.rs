@@ -6,7 +6,7 @@ use crate::clock::seconds;
 use crate::judge::Verdict;
 
 const WIDTH: f64 = 1200.0;
-const LEFT: f64 = 150.0;
+const LEFT: f64 = 170.0;
 const RIGHT: f64 = 1180.0;
 const TOP: f64 = 60.0;
 /// How high the curve of sections is.
@@ -22,7 +22,8 @@ pub(crate) struct Sample {
 
 /// Draws it: above, critical sections a second and refused writes; below, a row for each kind of fault.
 pub(crate) fn svg(verdict: &Verdict) -> String {
-    let mut kinds: Vec<&str> = verdict.faults.iter().map(|fault| fault.kind.as_str()).collect();
+    let done: Vec<_> = verdict.faults.iter().filter(|fault| fault.is_done()).collect();
+    let mut kinds: Vec<&str> = done.iter().map(|fault| fault.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let rows = TOP + CURVE + 34.0;
@@ -38,7 +39,7 @@ pub(crate) fn svg(verdict: &Verdict) -> String {
     let sections: u64 = verdict.sections.values().sum();
     let title = format!(
         "{sections} critical sections, {} faults of {} kinds, {} violations",
-        verdict.faults.len(),
+        done.len(),
         kinds.len(),
         verdict.violations.len(),
     );
@@ -57,7 +58,7 @@ pub(crate) fn svg(verdict: &Verdict) -> String {
     for (row, kind) in kinds.iter().enumerate() {
         let y = rows + ROW * row as f64;
         text(&mut svg, LEFT - 10.0, y + 12.0, "end", "fill=\"#475569\"", kind);
-        for fault in verdict.faults.iter().filter(|fault| fault.kind == *kind) {
+        for fault in done.iter().filter(|fault| fault.kind == *kind) {
             let (from, healed, settled) = (x(fault.struck), x(fault.healed), x(fault.settled));
             let _ = writeln!(
                 svg,
