@@ -262,8 +262,9 @@ impl Campaign<'_> {
 
 /// Looks whether the nodes agree, and lets one that does not begin anew from the leader's data.
 ///
-/// ZooKeeper 3.8.0 may write its log twice over, or with a gap, after it has lost its leader under load
-/// (ZOOKEEPER-4712), and then has another tree than the others from its next start on. No client can be right there.
+/// ZooKeeper 3.8.0 under load, with a follower that has lost its leader or comes back: seen here, znodes on one node only,
+/// after direct questions to each. ZOOKEEPER-4712 and ZOOKEEPER-4785 describe such; which it was is not known. No
+/// client can be right there.
 async fn mend(field: &mut Field, seen: &Mutex<Seen>) -> Outcome<()> {
     let nodes: Vec<String> = (0..NODES).map(|node| field.ensemble.client_addr(node).to_string()).collect();
     for _ in 0..NODES {
