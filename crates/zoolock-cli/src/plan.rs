@@ -406,7 +406,7 @@ fn check_name(name: &str, root: &str) -> Result<(), Failure> {
 }
 
 /// The lease is believed for two thirds of the session timeout and renewed every sixth; a grace period of
-/// up to a third leaves room for two renewals.
+/// up to a third leaves room for two renewals; the library may allow less.
 fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Duration, Failure> {
     let Some(text) = asked else { return Ok(GRACE.min(session_timeout / 6)) };
     let grace = duration("--grace", text)?;

@@ -89,9 +89,15 @@ impl Ensemble {
         }
     }
 
-    /// What is left of that when two renewals in a row have failed.
+    /// What is left of a lease that was renewed all the time when two renewals in a row have failed.
     pub fn spare(&self, timeout: Duration, how: Renewal) -> Duration {
-        self.span(timeout, how).saturating_sub(Lease::interval(timeout) * 2)
+        let interval = Lease::interval(timeout);
+        let mut since_told = interval;
+        while since_told <= self.while_told(timeout) {
+            since_told += interval;
+        }
+        let span = self.span(timeout, how).min(Lease::after_told(timeout).saturating_sub(since_told));
+        span.saturating_sub(interval * 2)
     }
 
     /// How long before another one a request must have been answered for the leader to have been told of it: half a tick,
@@ -112,7 +118,7 @@ impl Lease {
     pub fn confirm(&mut self, sent: Instant, now: Instant, how: Renewal) -> bool {
         self.hear(sent, now);
         let span = self.ensemble.span(self.timeout, how);
-        let end = sent.after(span).min(self.told.after(self.timeout * 5 / 6));
+        let end = sent.after(span).min(self.told.after(Lease::after_told(self.timeout)));
         let moves = self.end.is_none_or(|known| known < end);
         if moves {
             self.end = Some(end);
@@ -138,6 +144,11 @@ impl Lease {
     /// The end of belief, if anything was ever confirmed.
     pub fn valid_until(&self) -> Option<Instant> {
         self.end
+    }
+
+    /// How long the session lives for certain after a request of which the leader was told, but for the drift of clocks.
+    fn after_told(timeout: Duration) -> Duration {
+        timeout * 11 / 12
     }
 
     /// How often to renew.
@@ -197,7 +208,7 @@ mod tests {
         let mut lease = lease();
         lease.confirm(at(105), at(106), Renewal::Write);
         assert!(!lease.confirm(at(100), at(107), Renewal::Write));
-        assert_eq!(lease.valid_until(), Some(at(124)));
+        assert_eq!(lease.valid_until(), Some(at(125)));
     }
 
     #[test]
@@ -205,6 +216,35 @@ mod tests {
         let span = |how| Ensemble::default().span(T, how);
         assert_eq!(Lease::interval(T) * 4, span(Renewal::Write));
         assert!(Lease::interval(T) * 3 < span(Renewal::Sync));
+    }
+
+    #[test]
+    fn there_is_time_to_spare_when_two_renewals_have_failed() {
+        let spare = |seconds, how| Ensemble::default().spare(Duration::from_secs(seconds), how);
+        assert_eq!(spare(30, Renewal::Write), Duration::from_secs(10));
+        assert_eq!(spare(30, Renewal::Sync), Duration::from_secs(6));
+        assert_eq!(spare(12, Renewal::Write), Duration::from_secs(4));
+        // The renewal before the last comes too late for the leader to have been told.
+        assert_eq!(spare(6, Renewal::Write), Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_all_the_time_keeps_what_there_is_to_spare() {
+        for (seconds, how) in
+            [(30, Renewal::Write), (30, Renewal::Sync), (12, Renewal::Write), (6, Renewal::Write)]
+        {
+            let (timeout, ensemble) = (Duration::from_secs(seconds), Ensemble::default());
+            let mut lease = Lease::new(timeout, ensemble, at(100));
+            let (mut sent, late) = (at(100), Duration::from_millis(30));
+            for _ in 0..50 {
+                let answered = sent.after(late);
+                lease.confirm(sent, answered, how);
+                sent = sent.after(Lease::interval(timeout));
+                let end = lease.valid_until().expect("confirmed");
+                let left = sent.after(Lease::interval(timeout)).until(end);
+                assert!(left >= ensemble.spare(timeout, how), "{timeout:?}, {how:?}: {left:?}");
+            }
+        }
     }
 
     #[test]
@@ -232,7 +272,7 @@ mod tests {
         lease.confirm(at(100), at(100), Renewal::Write);
         // The leader may count from 100 on, and let the session go at 130.
         lease.confirm(at(115), at(115), Renewal::Write);
-        assert_eq!(lease.valid_until(), Some(at(125)));
+        assert_eq!(lease.valid_until(), Some(Instant(127_500_000_000)));
     }
 
     #[test]
@@ -243,7 +283,7 @@ mod tests {
         }
         assert_eq!(lease.valid_until(), None);
         assert!(lease.confirm(at(148), at(148), Renewal::Write));
-        assert_eq!(lease.valid_until(), Some(at(164)));
+        assert_eq!(lease.valid_until(), Some(Instant(166_500_000_000)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{connect, connect_through, directory, settings, until_queued, until_quiet};
-use leftovers::settle;
+use leftovers::{assert_none, settle};
 use zoolock::{Connection, Error, Zoolock};
 use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
@@ -55,7 +55,7 @@ on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place
         zl.mutex("first").lock().await.expect("free").release().await.expect("ours");
     }
     let (tasks, others) = (settle(&zl).await, settle(&other).await);
-    let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(&format!("{at}"))).collect::<Vec<_>>();
+    let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(at.to_string())).collect::<Vec<_>>();
     let (ours, theirs) = (mutexes(&zl), mutexes(&other));
     let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("free");
     let mut waiting = Box::pin(futures_util::future::try_join_all(theirs.iter().map(|mutex| mutex.lock())));
@@ -75,7 +75,8 @@ on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place
     for guard in waiting.await.expect("free now") {
         guard.release().await.expect("ours");
     }
-    place.server().assert_no_watches().await;
+    assert_none(&place, &zl, tasks, "0").await;
+    until_quiet(&other, others).await;
 });
 
 on_both_arms!(a_guard_that_is_kept_keeps_no_closed_session_open, |place| async move {
