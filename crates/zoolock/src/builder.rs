@@ -52,7 +52,7 @@ impl Builder {
     }
 
     /// How long the service keeps our locks when it does not hear of us; 30 s unless set. The service may grant
-    /// another value, by which everything goes. A holder believes for two thirds of it.
+    /// another value, by which everything goes. A holder believes for two thirds of it at most.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -128,7 +128,7 @@ impl Builder {
     }
 
     /// Renews the lease by writes whatever the session timeout. Without it a timeout of three times
-    /// `syncLimit × tickTime` or more is renewed by `sync`, which costs the ensemble less.
+    /// `syncLimit × tickTime` or more is renewed by `sync`, which costs the ensemble less, and is believed for less.
     pub fn strict_renewal(mut self) -> Self {
         self.strict = true;
         self
