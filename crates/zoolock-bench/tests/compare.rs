@@ -12,8 +12,8 @@ use zoolock_tests::proxy::Counts;
 use zoolock_tests::skip::skip;
 use zoolock_tests::{Proxy, ZoolockBinary, opcode};
 
-const WORKS: [&str; 10] =
-    ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles", "tenure"];
+const WORKS: [&str; 11] =
+    ["alone", "far", "loop", "few", "many", "most", "locks", "process", "articles", "rest", "tenure"];
 
 /// By which the processes of a run are known: they inherit it.
 const MARK: &str = "ZOOLOCK_BENCH_MARK";
@@ -177,7 +177,8 @@ async fn counted(client: &str, locks: usize) -> Counts {
     worker.args(["worker", client]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut worker = worker.spawn().expect("it can be executed");
     let mut input = worker.stdin.take().expect("it is piped");
-    writeln!(input, "spread connect={} path=/b/1 locks={locks} sessions=1", proxy.addr()).expect("it reads");
+    writeln!(input, "spread connect={} path=/b/1 locks={locks} sessions=1 hold_us=50000", proxy.addr())
+        .expect("it reads");
     // The end of its input ends it.
     drop(input);
     let answer = worker.wait_with_output().expect("it is ours");

@@ -1,6 +1,6 @@
 //! Many locks, all at once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
@@ -9,11 +9,12 @@ use super::{Peer, cpu_ns, ns};
 use crate::Outcome;
 use crate::job::{Fields, Taken};
 
-/// Takes them all, then lets go of them all; their directories are there already. A sample is an acquisition, among
-/// all the others.
+/// Takes them all, keeps them for `hold_us=` where that is said, then lets go of them all; their directories are there
+/// already. A sample is an acquisition, among all the others.
 pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
     let (address, path) = (fields.text("connect")?, fields.text("path")?);
     let (locks, sessions): (usize, usize) = (fields.number("locks")?, fields.number("sessions")?);
+    let hold = fields.number("hold_us").ok().map(Duration::from_micros);
     let paths: Vec<String> = (0..locks).map(|at| format!("{path}/{at}")).collect();
     P::prepare(address, &paths).await?;
     let mut peers = Vec::new();
@@ -32,6 +33,9 @@ pub(super) async fn run<P: Peer>(fields: &Fields<'_>) -> Outcome<Taken> {
                 Outcome::Ok((lock, held, ns(begun.elapsed())))
             });
             let held = try_join_all(acquired).await?;
+            if let Some(hold) = hold {
+                tokio::time::sleep(hold).await;
+            }
             let samples: Vec<u64> = held.iter().map(|(_, _, took)| *took).collect();
             try_join_all(held.into_iter().map(|(lock, held, _)| P::release(lock, held))).await?;
             Outcome::Ok(samples)
