@@ -52,6 +52,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
     let retiring = rng.below(3) == 0;
     Scenario {
         name: format!("seed {seed}"),
+        inside: vec![None; wants.len()],
         wants,
         readers,
         rounds: 1 + rng.below(3) as u8,
