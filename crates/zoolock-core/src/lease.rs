@@ -73,7 +73,9 @@ impl Ensemble {
 
     /// Which request renews a session with this timeout.
     pub fn renewal(&self, timeout: Duration, strict: bool) -> Renewal {
-        if !strict && timeout >= self.tick * self.sync_limit * 3 { Renewal::Sync } else { Renewal::Write }
+        // It is to last for half of the timeout at least.
+        let enough = (self.tick * self.sync_limit * 3).max(self.tick * (self.sync_limit + 2) * 2);
+        if !strict && timeout >= enough { Renewal::Sync } else { Renewal::Write }
     }
 }
 
@@ -84,14 +86,17 @@ impl Ensemble {
         match how {
             Renewal::Write => span,
             // The others may have elected another leader, which counts from then on, as soon as the one that answers was
-            // cut off. It notices after syncLimit ticks and one more; the other tick is for the clocks.
-            Renewal::Sync => span.min(timeout.saturating_sub(self.tick * (self.sync_limit + 2))),
+            // cut off. It notices after syncLimit ticks and one more; the rest is for the clocks.
+            Renewal::Sync => {
+                let left = self.tick * (self.sync_limit + 1) + self.tick.max(timeout / 20);
+                span.min(timeout.saturating_sub(left))
+            }
         }
     }
 
     /// What is left of a lease that was renewed all the time when two renewals in a row have failed.
     pub fn spare(&self, timeout: Duration, how: Renewal) -> Duration {
-        let interval = Lease::interval(timeout);
+        let interval = Lease::interval(timeout).max(Duration::from_nanos(1));
         let mut since_told = interval;
         while since_told <= self.while_told(timeout) {
             since_told += interval;
@@ -100,10 +105,10 @@ impl Ensemble {
         span.saturating_sub(interval * 2)
     }
 
-    /// How long before another one a request must have been answered for the leader to have been told of it: half a tick,
-    /// and a whole one where the timeout has room for it.
+    /// How long before another one a request must have been answered for the leader to have been told of it: half a tick
+    /// and what makes its pings late, and a whole tick where the timeout has room for it.
     fn while_told(&self, timeout: Duration) -> Duration {
-        (self.tick / 2).max(self.tick.min(timeout / 12))
+        (self.tick * 3 / 4).max(self.tick.min(timeout / 12))
     }
 }
 
@@ -305,5 +310,17 @@ mod tests {
         assert_eq!(e.renewal(Duration::from_secs(30), true), Renewal::Write);
         assert_eq!(e.renewal(Duration::from_secs(29), false), Renewal::Write);
         assert_eq!(e.shortest_timeout(), Duration::from_secs(6));
+    }
+
+    #[test]
+    fn whatever_renews_leaves_time_to_spare() {
+        for sync_limit in 1..=20 {
+            let ensemble = Ensemble { sync_limit, ..Ensemble::default() };
+            for seconds in 6..=300 {
+                let timeout = Duration::from_secs(seconds);
+                let spare = ensemble.spare(timeout, ensemble.renewal(timeout, false));
+                assert!(spare >= timeout / 6, "{spare:?} of {timeout:?}, syncLimit {sync_limit}");
+            }
+        }
     }
 }

@@ -191,14 +191,16 @@ impl Session {
     /// A confirmation may come after the lease ran out. That is no lie: the session was alive at `sent`, so it never
     /// ended in between. Whoever *saw* the lease run out (the alarm, or a guard asked) was told lost, for ever.
     pub(crate) fn confirm(&self, sent: Instant, how: Renewal) {
-        let lapsed = !self.lease_valid();
-        {
+        let lapsed = {
             let mut lease = lock(&self.lease);
+            let before = self.valid_until();
             if lease.confirm(sent, clock::now(), how) {
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
-        }
+            // After the store: whoever looked before it and found none waits to be told.
+            before <= clock::now()
+        };
         if self.lease_valid() {
             if *self.link.borrow() == Link::Up {
                 let confirmed = self.connection.send_if_modified(|c| {
@@ -429,7 +431,9 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
         if session.end().is_some() {
             return;
         }
-        if !session.is_idle() {
+        if !session.is_up() {
+            // It would wait in the client's queue, and be the one under way when there is a connection again.
+        } else if !session.is_idle() {
             idle_ticks = 0;
             renewal.renew();
         } else if idle_ticks > 2 && session.retire_if_unused() {
