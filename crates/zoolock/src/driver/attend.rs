@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use zoolock_core::contender::{Reply, RequestId, SessionEnd};
 use zoolock_core::{Event, Renewal};
 
-use super::{Acquisition, InFlight};
-use crate::session::{Session, lock};
+use super::{Acquisition, InFlight, Pending};
+use crate::session::{Connection, Session, lock};
 
 /// After how many the others on the thread have their turn: whoever renews the lease, and the client.
 const IN_ONE_GO: usize = 64;
@@ -158,10 +158,12 @@ impl Acquisition {
                 Poll::Pending => {
                     let state = &mut *lock(&self.state);
                     state.is_polled = false;
-                    // Once the session is over nobody polls it any more, and it would keep the client, and us.
-                    if !state.over && self.session.end().is_none() {
+                    if state.over {
+                        self.see_through(vec![next.answer]);
+                    } else if self.session.end().is_none() {
                         state.in_flight.push_front(next);
                     }
+                    // Else nobody would poll it any more, and it would keep the client, and us.
                     break;
                 }
                 Poll::Ready(outcome) => {
@@ -174,6 +176,26 @@ impl Acquisition {
             }
         }
         self.look_at_watches(context);
+    }
+
+    /// Carries on what takes several requests, and does somebody else good: it makes the directory.
+    pub(super) fn see_through(&self, begun: Vec<Pending>) {
+        if begun.is_empty() || self.session.end().is_some() {
+            return;
+        }
+        let mut connection = self.session.connection();
+        self.session.tasks().spawn(async move {
+            let all = async {
+                for answer in begun {
+                    let _ = answer.await;
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = connection.wait_for(|now| *now == Connection::Over) => {}
+                () = all => {}
+            }
+        });
     }
 
     fn look_at_watches(self: &Arc<Self>, context: &mut Context<'_>) {

@@ -88,9 +88,12 @@ struct State {
     words: String,
 }
 
+/// An answer that is to come.
+type Pending = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
+
 struct InFlight {
     id: RequestId,
-    answer: Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>,
+    answer: Pending,
     /// When it was sent, if its success proves that the leader knows our session.
     confirms: Option<Instant>,
 }
@@ -378,8 +381,8 @@ impl Acquisition {
         state.over = true;
         state.tasks.drain(..).for_each(|task| task.abort());
         state.watches.clear();
-        // Nobody polls them any more.
-        state.in_flight.clear();
+        let begun = std::mem::take(&mut state.in_flight);
+        self.see_through(begun.into_iter().map(|InFlight { answer, .. }| answer).collect());
         self.session.leave(self.id, self.reserved);
     }
 
