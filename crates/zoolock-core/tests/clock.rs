@@ -427,7 +427,7 @@ mod bugs {
 
     #[test]
     fn counted_from_the_answer() {
-        is_caught(Ensembles { delay: 4, end: T + T / 2, ..with(Belief::FromTheAnswer, CUT) });
+        is_caught(Ensembles { delay: 3, end: T + T / 2, ..with(Belief::FromTheAnswer, CUT) });
     }
 
     #[test]
