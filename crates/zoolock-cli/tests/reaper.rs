@@ -143,6 +143,38 @@ fn a_clean_end_takes_the_group_along_and_leaves_daemons_alone() {
     signal(&daemon, Signal::KILL);
 }
 
+/// One that runs under a name that is no text, in the group and outside of it.
+const NO_TEXT: &str = r#"name=$(printf 'caf\351'); cp "$(command -v sleep)" "$name"
+    "./$name" 1000 > /dev/null 2>&1 & echo $! > inside
+    setsid "./$name" 1000 > /dev/null 2>&1 & echo $! > outside
+    for it in inside outside; do
+        while ! readlink /proc/$(cat $it)/exe | grep -q caf; do sleep 0.01; done
+    done
+    echo $$ > leader"#;
+
+#[test]
+fn a_name_that_is_no_text_hides_nobody_of_the_group() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("{NO_TEXT}; exit 3")]);
+    assert_eq!(done.code, 3, "{done:?}");
+    let outside = sandbox.wait_for_file("outside");
+    assert!(!lives(&sandbox.wait_for_file("inside")) && lives(&outside));
+    signal(&outside, Signal::KILL);
+}
+
+#[test]
+fn a_name_that_is_no_text_hides_nobody_who_left_the_group() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let script = format!("{NO_TEXT}; sleep 1000");
+    let mut running = sandbox.start(&["run", "--connect", &address, "x", "--", "sh", "-c", &script]);
+    sandbox.wait_for_file("leader");
+    let outside = sandbox.wait_for_file("outside");
+    running.signal(Signal::KILL);
+    running.wait();
+    wait_until("nobody is left", || !lives(&outside));
+}
+
 #[test]
 fn this_users_server_is_not_the_commands_even_if_it_started_it() {
     let sandbox = Sandbox::new();

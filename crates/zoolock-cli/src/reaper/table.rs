@@ -21,7 +21,7 @@ pub(crate) struct Process {
 impl Process {
     /// The process of this number.
     fn look(pid: i32) -> Option<Self> {
-        parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// Sends it a signal, and nobody who has its number by now.
@@ -129,10 +129,14 @@ fn counts(process: &Process) -> bool {
     process.alive && process.is_ours_to_signal() && !process.is_local_server()
 }
 
-/// Reads /proc/PID/stat. The name stands in brackets, and may itself contain anything.
-fn parse(stat: &str) -> Option<Process> {
-    let pid = stat.split(' ').next()?.parse().ok()?;
-    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
+/// Reads /proc/PID/stat. The name stands in brackets, and may itself contain anything: it is cut at fifteen bytes, in
+/// the middle of a letter where that is the place.
+fn parse(stat: &[u8]) -> Option<Process> {
+    let name = stat.iter().position(|byte| *byte == b'(')?;
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    let pid = text(stat.get(..name)?)?.trim_ascii().parse().ok()?;
+    let fields: Vec<&str> = text(stat.get(end + 1..)?)?.split_ascii_whitespace().collect();
     // From the third field of proc_pid_stat(5) on.
     let field = |number: usize| fields.get(number - 3).copied();
     let threads: i64 = field(20)?.parse().ok()?;
@@ -154,18 +158,20 @@ mod tests {
     #[test]
     fn a_name_cannot_pretend_to_be_numbers() {
         let tail = "S 7 9 9 34816 9 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
-        for name in ["sh", "a) R 1 1 1", "(((", ") ", "a b\nc"] {
-            let process = parse(&format!("12 ({name}) {tail}")).expect("well formed");
+        let names: [&[u8]; 6] = [b"sh", b"a) R 1 1 1", b"(((", b") ", b"a b\nc", b"caf\xe9"];
+        for name in names {
+            let stat = [b"12 (", name, b") ", tail.as_bytes()].concat();
+            let process = parse(&stat).expect("well formed");
             assert_eq!(process, Process { pid: 12, parent: 7, group: 9, born: 4711, alive: true });
         }
-        assert_eq!(parse("12 (sh"), None);
-        assert_eq!(parse(""), None);
+        assert_eq!(parse(b"12 (sh"), None);
+        assert_eq!(parse(b""), None);
     }
 
     #[test]
     fn a_dead_first_thread_is_no_dead_process() {
         let stat = |state, threads| format!("12 (x) {state} 7 9 9 0 0 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
-        let alive = |state, threads| parse(&stat(state, threads)).expect("well formed").alive;
+        let alive = |state, threads| parse(stat(state, threads).as_bytes()).expect("well formed").alive;
         assert!(alive("S", 1) && alive("T", 1) && alive("Z", 2));
         assert!(!alive("Z", 1) && !alive("X", 1));
     }

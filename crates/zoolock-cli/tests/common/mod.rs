@@ -184,8 +184,10 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Whether a process lives; one that has ended and was not yet taken does not.
 pub fn lives(pid: &str) -> bool {
-    match std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")) {
-        Ok(stat) => !stat.rsplit(") ").next().unwrap_or_default().starts_with(['Z', 'X']),
+    match std::fs::read(Path::new("/proc").join(pid).join("stat")) {
+        Ok(stat) => {
+            !String::from_utf8_lossy(&stat).rsplit(") ").next().unwrap_or_default().starts_with(['Z', 'X'])
+        }
         Err(_) => false,
     }
 }
