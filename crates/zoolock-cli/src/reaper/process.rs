@@ -139,6 +139,8 @@ impl Reaper {
     }
 
     fn until_the_end(&mut self) -> Exit {
+        // The signal of a command that ended while it was started came to nobody.
+        self.look_at_children();
         loop {
             while let Some(deed) = self.duty.due(now()) {
                 self.carry_out(deed);
@@ -348,7 +350,8 @@ fn take(pid: Pid) {
 }
 
 /// Sees to it that the system tells us of children that end. Whoever started us may have had it not to, and then it also
-/// takes them by itself, before we know their code. What is installed here is never called: we have all signals blocked.
+/// takes them by itself, before we know their code. What is installed here is called only while the command is started, when our signals are
+/// not blocked; it then takes the signal of a child that ends so soon, and nothing comes of it.
 fn hear_of_children() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
