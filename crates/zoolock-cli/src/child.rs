@@ -141,7 +141,6 @@ impl Child {
         drop(process);
         let pidfd = pidfd_open(Pid::from_child(&reaper), PidfdFlags::empty()).ok();
         let line = line(start.command).map_err(unable)?;
-        Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()]).map_err(unable)?;
         let socket = Arc::new(socket);
         let dismissed = Arc::new(AtomicBool::new(false));
         let (sender, mut events) = mpsc::channel(8);
@@ -151,6 +150,14 @@ impl Child {
             .name("reaper".to_owned())
             .spawn(move || ear.listen())
             .map_err(|error| Failure::unavailable(format!("cannot watch the command: {error}")))?;
+        // The last that may fail: whoever returns from here without a command lets others have the lock.
+        if let Err(error) = Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()])
+        {
+            dismissed.store(true, Ordering::SeqCst);
+            end(pidfd.as_ref());
+            while events.recv().await.is_some() {}
+            return Err(unable(error));
+        }
         let patience = start.lease.map_or(STARTING, |lease| lease.saturating_sub(now()).min(STARTING));
         let pid = match tokio::time::timeout(patience, events.recv()).await.ok().flatten() {
             Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
