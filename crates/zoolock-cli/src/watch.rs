@@ -195,12 +195,15 @@ impl<'a> Watch<'a> {
                 terminal.restore_modes();
             }
         }
-        if self.is_lost() {
-            // What it left behind has no lock either.
-            self.child.order(Order::Kill);
+        self.child.order(if !self.is_lost() {
+            Order::Finish(self.scope)
+        } else if self.guard.is_valid() && matches!(self.phase, Phase::Asked(_)) {
+            // What it left behind goes too, and until then has the grace that it was given.
+            Order::Finish(Scope::All)
         } else {
-            self.child.order(Order::Finish(self.scope));
-        }
+            // What it left behind has no lock either.
+            Order::Kill
+        });
     }
 
     fn is_lost(&self) -> bool {

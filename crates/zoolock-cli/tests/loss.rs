@@ -64,6 +64,26 @@ fn a_command_that_answers_has_its_grace() {
 }
 
 #[test]
+fn the_group_has_its_grace_even_if_the_command_ends_before_it() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let script = "sh -c 'trap \"sleep 0.5; echo cleaned > cleaned; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' &
+        setsid sleep 1000 & echo $! > outside
+        trap 'echo ended > ended; exit 0' TERM; while ! [ -s left ]; do sleep 0.02; done; echo $$ > child
+        while :; do sleep 0.02; done";
+    let flags = ["run", "--session-timeout", "6s", "--grace", "1500ms", "--connect", address.as_str()];
+    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    sandbox.wait_for_file("child");
+    server.signal(Signal::STOP);
+    assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
+    assert_eq!(running.done().code, 70);
+    assert_eq!(sandbox.wait_for_file("ended"), "ended");
+    // Without the lock nobody goes on.
+    assert!(!lives(&sandbox.wait_for_file("left")) && !lives(&sandbox.wait_for_file("outside")));
+    server.signal(Signal::CONT);
+}
+
+#[test]
 fn with_warn_the_command_finishes() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
