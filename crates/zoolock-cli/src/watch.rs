@@ -76,6 +76,10 @@ pub(crate) struct Watch<'a> {
     asked_to_end: Option<Instant>,
     /// When KILL was first sent.
     killed: Option<Instant>,
+    /// When the reaper was told that the command has ended: within the grace period it kills, or nobody is left.
+    finishing: Option<Instant>,
+    /// When we last looked at the clock.
+    looked: Instant,
     /// The reaper has killed, and so does not sleep.
     reaper_killed: bool,
     revoked: bool,
@@ -109,6 +113,8 @@ impl<'a> Watch<'a> {
             stopped: false,
             asked_to_end: None,
             killed: None,
+            finishing: None,
+            looked: Instant::now(),
             reaper_killed: false,
             revoked: false,
             interrupted: false,
@@ -195,6 +201,7 @@ impl<'a> Watch<'a> {
                 terminal.restore_modes();
             }
         }
+        self.finishing = Some(Instant::now());
         self.child.order(if !self.is_lost() {
             Order::Finish(self.scope)
         } else if self.guard.is_valid() && matches!(self.phase, Phase::Asked(_)) {
@@ -252,10 +259,7 @@ impl<'a> Watch<'a> {
 
     /// Asks the group to end when the grace period begins, and kills it when nothing is left of it.
     fn look_at_the_clock(&mut self) {
-        let waited = self.killed.is_some_and(|since| since.elapsed() > REAPER_PATIENCE);
-        if waited && !self.reaper_killed && self.ending.is_none() {
-            self.child.end_reaper();
-        }
+        self.look_at_the_reaper();
         if self.on_lost == OnLost::Warn {
             return;
         }
@@ -268,6 +272,25 @@ impl<'a> Watch<'a> {
                 self.ask(format_args!("{name} could not be renewed in time"));
             }
             Phase::Running | Phase::Asked(_) => {}
+        }
+    }
+
+    /// Ends a reaper that is stopped: what it has to do is ours then.
+    fn look_at_the_reaper(&mut self) {
+        let now = Instant::now();
+        if now.duration_since(self.looked) > LOOK * 2 {
+            // It was we who were stopped, and it may have said something meanwhile.
+            self.killed = self.killed.map(|_| now);
+            self.finishing = self.finishing.map(|_| now);
+        }
+        self.looked = now;
+        let waited = |since: Option<Instant>, patience| {
+            since.is_some_and(|since: Instant| now.duration_since(since) > patience)
+        };
+        let silent = waited(self.killed, REAPER_PATIENCE)
+            || waited(self.finishing, self.grace.saturating_add(REAPER_PATIENCE));
+        if silent && !self.reaper_killed {
+            self.child.end_reaper();
         }
     }
 

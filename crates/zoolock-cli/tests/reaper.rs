@@ -127,6 +127,22 @@ fn zoolock_does_the_work_of_a_reaper_that_is_stopped() {
 }
 
 #[test]
+fn zoolock_does_the_work_of_a_reaper_that_is_stopped_after_the_command_has_ended() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let mut band = Band::start(&sandbox, &address, "x", &["--grace", "500ms"]);
+    let mut stderr = BufReader::new(band.zoolock.0.stderr.take().expect("caught"));
+    let mut said = String::new();
+    signal(&band.leader, Signal::KILL);
+    while !said.contains("left behind") {
+        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
+    }
+    signal(&band.reaper(), Signal::STOP);
+    assert_eq!(band.zoolock.code(), 137);
+    assert_eq!(band.living_of_group(), Vec::<String>::new());
+}
+
+#[test]
 fn a_clean_end_takes_the_group_along_and_leaves_daemons_alone() {
     let sandbox = Sandbox::new();
     let script =
