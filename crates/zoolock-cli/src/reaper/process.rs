@@ -229,15 +229,20 @@ impl Reaper {
     fn finish(&mut self, scope: Scope) {
         self.duty.finish(scope);
         let left = self.left(scope);
+        self.ask_those(&left);
+        if self.duty.killing().is_none() {
+            self.sweep = Some(Sweep { seen_nobody: left.is_empty(), ..Sweep::new(scope) });
+        }
+    }
+
+    /// Asks them to end, unless that was done.
+    fn ask_those(&mut self, left: &[Process]) {
         if !left.is_empty() && self.duty.ask(now()).is_some() {
-            for process in &left {
+            for process in left {
                 process.signal(Signal::TERM);
                 process.signal(Signal::CONT);
             }
             self.say(Report::Left(i32::try_from(left.len()).unwrap_or(i32::MAX)));
-        }
-        if self.duty.killing().is_none() {
-            self.sweep = Some(Sweep { seen_nobody: left.is_empty(), ..Sweep::new(scope) });
         }
     }
 
@@ -273,6 +278,8 @@ impl Reaper {
         let Some(scope) = self.sweep.as_ref().map(|sweep| sweep.scope) else { return false };
         let left = self.left(scope);
         let over = left.is_empty() && self.ending.is_some();
+        // The look before this one may have missed them.
+        self.ask_those(&left);
         if self.duty.killing().is_some() {
             for process in &left {
                 process.signal(Signal::KILL);
