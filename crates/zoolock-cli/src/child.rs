@@ -32,8 +32,9 @@ use crate::signals;
 const STARTING: Duration = Duration::from_secs(10);
 /// How long the reaper may take to leave, once it may.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Between two looks at those who are to be gone, and how long we look at those who do not go.
+/// Between two looks at those who are to be gone.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Who was killed and is there after this time waits for a disk that does not answer.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// What the command's environment says about the lock.
@@ -273,6 +274,12 @@ fn line(command: &[OsString]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// How the command ended: seen, and not taken, for its number is used for signals as long as there is a [`Child`].
+fn ending(leader: Pid, how: WaitIdOptions) -> Option<Ending> {
+    let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | how;
+    waitid(WaitId::Pid(leader), end).ok().flatten().as_ref().and_then(Ending::of)
+}
+
 /// Hears what the reaper says, on a thread of its own; and takes over from it.
 struct Ear {
     socket: Arc<OwnedFd>,
@@ -302,14 +309,23 @@ impl Ear {
 
     /// The reaper is dead. Its children are ours now, the command among them; none may stay. Who the command is we do not
     /// know if the reaper died before it could say.
-    fn take_over(&self, leader: Option<Pid>, ended: bool) {
+    fn take_over(&self, leader: Option<Pid>, mut ended: bool) {
         let kill_group = || leader.map(|leader| kill_process_group(leader, Signal::KILL));
         kill_group();
         let _ = self.sender.blocking_send(Event::ReaperDied);
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let mut looks_in_vain = 0;
-        while looks_in_vain < 2 && begun.elapsed() < STUCK {
+        // The lock is given back when nobody is left, or when zoolock says so: without it there is nothing to wait for.
+        while looks_in_vain < 2 && !self.dismissed.load(Ordering::SeqCst) {
             kill_group();
+            if !ended
+                && let Some(leader) = leader
+                && let Some(ending) = ending(leader, WaitIdOptions::NOHANG)
+            {
+                ended = true;
+                begun = Instant::now();
+                let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
+            }
             let table = Table::read();
             let group = leader.map(|leader| table.of_group(leader)).unwrap_or_default();
             let left = [group, table.below(getpid(), &self.others)].concat();
@@ -318,21 +334,23 @@ impl Ear {
                 continue;
             }
             looks_in_vain = 0;
-            for process in left {
+            for process in &left {
                 process.signal(Signal::KILL);
+            }
+            if begun.elapsed() > STUCK {
+                // Again and again: the lock may be lost by the next time.
+                begun = Instant::now();
+                let count = i32::try_from(left.len()).unwrap_or(i32::MAX);
+                let _ = self.sender.blocking_send(Event::Reported(Report::Stuck(count)));
             }
             std::thread::sleep(PAUSE);
         }
         if let Some(leader) = leader
             && !ended
         {
-            // Seen and not taken: its number is used for signals as long as there is a `Child`. One that became another
-            // user's, or waits for a disk that does not answer, ends in its own time.
-            let end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            let status = waitid(WaitId::Pid(leader), end).ok().flatten();
-            // One that is not ours was killed all the same.
+            // One that became another user's ends in its own time. One that is not ours was killed all the same.
             let killed = Ending::Signal(Signal::KILL.as_raw());
-            let ending = status.as_ref().and_then(Ending::of).unwrap_or(killed);
+            let ending = ending(leader, WaitIdOptions::empty()).unwrap_or(killed);
             let _ = self.sender.blocking_send(Event::Reported(Report::Ended(ending)));
         }
         let _ = self.sender.blocking_send(Event::Reported(Report::Gone));

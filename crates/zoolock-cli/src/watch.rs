@@ -82,6 +82,8 @@ pub(crate) struct Watch<'a> {
     looked: Instant,
     /// The reaper has killed, and so does not sleep.
     reaper_killed: bool,
+    /// It was said that somebody cannot be killed.
+    stuck: bool,
     revoked: bool,
     interrupted: bool,
 }
@@ -116,6 +118,7 @@ impl<'a> Watch<'a> {
             finishing: None,
             looked: Instant::now(),
             reaper_killed: false,
+            stuck: false,
             revoked: false,
             interrupted: false,
         }
@@ -181,7 +184,9 @@ impl<'a> Watch<'a> {
                 humane(self.grace.min(self.remaining()))
             )),
             Report::Stuck(count) => {
-                self.talk.error(format_args!("{} of the command cannot be killed", processes(count)));
+                if !std::mem::replace(&mut self.stuck, true) {
+                    self.talk.error(format_args!("{} of the command cannot be killed", processes(count)));
+                }
                 // Without the lock there is nothing to wait for.
                 return if self.is_lost() { self.ending } else { None };
             }
