@@ -143,6 +143,27 @@ fn zoolock_does_the_work_of_a_reaper_that_is_stopped_after_the_command_has_ended
 }
 
 #[test]
+fn a_reaper_that_was_stopped_hears_of_all_renewals_before_it_acts() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
+        let reaper = band.reaper();
+        let begun = Instant::now();
+        signal(&reaper, Signal::STOP);
+        // Longer than what it knows of.
+        wait_until("its lease is over", || begun.elapsed() > LEASE + LEASE / 2);
+        signal(&reaper, Signal::CONT);
+        let state = || std::fs::read_to_string(format!("/proc/{reaper}/stat")).unwrap_or_default();
+        wait_until("it waits again", || state().contains("(lock-reaper) S"));
+        assert!(lives(&band.leader) && lives(&band.stubborn), "round {round}");
+        band.zoolock.signal(Signal::KILL);
+        band.zoolock.wait();
+        wait_until("all of it is dead", || band.living().is_empty());
+    });
+}
+
+#[test]
 fn a_clean_end_takes_the_group_along_and_leaves_daemons_alone() {
     let sandbox = Sandbox::new();
     let script =

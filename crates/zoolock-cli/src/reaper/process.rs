@@ -142,6 +142,12 @@ impl Reaper {
         // The signal of a command that ended while it was started came to nobody.
         self.look_at_children();
         loop {
+            // All that was said: if we were stopped, the last of many renewals counts, and not the clock before it.
+            while !self.alone && zoolock_speaks() {
+                if self.listen() {
+                    return Exit::OK;
+                }
+            }
             while let Some(deed) = self.duty.due(now()) {
                 self.carry_out(deed);
             }
@@ -149,15 +155,13 @@ impl Reaper {
                 return Exit::LOST;
             }
             self.say_the_unsaid();
-            if self.wait() && !self.alone && self.listen() {
-                return Exit::OK;
-            }
+            self.wait();
             self.look_at_children();
         }
     }
 
-    /// Waits until there is something to do; returns whether zoolock has something to say.
-    fn wait(&self) -> bool {
+    /// Waits until there is something to do.
+    fn wait(&self) {
         let pause = match &self.sweep {
             Some(sweep) => Some(sweep.pause),
             None if self.unsaid.is_empty() => None,
@@ -174,7 +178,6 @@ impl Reaper {
         // At its end it is readable for ever.
         let count = if self.alone { 2 } else { 3 };
         let _ = poll(&mut files[..count], pause.as_ref());
-        !files[2].revents().is_empty()
     }
 
     /// Takes an order; returns whether it is over.
@@ -350,6 +353,13 @@ impl Reaper {
             }
         }
     }
+}
+
+/// Whether zoolock has said something, if only that it is gone.
+fn zoolock_speaks() -> bool {
+    let stdin = io::stdin();
+    let mut file = [PollFd::new(&stdin, PollFlags::IN)];
+    poll(&mut file, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 fn take(pid: Pid) {
