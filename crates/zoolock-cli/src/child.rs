@@ -154,18 +154,18 @@ impl Child {
         // The last that may fail: whoever returns from here without a command lets others have the lock.
         if let Err(error) = Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()])
         {
-            dismissed.store(true, Ordering::SeqCst);
-            end(pidfd.as_ref());
-            while events.recv().await.is_some() {}
+            nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
             return Err(unable(error));
         }
         let patience = start.lease.map_or(STARTING, |lease| lease.saturating_sub(now()).min(STARTING));
         let pid = match tokio::time::timeout(patience, events.recv()).await.ok().flatten() {
             Some(Event::Reported(Report::Started(pid))) => Pid::from_raw(pid),
             Some(Event::Reported(Report::Failed(error))) => {
+                nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
                 return Err(executable::failed(&program, &io::Error::from_raw_os_error(error)));
             }
             Some(Event::Reported(Report::Late)) => {
+                nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
                 return Err(Failure::new(Exit::LOST, "the lock was lost before the command was started"));
             }
             _ => None,
@@ -225,6 +225,18 @@ impl Child {
             self.end_reaper();
         }
     }
+}
+
+/// Lets go of a reaper that has not started the command, and waits until nobody listens to it: who takes over from it
+/// would kill the next one.
+async fn nothing_started(
+    dismissed: &AtomicBool,
+    reaper: Option<&OwnedFd>,
+    events: &mut mpsc::Receiver<Event>,
+) {
+    dismissed.store(true, Ordering::SeqCst);
+    end(reaper);
+    while events.recv().await.is_some() {}
 }
 
 fn end(reaper: Option<&OwnedFd>) {
