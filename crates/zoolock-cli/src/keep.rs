@@ -37,7 +37,7 @@ pub(crate) async fn keep(plan: &Run, talk: &Arc<Talk>, signals: &mut Signals) ->
         talk.note(format_args!("{name} is ours; starting {}", program(plan)));
         let result = keep_under(plan, &acquired.holder, talk, signals).await;
         give_back(acquired, name, talk).await;
-        if let Some(exit) = result? {
+        if let Some(exit) = result {
             return Ok(exit);
         }
     }
@@ -49,51 +49,50 @@ fn is_passing(exit: Exit, plan: &Run) -> bool {
 }
 
 /// Starts the command again and again while the lock is ours; `None` when it is not any more, or another is to have it.
-async fn keep_under(
-    plan: &Run,
-    holder: &Holder,
-    talk: &Talk,
-    signals: &mut Signals,
-) -> Result<Option<Exit>, Failure> {
+async fn keep_under(plan: &Run, holder: &Holder, talk: &Talk, signals: &mut Signals) -> Option<Exit> {
     let name = plan.wanted.name.as_str();
     let mut backoff = Backoff::default();
     loop {
         let begun = Instant::now();
-        let end = match run_under(plan, holder, talk, signals).await {
+        let what = match run_under(plan, holder, talk, signals).await {
             Err(failure) if failure.exit == Exit::LOST => {
                 talk.error(format_args!("{failure}; standing by"));
-                return Ok(None);
+                return None;
             }
-            end => end?,
+            // No process or no file to be had, a reaper that was killed: it passes, as an end of the command does.
+            Err(failure) => failure.to_string(),
+            Ok(end) => {
+                let what = format!("{} ended with {}", program(plan), end.ending);
+                if end.wanted {
+                    talk.note(what);
+                    return Some(if end.lock_lost { Exit::LOST } else { end.ending.exit() });
+                }
+                if end.lock_lost {
+                    talk.error(format_args!("lost {name}; {what}; standing by"));
+                    return None;
+                }
+                if end.revoked {
+                    talk.note(format_args!("{what}; letting go of {name}, and standing by"));
+                    return None;
+                }
+                what
+            }
         };
-        let what = format!("{} ended with {}", program(plan), end.ending);
-        if end.wanted {
-            talk.note(what);
-            return Ok(Some(if end.lock_lost { Exit::LOST } else { end.ending.exit() }));
-        }
-        if end.lock_lost {
-            talk.error(format_args!("lost {name}; {what}; standing by"));
-            return Ok(None);
-        }
-        if end.revoked {
-            talk.note(format_args!("{what}; letting go of {name}, and standing by"));
-            return Ok(None);
-        }
         let pause = backoff.after(begun.elapsed());
         talk.note(format_args!("{what}; starting it again in {}", humane(pause)));
         tokio::select! {
             biased;
             signal = signals.end() => {
                 talk.note(format_args!("ended by {}", signal_name(signal)));
-                return Ok(Some(Exit::signal(signal)));
+                return Some(Exit::signal(signal));
             }
             reason = holder.lost() => {
                 talk.error(format_args!("lost {name}: {}; standing by", why(reason)));
-                return Ok(None);
+                return None;
             }
             () = holder.revoked() => {
                 talk.note(format_args!("somebody asks for {name}; letting go, and standing by"));
-                return Ok(None);
+                return None;
             }
             () = tokio::time::sleep(pause) => {}
         }

@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use common::band::signal;
 use common::{Sandbox, lives, server, wait_until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 fn lines(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let text = std::fs::read_to_string(sandbox.path(name)).unwrap_or_default();
@@ -28,6 +29,27 @@ fn a_command_that_ends_is_started_again_after_pauses_that_grow() {
     assert!(done.stderr.contains("exit code 5; starting it again in 500ms"), "{done:?}");
     assert_eq!(lines(&sandbox, "starts").len(), 3);
     assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn a_command_that_could_not_be_started_is_tried_again() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", "echo $$ >> starts"]);
+    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
+    let mut said = String::new();
+    let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    sandbox.wait_for_file("starts");
+    // There is no file to be had for a while.
+    let none = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(pid), Resource::Nofile, none).expect("it is our child");
+    while !said.contains("cannot start a process of ours") {
+        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
+    }
+    prlimit(Some(pid), Resource::Nofile, before).expect("it is our child");
+    let starts = lines(&sandbox, "starts").len();
+    wait_until("it is started again", || lines(&sandbox, "starts").len() > starts);
+    running.signal(Signal::TERM);
+    running.wait();
 }
 
 #[test]
