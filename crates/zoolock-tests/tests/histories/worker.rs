@@ -139,15 +139,20 @@ impl Worker {
             timeout(short, mutex.lock_as(&owner)),
         );
         let second = second.ok().transpose();
-        let (first, second) = match (first, second) {
-            (Ok(first), Ok(second)) => (first, second),
+        let guard = match (first, second) {
+            (Ok(first), Ok(second)) => first.or(second),
+            // The other call may have it all the same, and whoever has it must be seen to come and go.
+            (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
+                self.refused(&error, &format!("{}, one call of two for {name:?}, {manner:?}", self.who)).await;
+                guard
+            }
             (Err(error), _) | (_, Err(error)) => return Err(error),
         };
-        let Some(guard) = first.or(second) else { return Ok(None) };
+        let Some(guard) = guard else { return Ok(None) };
         match mutex.try_lock_as(&owner).await {
             Ok(Some(again)) if again.token() == guard.token() => drop(again),
             Ok(other) => self.hall.fail(&format!("{} as the owner of {guard:?} had {other:?}", self.who)),
-            Err(error) => return Err(error),
+            Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.who)).await,
         }
         Ok(Some(Held::Owner(guard)))
     }
