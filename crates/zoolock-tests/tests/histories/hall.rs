@@ -163,8 +163,10 @@ impl Hall {
         if token != visitor.ticket && outcome.is_ok() {
             outcome = Err(format!("#{id} came with {} and writes with {token}", visitor.ticket));
         }
-        if let (Ok(()), false) = (&outcome, doomed) {
-            outcome = state.alone(id, &visitor, token);
+        match (&outcome, doomed) {
+            (Ok(()), false) => outcome = state.alone(id, &visitor, token),
+            (Ok(()), true) => state.nobody_knows(&visitor.names),
+            (Err(_), _) => {}
         }
         if let Err(why) = outcome {
             self.violation(state, &why);
@@ -267,7 +269,6 @@ impl Hall {
         state.say(format!("{ticket} is doomed in {name}"));
         state.doomed.insert(ticket);
         let known = state.inside.values().any(|inside| inside.ticket == ticket);
-        state.room_mut(name).dubious |= !known;
         let here: Vec<u64> = state
             .inside
             .iter()
@@ -342,8 +343,8 @@ impl Hall {
     }
 
     fn violation(&self, state: MutexGuard<'_, State>, why: &str) -> ! {
-        let events: Vec<&str> = state.events.iter().map(String::as_str).collect();
-        panic!("{why}\nZOOLOCK_SEED={}\nthe last events:\n{}", self.seed, events.join("\n"));
+        let events: Vec<&str> = state.events.iter().rev().map(String::as_str).collect();
+        panic!("{why}\nZOOLOCK_SEED={}\nthe last events, newest first:\n{}", self.seed, events.join("\n"));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -388,6 +389,9 @@ impl State {
     ) -> Result<(), String> {
         self.exclude(id, visitor, doomed)?;
         if doomed {
+            if visitor.role == Role::Writer {
+                self.nobody_knows(&visitor.names);
+            }
             return Ok(());
         }
         if let Some(said) = said {
@@ -411,6 +415,14 @@ impl State {
             self.alone(id, visitor, visitor.ticket)?;
         }
         Ok(())
+    }
+
+    /// Somebody doomed holds alone: it may let go before it is broken, and then it has left cleanly.
+    fn nobody_knows(&mut self, names: &[&'static str]) {
+        for name in names {
+            // Nobody has this number, so that nobody's end changes it.
+            self.room_mut(name).last = (0, End::Unsure);
+        }
     }
 
     fn alone(&mut self, id: u64, visitor: &Visitor, token: FencingToken) -> Result<(), String> {

@@ -55,8 +55,6 @@ pub(crate) struct Room {
     pub(crate) size: Option<u32>,
     /// Nothing is broken there, so that what is said of the last holder is never unknown.
     pub(crate) exact: bool,
-    /// A waiter was broken there, perhaps just when it began: that looks like a crash.
-    pub(crate) dubious: bool,
     /// The last one that held alone; at first somebody who made the name, and let go.
     pub(crate) last: (u64, End),
     newest: BTreeMap<Role, FencingToken>,
@@ -72,7 +70,6 @@ impl Room {
             name,
             size,
             exact,
-            dubious: false,
             last: (0, End::Clean),
             newest: BTreeMap::new(),
             highest: None,

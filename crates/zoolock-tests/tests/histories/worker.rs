@@ -143,7 +143,8 @@ impl Worker {
             (Ok(first), Ok(second)) => first.or(second),
             // The other call may have it all the same, and whoever has it must be seen to come and go.
             (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
-                self.refused(&error, &format!("{}, one call of two for {name:?}, {manner:?}", self.who)).await;
+                self.refused(&error, &format!("{}, one call of two for {name:?}, {manner:?}", self.who))
+                    .await;
                 guard
             }
             (Err(error), _) | (_, Err(error)) => return Err(error),
