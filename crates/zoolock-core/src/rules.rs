@@ -70,11 +70,14 @@ pub enum Rule {
     /// A grant takes a lease that is valid now.
     /// Without: whoever was granted may have lost its session while it waited.
     GrantOnLease = 1 << 20,
+    /// One that gives up takes back the mark of its beginning only where that is still the record.
+    /// Without: an upgrade that gives up after its reader is gone writes over how the next holder left.
+    UndoWhatIsThere = 1 << 21,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 21] = [
+    pub const ALL: [Rule; 22] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -96,6 +99,7 @@ impl Rule {
         Rule::SearchAfterLostReply,
         Rule::CreateBeforeSearch,
         Rule::GrantOnLease,
+        Rule::UndoWhatIsThere,
     ];
 }
 

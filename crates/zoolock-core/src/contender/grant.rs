@@ -3,6 +3,20 @@
 use super::*;
 use crate::names::{Name, Role};
 
+/// What the record said before a mark of beginning was to be written, and which version that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Undo {
+    pub(super) marker: Marker,
+    pub(super) version: i32,
+}
+
+impl Node {
+    /// The mark of its beginning.
+    pub fn beginning_in(self, directory: Zxid) -> Marker {
+        Marker { directory, left: Left::Held, sequence: self.sequence, tracked: true }
+    }
+}
+
 impl Contender {
     /// Nobody stands in our way, and `directory` was read after that had become so, with these `others` still there.
     pub(super) fn first(
@@ -42,7 +56,7 @@ impl Contender {
         let alone = me.prefix.is_exclusive();
         let marker = directory.and_then(|directory| directory.record.marker_of(directory.czxid));
         let tracked = marker.is_some_and(|marker| marker.tracked);
-        let begun = marker.is_some() && marker == self.beginning(me, directory);
+        let begun = marker.is_some_and(|marker| marker == me.beginning_in(marker.directory));
         if !alone || !(tracked || self.config.tracks_crashes) || begun {
             return self.hold(me, directory, previous, turn);
         }
@@ -51,20 +65,15 @@ impl Contender {
             self.undo = None;
             return self.fail(Reason::ForeignRecord, turn);
         };
-        let Some(beginning) = self.beginning(me, Some(directory)) else { return };
+        let beginning = me.beginning_in(directory.czxid);
         self.before = Some(previous);
         // If we give up now: as it was, so that a crash before us is not forgotten.
-        self.undo = Some(marker.unwrap_or(Marker { left: Left::Broken, ..beginning }));
+        let marker = marker.unwrap_or(Marker { left: Left::Broken, ..beginning });
+        self.undo = Some(Undo { marker, version: directory.version });
         self.phase = Phase::Marking { me, directory, previous };
         let node = self.on(Rule::HeldWithOwnNode).then_some(me);
         let version = directory.version;
         self.send(Purpose::Mark, Request::Hold { node, marker: beginning, version }, turn);
-    }
-
-    /// The mark of our beginning.
-    fn beginning(&self, me: Node, directory: Option<Directory>) -> Option<Marker> {
-        let directory = directory?.czxid;
-        Some(Marker { directory, left: Left::Held, sequence: me.sequence, tracked: true })
     }
 
     pub(super) fn marked(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
@@ -72,7 +81,7 @@ impl Contender {
         match outcome {
             Ok(_) if !turn.lease_valid => self.phase = Phase::AwaitingLease { me },
             Ok(_) => {
-                let record = self.beginning(me, Some(directory)).map_or(directory.record, Record::Marker);
+                let record = Record::Marker(me.beginning_in(directory.czxid));
                 let version = directory.version.wrapping_add(1);
                 self.hold(me, Some(Directory { record, version, ..directory }), previous, turn);
             }

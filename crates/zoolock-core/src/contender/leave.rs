@@ -12,6 +12,14 @@ pub(super) struct Departure {
     pub(super) report: bool,
     /// Whether an earlier delete may have been carried out.
     repeated: bool,
+    /// The mark of our beginning is to be taken back.
+    undo: Option<Undo>,
+}
+
+impl Departure {
+    fn new(node: Node, marker: Option<(Marker, Option<i32>)>) -> Departure {
+        Departure { node, marker, report: false, repeated: false, undo: None }
+    }
 }
 
 impl Contender {
@@ -22,7 +30,7 @@ impl Contender {
         report: bool,
         turn: &mut Turn,
     ) {
-        self.departures.push(Departure { node, marker, report, repeated: false });
+        self.departures.push(Departure { report, ..Departure::new(node, marker) });
         // What is sent without a connection arrives who knows when: then the name may be somebody else's.
         if self.offline && self.on(Rule::NoBlindDelete) {
             self.check_departure(node.czxid, turn);
@@ -32,13 +40,17 @@ impl Contender {
     }
 
     /// Like `depart`, for a node that was not heard of for so long that its name may be somebody else's by now.
-    pub(super) fn depart_if_there(
-        &mut self,
-        node: Node,
-        marker: Option<(Marker, Option<i32>)>,
-        turn: &mut Turn,
-    ) {
-        self.depart_after(Departure { node, marker, report: false, repeated: false }, turn);
+    pub(super) fn depart_if_there(&mut self, node: Node, turn: &mut Turn) {
+        self.depart_after(Departure::new(node, None), turn);
+    }
+
+    /// Like `depart_if_there`, for one that may have written that it begins, and has not. A writer's node that belongs to
+    /// a reader keeps nobody out once the reader's is gone: by then somebody may have held, and the record be that one's.
+    pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, turn: &mut Turn) {
+        if !self.on(Rule::UndoWhatIsThere) {
+            return self.depart_after(Departure::new(node, Some((undo.marker, None))), turn);
+        }
+        self.depart_after(Departure { undo: Some(undo), ..Departure::new(node, None) }, turn);
     }
 
     /// Like `depart`, for a node of a holder that may be the one that somebody else deleted.
@@ -48,7 +60,7 @@ impl Contender {
         marker: Option<(Marker, Option<i32>)>,
         turn: &mut Turn,
     ) {
-        self.depart_after(Departure { node, marker, report: true, repeated: false }, turn);
+        self.depart_after(Departure { report: true, ..Departure::new(node, marker) }, turn);
     }
 
     /// Like `depart`, after a delete that may have been carried out.
@@ -58,7 +70,7 @@ impl Contender {
         marker: Option<(Marker, Option<i32>)>,
         turn: &mut Turn,
     ) {
-        self.depart_after(Departure { node, marker, report: true, repeated: true }, turn);
+        self.depart_after(Departure { report: true, repeated: true, ..Departure::new(node, marker) }, turn);
     }
 
     /// Looks whether the node is still ours, and then deletes it.
@@ -100,7 +112,7 @@ impl Contender {
                 }
                 // The record is not ours to write, or was written by somebody else. Those behind us will list.
                 // That it was refused does not say that the node of that name is still ours, so look first.
-                departure.marker = None;
+                (departure.marker, departure.undo) = (None, None);
                 self.check_departure(czxid, turn);
             }
             Err(failure) => {
@@ -120,21 +132,47 @@ impl Contender {
     /// Before a delete is sent again: is the node of that name still the one that was ours?
     pub(super) fn check_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
-        let node = departure.node;
+        let (node, undo) = (departure.node, departure.undo);
+        if let Some(Undo { marker, version }) = undo {
+            // As a barrier: behind it the one that was sent before can no longer arrive.
+            let (node, marker) = (Some(node), node.beginning_in(marker.directory));
+            self.send(Purpose::Void, Request::Hold { node, marker, version }, turn);
+        }
         self.send(Purpose::LeaveSync(czxid), Request::Sync, turn);
+        if undo.is_some() {
+            self.send(Purpose::LeaveRead(czxid), Request::ReadDirectory, turn);
+        }
         self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), turn);
     }
 
     /// A look that is not known to be up to date is no ground for a delete.
     pub(super) fn left_synced(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         if outcome.is_err() {
-            for (_, purpose) in &mut self.pending {
-                if *purpose == Purpose::LeaveCheck(czxid) {
-                    *purpose = Purpose::Void;
-                }
-            }
-            self.pause_departure(czxid, turn);
+            self.look_at_departure_later(czxid, turn);
         }
+    }
+
+    /// What the record says, of one that may have written there that it begins.
+    pub(super) fn left_read(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        let Some(at) = self.departures.iter().position(|d| d.node.czxid == czxid) else { return };
+        let Departure { node, undo, .. } = self.departures[at];
+        let marker = match outcome {
+            Ok(Reply::Directory(Directory { record, version, .. })) => undo
+                .filter(|undo| record == Record::Marker(node.beginning_in(undo.marker.directory)))
+                .map(|undo| (undo.marker, Some(version))),
+            Ok(_) | Err(Failure::NoNode) => None,
+            Err(_) => return self.look_at_departure_later(czxid, turn),
+        };
+        self.departures[at].marker = marker;
+    }
+
+    fn look_at_departure_later(&mut self, czxid: Zxid, turn: &mut Turn) {
+        for (_, purpose) in &mut self.pending {
+            if matches!(*purpose, Purpose::LeaveRead(of) | Purpose::LeaveCheck(of) if of == czxid) {
+                *purpose = Purpose::Void;
+            }
+        }
+        self.pause_departure(czxid, turn);
     }
 
     pub(super) fn left_checked(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {

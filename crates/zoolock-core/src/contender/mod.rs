@@ -40,6 +40,7 @@ pub use messages::{
     Reply, Request, RequestId, Says, SessionEnd, WatchId,
 };
 
+use grant::Undo;
 use join::After;
 pub(crate) use join::{POLLS_BEFORE_JOINING_AGAIN, RETIRE_POLL};
 use leave::Departure;
@@ -173,8 +174,8 @@ pub struct Contender {
     behind: Option<Sequence>,
     /// How the holder before us left, once we may have written over the record that said it.
     before: Option<Previous>,
-    /// What to leave in the record if we give up after we may have written that we had begun.
-    undo: Option<Marker>,
+    /// What to take back if we give up after we may have written that we had begun.
+    undo: Option<Undo>,
     /// A reply was lost that would have said whether we had written it.
     perhaps_marked: bool,
     /// The delay after a crash is over.
@@ -313,6 +314,7 @@ enum Purpose {
     RetireDelete,
     Leave(Zxid),
     LeaveSync(Zxid),
+    LeaveRead(Zxid),
     LeaveCheck(Zxid),
     LeavePause(Zxid),
     /// Nobody waits for the answer any more.
@@ -460,6 +462,7 @@ impl Contender {
             Purpose::RetireDelete => self.retire_deleted(outcome, turn),
             Purpose::Leave(czxid) => self.left(czxid, outcome, turn),
             Purpose::LeaveSync(czxid) => self.left_synced(czxid, outcome, turn),
+            Purpose::LeaveRead(czxid) => self.left_read(czxid, outcome, turn),
             Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, turn),
             Purpose::LeavePause(czxid) => self.check_departure(czxid, turn),
             Purpose::Void => {}
@@ -545,7 +548,7 @@ impl Contender {
         self.void_pending();
         self.wanted = false;
         self.phase = Phase::Leaving;
-        let marker = self.undo.take().map(|marker| (marker, version));
+        let marker = self.undo.take().map(|undo| (undo.marker, version));
         self.depart(me, marker, false, turn);
     }
 
@@ -585,14 +588,15 @@ impl Contender {
         );
         self.void_pending();
         self.phase = Phase::Leaving;
-        // The record may say that we have begun, which is not to be taken for a crash.
-        let marker = self.undo.take().map(|marker| (marker, None));
         if !self.on(Rule::MarkerByHolderOnly) {
             self.depart(me, self.forged_marker(me), false, turn);
+        } else if let Some(undo) = self.undo.take() {
+            // The record may say that we have begun, which is not to be taken for a crash.
+            self.depart_undone(me, undo, turn);
         } else if long_unseen {
-            self.depart_if_there(me, marker, turn);
+            self.depart_if_there(me, turn);
         } else {
-            self.depart(me, marker, false, turn);
+            self.depart(me, None, false, turn);
         }
     }
 
@@ -612,6 +616,7 @@ impl Contender {
                 }
                 kept @ (Purpose::Leave(_)
                 | Purpose::LeaveSync(_)
+                | Purpose::LeaveRead(_)
                 | Purpose::LeaveCheck(_)
                 | Purpose::LeavePause(_)
                 | Purpose::VoidWatch(_)) => kept,

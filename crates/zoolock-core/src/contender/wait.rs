@@ -424,9 +424,12 @@ impl Contender {
 
     /// Somebody deleted the reader's node, or ours. Where the reader's is gone ours is left, and keeps everybody out.
     fn reader_vanished(&mut self, me: Node, turn: &mut Turn) {
-        let marker = self.undo.take().map(|marker| (marker, None));
+        let undo = self.undo.take();
         self.vanished(turn);
-        self.depart_if_there(me, marker, turn);
+        match undo {
+            Some(undo) => self.depart_undone(me, undo, turn),
+            None => self.depart_if_there(me, turn),
+        }
     }
 
     /// What a look at our own node says; `None` if it says nothing.

@@ -33,6 +33,8 @@ pub(crate) enum Foul {
     UntoldCrash = 1 << 7,
     /// Told to have become a reader, though somebody stood before that reader who wants to be alone.
     SomebodyBetween = 1 << 8,
+    /// One that was not granted wrote over a record that does not say that it has begun.
+    WroteOverAnothers = 1 << 9,
 }
 
 /// The reader of one that upgrades.

@@ -103,6 +103,9 @@ fn those_who_say_that_they_have_begun() {
     let clients: [&[Plan]; 3] = [&[Mutex, Mutex], &[WriteThenRead, Read], &[Write, Read]];
     let mut searched: Vec<_> = each(&clients, &FAULTS).map(Scenario::tracking).collect();
     searched.extend(each(&clients[..2], &FAULTS).map(|scenario| scenario.tracking().delaying()));
+    if long() {
+        searched.push(with(&[Read, Upgrade(0), Write], &["cancel", "disconnect"]).tracking());
+    }
     nothing_is_found_in("tracking crashes", searched);
 }
 
@@ -151,4 +154,11 @@ fn without_held_with_own_node_the_model_finds_a_violation() {
 fn without_crashed_after_deletion_the_model_finds_a_violation() {
     // The reader looks again after a lost reply: the writer has begun, says the record; it releases; it is not listed.
     is_needed(Rule::CrashedAfterDeletion, lock::CRASHED, with(&[Mutex, Read], &["disconnect"]).tracking());
+}
+
+#[test]
+fn without_undo_what_is_there_the_model_finds_a_violation() {
+    // The reader is gone, and the writer between the two has begun; then the upgrade takes back its beginning.
+    let searched = with(&[Read, Upgrade(0), Write], &["cancel"]).tracking();
+    is_needed(Rule::UndoWhatIsThere, lock::TAKEN_BACK, searched);
 }

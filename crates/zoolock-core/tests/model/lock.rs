@@ -68,6 +68,7 @@ pub(crate) const OWN_ONLY: &str = "no contender deletes another's node";
 pub(crate) const CLEAN: &str = "clean is said only of a holder that released";
 pub(crate) const CRASHED: &str =
     "crashed is said only of a holder that went without releasing, and then it is said";
+pub(crate) const TAKEN_BACK: &str = "whoever gives up takes back only what it wrote";
 pub(crate) const DOWNGRADE: &str = "no writer comes between a writer and the reader that it becomes";
 pub(crate) const UPGRADE: &str = "of those that read and want to write one does";
 pub(crate) const ENDS: &str = "every contender is told its end, once, and as it was";
@@ -111,6 +112,7 @@ impl Model for Lock {
             Property::always(CRASHED, |_, w: &World| {
                 !w.committed(Foul::FalseCrash) && !w.committed(Foul::UntoldCrash)
             }),
+            Property::always(TAKEN_BACK, |_, w: &World| !w.committed(Foul::WroteOverAnothers)),
             Property::always(DOWNGRADE, |_, w: &World| !w.committed(Foul::SomebodyBetween)),
             Property::always(UPGRADE, |model: &Lock, w: &World| !model.nobody_upgraded(w)),
             Property::always(ENDS, |_, w: &World| !w.committed(Foul::FalseEnd)),

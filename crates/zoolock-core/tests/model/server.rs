@@ -7,7 +7,7 @@ use zoolock_core::record::Marker;
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
 use crate::bugs::Bug;
-use crate::ghost::{Fate, Trace};
+use crate::ghost::{Fate, Foul, Trace};
 use crate::scenario::Scenario;
 use crate::tree::{Child, Name, Op};
 use crate::world::{Inbound, Sent, Watch, World, is_write, reading};
@@ -90,6 +90,14 @@ impl World {
             Request::Release { node, marker, version } => {
                 there(node)?;
                 checked(*version)?;
+                let written = self.leader.0.as_ref().and_then(|directory| match directory.record {
+                    Record::Marker(marker) => Some(marker),
+                    _ => None,
+                });
+                let own = [*marker, node.beginning_in(marker.directory)];
+                if !self.clients[i].ghost.granted && written.is_some_and(|written| !own.contains(&written)) {
+                    self.note(Foul::WroteOverAnothers);
+                }
                 vec![Op::Delete(Name::of(node)), Op::Write(Record::Marker(*marker))]
             }
             Request::Hold { node, marker, version } => {

@@ -104,27 +104,36 @@ fn beginning() -> (Node, Record, Drive) {
 }
 
 #[test]
-fn a_beginning_that_was_not_written_is_not_taken_back() {
-    for (failure, leaves_mark) in [(Failure::BadVersion, false), (Failure::Unknown, true)] {
+fn a_beginning_is_taken_back_where_it_is_the_record() {
+    let begun = Marker { left: Left::Held, tracked: true, ..released(4) };
+    let another = Marker { left: Left::Panicked, sequence: Sequence(5), ..begun };
+    let cases = [
+        (Failure::BadVersion, None, false),
+        (Failure::Unknown, Some(begun), true),
+        (Failure::Unknown, Some(another), false),
+    ];
+    for (failure, found, takes_back) in cases {
         let (me, record, mut drive) = beginning();
         drive.answer(Request::List, Ok(children(vec![me.name()])));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
         drive.answer(Request::Exists(me), Ok(mine(me)));
-        let marker = Marker { left: Left::Held, tracked: true, ..released(4) };
-        drive.answer(Request::Hold { node: Some(me), marker, version: 3 }, Err(failure));
+        let hold = Request::Hold { node: Some(me), marker: begun, version: 3 };
+        drive.answer(hold.clone(), Err(failure));
         drive.feed(Event::Cancel);
         let leaving = |(_, request): &(_, Request)| match request {
-            Request::Delete(_) => Some(false),
-            Request::Release { .. } => Some(true),
+            Request::Delete(_) => Some(None),
+            Request::Release { version, .. } => Some(*version),
             _ => None,
         };
-        if failure == Failure::Unknown {
+        if let Some(found) = found {
             // It pauses before it looks, so its node is looked at before it goes.
             drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
+            drive.answer(hold, Err(Failure::BadVersion));
             drive.answer(Request::Sync, Ok(Reply::Done));
+            drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(found))));
             drive.answer(Request::Exists(me), Ok(mine(me)));
         }
-        assert_eq!(drive.sent.iter().find_map(leaving), Some(leaves_mark), "{failure:?}");
+        assert_eq!(drive.sent.iter().find_map(leaving), Some(takes_back.then_some(3)), "{failure:?}, {found:?}");
     }
 }
 
