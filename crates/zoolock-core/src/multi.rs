@@ -186,6 +186,11 @@ impl Multi {
         self.parts.get(place)?.contender.node()
     }
 
+    /// Whether it holds and knows what all its nodes say.
+    pub fn watches_own(&self) -> bool {
+        self.phase == Phase::Held && self.parts.iter().all(|part| part.contender.watches_own())
+    }
+
     /// Whether nobody waits or holds any more and clean-up is all that is left.
     pub fn is_leaving(&self) -> bool {
         !self.wanted

@@ -122,6 +122,15 @@ macro_rules! guard {
                 self.held.is_revoked()
             }
 
+            /// Whether somebody has asked us to let go by now, if only while we stood in the queue. Asks the service, if
+            /// that is not known yet; false if the lock is lost.
+            ///
+            /// # Cancel safety
+            /// Can be dropped and called again at any time.
+            pub async fn revoked_by_now(&self) -> bool {
+                self.held.revoked_by_now().await
+            }
+
             /// What names this holder to [`revoke`](crate::Mutex::revoke) and
             /// [`break_lock`](crate::Mutex::break_lock). No fence.
             pub fn ticket(&self) -> crate::Ticket {

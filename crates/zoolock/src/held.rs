@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use tokio::sync::watch;
 use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
 use zoolock_core::names::Prefix;
@@ -148,6 +148,11 @@ impl Held {
 
     pub(crate) fn is_revoked(&self) -> bool {
         self.all().any(|acquisition| acquisition.is_revoked())
+    }
+
+    pub(crate) async fn revoked_by_now(&self) -> bool {
+        join_all(self.all().map(|acquisition| acquisition.looked())).await;
+        self.is_revoked()
     }
 
     pub(crate) fn previous(&self) -> Previous {

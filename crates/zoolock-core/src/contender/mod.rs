@@ -412,6 +412,11 @@ impl Contender {
         }
     }
 
+    /// Whether it holds and knows what its own node says: nothing is written there that is not told.
+    pub fn watches_own(&self) -> bool {
+        matches!(self.phase, Phase::Held { watch: Some(_), .. })
+    }
+
     /// Whether nobody waits or holds any more and clean-up is all that is left.
     pub fn is_leaving(&self) -> bool {
         !self.wanted || matches!(self.phase, Phase::Leaving | Phase::Over)

@@ -59,6 +59,41 @@ on_both_arms!(both_spellings_ask_also_who_still_waits, |place| async move {
     }
 });
 
+on_both_arms!(who_waited_knows_with_one_look_whether_it_was_asked, |place| async move {
+    let zl = connect(&place).await;
+    let operator = tree::connect(&place.addr()).await.expect("a session");
+    for (name, asked) in [("quiet", false), ("asked", true)] {
+        let other = format!("{name}-too");
+        let held = zl.mutex(name).lock().await.expect("free");
+        assert!(!timeout(SOON, held.revoked_by_now()).await.expect("an answer"), "nobody was there to ask");
+        let held_too = zl.mutex(&other).lock().await.expect("free");
+        let waiting = tokio::spawn({
+            let zl = zl.clone();
+            async move { zl.mutex(name).lock().await }
+        });
+        until_queued(&zl, name, 2).await;
+        let several = tokio::spawn({
+            let (zl, other) = (zl.clone(), other.clone());
+            async move { zl.multi([name, &other]).lock().await }
+        });
+        until_queued(&zl, &other, 2).await;
+        if asked {
+            for node in [format!("{name}/lock-0000000001"), format!("{other}/lock-0000000001")] {
+                operator.set_data(&directory(&place, &node), b"unlock", None).await.expect("there");
+            }
+        }
+        held_too.release().await.expect("ours");
+        held.release().await.expect("ours");
+        let next = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
+        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("an answer"), asked, "{name}");
+        assert_eq!(next.is_revoked(), asked, "{name}");
+        next.release().await.expect("ours");
+        let next = timeout(SOON, several).await.expect("its turn").expect("no panic").expect("granted");
+        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("an answer"), asked, "{other}");
+        next.release().await.expect("ours");
+    }
+});
+
 on_both_arms!(a_lock_is_taken_away_from_the_one_that_was_seen_and_nobody_else, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let guard = zl.mutex("breakable").lock().await.expect("free");

@@ -66,6 +66,12 @@ macro_rules! blocking_guard {
                 self.inner.is_revoked()
             }
 
+            /// Whether somebody has asked us to let go by now, if only while we stood in the queue. Asks the service, if
+            /// that is not known yet, and blocks until it answers; false if the lock is lost.
+            pub fn revoked_by_now(&self) -> bool {
+                $crate::blocking::wait(self.inner.revoked_by_now())
+            }
+
             /// What names this holder to whoever wants to revoke or break the lock. No fence.
             pub fn ticket(&self) -> $crate::Ticket {
                 self.inner.ticket()

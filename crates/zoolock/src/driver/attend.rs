@@ -79,6 +79,20 @@ impl Attendant {
         }
     }
 
+    /// Wakes now those who sleep for this acquisition.
+    fn wake_now(&self, acquisition: &Acquisition) {
+        let now = Instant::now();
+        let heap = &mut lock(&self.sleepers).heap;
+        let mut sleepers = std::mem::take(heap).into_vec();
+        for Reverse(sleeper) in &mut sleepers {
+            if std::ptr::eq(sleeper.acquisition.as_ptr(), acquisition) {
+                sleeper.until = sleeper.until.min(now);
+            }
+        }
+        *heap = sleepers.into();
+        self.news.notify_one();
+    }
+
     /// Those whose time has come, and not too many of them.
     fn awake(&self) -> Vec<(Arc<Acquisition>, RequestId)> {
         let now = Instant::now();
@@ -143,6 +157,11 @@ impl Acquisition {
     pub(super) fn sleep(self: &Arc<Self>, request: RequestId, ms: u32) {
         let wait = Duration::from_millis(ms.into());
         self.session.attendant().wake_after(wait, request, Arc::downgrade(self));
+    }
+
+    /// Says that every while is over.
+    pub(super) fn wake_now(&self) {
+        self.session.attendant().wake_now(self);
     }
 
     /// Polls what it waits for.

@@ -32,6 +32,13 @@ impl Machine {
         }
     }
 
+    pub(super) fn watches_own(&self) -> bool {
+        match self {
+            Machine::One(machine) => machine.watches_own(),
+            Machine::Several(machine) => machine.watches_own(),
+        }
+    }
+
     pub(super) fn is_leaving(&self) -> bool {
         match self {
             Machine::One(machine) => machine.is_leaving(),

@@ -262,6 +262,17 @@ impl Acquisition {
         lock(&self.state).revoked
     }
 
+    /// Waits until a holder knows what its own node says, or has lost the lock, and makes the first look there one that
+    /// does not wait.
+    pub(crate) async fn looked(&self) {
+        // For one that is granted it is all that sleeps, but for what is tried again.
+        self.wake_now();
+        self.wait(|state| {
+            (state.revoked || state.lost.is_some() || state.machine.watches_own()).then_some(())
+        })
+        .await;
+    }
+
     /// Goes on as a reader; the node that stands for it from then on, or how it was lost on the way.
     pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
         self.happen(Event::Downgrade);

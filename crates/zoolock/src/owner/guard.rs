@@ -80,6 +80,15 @@ impl ReentrantGuard {
         self.guard().is_revoked()
     }
 
+    /// Whether somebody has asked the owner to let go by now, if only while it stood in the queue. Asks the service, if
+    /// that is not known yet; false if the lock is lost.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub async fn revoked_by_now(&self) -> bool {
+        self.guard().revoked_by_now().await
+    }
+
     /// What names this holder to [`revoke`](crate::Mutex::revoke) and [`break_lock`](crate::Mutex::break_lock).
     pub fn ticket(&self) -> crate::Ticket {
         self.guard().ticket()
