@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Who waited for less than this was hardly asked for anything.
 const ASKABLE: Duration = Duration::from_millis(300);
-/// How long the first look may take.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long the look at our own znode may take.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A lock that is ours, and the connection it came over.
 pub(crate) struct Acquired {
@@ -107,10 +107,9 @@ enum Interruption {
     Error(zoolock::Error),
 }
 
-/// Whether a waiter was asked to let go: it learns that with the first look at its own znode, right after the grant.
-/// Better not to begin at all than to be ended at once.
+/// Whether a waiter was asked to let go: better not to begin at all than to be ended at once.
 async fn asked_meanwhile(holder: &Holder, waited: Duration) -> bool {
-    waited > ASKABLE && tokio::time::timeout(LOOK, holder.revoked()).await.is_ok()
+    waited > ASKABLE && tokio::time::timeout(LOOK, holder.revoked_by_now()).await == Ok(true)
 }
 
 /// Whether it was the session that ended, not the wish.

@@ -165,6 +165,10 @@ impl Holder {
         each!(self, guard => guard.revoked().await)
     }
 
+    pub(crate) async fn revoked_by_now(&self) -> bool {
+        each!(self, guard => guard.revoked_by_now().await)
+    }
+
     pub(crate) fn connection(&self) -> watch::Receiver<Connection> {
         each!(self, guard => guard.connection())
     }

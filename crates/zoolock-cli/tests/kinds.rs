@@ -311,7 +311,7 @@ fn a_waiter_that_is_revoked_does_not_begin() {
     let mut waiter = Running(command.spawn().expect("it starts"));
     sandbox.wait_for_contenders("x", 2);
     let token = show(&sandbox, "x")["waiters"][0]["token"].as_str().expect("text").to_owned();
-    // Who has waited for less is not looked at twice.
+    // Who has waited for less does not ask.
     std::thread::sleep(std::time::Duration::from_millis(400));
     assert_eq!(sandbox.output(&["revoke", "x", "--token", &token]).code, 0);
     holder.end_of_input();
@@ -319,4 +319,25 @@ fn a_waiter_that_is_revoked_does_not_begin() {
     assert_eq!(waiter.code(), 75);
     assert!(!sandbox.path("begun").exists());
     assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn a_waiter_that_nobody_asked_begins_at_once() {
+    let sandbox = Sandbox::new();
+    let (mut holder, _) = hold(&sandbox, &["x"]);
+    let script = "date +%s%N >> begun";
+    let mut waiters: Vec<_> =
+        (0..8).map(|_| sandbox.start(&["run", "x", "--", "sh", "-c", script])).collect();
+    sandbox.wait_for_contenders("x", 9);
+    // Who has waited for less does not ask.
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+    assert!(waiters.iter_mut().all(|waiter| waiter.code() == 0));
+    let begun = std::fs::read_to_string(sandbox.path("begun")).expect("they began");
+    let begun: Vec<u64> = begun.lines().map(|at| at.parse().expect("a time")).collect();
+    assert_eq!(begun.len(), 8);
+    // On a busy machine one or the other is late, and not all of them.
+    let quickest = begun.windows(2).map(|pair| pair[1] - pair[0]).min().map(std::time::Duration::from_nanos);
+    assert!(quickest.is_some_and(|quickest| quickest < std::time::Duration::from_millis(90)), "{begun:?}");
 }
