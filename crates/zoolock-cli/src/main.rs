@@ -63,6 +63,11 @@ fn main() -> ExitCode {
     // Before any thread is started, so that it holds for all of them, and before any file is opened.
     match &args.command {
         args::Command::Reap(reap) => return reaper::reap(reap).into(),
+        args::Command::Become(command) => {
+            let failure = become_command::become_command(command);
+            Talk::new(&args.global).error(&failure);
+            return failure.exit.into();
+        }
         args::Command::Serve(serve) if serve.local => inherited::close(inherited::files()),
         args::Command::Run(_) | args::Command::Hold(_) => terminal::survive_output_stop(),
         _ => {}
@@ -79,9 +84,6 @@ fn main() -> ExitCode {
 }
 
 fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
-    if let Plan::Become(args) = &plan {
-        return Err(become_command::become_command(args));
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -103,7 +105,6 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),
             Plan::ServeStop => serve::stop(talk).await,
-            Plan::Become(_) => Ok(Exit::OK),
         }
     });
     // Nothing that is still under way is worth waiting for: what had to be waited for was.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use zoolock::{ConnectString, LockPath, Naming, Ticket};
 
-use crate::args::{Args, BecomeArgs, BenchArgs, Command, Global, KindArgs, OnLost, OnRevoke, Waiting, Work};
+use crate::args::{Args, BenchArgs, Command, Global, KindArgs, OnLost, OnRevoke, Waiting, Work};
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
 use crate::executable;
@@ -65,7 +65,6 @@ pub(crate) enum Plan {
         json: bool,
     },
     ServeStop,
-    Become(BecomeArgs),
 }
 
 /// Where the locks are.
@@ -239,8 +238,9 @@ impl Plan {
             }
             Command::Bench(asked) => bench(&global, asked).map(Self::Bench),
             Command::Serve(serve) => serve_plan::plan(*serve, &global),
-            Command::Become(args) => Ok(Self::Become(args)),
-            Command::Reap(_) => Err(Failure::usage("`reap` is not for the command line")),
+            Command::Become(_) | Command::Reap(_) => {
+                Err(Failure::usage("`become` and `reap` are not for the command line"))
+            }
         }
     }
 }
