@@ -16,6 +16,10 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use zoolock_core::lease::Ensemble;
 use zoolock_core::{Instant, Lease, Renewal};
 
+/// A search makes and drops states, and does little else.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Half a tick of the leader's clock is one step.
 const TICK: u32 = 2;
 /// The session timeout, in steps.

@@ -14,6 +14,10 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use zoolock_core::lease::Instant;
 use zoolock_core::tenure::{How, Input, Limits, LocalId, Output, Tenure};
 
+/// A search makes and drops states, and does little else.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const UNIT: Duration = Duration::from_secs(1);
 /// How late an event may be.
 const LATE: u64 = 1;

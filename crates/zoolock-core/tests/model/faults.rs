@@ -12,7 +12,7 @@ impl World {
     /// The connection breaks and is made again. What was sent may have been carried out, may still be, or never will.
     pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
         let leader = self.leader.clone();
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let (mut unknown, mut unheard) = (Vec::new(), Vec::new());
         let mut watches = std::mem::take(&mut client.watches);
         let mut ended = false;
@@ -68,7 +68,7 @@ impl World {
     /// The session is over, and the acquisition goes on in the next one, at a follower that has not heard yet.
     pub(crate) fn next_session(&mut self, i: usize, scenario: &Scenario) {
         let tree = self.leader.clone();
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let answers = client.inbox.iter().filter_map(|inbound| match inbound {
             Inbound::Answer { id, .. } => Some(*id),
             _ => None,
@@ -114,7 +114,7 @@ impl World {
 
     pub(crate) fn expire(&mut self, i: usize, scenario: &Scenario) {
         for i in scenario.mates(i) {
-            let client = &mut self.clients[i];
+            let client = &mut *self.clients[i];
             client.session = false;
             client.requests.clear();
             client.late.clear();
@@ -203,9 +203,10 @@ impl World {
         self.most = self.most.max(self.leader.size().unwrap_or(0));
         self.see_who_is_clear(scenario);
         for i in 0..self.clients.len() {
-            match &mut self.clients[i].follower {
-                Some(follower) => follower.behind.push(txn.clone()),
-                None => self.fire(i, &changes),
+            if self.clients[i].follower.is_none() {
+                self.fire(i, &changes);
+            } else if let Some(follower) = &mut self.clients[i].follower {
+                follower.behind.push(txn.clone());
             }
         }
     }

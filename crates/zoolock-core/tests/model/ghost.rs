@@ -228,7 +228,7 @@ impl World {
     }
 
     pub(crate) fn on_lost(&mut self, i: usize, loss: Loss) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let ghost = &mut client.ghost;
         let so = match loss {
             Loss::Broken => ghost.traces.iter().any(|trace| trace.fate == Fate::Taken),

@@ -9,6 +9,7 @@ use crate::bugs::Bug;
 use crate::ghost::{Fate, Foul};
 use crate::plan::Plan;
 use crate::scenario::{Budget, Scenario};
+use crate::shared::Shared;
 use crate::tenure::{End, holding, is_clear, too_many_hold};
 use crate::tree::{Name, Op};
 use crate::world::{Client, Sent, Stage, World};
@@ -231,7 +232,7 @@ impl Lock {
         if !join || !self.0.guarded || !self.0.clients[i].is_lease() {
             return true;
         }
-        let takes = |(j, client): (usize, &Client)| {
+        let takes = |(j, client): (usize, &Shared<Client>)| {
             let ghost = &client.ghost;
             let there = ghost.traces.iter().any(|trace| trace.fate == Fate::There);
             j != i && client.is_running() && there && !ghost.granted && !ghost.gave_up
@@ -241,7 +242,7 @@ impl Lock {
 
     /// Nothing went wrong, everybody is done, and nobody who wanted it has become a writer.
     fn nobody_upgraded(&self, world: &World) -> bool {
-        let began = |(plan, client): (&Plan, &Client)| plan.is_upgrade() && client.round > 0;
+        let began = |(plan, client): (&Plan, &Shared<Client>)| plan.is_upgrade() && client.round > 0;
         let wanted = self.0.clients.iter().zip(&world.clients).any(began);
         let over = !world.clients.iter().any(|client| client.is_running());
         // Others in the queue may be in the way of all of them, and then all are told.

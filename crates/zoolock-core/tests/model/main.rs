@@ -29,6 +29,8 @@ mod namings;
 mod plan;
 mod scenario;
 mod server;
+#[path = "../shared/mod.rs"]
+mod shared;
 #[path = "../table/mod.rs"]
 mod table;
 mod tenure;
@@ -43,6 +45,10 @@ use zoolock_core::{Rule, Rules};
 
 use lock::Lock;
 use scenario::{Budget, CHEAP, FAULTS, Fault, Scenario};
+
+/// A search makes and drops states, and does little else.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn long() -> bool {
     std::env::var_os("ZOOLOCK_LONG").is_some()

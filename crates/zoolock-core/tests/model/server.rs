@@ -21,7 +21,9 @@ impl World {
         let outcome = if is_write(&sent.request) {
             // A write of the session through the quorum: nothing that was sent before it can still arrive.
             for mate in scenario.mates(i) {
-                self.clients[mate].late.clear();
+                if !self.clients[mate].late.is_empty() {
+                    self.clients[mate].late.clear();
+                }
             }
             let outcome = self.write(i, &sent, negative, scenario);
             // The reply comes from the follower, once it has applied the transaction; also that of an error.
@@ -30,7 +32,7 @@ impl World {
         } else {
             self.read(i, &sent, scenario)
         };
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         if client.is_running() && sent.round == client.round {
             let set = match (&sent.request, &outcome) {
                 (Request::Watch { watch, .. } | Request::WatchChildren(watch), Ok(_)) => Some(*watch),

@@ -110,9 +110,15 @@ impl World {
         let tree = &self.leader;
         for (client, plan) in self.clients.iter_mut().zip(&scenario.clients) {
             let from = client.ghost.from;
-            for trace in client.ghost.traces.iter_mut().filter(|t| t.fate == Fate::There && !t.was_clear) {
+            for at in 0..client.ghost.traces.len() {
+                let trace = &client.ghost.traces[at];
                 let child = tree.children().iter().find(|child| child.czxid == trace.czxid);
-                trace.was_clear = child.is_some_and(|child| is_clear(tree, child, from, *plan));
+                if trace.fate == Fate::There
+                    && !trace.was_clear
+                    && child.is_some_and(|child| is_clear(tree, child, from, *plan))
+                {
+                    client.ghost.traces[at].was_clear = true;
+                }
             }
         }
     }

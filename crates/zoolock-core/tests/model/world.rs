@@ -14,6 +14,7 @@ use zoolock_core::{Record, Sequence, SessionId, Zxid};
 use crate::bugs::Bug;
 use crate::ghost::{Fate, From, Ghost, Trace};
 use crate::scenario::{Budget, Scenario};
+use crate::shared::Shared;
 use crate::tenure::Tenure;
 use crate::tree::{Name, Op, Tree, Txn};
 
@@ -22,7 +23,7 @@ use crate::tree::{Name, Op, Tree, Txn};
 pub(crate) struct World {
     pub(crate) leader: Tree,
     pub(crate) zxid: i64,
-    pub(crate) clients: Vec<Client>,
+    pub(crate) clients: Vec<Shared<Client>>,
     pub(crate) budget: Budget,
     /// The record of the last directory that was deleted.
     pub(crate) backup: Record,
@@ -160,7 +161,7 @@ impl World {
             world.leader.0.as_mut().expect("it was just made").counter = counter;
         }
         for _ in &scenario.clients {
-            world.clients.push(Client {
+            world.clients.push(Shared::new(Client {
                 stage: Stage::Done,
                 round: 0,
                 session: true,
@@ -173,7 +174,7 @@ impl World {
                 late: Vec::new(),
                 follower: None,
                 ghost: Ghost::default(),
-            });
+            }));
         }
         for (i, plan) in scenario.clients.iter().enumerate() {
             if !plan.is_upgrade() {
@@ -214,7 +215,7 @@ impl World {
         }
         let place = self.clients[i].ghost.trace(reader.czxid.0).map_or(0, |trace| trace.place);
         let token = self.clients[i].ghost.token;
-        let upgrade = &mut self.clients[j];
+        let upgrade = &mut *self.clients[j];
         upgrade.round += 1;
         upgrade.ghost.from = Some(From { node: reader.czxid.0, prefix: reader.prefix, place });
         upgrade.ghost.token = token;
@@ -225,14 +226,14 @@ impl World {
 
     /// Gives the machine an event and does what it says.
     pub(crate) fn step(&mut self, i: usize, event: Event, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let Stage::Running(machine) = &mut client.stage else { return };
         for action in machine.step(event, client.lease) {
             match action {
                 Action::Send(id, Request::Sleep(duration)) => self.clients[i].sleeps.push((id, duration)),
                 Action::Send(id, request) => self.send(i, id, request, scenario),
                 Action::Unwatch(id) => {
-                    let client = &mut self.clients[i];
+                    let client = &mut *self.clients[i];
                     client.watches.retain(|watch| watch.id != id);
                     client
                         .inbox
@@ -263,7 +264,7 @@ impl World {
         let mates = scenario.mates(i).filter(|_| scenario.mates(i).count() > 1);
         let under_way = mates.flat_map(|mate| &self.clients[mate].requests);
         let order = under_way.map(|sent| sent.order + 1).max().unwrap_or(0);
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         if !client.session {
             // Nobody answers any more; the end of the session will be told.
             return;
@@ -292,11 +293,11 @@ impl World {
 
     /// The machine is over: the next acquisition begins, or the client is done.
     fn end(&mut self, i: usize, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         client.stage = Stage::Done;
         client.ghost = Ghost::default();
         self.forget(i);
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let upgrade = scenario.clients[i].is_upgrade();
         if client.session && client.round + 1 < scenario.rounds && !upgrade {
             client.round += 1;
@@ -311,7 +312,7 @@ impl World {
 
     /// Nobody waits for anything any more; what was sent and changes something still goes its way.
     pub(crate) fn forget(&mut self, i: usize) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         client.sleeps.clear();
         client.watches.clear();
         client.inbox.clear();
@@ -319,7 +320,7 @@ impl World {
     }
 
     pub(crate) fn deliver(&mut self, i: usize, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let event = match client.inbox.remove(0) {
             Inbound::Answer { id, outcome, looked, .. } => {
                 // A look that relies on a sync, by one that may have become a reader already.

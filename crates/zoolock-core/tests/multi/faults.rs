@@ -11,7 +11,7 @@ impl World {
     /// The connection breaks and is made again. What was sent may have been carried out, may still be, or never will.
     pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
         let leader = self.leader.clone();
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let (mut unknown, mut unheard) = (Vec::new(), Vec::new());
         let mut watches = std::mem::take(&mut client.watches);
         let mut ended = false;
@@ -71,7 +71,7 @@ impl World {
     }
 
     pub(crate) fn expire(&mut self, i: usize, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         client.session = false;
         client.requests.clear();
         client.late.clear();

@@ -96,8 +96,7 @@ impl World {
     pub(crate) fn see_who_is_first(&mut self, scenario: &Scenario) {
         for (i, client) in self.clients.iter_mut().enumerate() {
             let (wants, reader) = (&scenario.wants[i], scenario.readers[i]);
-            let ghost = &mut client.ghost;
-            let creates: Vec<i64> = ghost.traces.iter().map(|trace| trace.czxid).collect();
+            let creates: Vec<i64> = client.ghost.traces.iter().map(|trace| trace.czxid).collect();
             for czxid in creates {
                 let oldest = |&directory: &usize| {
                     let children = self.leader.children(directory);
@@ -105,8 +104,8 @@ impl World {
                     let there = children.iter().any(|child| child.czxid == czxid);
                     there && children.iter().filter(in_the_way).all(|child| child.czxid >= czxid)
                 };
-                if !ghost.firsts.contains(&czxid) && wants.iter().all(oldest) {
-                    ghost.firsts.push(czxid);
+                if !client.ghost.firsts.contains(&czxid) && wants.iter().all(oldest) {
+                    client.ghost.firsts.push(czxid);
                 }
             }
         }
@@ -154,7 +153,7 @@ impl World {
     }
 
     pub(crate) fn on_failed(&mut self, i: usize, reason: Reason, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let ghost = &client.ghost;
         let so = match reason {
             Reason::TimedOut => ghost.timed_out,
@@ -180,7 +179,7 @@ impl World {
     }
 
     pub(crate) fn on_lost(&mut self, i: usize, loss: Loss) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let ghost = &mut client.ghost;
         let so = match loss {
             Loss::Broken => ghost.was_broken(),

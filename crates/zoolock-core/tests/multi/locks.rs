@@ -8,6 +8,7 @@ use zoolock_core::record::Left;
 
 use crate::ghost::Foul;
 use crate::scenario::Scenario;
+use crate::shared::Shared;
 use crate::tree::{Called, Op};
 use crate::world::{Client, Sleep, Stage, World};
 
@@ -102,7 +103,8 @@ impl Model for Locks {
             Property::sometimes(HELD, |model: &Locks, w: &World| {
                 let inner = |i: usize| model.0.inside[i].is_some();
                 let several = |(i, nodes): (usize, Vec<Node>)| nodes.len() > 1 || inner(i);
-                let holding = |(i, client): (usize, &Client)| client.holding().map(|nodes| (i, nodes));
+                let holding =
+                    |(i, client): (usize, &Shared<Client>)| client.holding().map(|nodes| (i, nodes));
                 w.clients.iter().enumerate().filter_map(holding).any(several)
             }),
             Property::sometimes(ALL_OVER, |_, w: &World| !w.clients.iter().any(|client| client.is_running())),

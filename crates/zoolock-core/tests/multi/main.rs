@@ -19,6 +19,8 @@ mod ghost;
 mod locks;
 mod scenario;
 mod server;
+#[path = "../shared/mod.rs"]
+mod shared;
 #[path = "../table/mod.rs"]
 mod table;
 mod tree;
@@ -32,6 +34,10 @@ use zoolock_core::{Rule, Rules};
 
 use locks::Locks;
 use scenario::{Budget, FAULTS, Scenario};
+
+/// A search makes and drops states, and does little else.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn long() -> bool {
     std::env::var_os("ZOOLOCK_LONG").is_some()

@@ -26,7 +26,7 @@ impl World {
         } else {
             self.read(i, &sent)
         };
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         if client.is_running() && sent.round == client.round {
             let set = match (&sent.request, &outcome) {
                 (Request::Watch { watch, .. }, Ok(_)) => Some(*watch),

@@ -15,6 +15,7 @@ use zoolock_core::{ContenderId, Multi, Sequence, SessionId, multi};
 use crate::ghost::{Fate, Foul, Ghost, Trace};
 use crate::scenario::{Budget, Scenario};
 use crate::server::{deletes, is_write};
+use crate::shared::Shared;
 use crate::tree::{Called, Change, Op, Tree, Txn, called};
 
 /// A state of the world.
@@ -22,7 +23,7 @@ use crate::tree::{Called, Change, Op, Tree, Txn, called};
 pub(crate) struct World {
     pub(crate) leader: Tree,
     pub(crate) zxid: i64,
-    pub(crate) clients: Vec<Client>,
+    pub(crate) clients: Vec<Shared<Client>>,
     pub(crate) budget: Budget,
     /// Who released a lock as its holder: creation of the directory, and number.
     pub(crate) clean: Vec<(i64, i32)>,
@@ -163,7 +164,7 @@ impl World {
             }
         }
         for i in 0..scenario.wants.len() {
-            world.clients.push(Client {
+            world.clients.push(Shared::new(Client {
                 stage: Stage::Done,
                 round: 0,
                 session: true,
@@ -176,7 +177,7 @@ impl World {
                 late: Vec::new(),
                 follower: None,
                 ghost: Ghost::default(),
-            });
+            }));
             if scenario.inside[i].is_none() {
                 world.begin(i, scenario);
             }
@@ -209,7 +210,7 @@ impl World {
 
     /// Gives the machine an event and does what it says.
     pub(crate) fn step(&mut self, i: usize, event: Event, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let actions = match &mut client.stage {
             Stage::One(machine) => machine.step(event, client.lease),
             Stage::Several(machine) => machine.step(event, client.lease),
@@ -219,7 +220,7 @@ impl World {
             match action {
                 Action::Send(id, request) => self.send(i, id, request, scenario),
                 Action::Unwatch(id) => {
-                    let client = &mut self.clients[i];
+                    let client = &mut *self.clients[i];
                     client.watches.retain(|watch| watch.id != id);
                     client
                         .inbox
@@ -245,7 +246,7 @@ impl World {
     fn send(&mut self, i: usize, id: RequestId, request: Request, scenario: &Scenario) {
         let wants = &scenario.wants[i];
         let directory = if wants.len() == 1 { wants[0] } else { wants[multi::place(id)] };
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         if let Request::Sleep(duration) = request {
             return client.sleeps.push(Sleep { id, directory, duration });
         }
@@ -275,11 +276,11 @@ impl World {
 
     /// The machine is over: the next acquisition begins, or the client is done.
     fn end(&mut self, i: usize, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         client.stage = Stage::Done;
         client.ghost = Ghost::default();
         self.forget(i);
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         if client.session && client.round + 1 < scenario.rounds {
             client.round += 1;
             self.begin(i, scenario);
@@ -288,7 +289,7 @@ impl World {
 
     /// Nobody waits for anything any more; what was sent and changes something still goes its way.
     pub(crate) fn forget(&mut self, i: usize) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         client.sleeps.clear();
         client.watches.clear();
         client.inbox.clear();
@@ -296,7 +297,7 @@ impl World {
     }
 
     pub(crate) fn deliver(&mut self, i: usize, scenario: &Scenario) {
-        let client = &mut self.clients[i];
+        let client = &mut *self.clients[i];
         let wants = &scenario.wants[i];
         let event = match client.inbox.remove(0) {
             Inbound::Answer { directory, id, outcome, about, looked, .. } => {
@@ -416,9 +417,10 @@ impl World {
         }
         self.see_who_is_first(scenario);
         for i in 0..self.clients.len() {
-            match &mut self.clients[i].follower {
-                Some(follower) => follower.behind.push(txn.clone()),
-                None => self.fire(i, &changes),
+            if self.clients[i].follower.is_none() {
+                self.fire(i, &changes);
+            } else if let Some(follower) = &mut self.clients[i].follower {
+                follower.behind.push(txn.clone());
             }
         }
     }
