@@ -61,7 +61,7 @@ impl Holder {
         if let [name] = wanted.names.as_slice() {
             return match wanted.kind {
                 Kind::Alone => {
-                    let lock = zoolock.mutex(name).lock_delay(delay);
+                    let lock = zoolock.mutex(name).lock_delay(delay).tell_previous();
                     let lock = if wanted.crash_detection { lock.crash_detection() } else { lock };
                     ask!(lock, talk, patience, until, try_lock, lock_deadline, lock, Holder::Alone)
                 }

@@ -117,7 +117,8 @@ impl Multi {
     /// An acquisition of so many locks that has done nothing yet.
     pub fn new(config: Config, places: usize) -> Multi {
         let part = || Part {
-            contender: Contender::new(config.clone()),
+            // All are looked at again before the grant.
+            contender: Contender::new(Config { looks_ahead: false, ..config.clone() }),
             grant: None,
             found: Vec::new(),
             released: false,

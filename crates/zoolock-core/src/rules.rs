@@ -72,12 +72,24 @@ pub enum Rule {
     GrantOnLease = 1 << 20,
     /// One that gives up takes back the mark of its beginning only where that is still the record.
     /// Without: an upgrade that gives up after its reader is gone writes over how the next holder left.
-    UndoWhatIsThere = 1 << 21,
+    UndoWhatIsThere = 1 << 26,
+    /// Whoever is to be granted by the going of the one before it watches its own znode.
+    /// Without: both may be gone, and it would hold what is another's.
+    AheadWithOwnNode = 1 << 21,
+    /// The going of the one before us grants only where nobody can stand before that one.
+    /// Without: it gave up, and others wait or hold before it.
+    AheadByProof = 1 << 22,
+    /// It grants only behind one that does not say in the record that it has begun.
+    /// Without: whoever is granted does not say so either, and its crash is taken for a clean end.
+    AheadUntracked = 1 << 23,
+    /// What was learnt over one connection grants nothing over the next.
+    /// Without: watches that fire after a reconnect do so in any order, and our own node may be gone.
+    AheadOnOneConnection = 1 << 24,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 22] = [
+    pub const ALL: [Rule; 26] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -100,6 +112,10 @@ impl Rule {
         Rule::CreateBeforeSearch,
         Rule::GrantOnLease,
         Rule::UndoWhatIsThere,
+        Rule::AheadWithOwnNode,
+        Rule::AheadByProof,
+        Rule::AheadUntracked,
+        Rule::AheadOnOneConnection,
     ];
 }
 

@@ -181,6 +181,7 @@ impl Lock {
         let id = self.zoolock.new_contender();
         let mut data = NodeData::new(id, kind_name(kind, directories.len()), self.zoolock.owner());
         data.of = of.map(|reader| reader.to_string());
+        data.tracks = self.options.crash_detection;
         let config = Config {
             session: session.id(),
             id,
@@ -190,6 +191,8 @@ impl Lock {
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
+            // A tenure asks so seldom that it rather knows.
+            looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };

@@ -30,6 +30,9 @@ pub(crate) struct NodeData {
     /// Somebody asks it to let go.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) revoked: bool,
+    /// It says in the record that it has begun, even if nobody else does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) tracks: bool,
 }
 
 /// What asks a holder to let go: ZooKeeper's recipe, and Curator.
@@ -38,10 +41,13 @@ pub(crate) const REVOCATIONS: [&[u8]; 2] = [b"unlock", b"__REVOKE__"];
 /// What the data of a contender's node says to those in its queue, whoever wrote it.
 pub(crate) fn says(data: &[u8]) -> Says {
     if REVOCATIONS.contains(&data) {
-        return Says { revoked: true, granted: false };
+        return Says { revoked: true, ..Says::default() };
     }
-    NodeData::parse(data)
-        .map_or(Says::default(), |data| Says { granted: data.granted, revoked: data.revoked })
+    NodeData::parse(data).map_or(Says::default(), |data| Says {
+        granted: data.granted,
+        revoked: data.revoked,
+        untracked: !data.tracks,
+    })
 }
 
 /// Who we are, as told to operators.
@@ -84,6 +90,7 @@ impl NodeData {
             of: None,
             granted: false,
             revoked: false,
+            tracks: false,
         }
     }
 

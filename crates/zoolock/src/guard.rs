@@ -12,7 +12,7 @@ pub enum Previous {
     /// with [`crash_detection`](crate::Mutex::crash_detection), but for the panic.
     Crashed,
     /// It is not known: a crash, a contender that gave up, a client of another make, a directory that was removed in
-    /// between, or no last holder at all.
+    /// between, or no last holder at all; or it was not read, see [`tell_previous`](crate::Mutex::tell_previous).
     Unknown,
 }
 

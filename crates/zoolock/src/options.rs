@@ -12,6 +12,7 @@ use crate::naming::Naming;
 pub(crate) struct Options {
     pub(crate) crash_detection: bool,
     pub(crate) lock_delay: Duration,
+    pub(crate) tells_previous: bool,
     pub(crate) requeue: bool,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
@@ -87,6 +88,17 @@ macro_rules! crash_settings {
             #[must_use = "it is the handle that it returns which does so"]
             pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
                 self.lock.options.lock_delay = delay;
+                self
+            }
+
+            /// Reads how the last holder left before each grant. Without, whoever waited in the queue of a
+            /// [`Mutex`](crate::Mutex) is granted by the end of the one before it, a round trip sooner, and
+            /// [`previous`](crate::Guard::previous) says [`Unknown`](crate::Previous::Unknown) even where that one
+            /// released the lock. [`crash_detection`](Self::crash_detection) and [`lock_delay`](Self::lock_delay) read
+            /// it anyway.
+            #[must_use = "it is the handle that it returns which does so"]
+            pub fn tell_previous(mut self) -> Self {
+                self.lock.options.tells_previous = true;
                 self
             }
         }

@@ -134,7 +134,7 @@ impl Contender {
         me.sequence.before() == Some(theirs) || (reads && self.behind == Some(theirs))
     }
 
-    fn previous(&self, directory: &Directory, me: Node, others: &[String]) -> Previous {
+    pub(super) fn previous(&self, directory: &Directory, me: Node, others: &[String]) -> Previous {
         let Some(marker) = self.marker_in(directory) else { return Previous::Unknown };
         if marker.left == Left::Held && marker.sequence == me.sequence {
             // Our own: we were interrupted after we had written it.

@@ -39,6 +39,8 @@ pub struct Says {
     pub granted: bool,
     /// Somebody asks it to let go.
     pub revoked: bool,
+    /// It is one of ours and does not say so when it begins, unless others do.
+    pub untracked: bool,
 }
 
 /// One reading of the lock directory: its record and its Stat, of one moment.
@@ -78,6 +80,14 @@ pub enum Request {
         /// Which child.
         name: String,
         /// The name of the watch in a later [`Event::Fired`].
+        watch: WatchId,
+    },
+    /// The same for our own node. Before the event of any other watch, or an answer, that comes after the end of this
+    /// node or after an interruption of the connection, [`Event::Fired`] or [`Event::Disconnected`] has to be told.
+    WatchOwn {
+        /// Our node.
+        node: Node,
+        /// The name of the watch.
         watch: WatchId,
     },
     /// Look at our own node, without a watch. Answer: [`Reply::Node`], or `NoNode`.

@@ -8,6 +8,7 @@
 //!
 //! The protocol and its proof are in `docs/DESIGN.md`; the holes that its rules close are in [`crate::rules`].
 //!
+//! * `ahead.rs`: know that the one before us is the first, so that its going grants.
 //! * `messages.rs`: events, requests, answers, actions.
 //! * `join.rs`: create the znode, find it again after a lost reply, leave a directory whose numbers run out.
 //! * `wait.rs`: look, wait, be granted.
@@ -17,6 +18,7 @@
 //! * `hold.rs`: hold, notice loss, become a reader, release.
 //! * `leave.rs`: delete what was ours, once, and make sure of it.
 
+mod ahead;
 mod grant;
 mod hold;
 mod join;
@@ -40,6 +42,7 @@ pub use messages::{
     Reply, Request, RequestId, Says, SessionEnd, WatchId,
 };
 
+use ahead::Ahead;
 use grant::Undo;
 use join::After;
 pub(crate) use join::{POLLS_BEFORE_JOINING_AGAIN, RETIRE_POLL};
@@ -64,6 +67,9 @@ pub struct Config {
     pub delay: u32,
     /// How long to hold, in milliseconds, before our own node is watched; zero for at once.
     pub watch_own_after: u32,
+    /// Whether to read beforehand what proves that we are next, so as to be granted a round trip sooner. How the holder
+    /// before us left is not known then.
+    pub looks_ahead: bool,
     /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
     pub retire_from: Sequence,
     /// The rules in force; [`Rules::all`] but in tests.
@@ -182,6 +188,7 @@ pub struct Contender {
     delayed: bool,
     /// Somebody asked us to let go, and the holder was told.
     revoked: bool,
+    ahead: Ahead,
     permits: permits::State,
 }
 
@@ -299,6 +306,8 @@ enum Purpose {
     ListOwn,
     Agree,
     WatchBefore(WatchId),
+    ArmRecord,
+    ArmOwn(WatchId),
     WaitOwn,
     Delay,
     Mark,
@@ -350,6 +359,7 @@ impl Contender {
             perhaps_marked: false,
             delayed: false,
             revoked: false,
+            ahead: Ahead::No,
             permits: permits::State::default(),
         }
     }
@@ -361,7 +371,10 @@ impl Contender {
             Event::Start => self.start(&mut turn),
             Event::Answer(id, outcome) => self.answer(id, outcome, &mut turn),
             Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut turn),
-            Event::Disconnected => self.offline = true,
+            Event::Disconnected => {
+                self.offline = true;
+                self.interrupted(&mut turn);
+            }
             Event::Reconnected => self.reconnected(&mut turn),
             Event::LeaseRenewed => self.lease_renewed(&mut turn),
             Event::LeaseLost => self.lease_lost(&mut turn),
@@ -459,6 +472,8 @@ impl Contender {
             Purpose::DowngradeSync => self.downgrade_synced(outcome, turn),
             Purpose::DowngradeCheck => self.downgrade_checked(outcome, turn),
             Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, turn),
+            Purpose::ArmRecord => self.armed_record(outcome, turn),
+            Purpose::ArmOwn(_) => self.armed_own(&outcome, turn),
             Purpose::WaitOwn => self.waited_on(&outcome, turn),
             Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, turn),
             Purpose::PauseOwn => self.paused_own(turn),
@@ -481,6 +496,7 @@ impl Contender {
 
     fn session_over(&mut self, end: SessionEnd, turn: &mut Turn) {
         self.pending.clear();
+        self.ahead = Ahead::No;
         let reporting = self.departures.iter().any(|d| d.report);
         self.departures.clear();
         self.doubt = false;
@@ -568,6 +584,7 @@ impl Contender {
 
     /// Goes from wherever we are to clean-up, without losing sight of anything that may be ours.
     fn stop_waiting(&mut self, turn: &mut Turn) {
+        let after_long = self.forget_ahead(turn);
         match &self.phase {
             // Their answers may bring a node; they look at `wanted`.
             Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
@@ -583,14 +600,15 @@ impl Contender {
             return;
         };
         // Nobody watches the node of a waiter: in a long wait it may have gone, and its name may be another's.
-        let long_unseen = matches!(
-            self.phase,
-            Phase::Waiting { .. }
-                | Phase::AwaitingLease { .. }
-                | Phase::Delaying { .. }
-                | Phase::Pausing(_)
-                | Phase::Spreading { .. }
-        );
+        let long_unseen = after_long
+            || matches!(
+                self.phase,
+                Phase::Waiting { .. }
+                    | Phase::AwaitingLease { .. }
+                    | Phase::Delaying { .. }
+                    | Phase::Pausing(_)
+                    | Phase::Spreading { .. }
+            );
         self.void_pending();
         self.phase = Phase::Leaving;
         if !self.on(Rule::MarkerByHolderOnly) {
@@ -616,9 +634,10 @@ impl Contender {
     fn void_pending(&mut self) {
         for (_, purpose) in &mut self.pending {
             *purpose = match *purpose {
-                Purpose::WatchBefore(watch) | Purpose::WatchOwn(watch) | Purpose::ListWatched(watch) => {
-                    Purpose::VoidWatch(watch)
-                }
+                Purpose::WatchBefore(watch)
+                | Purpose::ArmOwn(watch)
+                | Purpose::WatchOwn(watch)
+                | Purpose::ListWatched(watch) => Purpose::VoidWatch(watch),
                 kept @ (Purpose::Leave(_)
                 | Purpose::LeaveSync(_)
                 | Purpose::LeaveRead(_)
@@ -652,10 +671,15 @@ impl Contender {
         };
         let in_use = |id: &WatchId| {
             in_phase == Some(*id)
+                || self.ahead.own() == Some(*id)
                 || self.pending.iter().any(|(_, purpose)| {
                     matches!(
                         purpose,
-                        Purpose::WatchBefore(w) | Purpose::WatchOwn(w) | Purpose::ListWatched(w) | Purpose::VoidWatch(w)
+                        Purpose::WatchBefore(w)
+                        | Purpose::ArmOwn(w)
+                        | Purpose::WatchOwn(w)
+                        | Purpose::ListWatched(w)
+                        | Purpose::VoidWatch(w)
                             if w == id
                     )
                 })

@@ -18,6 +18,7 @@ fn config(kind: Kind) -> Config {
         watch_own_after: 0,
         retire_from: Sequence::RETIRE_FROM,
         names: Names::default(),
+        looks_ahead: false,
         id: ContenderId(1),
         rules: Rules::all(),
     }

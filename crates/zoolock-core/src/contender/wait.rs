@@ -64,7 +64,7 @@ impl Contender {
         }
         match me.sequence.before() {
             Some(before) if self.config.mode == Mode::Wait => {
-                self.watch(me, me.prefix.name(before), turn);
+                self.line_up(me, before, directory, turn);
             }
             _ => self.look(me, turn),
         }
@@ -310,7 +310,7 @@ impl Contender {
         }
     }
 
-    fn watch(&mut self, me: Node, before: String, turn: &mut Turn) {
+    pub(super) fn watch(&mut self, me: Node, before: String, turn: &mut Turn) {
         self.behind =
             Name::parse(&before).filter(|name| name.role == Role::Exclusive).map(|name| name.sequence);
         let watch = self.new_watch();
@@ -337,14 +337,24 @@ impl Contender {
                 // Either a writer that has become a reader, or the directory was made again and ours is gone. If that
                 // one waits for us elsewhere, as a multi-lock may, nobody would ever move.
                 let younger = matches!(reply, Reply::Node { czxid, .. } if czxid > me.czxid);
-                if younger && self.on(Rule::WaitForOlder) {
-                    self.send(Purpose::WaitOwn, Request::Exists(me), turn);
+                if !younger {
+                    self.armed_before(reply, turn);
+                } else {
+                    self.disarm(turn);
+                    if self.on(Rule::WaitForOlder) {
+                        self.send(Purpose::WaitOwn, Request::Exists(me), turn);
+                    }
                 }
             }
-            Err(Failure::NoNode) if self.on(Rule::LookWhenGone) => self.look(me, turn),
+            Err(Failure::NoNode) if self.on(Rule::LookWhenGone) => {
+                self.before_is_gone(me, &before, false, turn)
+            }
             Err(Failure::NoNode) => self.phase = Phase::Waiting { me, before: Some(before), watch },
             Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
-            Err(_) => self.pause(After::Look(me), turn),
+            Err(_) => {
+                self.disarm(turn);
+                self.pause(After::Look(me), turn);
+            }
         }
     }
 
@@ -358,20 +368,29 @@ impl Contender {
         match (&self.phase, mine) {
             // However far we have come meanwhile: what has its name now is not ours to delete.
             (_, Some(false)) => self.vanished(turn),
-            (Phase::Waiting { .. }, None) => self.pause(After::Look(me), turn),
+            (Phase::Waiting { .. }, None) => {
+                self.disarm(turn);
+                self.pause(After::Look(me), turn);
+            }
             _ => {}
         }
     }
 
     pub(super) fn fired(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) {
+        if self.fired_ahead(fired, turn) {
+            return;
+        }
         match &mut self.phase {
             Phase::Waiting { me, before, watch } if *watch == fired => {
                 let me = *me;
                 match before.take() {
                     None => self.list(me, true, turn),
                     Some(_) if deleted && !self.on(Rule::LookAfterWait) => self.first(me, None, &[], turn),
-                    Some(_) if deleted => self.look(me, turn),
-                    Some(before) => self.watch(me, before, turn),
+                    Some(before) if deleted => self.before_is_gone(me, &before, true, turn),
+                    Some(before) => {
+                        self.disarm(turn);
+                        self.watch(me, before, turn);
+                    }
                 }
             }
             // It is used up before we could wait for it.
@@ -387,9 +406,16 @@ impl Contender {
         }
     }
 
+    fn before_is_gone(&mut self, me: Node, before: &str, since: bool, turn: &mut Turn) {
+        if !self.granted_ahead(me, since, turn) && !self.came_near(me, before, turn) {
+            self.look(me, turn);
+        }
+    }
+
     /// A watch that was set before a reconnect may have missed what it was for: look again.
     pub(super) fn reconnected(&mut self, turn: &mut Turn) {
         self.offline = false;
+        self.interrupted(turn);
         match &self.phase {
             Phase::Waiting { .. } if !self.on(Rule::LookAfterReconnect) => {}
             Phase::Waiting { me, before, watch } => {

@@ -34,6 +34,7 @@ impl Drive {
             watch_own_after: 0,
             retire_from: Sequence::RETIRE_FROM,
             names: Names::default(),
+            looks_ahead: true,
             id: ContenderId(1),
             rules: Rules::all(),
         };

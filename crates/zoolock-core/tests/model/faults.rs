@@ -41,6 +41,8 @@ impl World {
         unknown.extend(of_now.map(|sent| (sent.id, outcome(sent))));
         client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
         // The client registers again what it knows of. Where something has changed since, that fires at once.
+        // In any order, so in this one: that in which they were set.
+        watches.sort_by_key(|watch| watch.id);
         let view = client.view(&leader);
         let mut fired = Vec::new();
         watches.retain(|watch| {
@@ -60,6 +62,8 @@ impl World {
         client.watches = watches;
         client.inbox = fired;
         client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
+        // Said before anything that comes over the next connection.
+        self.step(i, Event::Disconnected, scenario);
         for (id, outcome) in unknown {
             self.step(i, Event::Answer(id, outcome), scenario);
         }

@@ -11,6 +11,7 @@
 //! * `scenario.rs`: how often what goes wrong; `plan.rs`: and for whom.
 //! * `kinds.rs`: the searches for all but the mutex, which are here.
 //! * `leases.rs`: the searches for permits in the layouts of others.
+//! * `ahead.rs`: the searches among those who look further ahead than they need to.
 //! * `namings.rs`: the searches among contenders that are called as others call theirs.
 //! * `bugs.rs`: what others do wrong, and that it is found.
 //! * `walk.rs`: the same at random, longer and with more of everything.
@@ -19,6 +20,7 @@
 //! is called as they are is still one of ours), and a client that
 //! falls back to a server which has not seen what it saw before (ZooKeeper refuses such a connection).
 
+mod ahead;
 mod bugs;
 mod faults;
 mod ghost;

@@ -57,6 +57,10 @@ pub(crate) struct Scenario {
     pub(crate) delay: u32,
     /// Whoever takes a lease holds a lock meanwhile.
     pub(crate) guarded: bool,
+    /// Whether they look further ahead than they need to.
+    pub(crate) looks_ahead: bool,
+    /// Only the first client says that it has begun.
+    pub(crate) one_tracks: bool,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
     /// What clients do otherwise than ours.
@@ -124,6 +128,8 @@ impl Scenario {
             tracks: false,
             delay: 0,
             guarded: true,
+            looks_ahead: false,
+            one_tracks: false,
             budget,
             rules: Rules::all(),
             bug: None,
@@ -191,6 +197,19 @@ impl Scenario {
 
     pub(crate) fn tracking(self) -> Scenario {
         Scenario { tracks: true, name: format!("{}, tracking crashes", self.name), ..self }
+    }
+
+    pub(crate) fn looking_ahead(self) -> Scenario {
+        Scenario { looks_ahead: true, name: format!("{}, looking ahead", self.name), ..self }
+    }
+
+    pub(crate) fn with_one_that_tracks(self) -> Scenario {
+        Scenario { one_tracks: true, name: format!("{}, one tracks crashes", self.name), ..self }
+    }
+
+    /// Whether this client says that it has begun.
+    pub(crate) fn tracks(&self, i: usize) -> bool {
+        self.tracks || (self.one_tracks && i == 0)
     }
 
     pub(crate) fn delaying(self) -> Scenario {

@@ -35,7 +35,12 @@ impl World {
         let client = &mut *self.clients[i];
         if client.is_running() && sent.round == client.round {
             let set = match (&sent.request, &outcome) {
-                (Request::Watch { watch, .. } | Request::WatchChildren(watch), Ok(_)) => Some(*watch),
+                (
+                    Request::Watch { watch, .. }
+                    | Request::WatchOwn { watch, .. }
+                    | Request::WatchChildren(watch),
+                    Ok(_),
+                ) => Some(*watch),
                 _ => None,
             };
             client.inbox.push(Inbound::Answer { id: sent.id, outcome, set, looked: sent.looked });
@@ -276,7 +281,14 @@ impl World {
                 assert!(contender, "machines watch contenders");
                 let (id, name) = (*watch, Some(child.name));
                 self.clients[i].watches.push(Watch { id, name, czxid: child.czxid, zxid: child.mzxid });
-                Ok(there(&child, Says { granted: child.granted, revoked: false }))
+                let untracked = !scenario.tracks(child.owner.into());
+                Ok(there(&child, Says { granted: child.granted, revoked: false, untracked }))
+            }
+            Request::WatchOwn { node, watch } => {
+                let child = view.child(Name::of(node)).cloned().ok_or(Failure::NoNode)?;
+                let (id, name) = (*watch, Some(child.name));
+                self.clients[i].watches.push(Watch { id, name, czxid: child.czxid, zxid: child.mzxid });
+                Ok(there(&child, Says::default()))
             }
             _ => unreachable!("not a read"),
         }

@@ -50,6 +50,8 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         tries: rng.below(4) == 0,
         tracks: rng.below(3) == 0,
         watches_late: rng.below(2) == 0,
+        looks_ahead: rng.below(2) == 0,
+        one_tracks: rng.below(6) == 0,
         delay: u32::from(rng.below(8) == 0),
         directory,
         ..Scenario::new(&format!("seed {seed}"), 4, budget)

@@ -189,12 +189,13 @@ impl World {
         let config = Config {
             session: SessionId(scenario.session(i) as i64),
             kind: scenario.clients[i].kind(from),
-            tracks_crashes: scenario.tracks,
+            tracks_crashes: scenario.tracks(i),
             delay: scenario.delay,
             mode: if tries { Mode::Try } else { Mode::Wait },
             watch_own_after: u32::from(scenario.watches_late),
             retire_from: Sequence(scenario.retire_from),
             names: scenario.names(i),
+            looks_ahead: scenario.looks_ahead,
             id: Scenario::id(i),
             rules: scenario.rules,
         };

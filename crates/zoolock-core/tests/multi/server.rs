@@ -159,7 +159,7 @@ impl World {
             czxid: Zxid(child.czxid),
             owner: SessionId(child.owner.into()),
             version: 0,
-            says: Says { granted: false, revoked },
+            says: Says { granted: false, revoked, untracked: true },
         };
         match &sent.request {
             Request::ReadDirectory => reading(view, at).map(Reply::Directory).ok_or(Failure::NoNode),

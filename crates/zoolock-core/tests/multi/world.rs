@@ -196,6 +196,7 @@ impl World {
             watch_own_after: u32::from(scenario.watches_late),
             retire_from: Sequence(scenario.retire_from),
             names: Names::default(),
+            looks_ahead: true,
             id: ContenderId(i as u128),
             rules: scenario.rules,
         };

@@ -99,6 +99,11 @@ macro_rules! blocking_crash_settings {
             pub fn lock_delay(self, delay: std::time::Duration) -> Self {
                 $handle { inner: self.inner.lock_delay(delay) }
             }
+
+            #[doc = concat!("As [`", stringify!($inner), "::tell_previous`].")]
+            pub fn tell_previous(self) -> Self {
+                $handle { inner: self.inner.tell_previous() }
+            }
         }
     };
 }

@@ -227,6 +227,7 @@ impl Acquisition {
                 Poll::Ready(deleted) => {
                     let watch = *id;
                     drop(state.watches.remove(at));
+                    self.ask_guard(state);
                     self.step(state, Event::Fired { watch, deleted });
                     at = 0;
                 }

@@ -10,11 +10,13 @@
 //! one task for that.
 //!
 //! * `attend.rs`: that task.
+//! * `guard.rs`: what has to be known of our own node before anything else is told.
 //! * `lookout.rs`: a holder that looks who else stands in its queue.
 //! * `machine.rs`: one lock or several.
 //! * `requests.rs`: what the machine asks for, in the words of the port.
 
 mod attend;
+mod guard;
 mod lookout;
 mod machine;
 mod requests;
@@ -42,6 +44,7 @@ use crate::session::{Session, lock};
 use crate::tasks::Task;
 use crate::ticket::Ticket;
 
+use guard::NodeGuard;
 use machine::Machine;
 
 pub(crate) use attend::{Attendant, attend};
@@ -70,6 +73,7 @@ struct State {
     in_flight: VecDeque<InFlight>,
     is_polled: bool,
     watches: Vec<(WatchId, Watch)>,
+    guard: Option<NodeGuard>,
     tasks: Vec<Task>,
     progress: Progress,
     lost: Option<Loss>,
@@ -137,6 +141,7 @@ impl Acquisition {
                 in_flight: VecDeque::new(),
                 is_polled: false,
                 watches: Vec::new(),
+                guard: None,
                 tasks: Vec::new(),
                 progress: Progress::Pending,
                 lost: None,
@@ -323,10 +328,14 @@ impl Acquisition {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
                 Action::Send(id, request) => self.send(state, id, request),
-                Action::Unwatch(watch) => state.watches.retain(|(id, _)| *id != watch),
+                Action::Unwatch(watch) => {
+                    state.guard.take_if(|guard| guard.is(watch));
+                    state.watches.retain(|(id, _)| *id != watch);
+                }
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
+                    self.relieve_guard(state);
                     self.tell(state, LockEvent::Acquired);
                     self.look_out(state);
                 }
@@ -392,6 +401,7 @@ impl Acquisition {
         state.over = true;
         state.tasks.drain(..).for_each(|task| task.abort());
         state.watches.clear();
+        state.guard = None;
         let begun = std::mem::take(&mut state.in_flight);
         self.see_through(begun.into_iter().map(|InFlight { answer, .. }| answer).collect());
         self.session.leave(self.id, self.reserved);
@@ -404,9 +414,14 @@ impl Acquisition {
         let is_inward = matches!(request, Request::FindMine);
         let confirms = requests::is_write(&request).then(clock::now);
         let place = machine::place(&self.directories, id);
+        if let Request::WatchOwn { watch, .. } = request {
+            state.guard = Some(NodeGuard::new(watch, &*keeper));
+        }
         let answer = match request {
             Request::Delete(node) if state.in_no_hurry => self.leave_soon(&*keeper, place, node, None),
-            Request::Release { node, marker, version } if state.in_no_hurry => {
+            Request::Release { node, marker, version }
+                if state.in_no_hurry && marker.left != Left::Panicked =>
+            {
                 self.leave_soon(&*keeper, place, node, Some((marker, version)))
             }
             request => self.call(keeper, place, request),
@@ -435,6 +450,7 @@ impl Acquisition {
                 if matches!(error.failure, Failure::Refused(_)) {
                     state.words = error.message;
                 }
+                self.ask_guard(state);
                 self.step(state, Event::Answer(id, Err(error.failure)));
             }
             Ok(News { reply, watch }) => {
@@ -451,7 +467,9 @@ impl Acquisition {
                     Reply::Mine(nodes) => nodes.iter().for_each(|node| self.session.own(node.czxid, self.id)),
                     _ => {}
                 }
+                let watch = watch.and_then(|(id, watch)| NodeGuard::take(&mut state.guard, id, watch));
                 state.watches.extend(watch);
+                self.ask_guard(state);
                 self.step(state, Event::Answer(id, Ok(reply)));
             }
         }

@@ -3,15 +3,15 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says};
+use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
 use zoolock_core::names::{Naming, Prefix};
-use zoolock_core::record::{Marker, Record};
+use zoolock_core::record::{Left, Marker, Record};
 use zoolock_core::{Kind, Sequence};
 
 use super::{Acquisition, News};
 use crate::data::{self, NodeData};
 use crate::directory;
-use crate::keeper::{Answer, Created, Keeper, KeeperError, Op, Stat};
+use crate::keeper::{Answer, Created, Keeper, KeeperError, Op, Stat, Watch};
 use crate::path::LockPath;
 
 type Outcome = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
@@ -34,6 +34,7 @@ pub(super) fn is_write(request: &Request) -> bool {
         | Request::WatchChildren(_)
         | Request::FindMine
         | Request::Watch { .. }
+        | Request::WatchOwn { .. }
         | Request::Exists(_)
         | Request::Sync
         | Request::Sleep(_) => false,
@@ -87,13 +88,8 @@ impl Acquisition {
                     Box::pin(async move { acquisition.find_mine(keeper, place).await });
                 news(found, |nodes| Ok(Reply::Mine(nodes)))
             }
-            Request::Watch { name, watch: id } => {
-                let answer = keeper.watch(&directory.child(&name));
-                Box::pin(async move {
-                    let (data, stat, watch) = answer.await?;
-                    Ok(News { reply: node(stat, data::says(&data)), watch: Some((id, watch)) })
-                })
-            }
+            Request::Watch { name, watch } => watched(keeper.watch(&directory.child(&name)), watch),
+            Request::WatchOwn { node, watch } => watched(keeper.watch(&directory.child(&node.name())), watch),
             Request::Exists(own) => news(keeper.exists(&directory.child(&own.name())), |stat| match stat {
                 Some(stat) => Ok(node(stat, Says::default())),
                 None => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
@@ -101,7 +97,14 @@ impl Acquisition {
             Request::Sync => done(keeper.sync(path)),
             Request::Delete(own) => done(keeper.delete(&directory.child(&own.name()))),
             Request::Release { node, marker, version } => {
-                commit(&*keeper, leaving(directory, node, Some((marker, version))))
+                let ops = leaving(directory, node, Some((marker, version)));
+                // Who was to be granted by its end alone takes another look, and learns how it left.
+                let alarm = (marker.left == Left::Panicked).then(|| Op::Write {
+                    path: directory.child(&node.name()),
+                    data: self.data.encode(),
+                    version: None,
+                });
+                commit(&*keeper, alarm.into_iter().chain(ops).collect())
             }
             Request::ReleaseAll(partings) => {
                 let places = self.directories.iter().zip(partings);
@@ -277,6 +280,13 @@ impl Acquisition {
         let mut others = self.session.acquisitions().into_iter().filter(|other| other.id != self.id);
         others.any(|other| other.is_nodeless_in(directory))
     }
+}
+
+fn watched(answer: Answer<(Vec<u8>, Stat, Watch)>, id: WatchId) -> Outcome {
+    Box::pin(async move {
+        let (data, stat, watch) = answer.await?;
+        Ok(News { reply: node(stat, data::says(&data)), watch: Some((id, watch)) })
+    })
 }
 
 fn node(stat: Stat, says: Says) -> Reply {

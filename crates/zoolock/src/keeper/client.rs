@@ -15,7 +15,7 @@ use zoolock_core::contender::{Failure, Refusal, SessionEnd};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
 use super::held_back::{HeldBack, Undone};
-use super::{Answer, Created, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
+use super::{Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
 use crate::session::lock;
 
 /// One session of the client crate.
@@ -281,6 +281,12 @@ impl Keeper for ClientKeeper {
 
     fn is_connected(&self) -> bool {
         self.client.state() == zk::SessionState::SyncConnected
+    }
+
+    fn interruptions(&self) -> Interruptions {
+        let mut states = self.client.state_watcher();
+        states.state();
+        Box::new(move || states.changed().now_or_never().is_some())
     }
 
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {

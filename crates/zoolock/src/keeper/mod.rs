@@ -22,6 +22,9 @@ pub(crate) type Answer<T, E = KeeperError> = Pin<Box<dyn Future<Output = Result<
 /// Resolves when the watch fires: whether the node was deleted. Dropping it takes the watch back.
 pub(crate) type Watch = Pin<Box<dyn Future<Output = bool> + Send + 'static>>;
 
+/// Whether the connection was lost, or made, since it was asked for or last called.
+pub(crate) type Interruptions = Box<dyn FnMut() -> bool + Send + 'static>;
+
 /// Why a request failed, and in what words.
 #[derive(Debug, Clone)]
 pub(crate) struct KeeperError {
@@ -93,6 +96,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn timeout(&self) -> Duration;
     /// Whether a request would go out now, rather than wait for a connection.
     fn is_connected(&self) -> bool;
+    /// An interruption is known before any event, or answer, that comes after it.
+    fn interruptions(&self) -> Interruptions;
 
     /// Creates an ephemeral sequential node; the number is appended to `prefix`.
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;

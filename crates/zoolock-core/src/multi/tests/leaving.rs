@@ -122,7 +122,7 @@ fn a_lease_that_runs_out_is_said_once_and_each_node_is_looked_for_at_the_release
 #[test]
 fn who_is_asked_to_let_go_before_the_grant_hears_of_it_after_and_once() {
     let asked = || {
-        let says = Says { granted: false, revoked: true };
+        let says = Says { granted: false, revoked: true, untracked: true };
         Ok(Reply::Node { czxid: ME, owner: SESSION, version: 1, says })
     };
     let mut drive = Drive::wait();
