@@ -252,7 +252,7 @@ impl Multi {
                         turn.actions.push(Action::Revoked);
                     }
                 }
-                Action::Downgraded(_) | Action::Over => {}
+                Action::Downgraded(_) | Action::Previous(_) | Action::Over => {}
             }
         }
     }

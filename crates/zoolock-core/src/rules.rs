@@ -72,24 +72,28 @@ pub enum Rule {
     GrantOnLease = 1 << 20,
     /// One that gives up takes back the mark of its beginning only where that is still the record.
     /// Without: an upgrade that gives up after its reader is gone writes over how the next holder left.
-    UndoWhatIsThere = 1 << 26,
+    UndoWhatIsThere = 1 << 21,
     /// Whoever is to be granted by the going of the one before it watches its own znode.
     /// Without: both may be gone, and it would hold what is another's.
-    AheadWithOwnNode = 1 << 21,
+    AheadWithOwnNode = 1 << 22,
     /// The going of the one before us grants only where nobody can stand before that one.
     /// Without: it gave up, and others wait or hold before it.
-    AheadByProof = 1 << 22,
+    AheadByProof = 1 << 23,
     /// It grants only behind one that does not say in the record that it has begun.
     /// Without: whoever is granted does not say so either, and its crash is taken for a clean end.
-    AheadUntracked = 1 << 23,
+    AheadUntracked = 1 << 24,
     /// What was learnt over one connection grants nothing over the next.
     /// Without: watches that fire after a reconnect do so in any order, and our own node may be gone.
-    AheadOnOneConnection = 1 << 24,
+    AheadOnOneConnection = 1 << 25,
+    /// A holder that leaves no marker writes to its znode before it deletes it, in the same transaction.
+    /// Without: whoever is granted by its going takes the record to be as a release leaves it, and writes over what
+    /// somebody else has written there.
+    LeaveAloud = 1 << 26,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 26] = [
+    pub const ALL: [Rule; 27] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -116,6 +120,7 @@ impl Rule {
         Rule::AheadByProof,
         Rule::AheadUntracked,
         Rule::AheadOnOneConnection,
+        Rule::LeaveAloud,
     ];
 }
 

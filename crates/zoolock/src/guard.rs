@@ -12,7 +12,7 @@ pub enum Previous {
     /// with [`crash_detection`](crate::Mutex::crash_detection), but for the panic.
     Crashed,
     /// It is not known: a crash, a contender that gave up, a client of another make, a directory that was removed in
-    /// between, or no last holder at all; or it was not read, see [`tell_previous`](crate::Mutex::tell_previous).
+    /// between, or no last holder at all; or it was not read yet, see [`tell_previous`](crate::Mutex::tell_previous).
     Unknown,
 }
 
@@ -193,7 +193,11 @@ macro_rules! guard_of_one {
 macro_rules! guard_after_another {
     ($guard:ident) => {
         impl $guard {
-            /// How the last one that held the lock alone left.
+            /// How the last one that held the lock alone left, as far as it is known now: with
+            /// [`crash_detection`](crate::Mutex::crash_detection) and
+            /// [`tell_previous`](crate::Mutex::tell_previous) from the grant on. Without, whoever had to wait for a
+            /// [`Mutex`](crate::Mutex) may be told [`Unknown`](crate::Previous::Unknown) in its first milliseconds;
+            /// what is told otherwise stays so.
             pub fn previous(&self) -> crate::Previous {
                 self.held.previous()
             }

@@ -156,7 +156,13 @@ impl Held {
     }
 
     pub(crate) fn previous(&self) -> Previous {
-        self.grant.previous.into()
+        match self.grant.previous {
+            zoolock_core::contender::Previous::Unknown => {
+                self.acquisition.previous().unwrap_or(self.grant.previous)
+            }
+            known => known,
+        }
+        .into()
     }
 
     pub(crate) fn path(&self) -> &str {

@@ -92,10 +92,11 @@ macro_rules! crash_settings {
             }
 
             /// Reads how the last holder left before each grant. Without, whoever waited in the queue of a
-            /// [`Mutex`](crate::Mutex) is granted by the end of the one before it, a round trip sooner, and
-            /// [`previous`](crate::Guard::previous) says [`Unknown`](crate::Previous::Unknown) even where that one
-            /// released the lock. [`crash_detection`](Self::crash_detection) and [`lock_delay`](Self::lock_delay) read
-            /// it anyway.
+            /// [`Mutex`](crate::Mutex) is granted by the end of the one before it, a round trip sooner, and reads that
+            /// some milliseconds later: until then [`previous`](crate::Guard::previous) says
+            /// [`Unknown`](crate::Previous::Unknown) where that one released the lock. With
+            /// [`crash_detection`](Self::crash_detection) and [`lock_delay`](Self::lock_delay), whichever holder asked
+            /// for the first, it is read before the grant anyway.
             #[must_use = "it is the handle that it returns which does so"]
             pub fn tell_previous(mut self) -> Self {
                 self.lock.options.tells_previous = true;

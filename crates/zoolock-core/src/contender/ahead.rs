@@ -4,7 +4,8 @@
 //! holders. With it, that is done while the one before us still holds. Whoever is far back in the queue waits for the
 //! one before the one before us to go, and for nothing else; then one flight brings a watch on the one before us, the
 //! record, which proves that nobody is left before that one, and a watch on our own node, whose end we would hear of
-//! first. Only behind `lock-` names: a writer that becomes a reader leaves its name and stays.
+//! first. Only behind `lock-` names: a writer that becomes a reader leaves its name and stays. The record is read once more
+//! when the lock has been held for a while: until then it is taken to be as a holder leaves it.
 
 use super::*;
 use crate::record::Record;
@@ -205,7 +206,8 @@ impl Contender {
         if gone == Gone::Before || (!proof.is_in(&directory) && self.on(Rule::AheadByProof)) {
             return None;
         }
-        // If it releases the lock. If not, our own release finds another version, and leaves no marker.
+        // If it releases the lock: whoever holds and leaves in any other way says so first (`LeaveAloud`). If it dies, our
+        // own release finds another version and leaves no marker, unless we have read the record by then.
         let sequence = me.sequence.before()?;
         let left = Marker { directory: directory.czxid, left: Left::Released, sequence, tracked: false };
         let version = directory.version.wrapping_add(1);
@@ -227,6 +229,36 @@ impl Contender {
         if watch.is_none() {
             self.watch_own(turn);
         }
+        if previous != Previous::Unknown {
+            // The record was read when that one had left.
+            return;
+        }
+        match self.config.watch_own_after {
+            0 => self.read_record(turn),
+            // Whoever is gone before that has no need of it.
+            pause => self.send(Purpose::PauseRecord, Request::Sleep(pause), turn),
+        }
+    }
+
+    /// Off the path to the grant.
+    pub(super) fn read_record(&mut self, turn: &mut Turn) {
+        if matches!(self.phase, Phase::Held { .. }) {
+            self.send(Purpose::ReadRecord, Request::ReadDirectory, turn);
+        }
+    }
+
+    /// What the one before us left: how it went, and what our release may write over.
+    pub(super) fn record_read(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Held { me, directory, .. } = &mut self.phase else { return };
+        let (me, created) = (*me, directory.map(|directory| directory.czxid));
+        *directory = match outcome {
+            Ok(Reply::Directory(seen)) if Some(seen.czxid) == created => Some(*seen),
+            // What we could not read we do not write over.
+            _ => None,
+        };
+        if let Some(directory) = *directory {
+            turn.actions.push(Action::Previous(self.previous(&directory, me, &[])));
+        }
     }
 
     fn may_hold(&self, turn: &Turn) -> bool {
@@ -234,9 +266,14 @@ impl Contender {
     }
 
     /// Whether the watch was the one on our own node.
-    pub(super) fn fired_ahead(&mut self, fired: WatchId, turn: &mut Turn) -> bool {
+    pub(super) fn fired_ahead(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) -> bool {
         let own = self.ahead.own() == Some(fired);
-        if own {
+        if own && deleted {
+            if let Phase::Waiting { watch, .. } = self.phase {
+                turn.actions.push(Action::Unwatch(watch));
+            }
+            self.vanished(turn);
+        } else if own {
             self.disarm(turn);
         }
         own

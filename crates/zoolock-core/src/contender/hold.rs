@@ -214,11 +214,16 @@ impl Contender {
         }
     }
 
-    /// A watch on our own node that is still being set will fire with our own delete. A pause before the next try
-    /// stays known until it is over, or its number would be given to the delete.
+    /// A watch on our own node that is still being set will fire with our own delete, and what the record says is of no
+    /// interest any more. A pause before the next try stays known until it is over, or its number would be given to the
+    /// delete.
     fn void_own_watch(&mut self) {
         for (_, purpose) in &mut self.pending {
-            if matches!(purpose, Purpose::WatchOwn(_) | Purpose::PauseOwn) {
+            let of_holder = matches!(
+                purpose,
+                Purpose::WatchOwn(_) | Purpose::PauseOwn | Purpose::PauseRecord | Purpose::ReadRecord
+            );
+            if of_holder {
                 *purpose = Purpose::Void;
             }
         }

@@ -10,6 +10,8 @@ pub(super) struct Departure {
     marker: Option<(Marker, Option<i32>)>,
     /// Whether the holder waits to hear of it.
     pub(super) report: bool,
+    /// Whether whoever its end may grant is to look again, should it leave no marker.
+    aloud: bool,
     /// Whether an earlier delete may have been carried out.
     repeated: bool,
     /// The mark of our beginning is to be taken back.
@@ -18,7 +20,7 @@ pub(super) struct Departure {
 
 impl Departure {
     fn new(node: Node, marker: Option<(Marker, Option<i32>)>) -> Departure {
-        Departure { node, marker, report: false, repeated: false, undo: None }
+        Departure { node, marker, report: false, aloud: false, repeated: false, undo: None }
     }
 }
 
@@ -30,7 +32,8 @@ impl Contender {
         report: bool,
         turn: &mut Turn,
     ) {
-        self.departures.push(Departure { report, ..Departure::new(node, marker) });
+        let departure = self.departure(node, marker, report, false);
+        self.departures.push(departure);
         // What is sent without a connection arrives who knows when: then the name may be somebody else's.
         if self.offline && self.on(Rule::NoBlindDelete) {
             self.check_departure(node.czxid, turn);
@@ -60,7 +63,7 @@ impl Contender {
         marker: Option<(Marker, Option<i32>)>,
         turn: &mut Turn,
     ) {
-        self.depart_after(Departure { report: true, ..Departure::new(node, marker) }, turn);
+        self.depart_after(self.departure(node, marker, true, false), turn);
     }
 
     /// Like `depart`, after a delete that may have been carried out.
@@ -70,7 +73,18 @@ impl Contender {
         marker: Option<(Marker, Option<i32>)>,
         turn: &mut Turn,
     ) {
-        self.depart_after(Departure { report: true, repeated: true, ..Departure::new(node, marker) }, turn);
+        self.depart_after(self.departure(node, marker, true, true), turn);
+    }
+
+    fn departure(
+        &self,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+        report: bool,
+        repeated: bool,
+    ) -> Departure {
+        let aloud = report && node.prefix.is_computable() && self.on(Rule::LeaveAloud);
+        Departure { report, aloud, repeated, ..Departure::new(node, marker) }
     }
 
     /// Looks whether the node is still ours, and then deletes it.
@@ -85,6 +99,7 @@ impl Contender {
         let node = departure.node;
         let request = match departure.marker {
             Some((marker, version)) => Request::Release { node, marker, version },
+            None if departure.aloud => Request::Withdraw(node),
             None => Request::Delete(node),
         };
         self.send(Purpose::Leave(czxid), request, turn);
@@ -115,6 +130,8 @@ impl Contender {
                 (departure.marker, departure.undo) = (None, None);
                 self.check_departure(czxid, turn);
             }
+            // That our node cannot be written to does not say that it cannot be deleted.
+            Err(_) if std::mem::take(&mut departure.aloud) => self.check_departure(czxid, turn),
             Err(failure) => {
                 if std::mem::take(&mut departure.report) {
                     turn.actions.push(Action::Released(Departed::Refused(failure)));

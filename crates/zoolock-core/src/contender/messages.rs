@@ -96,7 +96,11 @@ pub enum Request {
     Sync,
     /// Delete our own node.
     Delete(Node),
-    /// Delete our own node and leave the marker in the directory, in one transaction.
+    /// Write to our own node and delete it, in one transaction: its watch says "changed", and whoever its end would have
+    /// granted looks again.
+    Withdraw(Node),
+    /// Delete our own node and leave the marker in the directory, in one transaction. One that unwinds writes to its node
+    /// first, as with [`Request::Withdraw`].
     Release {
         /// Our node.
         node: Node,
@@ -105,7 +109,8 @@ pub enum Request {
         /// The version of the directory's data that we saw; `None` writes over any.
         version: Option<i32>,
     },
-    /// Delete our own node in each directory and leave its marker where there is one, in one transaction.
+    /// Delete our own node in each directory and leave its marker where there is one, in one transaction. Who leaves
+    /// none, or unwinds, writes to its node first, as with [`Request::Withdraw`].
     ReleaseAll(Vec<Parting>),
     /// Write the marker of one that has begun, in one transaction with a check that our own node is there.
     Hold {
@@ -274,6 +279,8 @@ pub enum Action {
     Unwatch(WatchId),
     /// The caller holds the lock.
     Granted(Grant),
+    /// How the holder before us left, where the grant did not say it because it was not read before.
+    Previous(Previous),
     /// The caller will not get the lock.
     Failed(Reason),
     /// The holder does not hold it any more. Said once.

@@ -68,7 +68,7 @@ pub struct Config {
     /// How long to hold, in milliseconds, before our own node is watched; zero for at once.
     pub watch_own_after: u32,
     /// Whether to read beforehand what proves that we are next, so as to be granted a round trip sooner. How the holder
-    /// before us left is not known then.
+    /// before us left is read after the grant then.
     pub looks_ahead: bool,
     /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
     pub retire_from: Sequence,
@@ -308,6 +308,8 @@ enum Purpose {
     WatchBefore(WatchId),
     ArmRecord,
     ArmOwn(WatchId),
+    PauseRecord,
+    ReadRecord,
     WaitOwn,
     Delay,
     Mark,
@@ -445,7 +447,12 @@ impl Contender {
         let (_, purpose) = self.pending.remove(at);
         let was_a_pause = matches!(
             purpose,
-            Purpose::Pause | Purpose::PauseOwn | Purpose::PauseDowngrade | Purpose::Spread | Purpose::Delay
+            Purpose::Pause
+                | Purpose::PauseOwn
+                | Purpose::PauseRecord
+                | Purpose::PauseDowngrade
+                | Purpose::Spread
+                | Purpose::Delay
         );
         if outcome.is_ok() && !was_a_pause {
             self.tries = 0;
@@ -474,6 +481,8 @@ impl Contender {
             Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, turn),
             Purpose::ArmRecord => self.armed_record(outcome, turn),
             Purpose::ArmOwn(_) => self.armed_own(&outcome, turn),
+            Purpose::PauseRecord => self.read_record(turn),
+            Purpose::ReadRecord => self.record_read(&outcome, turn),
             Purpose::WaitOwn => self.waited_on(&outcome, turn),
             Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, turn),
             Purpose::PauseOwn => self.paused_own(turn),

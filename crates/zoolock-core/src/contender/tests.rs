@@ -2,6 +2,7 @@
 
 use super::*;
 
+mod ahead;
 mod kinds;
 mod leases;
 
@@ -300,7 +301,23 @@ fn refused_release_looks_and_then_deletes_the_node_alone() {
     drive.answer(release(me), Err(Failure::BadVersion));
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn a_node_that_cannot_be_written_to_is_deleted_all_the_same() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::Release(Left::Released));
+    let denied = || Err(Failure::Refused(Refusal::Denied));
+    drive.answer(release(me), denied());
+    for (request, outcome) in [(Request::Withdraw(me), denied()), (Request::Delete(me), Ok(Reply::Done))] {
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        drive.answer(request, outcome);
+    }
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }
 

@@ -377,7 +377,7 @@ impl Contender {
     }
 
     pub(super) fn fired(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) {
-        if self.fired_ahead(fired, turn) {
+        if self.fired_ahead(fired, deleted, turn) {
             return;
         }
         match &mut self.phase {
@@ -442,7 +442,7 @@ impl Contender {
     }
 
     /// Somebody deleted our place in the queue.
-    fn vanished(&mut self, turn: &mut Turn) {
+    pub(super) fn vanished(&mut self, turn: &mut Turn) {
         self.void_pending();
         self.phase = Phase::Leaving;
         self.fail(Reason::Broken, turn);

@@ -23,6 +23,10 @@ fn when_nothing_goes_wrong() {
         undisturbed(3).rounds(2),
         undisturbed(3).without_directory(),
         undisturbed(3).with_one_that_tracks(),
+        undisturbed(3).with_one_that_reads(),
+        undisturbed(4).with_one_that_reads(),
+        undisturbed(2).rounds(2).with_one_that_reads(),
+        undisturbed(3).watching_late(),
         undisturbed(3).kinds(&[Read, Mutex, Mutex]),
         undisturbed(3).kinds(&[Write, Mutex, Mutex]),
         undisturbed(4).kinds(&[WriteThenRead, Mutex, Mutex]),
@@ -38,6 +42,8 @@ fn among_three_with_any_fault() {
     searched.extend(two_rounds.iter().map(|fault| Scenario::with(2, &[*fault]).rounds(2).looking_ahead()));
     let one_tracks = |fault| Scenario::with(3, &[fault]).with_one_that_tracks().looking_ahead();
     searched.extend(FAULTS[..CHEAP].iter().copied().map(one_tracks));
+    let one_reads = |fault| Scenario::with(3, &[fault]).with_one_that_reads().looking_ahead();
+    searched.extend(FAULTS[..CHEAP].iter().copied().map(one_reads));
     nothing_is_found_in("looking ahead, three, one fault", searched);
 }
 
@@ -45,6 +51,19 @@ fn among_three_with_any_fault() {
 fn among_two_with_any_two_faults() {
     let faults = pairs(&FAULTS).map(|pair| Scenario::with(2, &pair).looking_ahead());
     nothing_is_found_in("looking ahead, two, two faults", faults);
+}
+
+#[test]
+fn among_three_when_somebody_writes_over_the_record() {
+    let others = ["cancel", "crash", "panic", "break", "scribble"];
+    let searched = others.map(|other| ahead(3, &["scribble", other]));
+    nothing_is_found_in("looking ahead, three, a record written over", searched);
+}
+
+#[test]
+fn without_a_word_of_a_holder_that_leaves_no_marker_the_model_finds_a_violation() {
+    // Its release is refused since somebody has written over the record, and the next one does not look.
+    is_needed(Rule::LeaveAloud, lock::RECORD, ahead(2, &["scribble"]));
 }
 
 #[test]

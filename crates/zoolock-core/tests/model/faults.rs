@@ -34,7 +34,9 @@ impl World {
         let sent = std::mem::take(&mut client.requests);
         let once = if client.ghost.released { Bug::ReleasesOnce } else { Bug::CleansUpOnce };
         let outcome = |sent: &Sent| match sent.request {
-            Request::Delete(_) | Request::Release { .. } if scenario.has(once) => Ok(Reply::Done),
+            Request::Delete(_) | Request::Withdraw(_) | Request::Release { .. } if scenario.has(once) => {
+                Ok(Reply::Done)
+            }
             _ => Err(Failure::Unknown),
         };
         let of_now = sent.iter().filter(|sent| sent.round == client.round);

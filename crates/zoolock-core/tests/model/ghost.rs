@@ -33,8 +33,12 @@ pub(crate) enum Foul {
     UntoldCrash = 1 << 7,
     /// Told to have become a reader, though somebody stood before that reader who wants to be alone.
     SomebodyBetween = 1 << 8,
+    /// A release wrote over what others had put into the record, though it was known to be there.
+    WroteOver = 1 << 9,
+    /// Told nothing, though the one right before released the lock, and nothing kept it from saying so.
+    Untold = 1 << 10,
     /// One that was not granted wrote over a record that does not say that it has begun.
-    WroteOverAnothers = 1 << 9,
+    WroteOverAnothers = 1 << 11,
 }
 
 /// The reader of one that upgrades.
@@ -100,6 +104,8 @@ pub(crate) struct Ghost {
     pub(crate) from: Option<From>,
     /// Of the first grant: what became of the holder since keeps it.
     pub(crate) token: i64,
+    /// The holder knows the record as it is.
+    pub(crate) read: bool,
 }
 
 impl Ghost {
@@ -155,6 +161,16 @@ impl World {
         ghost.granted = true;
         ghost.held = czxid;
         ghost.token = token;
+    }
+
+    /// What a holder is told after its grant.
+    pub(crate) fn on_previous(&mut self, i: usize, previous: Previous, scenario: &Scenario) {
+        let ghost = &mut self.clients[i].ghost;
+        ghost.read = true;
+        let czxid = ghost.held;
+        let Some(trace) = ghost.trace(czxid) else { return };
+        let (directory, name) = (trace.directory, trace.name);
+        self.is_it_so(i, directory, czxid, name, previous, scenario);
     }
 
     pub(crate) fn on_downgraded(&mut self, i: usize, node: Node) {

@@ -70,6 +70,8 @@ pub(crate) const CLEAN: &str = "clean is said only of a holder that released";
 pub(crate) const CRASHED: &str =
     "crashed is said only of a holder that went without releasing, and then it is said";
 pub(crate) const TAKEN_BACK: &str = "whoever gives up takes back only what it wrote";
+pub(crate) const RECORD: &str = "what others write into the record stays there";
+pub(crate) const TOLD: &str = "whoever is next knows that the one before it released the lock";
 pub(crate) const DOWNGRADE: &str = "no writer comes between a writer and the reader that it becomes";
 pub(crate) const UPGRADE: &str = "of those that read and want to write one does";
 pub(crate) const ENDS: &str = "every contender is told its end, once, and as it was";
@@ -114,6 +116,8 @@ impl Model for Lock {
                 !w.committed(Foul::FalseCrash) && !w.committed(Foul::UntoldCrash)
             }),
             Property::always(TAKEN_BACK, |_, w: &World| !w.committed(Foul::WroteOverAnothers)),
+            Property::always(RECORD, |_, w: &World| !w.committed(Foul::WroteOver)),
+            Property::always(TOLD, |_, w: &World| !w.committed(Foul::Untold)),
             Property::always(DOWNGRADE, |_, w: &World| !w.committed(Foul::SomebodyBetween)),
             Property::always(UPGRADE, |model: &Lock, w: &World| !model.nobody_upgraded(w)),
             Property::always(ENDS, |_, w: &World| !w.committed(Foul::FalseEnd)),

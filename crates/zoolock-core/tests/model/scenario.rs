@@ -59,6 +59,8 @@ pub(crate) struct Scenario {
     pub(crate) guarded: bool,
     /// Whether they look further ahead than they need to.
     pub(crate) looks_ahead: bool,
+    /// All but the last, which reads how the one before it left.
+    pub(crate) one_reads: bool,
     /// Only the first client says that it has begun.
     pub(crate) one_tracks: bool,
     pub(crate) budget: Budget,
@@ -129,6 +131,7 @@ impl Scenario {
             delay: 0,
             guarded: true,
             looks_ahead: false,
+            one_reads: false,
             one_tracks: false,
             budget,
             rules: Rules::all(),
@@ -205,6 +208,15 @@ impl Scenario {
 
     pub(crate) fn with_one_that_tracks(self) -> Scenario {
         Scenario { one_tracks: true, name: format!("{}, one tracks crashes", self.name), ..self }
+    }
+
+    pub(crate) fn with_one_that_reads(self) -> Scenario {
+        Scenario { one_reads: true, name: format!("{}, one reads", self.name), ..self }
+    }
+
+    /// Whether this client looks further ahead than it needs to.
+    pub(crate) fn looks_ahead(&self, i: usize) -> bool {
+        self.looks_ahead && !(self.one_reads && i + 1 == self.clients.len())
     }
 
     /// Whether this client says that it has begun.

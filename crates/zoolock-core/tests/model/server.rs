@@ -3,7 +3,7 @@
 use zoolock_core::contender::{Failure, Node, Reply, Request, Says};
 use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names;
-use zoolock_core::record::Marker;
+use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
 
 use crate::bugs::Bug;
@@ -94,6 +94,10 @@ impl World {
                 there(node)?;
                 vec![Op::Delete(Name::of(node))]
             }
+            Request::Withdraw(node) => {
+                there(node)?;
+                vec![Op::Touch(Name::of(node)), Op::Delete(Name::of(node))]
+            }
             Request::Release { node, marker, version } => {
                 there(node)?;
                 checked(*version)?;
@@ -105,7 +109,14 @@ impl World {
                 if !self.clients[i].ghost.granted && written.is_some_and(|written| !own.contains(&written)) {
                     self.note(Foul::WroteOverAnothers);
                 }
-                vec![Op::Delete(Name::of(node)), Op::Write(Record::Marker(*marker))]
+                let alarm = (marker.left == Left::Panicked).then(|| Op::Touch(Name::of(node)));
+                let ops = [Op::Delete(Name::of(node)), Op::Write(Record::Marker(*marker))];
+                let ops = alarm.into_iter().chain(ops).collect();
+                // In a directory that was made again under it, it is the sliver that stays open between look and delete.
+                if version.is_some() && self.leader.created() == Some(marker.directory.0) {
+                    self.written_over(i, node);
+                }
+                ops
             }
             Request::Hold { node, marker, version } => {
                 node.as_ref().map(there).transpose()?;

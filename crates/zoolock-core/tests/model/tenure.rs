@@ -1,5 +1,6 @@
 //! Who may be in, who has been in alone, and what may be said of it: obviously right, as nobody knows it who is inside.
 
+use zoolock_core::Record;
 use zoolock_core::contender::Node;
 use zoolock_core::contender::{Grant, Previous};
 use zoolock_core::names::Prefix;
@@ -7,7 +8,7 @@ use zoolock_core::names::Prefix;
 use crate::ghost::{Fate, Foul, From};
 use crate::plan::Plan;
 use crate::scenario::Scenario;
-use crate::tree::{Child, Tree};
+use crate::tree::{Child, Directory, Name, Tree};
 use crate::world::{Client, World};
 
 /// Somebody was alone, or has said that it begins to be.
@@ -18,6 +19,9 @@ pub(crate) struct Tenure {
     pub(crate) order: (i64, i64),
     /// The node that was granted.
     pub(crate) czxid: i64,
+    pub(crate) name: Name,
+    /// It leaves the record as its successors expect it.
+    pub(crate) tells: bool,
     /// The holder was told.
     pub(crate) granted: bool,
     pub(crate) end: End,
@@ -147,8 +151,8 @@ impl World {
             return;
         }
         let end = End::No;
-        let (directory, order) = (trace.directory, self.order(i, czxid));
-        self.tenures.push(Tenure { directory, order, czxid, granted, end });
+        let (directory, name, order) = (trace.directory, trace.name, self.order(i, czxid));
+        self.tenures.push(Tenure { directory, order, czxid, name, tells: false, granted, end });
     }
 
     /// A node is gone. `own`: by a request of its acquisition; `cleanly`: in which its holder let go.
@@ -162,9 +166,25 @@ impl World {
         }
     }
 
-    /// Is it so, what a new holder was told of the one before it?
     pub(crate) fn check_previous(&mut self, i: usize, directory: i64, grant: &Grant, scenario: &Scenario) {
         let czxid = grant.node.czxid.0;
+        self.clients[i].ghost.read = !scenario.looks_ahead(i) || grant.previous != Previous::Unknown;
+        self.is_it_so(i, directory, czxid, Name::of(&grant.node), grant.previous, scenario);
+        if grant.node.prefix.is_exclusive() {
+            self.open(i, czxid, true);
+        }
+    }
+
+    /// Is it so, what a holder was told of the one before it?
+    pub(crate) fn is_it_so(
+        &mut self,
+        i: usize,
+        directory: i64,
+        czxid: i64,
+        name: Name,
+        previous: Previous,
+        scenario: &Scenario,
+    ) {
         let order = self.order(i, czxid);
         let earlier = |tenure: &&Tenure| tenure.directory == directory && tenure.order < order;
         let last = self.tenures.iter().filter(earlier).max_by_key(|tenure| tenure.order);
@@ -177,15 +197,53 @@ impl World {
         // between. It is told so next.
         let from = self.clients[i].ghost.from.map(|from| from.node);
         let there = [Some(czxid), from].into_iter().flatten().all(|czxid| self.leader.holds(czxid));
-        let read_at_once = grant.node.prefix == Prefix::Lock;
-        match grant.previous {
+        let read_at_once = name.prefix == Prefix::Lock;
+        match previous {
             Previous::Clean if !clean && (there || read_at_once) => self.note(Foul::FalseClean),
             Previous::Crashed if !crashed && (there || read_at_once) => self.note(Foul::FalseCrash),
             Previous::Unknown if untold => self.note(Foul::UntoldCrash),
+            Previous::Unknown
+                if self.clients[i].ghost.read
+                    && self
+                        .right_before(directory, name)
+                        .is_some_and(|tenure| tenure.tells && tenure.end == End::Clean)
+                    && scenario.budget.scribbles + scenario.budget.copies + scenario.budget.resizes == 0 =>
+            {
+                self.note(Foul::Untold);
+            }
             _ => {}
         }
-        if grant.node.prefix.is_exclusive() {
-            self.open(i, czxid, true);
+    }
+
+    /// Who was alone under the number right before this one, which was a mutex.
+    fn right_before(&self, directory: i64, name: Name) -> Option<&Tenure> {
+        let before = Name { sequence: name.sequence.wrapping_sub(1), ..name };
+        let is_it =
+            |tenure: &&Tenure| tenure.directory == directory && tenure.name == before && tenure.granted;
+        self.tenures.iter().find(is_it).filter(|_| name.prefix == Prefix::Lock)
+    }
+
+    /// A release writes its marker. Where it was not known what stands there, it may only be wrong about one that went
+    /// without a word.
+    pub(crate) fn written_over(&mut self, i: usize, node: &Node) {
+        let Some(Directory { czxid, record, .. }) = self.leader.0 else { return };
+        let released =
+            self.right_before(czxid, Name::of(node)).is_some_and(|tenure| tenure.end == End::Clean);
+        let ghost = self.clients[i].ghost.clone();
+        if record == Record::Foreign && (ghost.read || ghost.held != node.czxid.0 || released) {
+            self.note(Foul::WroteOver);
+        }
+    }
+
+    /// A holder lets go. Whoever knows the record, or is right about it, leaves it so that the next one can read it.
+    pub(crate) fn lets_go(&mut self, i: usize) {
+        let ghost = &self.clients[i].ghost;
+        let Some(trace) = ghost.trace(ghost.held) else { return };
+        let (read, czxid) = (ghost.read, ghost.held);
+        let before = self.right_before(trace.directory, trace.name);
+        let tells = read || before.is_some_and(|tenure| tenure.end == End::Clean);
+        if let Some(tenure) = self.tenures.iter_mut().find(|tenure| tenure.czxid == czxid) {
+            tenure.tells = tells;
         }
     }
 }

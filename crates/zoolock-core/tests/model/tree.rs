@@ -69,6 +69,8 @@ pub(crate) enum Op {
     Delete(Name),
     /// Write into a child that it was granted.
     SayGranted(Name),
+    /// Write to a child.
+    Touch(Name),
     Write(Record),
     /// Create a child that is no contender, and delete it.
     Ring,
@@ -172,6 +174,8 @@ impl Tree {
                     (child.granted, child.version, child.mzxid) = (true, child.version + 1, zxid);
                     changes.push(Change::Written(*name));
                 }
+                // Only before a delete in the same transaction.
+                (Op::Touch(name), Some(_)) => changes.push(Change::Written(*name)),
                 (Op::Write(record), Some(directory)) => {
                     directory.record = *record;
                     directory.version += 1;

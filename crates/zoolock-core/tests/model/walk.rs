@@ -52,6 +52,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         watches_late: rng.below(2) == 0,
         looks_ahead: rng.below(2) == 0,
         one_tracks: rng.below(6) == 0,
+        one_reads: rng.below(4) == 0,
         delay: u32::from(rng.below(8) == 0),
         directory,
         ..Scenario::new(&format!("seed {seed}"), 4, budget)

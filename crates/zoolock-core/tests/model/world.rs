@@ -195,7 +195,7 @@ impl World {
             watch_own_after: u32::from(scenario.watches_late),
             retire_from: Sequence(scenario.retire_from),
             names: scenario.names(i),
-            looks_ahead: scenario.looks_ahead,
+            looks_ahead: scenario.looks_ahead(i),
             id: Scenario::id(i),
             rules: scenario.rules,
         };
@@ -244,6 +244,7 @@ impl World {
                     self.on_granted(i, grant, scenario);
                     self.begin_upgrade(i, grant.node, scenario);
                 }
+                Action::Previous(previous) => self.on_previous(i, previous, scenario),
                 Action::Failed(reason) => self.on_failed(i, reason, scenario),
                 Action::Lost(loss) => self.on_lost(i, loss),
                 Action::Released(departed) => self.on_released(i, departed),
@@ -272,7 +273,10 @@ impl World {
         }
         let mut looked = false;
         match &request {
-            Request::Delete(node) | Request::Release { node, .. } | Request::Downgrade { node, .. } => {
+            Request::Delete(node)
+            | Request::Withdraw(node)
+            | Request::Release { node, .. }
+            | Request::Downgrade { node, .. } => {
                 let name = Name::of(node);
                 for trace in client.ghost.traces.iter_mut().filter(|trace| trace.name == name) {
                     looked |= std::mem::take(&mut trace.fresh);
@@ -362,6 +366,7 @@ impl World {
             if ghost.granted && !ghost.released {
                 ghost.released = true;
                 ghost.cleanly = left == Left::Released;
+                self.lets_go(j);
                 let left = if scenario.has(Bug::UnwindsAsReleased) { Left::Released } else { left };
                 self.step(j, Event::Release(left), scenario);
             }
@@ -387,6 +392,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
         Request::Join
             | Request::MakeDirectory
             | Request::Delete(_)
+            | Request::Withdraw(_)
             | Request::Release { .. }
             | Request::Hold { .. }
             | Request::WriteSize { .. }

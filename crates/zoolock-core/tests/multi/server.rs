@@ -61,7 +61,7 @@ impl World {
             }
             Request::MakeDirectory if self.leader.0[at].is_some() => return Ok(Reply::Done),
             Request::MakeDirectory => vec![(at, Op::Make)],
-            Request::Delete(node) => self.leaving(at, *node, None)?,
+            Request::Delete(node) | Request::Withdraw(node) => self.leaving(at, *node, None)?,
             Request::Release { node, marker, version } => {
                 self.leaving(at, *node, Some((*marker, *version)))?
             }
@@ -202,6 +202,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
             | Request::JoinAll
             | Request::MakeDirectory
             | Request::Delete(_)
+            | Request::Withdraw(_)
             | Request::Release { .. }
             | Request::ReleaseAll(_)
             | Request::Hold { .. }
@@ -212,7 +213,7 @@ pub(crate) fn is_write(request: &Request) -> bool {
 /// The nodes that a request deletes.
 pub(crate) fn deletes(request: &Request) -> Vec<Node> {
     match request {
-        Request::Delete(node) | Request::Release { node, .. } => vec![*node],
+        Request::Delete(node) | Request::Withdraw(node) | Request::Release { node, .. } => vec![*node],
         Request::ReleaseAll(partings) => partings.iter().map(|parting| parting.node).collect(),
         _ => Vec::new(),
     }

@@ -196,7 +196,8 @@ impl World {
             watch_own_after: u32::from(scenario.watches_late),
             retire_from: Sequence(scenario.retire_from),
             names: Names::default(),
-            looks_ahead: true,
+            // Those that want one lock do it in the model of one lock; those that want several never do.
+            looks_ahead: scenario.wants[i].len() > 1,
             id: ContenderId(i as u128),
             rules: scenario.rules,
         };
@@ -235,6 +236,7 @@ impl World {
                 Action::Lost(loss) => self.on_lost(i, loss),
                 Action::Released(departed) => self.on_released(i, departed),
                 Action::Revoked => self.on_revoked(i),
+                Action::Previous(_) => unreachable!("the parts look no further ahead than they need to"),
                 Action::Downgraded(_) => unreachable!("nobody asks for it"),
                 Action::Over => {
                     self.on_over(i);

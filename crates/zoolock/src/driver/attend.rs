@@ -219,6 +219,7 @@ impl Acquisition {
 
     fn look_at_watches(self: &Arc<Self>, context: &mut Context<'_>) {
         let state = &mut *lock(&self.state);
+        self.ask_guard(state);
         // One after the other: what one has done may end the others.
         let mut at = 0;
         while let Some((id, watch)) = state.watches.get_mut(at) {

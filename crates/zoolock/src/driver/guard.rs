@@ -4,10 +4,11 @@
 //! connection was interrupted, is therefore asked under the mutex of the machine before it is told anything: the client
 //! hands out the events in the order in which they come.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Wake;
+use std::task::{Context, Poll, Wake, Waker};
 
-use futures_util::FutureExt;
+use tokio::task::coop::unconstrained;
 use zoolock_core::Event;
 use zoolock_core::contender::WatchId;
 
@@ -42,19 +43,25 @@ impl NodeGuard {
         }
     }
 
-    /// What is to be told before anything else.
-    fn news(&mut self) -> Option<Event> {
+    /// What is to be told before anything else. What it does not tell wakes `context` later.
+    fn news(&mut self, context: &mut Context<'_>) -> Option<Event> {
         if (self.interruptions)() {
             return Some(Event::Disconnected);
         }
-        let deleted = self.watch.as_mut()?.now_or_never()?;
-        Some(Event::Fired { watch: self.id, deleted })
+        // However much this task has done already: that it has no budget left must not look like no news.
+        let watch = pin!(unconstrained(self.watch.as_mut()?));
+        match watch.poll(context) {
+            Poll::Ready(deleted) => Some(Event::Fired { watch: self.id, deleted }),
+            Poll::Pending => None,
+        }
     }
 }
 
 impl Acquisition {
     pub(super) fn ask_guard(self: &Arc<Self>, state: &mut State) {
-        if let Some(news) = state.guard.as_mut().and_then(NodeGuard::news) {
+        let Some(guard) = &mut state.guard else { return };
+        let waker = Waker::from(self.clone());
+        if let Some(news) = guard.news(&mut Context::from_waker(&waker)) {
             state.guard = None;
             self.step(state, news);
         }
@@ -67,5 +74,34 @@ impl Acquisition {
             // So that it is polled.
             self.clone().wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(watch: Watch) -> NodeGuard {
+        NodeGuard { id: WatchId(3), watch: Some(watch), interruptions: Box::new(|| false) }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_has_done_much_hears_of_its_node_all_the_same() {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let mut guard = guard(Box::pin(async move { told.await.unwrap_or_default() }));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert_eq!(guard.news(context), None);
+        tell.send(true).expect("somebody waits");
+        while tokio::task::coop::has_budget_remaining() {
+            tokio::task::coop::poll_proceed(context).map(|budget| budget.made_progress()).is_ready();
+        }
+        assert_eq!(guard.news(context), Some(Event::Fired { watch: WatchId(3), deleted: true }));
+    }
+
+    #[tokio::test]
+    async fn an_interruption_is_told_before_any_event() {
+        let mut guard = guard(Box::pin(std::future::ready(true)));
+        guard.interruptions = Box::new(|| true);
+        assert_eq!(guard.news(&mut Context::from_waker(Waker::noop())), Some(Event::Disconnected));
     }
 }

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use zoolock_core::contender::{
-    Departed, Failure, Grant, Loss, Node, Reason, Reply, Request, RequestId, WatchId,
+    Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
 };
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event, Instant};
@@ -80,6 +80,8 @@ struct State {
     departed: Option<Departed>,
     revoked: bool,
     downgraded: Option<Node>,
+    /// How the last holder left, if that was read after the grant.
+    previous: Option<Previous>,
     ticket: Option<Ticket>,
     /// The listeners know that it stands in the queue.
     queued: bool,
@@ -148,6 +150,7 @@ impl Acquisition {
                 departed: None,
                 revoked: false,
                 downgraded: None,
+                previous: None,
                 ticket: None,
                 queued: false,
                 in_no_hurry: false,
@@ -278,6 +281,11 @@ impl Acquisition {
         .await;
     }
 
+    /// How the last holder left, as far as it has been read since the grant.
+    pub(crate) fn previous(&self) -> Option<Previous> {
+        lock(&self.state).previous
+    }
+
     /// Goes on as a reader; the node that stands for it from then on, or how it was lost on the way.
     pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
         self.happen(Event::Downgrade);
@@ -339,6 +347,7 @@ impl Acquisition {
                     self.tell(state, LockEvent::Acquired);
                     self.look_out(state);
                 }
+                Action::Previous(previous) => state.previous = Some(previous),
                 Action::Failed(reason) => {
                     state.progress = Progress::Failed(reason);
                     self.listeners.tell(LockEvent::GaveUp);

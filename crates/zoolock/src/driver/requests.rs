@@ -22,6 +22,7 @@ pub(super) fn is_write(request: &Request) -> bool {
         Request::Join
         | Request::JoinAll
         | Request::Delete(_)
+        | Request::Withdraw(_)
         | Request::Release { .. }
         | Request::ReleaseAll(_)
         | Request::Hold { .. }
@@ -96,20 +97,14 @@ impl Acquisition {
             }),
             Request::Sync => done(keeper.sync(path)),
             Request::Delete(own) => done(keeper.delete(&directory.child(&own.name()))),
+            Request::Withdraw(node) => commit(&*keeper, self.leaving(directory, node, None)),
             Request::Release { node, marker, version } => {
-                let ops = leaving(directory, node, Some((marker, version)));
-                // Who was to be granted by its end alone takes another look, and learns how it left.
-                let alarm = (marker.left == Left::Panicked).then(|| Op::Write {
-                    path: directory.child(&node.name()),
-                    data: self.data.encode(),
-                    version: None,
-                });
-                commit(&*keeper, alarm.into_iter().chain(ops).collect())
+                commit(&*keeper, self.leaving(directory, node, Some((marker, version))))
             }
             Request::ReleaseAll(partings) => {
                 let places = self.directories.iter().zip(partings);
-                let ops =
-                    places.flat_map(|(directory, Parting { node, marker })| leaving(directory, node, marker));
+                let ops = places
+                    .flat_map(|(directory, Parting { node, marker })| self.leaving(directory, node, marker));
                 commit(&*keeper, ops.collect())
             }
             Request::Hold { node, marker, version } => {
@@ -143,7 +138,19 @@ impl Acquisition {
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
     ) -> Outcome {
-        done(keeper.commit_soon(leaving(&self.directories[place], node, marker)))
+        done(keeper.commit_soon(going(&self.directories[place], node, marker)))
+    }
+
+    /// How a holder leaves. Whoever its end alone would grant takes another look where there is something to be seen.
+    fn leaving(&self, directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
+        let as_ever = marker.is_some_and(|(marker, _)| marker.left != Left::Panicked);
+        let mut ops = Vec::new();
+        if node.prefix.is_computable() && !as_ever {
+            let path = directory.child(&node.name());
+            ops.push(Op::Write { path, data: self.data.encode(), version: None });
+        }
+        ops.extend(going(directory, node, marker));
+        ops
     }
 
     /// One transaction for all, and so one czxid. Servers before 3.7.2 and 3.8.2 do not tell it (ZOOKEEPER-4026): then
@@ -293,7 +300,7 @@ fn node(stat: Stat, says: Says) -> Reply {
     Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, says }
 }
 
-fn leaving(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
+fn going(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
     let mut ops = vec![Op::Delete(directory.child(&node.name()))];
     ops.extend(marker.map(|(marker, version)| record(directory, &marker, version)));
     ops

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::task::coop::unconstrained;
 use zookeeper_client as zk;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 use zoolock_core::contender::{Failure, Refusal, SessionEnd};
@@ -286,7 +287,7 @@ impl Keeper for ClientKeeper {
     fn interruptions(&self) -> Interruptions {
         let mut states = self.client.state_watcher();
         states.state();
-        Box::new(move || states.changed().now_or_never().is_some())
+        Box::new(move || unconstrained(states.changed()).now_or_never().is_some())
     }
 
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {

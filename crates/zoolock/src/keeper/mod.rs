@@ -20,6 +20,10 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 pub(crate) type Answer<T, E = KeeperError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'static>>;
 
 /// Resolves when the watch fires: whether the node was deleted. Dropping it takes the watch back.
+///
+/// The watches of a session fire in the order in which the service made the events, over one connection: when one is
+/// ready, those before it are. A grant relies on that (`driver/guard.rs`). That holds of a poll which is not held back by
+/// the budget of the task.
 pub(crate) type Watch = Pin<Box<dyn Future<Output = bool> + Send + 'static>>;
 
 /// Whether the connection was lost, or made, since it was asked for or last called.

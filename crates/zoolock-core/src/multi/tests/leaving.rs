@@ -17,7 +17,7 @@ fn a_release_that_is_refused_as_a_whole_is_made_one_by_one_after_a_look_at_each(
     assert_eq!(drive.said(), []);
     drive.answer(0, Request::Sync, DONE);
     drive.answer(0, Request::Exists(node(0)), own(0));
-    drive.answer(0, Request::Delete(node(0)), DONE);
+    drive.answer(0, Request::Withdraw(node(0)), DONE);
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }
 

@@ -1,0 +1,128 @@
+//! Granted by the end of the one before us, by hand.
+
+use super::*;
+
+const AFTER: u32 = 5;
+
+/// A waiter that the end of number 3 will grant. Its record has version 3, and watches 0 and 1 are in force.
+fn sure(me: Node, watch_own_after: u32) -> Drive {
+    let machine = Contender::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) });
+    let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+    drive.feed(Event::Start);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(watch(me.sequence.0 - 1, 0), Ok(ours(15)));
+    drive.answer(watch_own(me), Ok(mine(me)));
+    assert_eq!((drive.said(), drive.sent.len()), (Vec::new(), 0));
+    drive
+}
+
+/// One that does not say when it begins.
+fn ours(czxid: i64) -> Reply {
+    let says = Says { untracked: true, ..Says::default() };
+    Reply::Node { czxid: Zxid(czxid), owner: SessionId(8), version: 0, says }
+}
+
+fn watch_own(node: Node) -> Request {
+    Request::WatchOwn { node, watch: WatchId(1) }
+}
+
+/// The directory as number 3 leaves it.
+fn left(version: i32, record: Record) -> Reply {
+    Reply::Directory(Directory { czxid: DIRECTORY, pzxid: Zxid(30), version, children: 1, record })
+}
+
+fn release_over(me: Node, version: i32) -> Request {
+    Request::Release { node: me, marker: released(me.sequence.0), version: Some(version) }
+}
+
+#[test]
+fn how_the_last_one_left_is_read_after_a_while() {
+    let me = node(4, 20);
+    let mut drive = sure(me, AFTER);
+    drive.feed(fired(0, true));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    assert_eq!(drive.sent, [(RequestId(0), Request::Sleep(AFTER))]);
+    drive.wake();
+    // Number 3 did not leave a marker, and somebody has written meanwhile.
+    let marker = Record::Marker(Marker { left: Left::Panicked, ..released(3) });
+    drive.answer(Request::ReadDirectory, Ok(left(7, marker)));
+    assert_eq!(drive.said(), [Action::Previous(Previous::Crashed)]);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release_over(me, 7), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn whoever_is_gone_before_that_takes_the_record_to_be_as_a_release_leaves_it() {
+    let me = node(4, 20);
+    let mut drive = sure(me, AFTER);
+    drive.feed(fired(0, true));
+    drive.feed(Event::Release(Left::Released));
+    drive.wake();
+    assert!(!drive.sent.iter().any(|(_, request)| *request == Request::ReadDirectory));
+    drive.answer(release_over(me, 4), Ok(Reply::Done));
+    assert_eq!(drive.said().last(), Some(&Action::Over));
+}
+
+#[test]
+fn what_was_not_read_is_not_written_over() {
+    let me = node(4, 20);
+    let mut drive = sure(me, 0);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn what_somebody_else_wrote_is_not_written_over() {
+    let me = node(4, 20);
+    let mut drive = sure(me, 0);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, Ok(left(4, Record::Foreign)));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Unknown)]);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
+}
+
+#[test]
+fn a_waiter_hears_at_once_that_its_own_node_is_gone() {
+    let me = node(4, 20);
+    let mut drive = sure(me, AFTER);
+    drive.feed(fired(1, true));
+    let said = [Action::Unwatch(WatchId(0)), Action::Failed(Reason::Broken), Action::Unwatch(WatchId(1))];
+    assert_eq!(drive.said()[..3], said);
+    assert_eq!(drive.sent, [], "what has its name now is not ours to delete");
+}
+
+#[test]
+fn a_change_of_either_node_makes_it_look_again() {
+    let me = node(4, 20);
+    for (changed, then) in [(1, None), (0, Some(watch(3, 1)))] {
+        let mut drive = sure(me, AFTER);
+        drive.feed(fired(changed, false));
+        assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+        if let Some(again) = then {
+            drive.answer(again, Err(Failure::NoNode));
+        } else {
+            drive.feed(fired(0, true));
+        }
+        drive.answer(Request::ReadDirectory, Ok(left(4, Record::Marker(released(3)))));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+    }
+}
+
+#[test]
+fn whoever_tells_that_it_was_interrupted_makes_it_look_again() {
+    let me = node(4, 20);
+    let mut drive = sure(me, AFTER);
+    drive.feed(Event::Disconnected);
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    drive.feed(fired(0, true));
+    assert_eq!(drive.said(), []);
+    assert_eq!(drive.sent[0].1, Request::ReadDirectory);
+}
