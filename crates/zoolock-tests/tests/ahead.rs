@@ -49,6 +49,17 @@ async fn armed(place: &Place, proxy: &Proxy, name: &str) -> (Zoolock, Guard, Zoo
     (theirs, held, ours, waiting)
 }
 
+/// Waits until it has been read how the last holder left.
+async fn until_known(guard: &Guard, previous: Previous) {
+    let known = tokio::time::timeout(PATIENCE, async {
+        while guard.previous() == Previous::Unknown {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        guard.previous()
+    });
+    assert_eq!(known.await.expect("in time"), previous);
+}
+
 /// The nodes of the queue, in its order.
 async fn queue(client: &Client, directory: &str) -> Vec<String> {
     let mut names = client.list_children(directory).await.expect("there");
@@ -75,6 +86,7 @@ on_both_arms!(of_two_the_second_is_granted_by_the_end_of_the_first, |place| asyn
     assert!(guard.is_valid());
     assert_eq!(guard.previous(), Previous::Unknown, "it was not read");
     proxy.blackhole_towards(Direction::ToServer, false);
+    until_known(&guard, Previous::Clean).await;
     guard.release().await.expect("still ours");
     // What it leaves in the record is right, too.
     let guard = ours.mutex("two").lock().await.expect("free");
@@ -230,4 +242,111 @@ on_both_arms!(who_waits_in_a_directory_that_is_removed_is_told, |place| async mo
     assert!(ended(waiting).await.is_err());
     let guard = ours.mutex("removed").lock().await.expect("free again");
     guard.release().await.expect("ours");
+});
+
+on_both_arms!(whoever_comes_after_a_crash_leaves_its_marker_all_the_same, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let stranger = tree::connect(&place.addr()).await.expect("a session");
+    let (theirs, held, ours, waiting) = armed(&place, &proxy, "crashed").await;
+    let asks = theirs.mutex("crashed").tell_previous();
+    let asking = tokio::spawn(async move { asks.lock().await });
+    until_queued(&theirs, "crashed", 3).await;
+    let waits = theirs.mutex("crashed").lock_delay(Duration::from_secs(3600));
+    let delayed = tokio::spawn(async move { waits.lock().await });
+    until_queued(&theirs, "crashed", 4).await;
+    let before = proxy.counts();
+    let nodes = queue(&stranger, &directory(&place, "crashed")).await;
+    // As if it were killed.
+    stranger.delete(&nodes[0], None).await.expect("there");
+    let guard = ended(waiting).await.expect("our turn");
+    let _ = held.lost().await;
+    until_read(&proxy, &before, 1).await;
+    // Two more round trips: by then the answer to that reading has been dealt with.
+    for _ in 0..2 {
+        ours.mutex("crashed").snapshot().await.expect("a snapshot");
+    }
+    assert_eq!(guard.previous(), Previous::Unknown, "nobody has said how it left");
+    guard.release().await.expect("ours");
+    let asked = ended(asking).await.expect("its turn");
+    assert_eq!(asked.previous(), Previous::Clean);
+    asked.release().await.expect("ours");
+    let delayed = ended(delayed).await.expect("its turn, at once");
+    assert_eq!(delayed.previous(), Previous::Clean);
+});
+
+on_both_arms!(who_gives_up_at_the_head_is_followed_by_the_next, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let (theirs, held, _ours, waiting) = armed(&place, &proxy, "gave-up").await;
+    let after = wait_for(&theirs, "gave-up");
+    until_queued(&theirs, "gave-up", 3).await;
+    // The release reaches the service, and the one that it grants is gone before it hears of that.
+    proxy.blackhole_towards(Direction::ToClient, true);
+    held.release().await.expect("ours");
+    waiting.abort();
+    assert!(waiting.await.expect_err("aborted").is_cancelled());
+    proxy.blackhole_towards(Direction::ToClient, false);
+    let guard = ended(after).await.expect("its turn");
+    guard.release().await.expect("ours");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "gave-up")).await;
+    place.server().assert_no_watches().await;
+});
+
+on_both_arms!(a_panic_under_several_locks_is_told_to_whoever_waits_for_one_of_them, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let (theirs, ours) = (connect(&place).await, connect_through(&place, &proxy).await);
+    let both = theirs.multi(["one", "other"]).lock().await.expect("free");
+    let before = proxy.counts();
+    let waiting = wait_for(&ours, "other");
+    until_read(&proxy, &before, READS_OF_THE_SECOND).await;
+    let panicking = tokio::spawn(async move {
+        let _both = both;
+        panic!("on purpose");
+    });
+    assert!(panicking.await.is_err());
+    assert_eq!(ended(waiting).await.expect("its turn").previous(), Previous::Crashed);
+});
+
+on_both_arms!(what_somebody_wrote_into_the_record_meanwhile_stays_there, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let stranger = tree::connect(&place.addr()).await.expect("a session");
+    let (theirs, held, _ours, waiting) = armed(&place, &proxy, "written").await;
+    let directory = directory(&place, "written");
+    stranger.set_data(&directory, b"of an operator", None).await.expect("there");
+    held.release().await.expect("ours");
+    // It lets go before it could read the record.
+    ended(waiting).await.expect("our turn").release().await.expect("ours");
+    let (data, _) = stranger.get_data(&directory).await.expect("there");
+    assert_eq!(data, b"of an operator");
+    theirs.mutex("written").lock().await.expect("free").release().await.expect("ours");
+    tree::assert_no_contenders(&place.addr(), &directory).await;
+});
+
+on_both_arms!(who_is_deleted_together_with_the_one_before_it_hears_of_it, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let stranger = tree::connect(&place.addr()).await.expect("a session");
+    for turn in 0..20 {
+        let name = format!("together-{turn}");
+        let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
+        let nodes = queue(&stranger, &directory(&place, &name)).await;
+        // That of the one before it first: it may be granted what it loses at once.
+        delete_at_once(&stranger, &[&nodes[0], &nodes[1]]).await;
+        let lost = match ended(waiting).await {
+            Err(Error::Lost { reason, .. }) => reason,
+            Err(error) => panic!("{error}"),
+            Ok(guard) => tokio::time::timeout(PATIENCE, guard.lost()).await.expect("told"),
+        };
+        assert_eq!(lost, LossReason::Broken);
+    }
+});
+
+on_both_arms!(who_is_deleted_while_it_waits_is_told_at_once, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let stranger = tree::connect(&place.addr()).await.expect("a session");
+    let (_theirs, held, _ours, waiting) = armed(&place, &proxy, "waits").await;
+    let nodes = queue(&stranger, &directory(&place, "waits")).await;
+    stranger.delete(&nodes[1], None).await.expect("there");
+    let error = ended(waiting).await.expect_err("not ours, while another one holds");
+    assert!(matches!(error, Error::Lost { reason: LossReason::Broken, .. }), "{error}");
+    assert!(held.is_valid());
+    held.release().await.expect("ours");
 });
