@@ -30,6 +30,7 @@ pub(crate) struct Client {
     queue: VecDeque<Sent>,
     watches: BTreeMap<(String, Side), Vec<Watcher>>,
     next_watch: u64,
+    interruptions: u64,
     heard: u64,
     sent: u64,
     dialled: u64,
@@ -100,6 +101,7 @@ impl World {
             queue: VecDeque::new(),
             watches: BTreeMap::new(),
             next_watch: 0,
+            interruptions: 0,
             heard: self.now,
             sent: self.now,
             dialled: self.now,
@@ -173,6 +175,7 @@ impl World {
         client.phase = Phase::Connecting;
         if was_up {
             self.trace.note(self.now, "loses", &[id, conn], "");
+            client.interruptions += 1;
             client.states.send_replace(LineState::Down);
         }
         let mut tried_enough = false;
@@ -266,6 +269,7 @@ impl World {
         let now = self.now;
         let Some(client) = self.clients.get_mut(&id) else { return };
         (client.phase, client.session, client.heard) = (Phase::Up, session, now);
+        client.interruptions += 1;
         self.trace.note(now, "up", &[id, client.conn.unwrap_or(0)], "");
         if let Some((sender, _)) = client.opening.take() {
             let line = SimLine { sim: self.sim.clone(), client: id, session, timeout: client.timeout };
@@ -402,6 +406,11 @@ impl Line for SimLine {
         let is_up = |client: &Client| client.phase == Phase::Up;
         let sim = self.sim.upgrade();
         sim.is_some_and(|sim| sim.world(|world| world.clients.get(&self.client).is_some_and(is_up)))
+    }
+
+    fn interruptions(&self) -> u64 {
+        let of = |world: &mut World| world.clients.get(&self.client).map(|client| client.interruptions);
+        self.sim.upgrade().and_then(|sim| sim.world(of)).unwrap_or(u64::MAX)
     }
 
     fn send(&self, request: Request) -> Later<Option<Answer>> {

@@ -10,7 +10,7 @@ use zoolock_server::acl::{Acl, perms};
 use zoolock_server::wire::{self, CreateRequest, OpResult, Reply, Request, op};
 
 use super::Line;
-use crate::keeper::{self, Created, Keeper, KeeperError, Op, Stat, Watch};
+use crate::keeper::{self, Created, Interruptions, Keeper, KeeperError, Op, Stat, Watch};
 
 /// One session.
 pub(super) struct LineKeeper {
@@ -97,6 +97,15 @@ impl Keeper for LineKeeper {
 
     fn is_connected(&self) -> bool {
         self.line.is_connected()
+    }
+
+    fn interruptions(&self) -> Interruptions {
+        // It does not keep the session open.
+        let (line, mut before) = (Arc::downgrade(&self.line), self.line.interruptions());
+        Box::new(move || {
+            let now = line.upgrade().map_or(before, |line| line.interruptions());
+            std::mem::replace(&mut before, now) != now
+        })
     }
 
     fn join(&self, prefix: &str, data: &[u8]) -> keeper::Answer<(Sequence, Zxid)> {

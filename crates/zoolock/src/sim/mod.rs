@@ -82,6 +82,8 @@ pub trait Line: Send + Sync + 'static {
     fn timeout(&self) -> Duration;
     /// Whether a request would go out now.
     fn is_connected(&self) -> bool;
+    /// How many times a connection was made or lost so far. Counted before any event or answer that comes after it.
+    fn interruptions(&self) -> u64;
     /// Sends a request now. Nothing, where nobody knows what became of it.
     fn send(&self, request: Request) -> Later<Option<Answer>>;
 }
