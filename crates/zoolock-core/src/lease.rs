@@ -13,6 +13,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::pace::Pace;
+
 /// A point on a clock that goes on counting while the machine sleeps (CLOCK_BOOTTIME), in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
@@ -94,15 +96,15 @@ impl Ensemble {
         }
     }
 
-    /// What is left of a lease that was renewed all the time when two renewals in a row have failed.
+    /// What is left of a lease that was renewed all the time when nothing has been confirmed for a third of T.
     pub fn spare(&self, timeout: Duration, how: Renewal) -> Duration {
-        let interval = Lease::interval(timeout).max(Duration::from_nanos(1));
+        let interval = Pace::interval(self, timeout).max(Duration::from_nanos(1));
         let mut since_told = interval;
         while since_told <= self.while_told(timeout) {
             since_told += interval;
         }
         let span = self.span(timeout, how).min(Lease::after_told(timeout).saturating_sub(since_told));
-        span.saturating_sub(interval * 2)
+        span.saturating_sub(timeout / 3)
     }
 
     /// How long before another one a request must have been answered for the leader to have been told of it: half a tick
@@ -124,7 +126,12 @@ impl Lease {
         self.hear(sent, now);
         let span = self.ensemble.span(self.timeout, how);
         let end = sent.after(span).min(self.told.after(Lease::after_told(self.timeout)));
-        let moves = self.end.is_none_or(|known| known < end);
+        let moves = if self.is_valid(now) {
+            self.end.is_none_or(|known| known < end)
+        } else {
+            // Nobody is to be granted what is lost again before the next renewal is answered.
+            now.after(self.timeout / 4) <= end
+        };
         if moves {
             self.end = Some(end);
         }
@@ -156,9 +163,9 @@ impl Lease {
         timeout * 11 / 12
     }
 
-    /// How often to renew.
-    pub fn interval(timeout: Duration) -> Duration {
-        timeout / 6
+    /// Whether to renew before that is due: answers are slow, or there are none.
+    pub fn is_low(&self, now: Instant) -> bool {
+        self.end.is_none_or(|end| now.until(end) < self.timeout * 5 / 12)
     }
 
     /// Whether a holder may believe at `now`.
@@ -219,17 +226,18 @@ mod tests {
     #[test]
     fn four_renewals_fit_into_what_one_of_them_lasts() {
         let span = |how| Ensemble::default().span(T, how);
-        assert_eq!(Lease::interval(T) * 4, span(Renewal::Write));
-        assert!(Lease::interval(T) * 3 < span(Renewal::Sync));
+        let interval = Pace::interval(&Ensemble::default(), T);
+        assert_eq!(interval * 4, span(Renewal::Write));
+        assert!(interval * 3 < span(Renewal::Sync));
     }
 
     #[test]
-    fn there_is_time_to_spare_when_two_renewals_have_failed() {
+    fn there_is_time_to_spare_when_nothing_was_confirmed_for_a_third_of_the_timeout() {
         let spare = |seconds, how| Ensemble::default().spare(Duration::from_secs(seconds), how);
         assert_eq!(spare(30, Renewal::Write), Duration::from_secs(10));
         assert_eq!(spare(30, Renewal::Sync), Duration::from_secs(6));
         assert_eq!(spare(12, Renewal::Write), Duration::from_secs(4));
-        // The renewal before the last comes too late for the leader to have been told.
+        // Of what was sent shortly before the last renewal the leader had not been told.
         assert_eq!(spare(6, Renewal::Write), Duration::from_millis(1500));
     }
 
@@ -244,10 +252,10 @@ mod tests {
             for _ in 0..50 {
                 let answered = sent.after(late);
                 lease.confirm(sent, answered, how);
-                sent = sent.after(Lease::interval(timeout));
                 let end = lease.valid_until().expect("confirmed");
-                let left = sent.after(Lease::interval(timeout)).until(end);
+                let left = sent.after(timeout / 3).until(end);
                 assert!(left >= ensemble.spare(timeout, how), "{timeout:?}, {how:?}: {left:?}");
+                sent = sent.after(Pace::interval(&ensemble, timeout));
             }
         }
     }

@@ -12,6 +12,7 @@
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
 //! * [`multi`]: several locks at once, in one transaction.
 //! * [`lease`]: how long a holder may believe that it holds.
+//! * [`pace`]: how often to renew that.
 //! * [`tenure`]: one place in the queue for all tasks of a process.
 //! * [`token`]: the fencing token.
 
@@ -24,6 +25,7 @@ pub mod layout;
 pub mod lease;
 pub mod multi;
 pub mod names;
+pub mod pace;
 pub mod queue;
 pub mod record;
 pub mod rules;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use zoolock_core::lease::Ensemble;
+use zoolock_core::pace::Pace;
 use zoolock_core::{Instant, Lease, Renewal};
 
 /// A search makes and drops states, and does little else.
@@ -337,7 +338,7 @@ impl Model for Ensembles {
         }
         // The holder renews as soon as it may.
         if world.renewal.is_none() && world.own >= world.renew_at && !world.rival {
-            let interval = Lease::interval(duration(T)).as_millis() as u32;
+            let interval = Pace::interval(&self.ensemble(), duration(T)).as_millis() as u32;
             world.renew_at = world.own + interval;
             world.renewal = Some(Sent { at: world.own, place: Place::ToServer, since: world.now });
         }

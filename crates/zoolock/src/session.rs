@@ -1,13 +1,14 @@
 //! One live session: its lease, its renewal, and who stands on it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use zoolock_core::contender::{Failure, SessionEnd};
+use zoolock_core::contender::{Failure, Refusal, SessionEnd};
 use zoolock_core::lease::{Ensemble, Lease, Renewal};
+use zoolock_core::pace::Pace;
 use zoolock_core::{ContenderId, Event, Instant, SessionId, Zxid};
 
 use crate::chance;
@@ -50,7 +51,7 @@ const CLOSING: usize = usize::MAX / 2;
 pub(crate) struct Session {
     id: SessionId,
     timeout: Duration,
-    /// What is left of the lease when two renewals have failed.
+    /// What is left of the lease when nothing has been confirmed for a third of the timeout.
     spare_time: Duration,
     keeper: RwLock<Option<Arc<dyn Keeper>>>,
     tasks: Tasks,
@@ -219,6 +220,18 @@ impl Session {
         }
     }
 
+    /// The same for the answer to a write that was sent at `sent`, where it is the leader's.
+    pub(crate) fn confirm_write<T>(&self, sent: Instant, outcome: &Result<T, KeeperError>) {
+        if outcome.as_ref().err().is_none_or(|error| error.failure.is_decided()) {
+            self.confirm(sent, Renewal::Write);
+        }
+    }
+
+    /// Whether the lease is to be renewed before that is due.
+    fn is_low(&self) -> bool {
+        lock(&self.lease).is_low(clock::now())
+    }
+
     /// The leader answered a request that was sent at `sent`, though that confirms nothing.
     fn hear(&self, sent: Instant) {
         lock(&self.lease).hear(sent, clock::now());
@@ -372,7 +385,7 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
             if end.0 == told {
                 std::future::pending::<()>().await;
             }
-            // Two renewals late: not lost, but say so.
+            // Nothing for a third of the timeout: not lost, but say so.
             let late = Instant(end.0.saturating_sub(nanos(session.spare_time)));
             for at in [late, end] {
                 if let Err(error) = alarm.wait_until(at).await {
@@ -404,12 +417,13 @@ fn nanos(d: Duration) -> u64 {
 
 /// Follows the connection and renews the lease while anybody stands on the session.
 async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: LeaseConfig) {
+    let mut pace = Pace::new(&config.ensemble, session.timeout);
     let mut renewal = Renewer::new(&session, config);
-    let mut ticks = tokio::time::interval(Lease::interval(session.timeout));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut idle_ticks = 0u32;
+    let mut beats = tokio::time::interval(Pace::beat(session.timeout));
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut idle_beats = 0u32;
     loop {
-        tokio::select! {
+        let is_beat = tokio::select! {
             biased;
             changed = link.changed() => {
                 let now = *link.borrow_and_update();
@@ -425,31 +439,47 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
                     // The client's task is gone without a last word.
                     return session.finish(SessionEnd::Closed);
                 }
+                false
             }
-            _ = ticks.tick() => idle_ticks += 1,
-        }
+            _ = beats.tick() => true,
+        };
         if session.end().is_some() {
             return;
         }
         if !session.is_up() {
             // It would wait in the client's queue, and be the one under way when there is a connection again.
         } else if !session.is_idle() {
-            idle_ticks = 0;
-            renewal.renew();
-        } else if idle_ticks > 2 && session.retire_if_unused() {
-            return;
-        } else if idle_ticks % 2 == 1 {
-            renewal.be_heard();
+            idle_beats = 0;
+            // A connection that is new is used at once.
+            if !is_beat || pace.renews(session.is_low()) {
+                renewal.renew();
+            }
+        } else if is_beat {
+            idle_beats += 1;
+            if idle_beats > PATIENCE && session.retire_if_unused() {
+                return;
+            }
+            if pace.is_heard() {
+                renewal.be_heard();
+            }
         }
     }
 }
 
-/// Sends one renewal at a time.
+/// For how many beats a spare session is kept that nobody stands on.
+const PATIENCE: u32 = 4;
+
+/// How many renewals may be under way. One that is not answered soon does not keep the next one from being sent.
+const UNDER_WAY: usize = 3;
+
+/// Sends renewals.
 struct Renewer {
     session: Arc<Session>,
     how: Renewal,
     parent: String,
     node: String,
+    /// We were told that we may not make it.
+    barren: Arc<AtomicBool>,
     under_way: Arc<tokio::sync::Semaphore>,
 }
 
@@ -461,7 +491,8 @@ impl Renewer {
             node: format!("{parent}/{}", chance::uuid().simple()),
             parent,
             session: session.clone(),
-            under_way: Arc::new(tokio::sync::Semaphore::new(1)),
+            barren: Arc::default(),
+            under_way: Arc::new(tokio::sync::Semaphore::new(UNDER_WAY)),
         }
     }
 
@@ -481,13 +512,20 @@ impl Renewer {
                 });
             }
             Renewal::Write => {
-                let (parent, node) = (self.parent.clone(), self.node.clone());
+                let (parent, node, barren) = (self.parent.clone(), self.node.clone(), self.barren.clone());
                 let answer = keeper.write(&node, b"", None);
                 tasks.spawn(async move {
-                    match answer.await {
-                        Ok(_) => session.confirm(sent, Renewal::Write),
+                    let outcome = answer.await;
+                    session.confirm_write(sent, &outcome);
+                    match outcome {
+                        Ok(_) => {}
+                        // That there is none renews as well.
+                        Err(KeeperError { failure: Failure::NoNode, .. })
+                            if barren.load(Ordering::Relaxed) => {}
                         Err(KeeperError { failure: Failure::NoNode, .. }) => {
-                            plant(&session, keeper, &parent, &node).await;
+                            let planted = plant(&session, keeper, &parent, &node).await;
+                            let denied = matches!(planted, Err(Failure::Refused(Refusal::Denied)));
+                            barren.store(denied, Ordering::Relaxed);
                         }
                         Err(error) => tracing::debug!(message = error.message, "the lease was not renewed"),
                     }
@@ -517,9 +555,10 @@ impl Renewer {
 }
 
 /// Creates the node that renewals write to. Its create is a write like any other.
-async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &str) {
+async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &str) -> Result<(), Failure> {
     let mut sent = clock::now();
     let mut outcome = keeper.create_ephemeral(node, b"").await;
+    session.confirm_write(sent, &outcome);
     if matches!(outcome, Err(KeeperError { failure: Failure::NoNode, .. })) {
         if let Err(error) = directory::make(keeper.clone(), parent.to_owned(), false).await {
             tracing::warn!(
@@ -527,15 +566,18 @@ async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &
                 path = parent,
                 "cannot make the directory for lease renewals"
             );
-            return;
+            return Err(error.failure);
         }
         sent = clock::now();
         outcome = keeper.create_ephemeral(node, b"").await;
+        session.confirm_write(sent, &outcome);
     }
     match outcome {
-        Ok(()) => session.confirm(sent, Renewal::Write),
+        // Another renewal has made it.
+        Ok(()) | Err(KeeperError { failure: Failure::NodeExists, .. }) => Ok(()),
         Err(error) => {
-            tracing::warn!(message = error.message, path = node, "cannot renew the lease by a write")
+            tracing::warn!(message = error.message, path = node, "cannot make the node for lease renewals");
+            Err(error.failure)
         }
     }
 }

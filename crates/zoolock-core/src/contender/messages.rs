@@ -214,6 +214,18 @@ pub enum Failure {
     Refused(Refusal),
 }
 
+impl Failure {
+    /// Whether only a leader says so when it is asked to write something, for it is as much a decision as a success is.
+    ///
+    /// The others may be said by the server that we are connected to, on its own (an ACL: `enableEagerACLCheck`).
+    pub fn is_decided(self) -> bool {
+        match self {
+            Failure::NoNode | Failure::NodeExists | Failure::NotEmpty | Failure::BadVersion => true,
+            Failure::Unknown | Failure::Throttled | Failure::Refused(_) => false,
+        }
+    }
+}
+
 /// Why the server will not do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {

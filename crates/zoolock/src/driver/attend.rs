@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use zoolock_core::Event;
 use zoolock_core::contender::{Reply, RequestId, SessionEnd};
-use zoolock_core::{Event, Renewal};
 
 use super::{Acquisition, InFlight, Pending};
 use crate::session::{Connection, Session, lock};
@@ -187,8 +187,8 @@ impl Acquisition {
                 }
                 Poll::Ready(outcome) => {
                     let InFlight { id, confirms, .. } = next;
-                    if let (Ok(_), Some(sent)) = (&outcome, confirms) {
-                        self.session.confirm(sent, Renewal::Write);
+                    if let Some(sent) = confirms {
+                        self.session.confirm_write(sent, &outcome);
                     }
                     self.answered(id, outcome);
                 }

@@ -100,7 +100,7 @@ type Pending = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
 struct InFlight {
     id: RequestId,
     answer: Pending,
-    /// When it was sent, if its success proves that the leader knows our session.
+    /// When it was sent, if its answer may prove that the leader knows our session.
     confirms: Option<Instant>,
 }
 

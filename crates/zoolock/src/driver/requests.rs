@@ -16,7 +16,7 @@ use crate::path::LockPath;
 
 type Outcome = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
 
-/// Whether its success proves that the leader knows our session.
+/// Whether its answer may prove that the leader knows our session. Of several requests the first counts, which is less.
 pub(super) fn is_write(request: &Request) -> bool {
     match request {
         Request::Join
@@ -27,9 +27,10 @@ pub(super) fn is_write(request: &Request) -> bool {
         | Request::ReleaseAll(_)
         | Request::Hold { .. }
         | Request::WriteSize { .. }
-        | Request::SayGranted { .. } => true,
-        // Their answers may come from several requests.
-        Request::Downgrade { .. } | Request::MakeDirectory | Request::DeleteDirectory => false,
+        | Request::SayGranted { .. }
+        | Request::Downgrade { .. }
+        | Request::MakeDirectory
+        | Request::DeleteDirectory => true,
         Request::ReadDirectory
         | Request::List
         | Request::WatchChildren(_)
