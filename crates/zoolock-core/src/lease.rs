@@ -7,8 +7,13 @@
 //!
 //! A leader does not count a session's silence from the requests that it confirms, but from what the server that we are
 //! connected to tells it every half tick: whom it has heard of. So one confirmation says that the session lives, and
-//! not that it goes on living: after a pause it may end a moment later. Two say more. Whatever was answered a while
-//! before we sent the second one has been told by then, and the silence is counted from there or later.
+//! not that it goes on living: after a pause it may end a moment later. Three say more:
+//!
+//! * A second one is sent a while after the first was answered. The leader has asked that server meanwhile, and its question
+//!   is on their connection before the answer to our second one. So when we have that, the server has said whom it has
+//!   heard of: of us.
+//! * A third one is sent when the second was answered. What the server has said is on the connection before it. So when the
+//!   third is confirmed, the leader has been told, and counts the silence from after the first one or later.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,9 +50,11 @@ pub enum Renewal {
 pub struct Lease {
     timeout: Duration,
     ensemble: Ensemble,
-    /// When the newest request was sent of which the leader had been told when it confirmed another.
+    /// When the newest request was sent of which the leader has been told for certain.
     told: Instant,
-    /// Those since, oldest first: when they were sent and answered.
+    /// Those since of which our server has said that it heard of them: when they were sent, and when we knew it.
+    said: VecDeque<(Instant, Instant)>,
+    /// Those since: when they were sent and answered. All are oldest first.
     answered: VecDeque<(Instant, Instant)>,
     end: Option<Instant>,
 }
@@ -99,17 +106,18 @@ impl Ensemble {
     /// What is left of a lease that was renewed all the time when nothing has been confirmed for a third of T.
     pub fn spare(&self, timeout: Duration, how: Renewal) -> Duration {
         let interval = Pace::interval(self, timeout).max(Duration::from_nanos(1));
-        let mut since_told = interval;
-        while since_told <= self.while_told(timeout) {
-            since_told += interval;
+        let mut since_said = interval;
+        while since_said <= self.while_said(timeout) {
+            since_said += interval;
         }
+        let since_told = since_said + interval;
         let span = self.span(timeout, how).min(Lease::after_told(timeout).saturating_sub(since_told));
         span.saturating_sub(timeout / 3)
     }
 
-    /// How long before another one a request must have been answered for the leader to have been told of it: half a tick
+    /// How long before another one a request must have been answered for the leader to have asked in between: half a tick
     /// and what makes its pings late, and a whole tick where the timeout has room for it.
-    fn while_told(&self, timeout: Duration) -> Duration {
+    fn while_said(&self, timeout: Duration) -> Duration {
         (self.tick * 3 / 4).max(self.tick.min(timeout / 12))
     }
 }
@@ -117,7 +125,7 @@ impl Ensemble {
 impl Lease {
     /// A lease on a session with the *negotiated* timeout, which was asked for at `began`. Not yet confirmed.
     pub fn new(timeout: Duration, ensemble: Ensemble, began: Instant) -> Lease {
-        Lease { timeout, ensemble, told: began, answered: VecDeque::new(), end: None }
+        Lease { timeout, ensemble, told: began, said: VecDeque::new(), answered: VecDeque::new(), end: None }
     }
 
     /// The leader answered a request at `now` that was sent at `sent`. How it was confirmed says how long to believe; says
@@ -140,13 +148,21 @@ impl Lease {
 
     /// The same where that is no reason to believe for longer, but one to believe another one that comes after it.
     pub fn hear(&mut self, sent: Instant, now: Instant) {
-        let wait = self.ensemble.while_told(self.timeout);
+        while let Some((first, known)) = self.said.front()
+            && sent >= *known
+        {
+            self.told = self.told.max(*first);
+            self.said.pop_front();
+        }
+        let wait = self.ensemble.while_said(self.timeout);
+        let mut newest = None;
         while let Some((first, answered)) = self.answered.front()
             && sent >= answered.after(wait)
         {
-            self.told = self.told.max(*first);
+            newest = Some((*first, now));
             self.answered.pop_front();
         }
+        self.said.extend(newest);
         // Not more of them than are needed.
         if self.answered.back().is_none_or(|(last, _)| sent >= last.after(wait / 4)) {
             self.answered.push_back((sent, now));
@@ -234,11 +250,11 @@ mod tests {
     #[test]
     fn there_is_time_to_spare_when_nothing_was_confirmed_for_a_third_of_the_timeout() {
         let spare = |seconds, how| Ensemble::default().spare(Duration::from_secs(seconds), how);
-        assert_eq!(spare(30, Renewal::Write), Duration::from_secs(10));
-        assert_eq!(spare(30, Renewal::Sync), Duration::from_secs(6));
-        assert_eq!(spare(12, Renewal::Write), Duration::from_secs(4));
         // Of what was sent shortly before the last renewal the leader had not been told.
-        assert_eq!(spare(6, Renewal::Write), Duration::from_millis(1500));
+        assert_eq!(spare(30, Renewal::Write), Duration::from_millis(7500));
+        assert_eq!(spare(30, Renewal::Sync), Duration::from_secs(6));
+        assert_eq!(spare(12, Renewal::Write), Duration::from_secs(3));
+        assert_eq!(spare(6, Renewal::Write), Duration::from_secs(1));
     }
 
     #[test]
@@ -274,29 +290,34 @@ mod tests {
         lease.confirm(at(129), at(130), Renewal::Write);
         assert!(!lease.is_valid(at(130)), "it may end before the leader hears of us");
         lease.confirm(at(131), at(131), Renewal::Write);
-        assert!(!lease.is_valid(at(131)), "nor has it heard of us by then");
-        assert!(lease.confirm(at(132), at(133), Renewal::Write));
-        assert_eq!(lease.valid_until(), Some(at(152)));
+        assert!(!lease.is_valid(at(131)), "nor has it asked by then");
+        lease.confirm(at(132), at(133), Renewal::Write);
+        assert!(!lease.is_valid(at(133)), "the answer may be on its way");
+        assert!(lease.confirm(at(133), at(134), Renewal::Write));
+        assert_eq!(lease.valid_until(), Some(at(153)));
     }
 
     #[test]
     fn after_a_pause_belief_goes_by_the_request_before() {
         let mut lease = lease();
         lease.confirm(at(100), at(100), Renewal::Write);
-        // The leader may count from 100 on, and let the session go at 130.
+        // The leader may count from 99 on, and let the session go at 129.
         lease.confirm(at(115), at(115), Renewal::Write);
+        assert_eq!(lease.valid_until(), Some(Instant(126_500_000_000)));
+        // By now from 100 on: it asked before it answered at 115, and has been answered.
+        lease.confirm(at(116), at(116), Renewal::Write);
         assert_eq!(lease.valid_until(), Some(Instant(127_500_000_000)));
     }
 
     #[test]
     fn who_was_heard_of_is_believed_at_once() {
         let mut lease = lease();
-        for t in [109, 119, 129, 139] {
+        for t in [110, 118, 126, 134] {
             lease.hear(at(t), at(t));
         }
         assert_eq!(lease.valid_until(), None);
-        assert!(lease.confirm(at(148), at(148), Renewal::Write));
-        assert_eq!(lease.valid_until(), Some(Instant(166_500_000_000)));
+        assert!(lease.confirm(at(141), at(141), Renewal::Write));
+        assert_eq!(lease.valid_until(), Some(Instant(153_500_000_000)));
     }
 
     #[test]

@@ -5,11 +5,13 @@
 //! (`LearnerHandler` touches sessions for pings only). The leader lets the session go as early as it ever may, and then
 //! a rival holds. What is asked for: nobody believes any more by then. Clocks go 5 % faster or slower than the leader's.
 //!
-//! Longer stalls and pauses, which leave the leader in the dark, are at the end.
+//! Longer stalls and pauses, which leave the leader in the dark, are at the end; there the server and the leader have a
+//! connection between them, on which pings wait like everything else, in order and for as long as it may take.
 
 #[path = "table/mod.rs"]
 mod table;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -52,12 +54,14 @@ enum Belief {
     SyncIsEnough,
     /// One confirmation is enough, whatever was before it.
     ByOneConfirmation,
+    /// Two are: a request, and one that was sent long enough after it was answered.
+    ByTwoConfirmations,
     /// A `sync` is believed for as long as a write.
     SyncLikeAWrite,
 }
 
 impl Belief {
-    const WRONG: [Belief; 10] = [
+    const WRONG: [Belief; 11] = [
         Belief::RenewedByPings,
         Belief::FromTheAnswer,
         Belief::WholeTimeout,
@@ -67,8 +71,15 @@ impl Belief {
         Belief::WallClock,
         Belief::SyncIsEnough,
         Belief::ByOneConfirmation,
+        Belief::ByTwoConfirmations,
         Belief::SyncLikeAWrite,
     ];
+
+    /// Two confirmations are enough where pings never wait, so that what is found is the other thing that is wrong.
+    fn goes_by_two(self) -> bool {
+        use Belief::{ByTwoConfirmations, FromTheAnswer, SyncIsEnough, SyncLikeAWrite};
+        matches!(self, ByTwoConfirmations | FromTheAnswer | SyncIsEnough | SyncLikeAWrite)
+    }
 }
 
 /// What may go wrong, once each.
@@ -95,6 +106,10 @@ struct Ensembles {
     sync_limit: u32,
     /// How long what is sent takes at most, in steps.
     delay: u32,
+    /// The server and the leader have a connection, on which all takes as long as it likes once the machine has slept.
+    connection: bool,
+    /// How long the machine sleeps, in steps.
+    nap: u32,
     /// The search ends there.
     end: u32,
 }
@@ -109,6 +124,9 @@ struct World {
     lease: Lease,
     /// When the last renewal that was confirmed was sent, for whoever goes by that.
     confirmed: Option<u32>,
+    /// Until when to believe, and when those renewals were sent and answered of which the leader may not have been told, for
+    /// whoever goes by two.
+    by_two: (Option<Instant>, Vec<(u32, u32)>),
     /// When its server was last heard of.
     heard: u32,
     renew_at: u32,
@@ -118,6 +136,9 @@ struct World {
     follower_cut: bool,
     /// The server has heard of the holder since it last told the leader.
     noted: bool,
+    /// On the way from the server to the leader, and from there.
+    up: VecDeque<Up>,
+    down: VecDeque<Down>,
     /// When the leader that counts was last told.
     touched: u32,
     deposed_at: Option<u32>,
@@ -141,8 +162,24 @@ enum Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Up {
+    Renewal,
+    /// The answer to a ping: the holder was heard of.
+    Touch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Down {
+    Answer,
+    Ping,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Tick,
+    /// The first on the connection comes to the leader, or to the server.
+    GoesUp,
+    GoesDown,
     /// The renewal comes one step further.
     Arrives,
     CutFollower,
@@ -183,8 +220,23 @@ impl Ensembles {
                 let span = self.ensemble().span(duration(T), self.how());
                 instant(world.own) < instant(sent).after(span)
             }),
+            _ if self.belief.goes_by_two() => world.by_two.0.is_some_and(|end| instant(world.own) < end),
             _ => world.lease.is_valid(instant(world.own)),
         }
+    }
+
+    /// What the lease was before a third confirmation was asked for.
+    fn confirm_by_two(&self, world: &mut World, sent: u32, how: Renewal) {
+        let (end, answered) = &mut world.by_two;
+        answered.push((sent, world.own));
+        // A whole tick, with this timeout.
+        let is_told = |(_, answered): &(u32, u32)| sent >= answered + TICK * UNITS;
+        let newest = answered.iter().rposition(is_told);
+        answered.drain(..newest.unwrap_or(0));
+        // The session was asked for when the clock began.
+        let told = newest.map_or(T * UNITS, |_| answered[0].0);
+        let until = instant(sent).after(self.ensemble().span(duration(T), how));
+        *end = (*end).max(Some(until.min(instant(told).after(duration(T) * 11 / 12))));
     }
 
     /// What was answered by a leader counts, whichever it was.
@@ -204,7 +256,12 @@ impl Ensembles {
         if own {
             world.own += world.rate;
         }
-        if std::mem::take(&mut world.noted) {
+        if self.connection {
+            // One that waits already says as much.
+            if !world.follower_cut && world.down.back() != Some(&Down::Ping) {
+                world.down.push_back(Down::Ping);
+            }
+        } else if std::mem::take(&mut world.noted) {
             if world.follower_cut || world.deposed_at.is_some() {
                 world.noted = true;
             } else {
@@ -219,7 +276,7 @@ impl Ensembles {
     fn moves(&self, world: &World) -> bool {
         world.renewal.is_some_and(|sent| match sent.place {
             Place::ToServer | Place::Back => !world.holder_cut,
-            Place::ToLeader => self.leader_answers(world),
+            Place::ToLeader => !self.connection && self.leader_answers(world),
         })
     }
 }
@@ -242,6 +299,7 @@ impl Model for Ensembles {
             // A session is opened by a write.
             lease: Lease::new(timeout, self.ensemble(), instant(T * UNITS)),
             confirmed: None,
+            by_two: (None, Vec::new()),
             heard: T * UNITS,
             renew_at: T * UNITS,
             renewal: None,
@@ -249,6 +307,8 @@ impl Model for Ensembles {
             holder_cut: false,
             follower_cut: false,
             noted: false,
+            up: VecDeque::new(),
+            down: VecDeque::new(),
             touched: 0,
             deposed_at: None,
             rival: false,
@@ -262,11 +322,15 @@ impl Model for Ensembles {
             steps.push(Step::Arrives);
         }
         let late = moves && world.renewal.is_some_and(|sent| world.now >= sent.since + self.delay);
+        // Before the machine has slept nothing waits on the connection.
+        let late = late || world.faults.sleeps && !(world.up.is_empty() && world.down.is_empty());
         if world.now < self.end && !late {
             steps.push(Step::Tick);
         }
         let faults = &world.faults;
         let possible = [
+            (!world.up.is_empty(), Step::GoesUp),
+            (!world.down.is_empty(), Step::GoesDown),
             (faults.follower_cut && world.deposed_at.is_none(), Step::CutFollower),
             (faults.holder_cut, Step::CutHolder),
             (faults.heals && world.holder_cut, Step::Heal),
@@ -288,6 +352,9 @@ impl Model for Ensembles {
                     Place::ToServer => {
                         world.noted = true;
                         let by_itself = self.belief == Belief::RenewedByPings;
+                        if self.connection && !world.follower_cut {
+                            world.up.push_back(Up::Renewal);
+                        }
                         sent.place = if by_itself { Place::Back } else { Place::ToLeader };
                         world.renewal = Some(sent);
                     }
@@ -303,14 +370,36 @@ impl Model for Ensembles {
                         };
                         let sent = if late { world.own } else { sent.at };
                         world.lease.confirm(instant(sent), instant(world.own), how);
-                        if self.belief == Belief::ByOneConfirmation {
-                            world.confirmed = Some(sent);
+                        match self.belief {
+                            Belief::ByOneConfirmation => world.confirmed = Some(sent),
+                            _ if self.belief.goes_by_two() => self.confirm_by_two(&mut world, sent, how),
+                            _ => {}
                         }
                         world.heard = world.own;
                     }
                 }
             }
-            Step::CutFollower => (world.follower_cut, world.faults.follower_cut) = (true, false),
+            Step::GoesUp => match world.up.pop_front()? {
+                Up::Renewal if world.rival => {}
+                Up::Renewal => world.down.push_back(Down::Answer),
+                Up::Touch => world.touched = world.now,
+            },
+            Step::GoesDown => match world.down.pop_front()? {
+                Down::Answer => {
+                    let sent = world.renewal.as_mut()?;
+                    (sent.place, sent.since) = (Place::Back, world.now);
+                }
+                Down::Ping => {
+                    if std::mem::take(&mut world.noted) {
+                        world.up.push_back(Up::Touch);
+                    }
+                }
+            },
+            Step::CutFollower => {
+                (world.follower_cut, world.faults.follower_cut) = (true, false);
+                world.up.clear();
+                world.down.clear();
+            }
             Step::CutHolder => (world.holder_cut, world.faults.holder_cut) = (true, false),
             Step::Heal => {
                 (world.holder_cut, world.faults.heals) = (false, false);
@@ -327,7 +416,7 @@ impl Model for Ensembles {
             }
             Step::Sleep => {
                 world.faults.sleeps = false;
-                (0..T).for_each(|_| self.pass(&mut world, self.belief != Belief::Monotonic));
+                (0..self.nap).for_each(|_| self.pass(&mut world, self.belief != Belief::Monotonic));
             }
             Step::SetBack => {
                 world.faults.set_back = false;
@@ -368,8 +457,16 @@ fn long() -> bool {
 
 fn with(belief: Belief, faults: Faults) -> Ensembles {
     // A `sync` is enough with this timeout.
-    let end = if long() { 3 * T } else { 2 * T };
-    Ensembles { belief, faults, sync_limit: 3, delay: 1, end }
+    let end = if long() { 2 * T } else { T + T / 2 };
+    Ensembles { belief, faults, sync_limit: 3, delay: 1, connection: false, nap: T, end }
+}
+
+/// The machine sleeps for most of a session, and what the server says to the leader comes late, or never: what takes too
+/// long is as good as lost.
+fn with_a_connection(belief: Belief) -> Ensembles {
+    let model = with(belief, Faults { sleeps: true, ..NOTHING });
+    let end = if long() { T + T / 4 } else { T + 2 };
+    Ensembles { connection: true, nap: T * 2 / 3, delay: 0, end, ..model }
 }
 
 fn nothing_is_found(model: Ensembles) {
@@ -401,13 +498,18 @@ fn whatever_is_listed_is_there() {
 }
 
 #[test]
+fn belief_ends_before_a_rival_holds_where_both_are_cut_off() {
+    nothing_is_found(with(
+        Belief::Lease,
+        Faults { follower_cut: true, holder_cut: true, heals: true, ..NOTHING },
+    ));
+}
+
+#[test]
 fn belief_ends_before_a_rival_holds() {
-    let cut = Faults { follower_cut: true, ..NOTHING };
-    let both = Faults { holder_cut: true, heals: true, ..cut };
     let faults = [
-        cut,
+        Faults { follower_cut: true, ..NOTHING },
         Faults { holder_cut: true, ..NOTHING },
-        both,
         Faults { holder_cut: true, heals: true, deposed: true, ..NOTHING },
         Faults { sleeps: true, ..NOTHING },
     ];
@@ -432,7 +534,7 @@ mod bugs {
 
     #[test]
     fn counted_from_the_answer() {
-        is_caught(Ensembles { delay: 3, end: T + T / 2, ..with(Belief::FromTheAnswer, CUT) });
+        is_caught(Ensembles { delay: 3, end: T + T / 4, ..with(Belief::FromTheAnswer, CUT) });
     }
 
     #[test]
@@ -458,6 +560,11 @@ mod bugs {
     #[test]
     fn a_clock_that_somebody_sets() {
         is_caught(with(Belief::WallClock, Faults { holder_cut: true, set_back: true, ..NOTHING }));
+    }
+
+    #[test]
+    fn the_second_renewal_where_pings_wait() {
+        is_caught(with_a_connection(Belief::ByTwoConfirmations));
     }
 
     #[test]
@@ -487,12 +594,19 @@ mod after_a_pause_or_a_stall {
     fn worlds(belief: Belief) -> [Ensembles; 2] {
         let stalls = with(belief, Faults { follower_cut: true, ..NOTHING });
         let sleeps = with(belief, Faults { follower_cut: true, sleeps: true, ..NOTHING });
-        let end = if long() { 2 * T } else { T + T / 4 };
-        [sleeps, Ensembles { delay: 5, end, ..stalls }]
+        let end = if long() { T + T / 4 } else { T + T / 8 };
+        [sleeps, Ensembles { delay: 4, end, ..stalls }]
     }
 
     #[test]
     fn nothing_is_found_with_the_lease() {
         worlds(Belief::Lease).into_iter().for_each(nothing_is_found);
+    }
+
+    #[test]
+    fn nothing_is_found_whatever_waits_on_the_connection() {
+        for nap in [T / 2, T * 5 / 6] {
+            nothing_is_found(Ensembles { nap, ..with_a_connection(Belief::Lease) });
+        }
     }
 }
