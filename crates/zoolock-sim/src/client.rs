@@ -34,6 +34,8 @@ pub(crate) struct Client {
     heard: u64,
     sent: u64,
     dialled: u64,
+    /// When something was last answered that should have been long before.
+    slow: Option<u64>,
     states: watch::Sender<LineState>,
     /// Who waits for the session, and how often it was tried.
     opening: Option<(oneshot::Sender<Opened>, u32)>,
@@ -52,6 +54,7 @@ enum Phase {
 }
 
 pub(crate) struct Sent {
+    at: u64,
     request: Request,
     answer: Option<oneshot::Sender<Answer>>,
 }
@@ -105,6 +108,7 @@ impl World {
             heard: self.now,
             sent: self.now,
             dialled: self.now,
+            slow: None,
             states: watch::Sender::new(LineState::Up),
             opening: Some((sender, 0)),
             closing: false,
@@ -148,7 +152,7 @@ impl World {
         if client.phase == Phase::Up && since(client.heard) >= patience {
             self.lose(id);
         } else if client.phase == Phase::Up && since(client.sent) >= patience * 3 / 8 {
-            self.put_on_the_wire(id, Sent { request: Request::Ping, answer: None });
+            self.put_on_the_wire(id, Sent { at: self.now, request: Request::Ping, answer: None });
         } else if client.phase == Phase::Connecting
             && client.session != 0
             && since(client.heard) >= timeout * 7 / 5
@@ -173,6 +177,8 @@ impl World {
         let lost = std::mem::take(&mut client.flight);
         self.effects.extend(lost.into_iter().map(|(_, sent)| Effect::Forget(sent)));
         client.phase = Phase::Connecting;
+        // It is given up for nothing else.
+        client.slow = Some(self.now);
         if was_up {
             self.trace.note(self.now, "loses", &[id, conn], "");
             client.interruptions += 1;
@@ -230,6 +236,7 @@ impl World {
                 client.seen = client.seen.max(zxid);
                 let Some((expected, sent)) = client.flight.pop_front() else { return };
                 assert_eq!(xid, expected, "answers come in the order of the requests");
+                client.note_answer(sent.at, now);
                 if sent.request == Request::CloseSession {
                     return self.end(id, LineState::Closed);
                 }
@@ -272,6 +279,7 @@ impl World {
         client.interruptions += 1;
         self.trace.note(now, "up", &[id, client.conn.unwrap_or(0)], "");
         if let Some((sender, _)) = client.opening.take() {
+            client.note_answer(client.dialled, now);
             let line = SimLine { sim: self.sim.clone(), client: id, session, timeout: client.timeout };
             let opened = Opened { line: Arc::new(line), states: client.states.subscribe() };
             self.effects.push(Effect::Open(sender, opened));
@@ -282,7 +290,9 @@ impl World {
         if let (false, Some(conn)) = (watches.is_empty(), client.conn) {
             // Sometimes it is told again of what it knows.
             let seen = if self.rng.u8(..8) == 0 { client.seen - 2 } else { client.seen };
-            client.flight.push_back((SET_WATCHES, Sent { request: Request::Ping, answer: None }));
+            client
+                .flight
+                .push_back((SET_WATCHES, Sent { at: self.now, request: Request::Ping, answer: None }));
             self.send_up(conn, Up::SetWatches { seen, watches });
         }
         let queued =
@@ -291,7 +301,7 @@ impl World {
             self.put_on_the_wire(id, sent);
         }
         if self.clients.get(&id).is_some_and(|client| client.closing) {
-            self.put_on_the_wire(id, Sent { request: Request::CloseSession, answer: None });
+            self.put_on_the_wire(id, Sent { at: self.now, request: Request::CloseSession, answer: None });
         }
     }
 
@@ -318,7 +328,7 @@ impl World {
         if client.phase == Phase::Over || dead {
             return None;
         }
-        let sent = Sent { request, answer: Some(sender) };
+        let sent = Sent { at: self.now, request, answer: Some(sender) };
         match client.phase {
             Phase::Up => self.put_on_the_wire(id, sent),
             _ => client.queue.push_back(sent),
@@ -341,7 +351,7 @@ impl World {
             if client.phase == Phase::Up && !self.hosts[client.host].dead {
                 let kind = if side == Side::Children { 1 } else { 2 };
                 let request = Request::RemoveWatches { path: path.to_owned(), kind };
-                self.put_on_the_wire(id, Sent { request, answer: None });
+                self.put_on_the_wire(id, Sent { at: self.now, request, answer: None });
             }
         }
     }
@@ -350,7 +360,7 @@ impl World {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.closing = true;
         if client.phase == Phase::Up && !self.hosts[client.host].dead {
-            self.put_on_the_wire(id, Sent { request: Request::CloseSession, answer: None });
+            self.put_on_the_wire(id, Sent { at: self.now, request: Request::CloseSession, answer: None });
         }
     }
 }
@@ -358,6 +368,23 @@ impl World {
 impl Client {
     pub(crate) fn has_expired(&self) -> bool {
         *self.states.borrow() == LineState::Expired
+    }
+
+    /// Whether anything was answered so late, since then, that a lock may be lost by it.
+    pub(crate) fn was_slow_since(&self, then: u64, now: u64) -> bool {
+        let waits = self.flight.front().is_some_and(|(_, sent)| self.is_late(sent.at, now));
+        waits || self.slow.is_some_and(|slow| slow >= then)
+    }
+
+    fn note_answer(&mut self, sent: u64, now: u64) {
+        if self.is_late(sent, now) {
+            self.slow = Some(now);
+        }
+    }
+
+    /// An eighth of the timeout is what the lease allows for (`zoolock_core::pace`).
+    fn is_late(&self, sent: u64, now: u64) -> bool {
+        now - sent > self.timeout / 8
     }
 
     fn tell(&mut self, told: &Told) -> Vec<Effect> {

@@ -286,7 +286,9 @@ impl Sim {
                 // A reader that writes does not know any more which node it wrote by. And the place of those who
                 // take turns may have been taken away before one of them came.
                 LossReason::Broken if stands && !matches!(guard, AnyGuard::Write(_)) => false,
-                LossReason::Broken => world.acts_on(locks) > if turns { 0 } else { acts },
+                LossReason::Broken => {
+                    world.acts_on(locks) > if turns { 0 } else { acts } || world.was_removed(locks)
+                }
                 LossReason::Unreachable => true,
                 _ => false,
             }

@@ -389,13 +389,15 @@ impl Worker {
                     .iter()
                     .any(|lock| matches!(self.sim.plan.locks[*lock].family, Family::Tenure { .. }));
                 self.acts(locks) > if turns { 0 } else { acts }
+                    || self.sim.world(|world| world.was_removed(locks))
                     || self.sim.world(|world| world.any_expired(self.host))
             }
             Error::Lost { reason: LossReason::SessionExpired, .. } => {
                 self.sim.world(|world| world.any_expired(self.host))
             }
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
-                !self.sim.plan.faults.is_empty()
+                // An answer in time is all that a lease needs.
+                !self.sim.plan.faults.is_empty() || self.sim.world(|world| world.was_slow(self.host))
             }
             Error::Conflict { .. } => {
                 locks.iter().any(|lock| self.sim.plan.locks[*lock].family == Family::ReadWrite)

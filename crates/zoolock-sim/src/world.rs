@@ -212,6 +212,22 @@ impl World {
         clients.any(|client| client.host == host && client.has_expired())
     }
 
+    /// Whether answers to this host were slow in the time of one session.
+    pub(crate) fn was_slow(&self, host: usize) -> bool {
+        let then = self.now.saturating_sub(self.plan.timeout);
+        let mut clients = self.clients.values();
+        clients.any(|client| client.host == host && client.was_slow_since(then, self.now))
+    }
+
+    /// Whether an operator removed the directory of one of these locks. Whoever looked before that, and has not heard of it,
+    /// may still delete another's node that has the same name by then (docs/DESIGN.md, limits).
+    pub(crate) fn was_removed(&self, locks: &[usize]) -> bool {
+        let mut faults = self.plan.faults.iter();
+        faults.any(
+            |(at, fault)| matches!(fault, Fault::Remove(lock) if *at <= self.now && locks.contains(lock)),
+        )
+    }
+
     /// Whether this very node is there, as far as the leader knows.
     pub(crate) fn stands(&self, path: &str, created: i64) -> bool {
         self.leader.state.tree.get(path).is_some_and(|node| node.czxid().get() == created)
