@@ -33,6 +33,8 @@ struct Pool {
     live: Vec<Arc<Session>>,
     /// What an opening that is under way comes to.
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
+    /// How often all sessions were closed.
+    closed: u64,
 }
 
 /// How long between two rounds over the endpoints.
@@ -60,14 +62,14 @@ impl Sessions {
                 if let Some(session) = pool.checkout(bytes) {
                     return Ok(session);
                 }
-                pool.opening.get_or_insert_with(|| self.begin_opening(!pool.live.is_empty())).clone()
+                pool.opening
+                    .get_or_insert_with(|| self.begin_opening(!pool.live.is_empty(), pool.closed))
+                    .clone()
             };
             let outcome = match opening.wait_for(Option::is_some).await {
                 Ok(outcome) => outcome.clone(),
                 // The runtime is going down.
-                Err(_) => {
-                    Some(Err(Error::unavailable(self.connect.endpoints(), "this client is being closed")))
-                }
+                Err(_) => Some(Err(self.is_being_closed())),
             };
             if let Some(Err(error)) = outcome {
                 return Err(error);
@@ -85,20 +87,54 @@ impl Sessions {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
     }
 
+    /// Whatever is being opened is closed as soon as it is open.
+    pub(crate) fn abandon_opening(&self) {
+        let pool = &mut *lock(&self.pool);
+        pool.closed += 1;
+        pool.opening = None;
+    }
+
     /// Opens a session on our own runtime, where its tasks are to live.
-    fn begin_opening(self: &Arc<Self>, spare: bool) -> watch::Receiver<Option<Result<(), Error>>> {
+    fn begin_opening(
+        self: &Arc<Self>,
+        spare: bool,
+        closed: u64,
+    ) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
         self.tasks.spawn(async move {
             let outcome = sessions.open(spare).await;
-            let outcome = {
-                let mut pool = lock(&sessions.pool);
-                pool.opening = None;
-                outcome.map(|session| pool.live.push(session))
+            let outcome = match sessions.add(outcome, closed) {
+                Ok(outcome) => outcome,
+                Err(late) => {
+                    late.close(late.timeout()).await;
+                    Err(sessions.is_being_closed())
+                }
             };
             sender.send_replace(Some(outcome));
         });
         receiver
+    }
+
+    /// `Err`: all were closed while this one was being opened.
+    fn add(
+        &self,
+        opened: Result<Arc<Session>, Error>,
+        closed: u64,
+    ) -> Result<Result<(), Error>, Arc<Session>> {
+        let pool = &mut *lock(&self.pool);
+        match (opened, pool.closed == closed) {
+            (Ok(session), false) => Err(session),
+            (Err(error), false) => Ok(Err(error)),
+            (opened, true) => {
+                pool.opening = None;
+                Ok(opened.map(|session| pool.live.push(session)))
+            }
+        }
+    }
+
+    fn is_being_closed(&self) -> Error {
+        Error::unavailable(self.connect.endpoints(), "this client is being closed")
     }
 
     async fn open(&self, spare: bool) -> Result<Arc<Session>, Error> {

@@ -249,6 +249,7 @@ const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
 /// Ends all sessions, releases under way first. In a hurry for those who wait for it; in the background for as long
 /// as a session can last without us.
 async fn close(sessions: &Sessions, in_background: bool) {
+    sessions.abandon_opening();
     for session in sessions.all() {
         let patience = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),

@@ -133,7 +133,11 @@ fn a_beginning_is_taken_back_where_it_is_the_record() {
             drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(found))));
             drive.answer(Request::Exists(me), Ok(mine(me)));
         }
-        assert_eq!(drive.sent.iter().find_map(leaving), Some(takes_back.then_some(3)), "{failure:?}, {found:?}");
+        assert_eq!(
+            drive.sent.iter().find_map(leaving),
+            Some(takes_back.then_some(3)),
+            "{failure:?}, {found:?}"
+        );
     }
 }
 
