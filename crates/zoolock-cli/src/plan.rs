@@ -405,8 +405,8 @@ fn check_name(name: &str, root: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lease is believed for two thirds of the session timeout and renewed every sixth; a grace period of
-/// up to a third leaves room for two renewals; the library may allow less.
+/// The lease is believed for two thirds of the session timeout and renewed every sixth of it, or
+/// twelfth; a grace period of up to a third may leave room for two renewals, and the library allows less where it does not.
 fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Duration, Failure> {
     let Some(text) = asked else { return Ok(GRACE.min(session_timeout / 6)) };
     let grace = duration("--grace", text)?;
