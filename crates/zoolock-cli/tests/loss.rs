@@ -54,7 +54,7 @@ fn a_command_that_answers_has_its_grace() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > child; while :; do sleep 0.05; done";
-    let flags = ["run", "--session-timeout", "6s", "--grace", "1500ms", "--connect", address.as_str()];
+    let flags = ["run", "--session-timeout", "6s", "--grace", "1s", "--connect", address.as_str()];
     let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
     sandbox.wait_for_file("child");
     server.signal(Signal::STOP);
@@ -71,7 +71,7 @@ fn the_group_has_its_grace_even_if_the_command_ends_before_it() {
         setsid sleep 1000 & echo $! > outside
         trap 'echo ended > ended; exit 0' TERM; while ! [ -s left ]; do sleep 0.02; done; echo $$ > child
         while :; do sleep 0.02; done";
-    let flags = ["run", "--session-timeout", "6s", "--grace", "1500ms", "--connect", address.as_str()];
+    let flags = ["run", "--session-timeout", "6s", "--grace", "1s", "--connect", address.as_str()];
     let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
     sandbox.wait_for_file("child");
     server.signal(Signal::STOP);

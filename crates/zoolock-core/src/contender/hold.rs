@@ -89,7 +89,7 @@ impl Contender {
                 let me = *me;
                 turn.actions.push(Action::Released(Departed::Lost(Loss::Unreachable)));
                 self.phase = Phase::Leaving;
-                self.depart_if_there(me, turn);
+                self.depart_doubtful(me, turn);
             }
             Phase::Lost(loss) => {
                 turn.actions.push(Action::Released(Departed::Lost(*loss)));

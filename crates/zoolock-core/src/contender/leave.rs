@@ -47,6 +47,12 @@ impl Contender {
         self.depart_after(Departure::new(node, None), turn);
     }
 
+    /// Like `depart_if_there`, for a holder that was told that it has lost the lock.
+    pub(super) fn depart_doubtful(&mut self, node: Node, turn: &mut Turn) {
+        let departure = self.departure(node, None, true, false);
+        self.depart_after(Departure { report: false, ..departure }, turn);
+    }
+
     /// Like `depart_if_there`, for one that may have written that it begins, and has not. A writer's node that belongs to
     /// a reader keeps nobody out once the reader's is gone: by then somebody may have held, and the record be that one's.
     pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, turn: &mut Turn) {
@@ -153,13 +159,20 @@ impl Contender {
         if let Some(Undo { marker, version }) = undo {
             // As a barrier: behind it the one that was sent before can no longer arrive.
             let (node, marker) = (Some(node), node.beginning_in(marker.directory));
-            self.send(Purpose::Void, Request::Hold { node, marker, version }, turn);
+            self.send(Purpose::LeaveBarrier(czxid), Request::Hold { node, marker, version }, turn);
         }
         self.send(Purpose::LeaveSync(czxid), Request::Sync, turn);
         if undo.is_some() {
             self.send(Purpose::LeaveRead(czxid), Request::ReadDirectory, turn);
         }
         self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), turn);
+    }
+
+    /// Whatever the leader says of it will do; but it must have been there.
+    pub(super) fn left_barrier(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+        if let Err(Failure::Unknown | Failure::Throttled) = outcome {
+            self.look_at_departure_later(czxid, turn);
+        }
     }
 
     /// A look that is not known to be up to date is no ground for a delete.
@@ -177,7 +190,8 @@ impl Contender {
             Ok(Reply::Directory(Directory { record, version, .. })) => undo
                 .filter(|undo| record == Record::Marker(node.beginning_in(undo.marker.directory)))
                 .map(|undo| (undo.marker, Some(version))),
-            Ok(_) | Err(Failure::NoNode) => None,
+            // Who may not read it any more must go all the same.
+            Ok(_) | Err(Failure::NoNode | Failure::Refused(_)) => None,
             Err(_) => return self.look_at_departure_later(czxid, turn),
         };
         self.departures[at].marker = marker;
@@ -185,8 +199,11 @@ impl Contender {
 
     fn look_at_departure_later(&mut self, czxid: Zxid, turn: &mut Turn) {
         for (_, purpose) in &mut self.pending {
-            if matches!(*purpose, Purpose::LeaveRead(of) | Purpose::LeaveCheck(of) if of == czxid) {
-                *purpose = Purpose::Void;
+            match *purpose {
+                Purpose::LeaveSync(of) | Purpose::LeaveRead(of) | Purpose::LeaveCheck(of) if of == czxid => {
+                    *purpose = Purpose::Void;
+                }
+                _ => {}
             }
         }
         self.pause_departure(czxid, turn);

@@ -324,6 +324,7 @@ enum Purpose {
     RetireRead,
     RetireDelete,
     Leave(Zxid),
+    LeaveBarrier(Zxid),
     LeaveSync(Zxid),
     LeaveRead(Zxid),
     LeaveCheck(Zxid),
@@ -490,6 +491,7 @@ impl Contender {
             Purpose::RetireRead => self.retire_look(outcome, turn),
             Purpose::RetireDelete => self.retire_deleted(outcome, turn),
             Purpose::Leave(czxid) => self.left(czxid, outcome, turn),
+            Purpose::LeaveBarrier(czxid) => self.left_barrier(czxid, outcome, turn),
             Purpose::LeaveSync(czxid) => self.left_synced(czxid, outcome, turn),
             Purpose::LeaveRead(czxid) => self.left_read(czxid, outcome, turn),
             Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, turn),
@@ -608,7 +610,8 @@ impl Contender {
             self.phase = Phase::Leaving;
             return;
         };
-        // Nobody watches the node of a waiter: in a long wait it may have gone, and its name may be another's.
+        // Hardly anybody watches its own node while it waits: in a long wait it may have gone, and its name may be
+        // another's.
         let long_unseen = after_long
             || matches!(
                 self.phase,
@@ -648,6 +651,7 @@ impl Contender {
                 | Purpose::WatchOwn(watch)
                 | Purpose::ListWatched(watch) => Purpose::VoidWatch(watch),
                 kept @ (Purpose::Leave(_)
+                | Purpose::LeaveBarrier(_)
                 | Purpose::LeaveSync(_)
                 | Purpose::LeaveRead(_)
                 | Purpose::LeaveCheck(_)

@@ -273,12 +273,13 @@ impl Acquisition {
     /// Waits until a holder knows what its own node says, or has lost the lock, and makes the first look there one that
     /// does not wait.
     pub(crate) async fn looked(&self) {
+        let knows = |state: &State| state.revoked || state.lost.is_some() || state.machine.watches_own();
+        if knows(&lock(&self.state)) {
+            return;
+        }
         // For one that is granted it is all that sleeps, but for what is tried again.
         self.wake_now();
-        self.wait(|state| {
-            (state.revoked || state.lost.is_some() || state.machine.watches_own()).then_some(())
-        })
-        .await;
+        self.wait(|state| knows(state).then_some(())).await;
     }
 
     /// How the last holder left, as far as it has been read since the grant.
