@@ -405,16 +405,16 @@ fn check_name(name: &str, root: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lease is believed for two thirds of the session timeout and renewed every sixth of it, or
-/// twelfth; a grace period of up to a third may leave room for two renewals, and the library allows less where it does not.
+/// The lease is believed for two thirds of the session timeout at most: no grace of more than a third is ever possible. The
+/// library allows a sixth to a quarter.
 fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Duration, Failure> {
     let Some(text) = asked else { return Ok(GRACE.min(session_timeout / 6)) };
     let grace = duration("--grace", text)?;
     let most = session_timeout / 3;
     if grace > most {
         return Err(Failure::usage(format!(
-            "--grace {text}: at most a third of the session timeout ({}), or one lost packet would end the \
-             command; raise --session-timeout or lower --grace",
+            "--grace {text}: more than a third of the session timeout ({}), which no session has to spare; raise \
+             --session-timeout or lower --grace",
             humane(most)
         )));
     }

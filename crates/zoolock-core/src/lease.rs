@@ -137,8 +137,15 @@ impl Lease {
         let moves = if self.is_valid(now) {
             self.end.is_none_or(|known| known < end)
         } else {
-            // Nobody is to be granted what is lost again before the next renewal is answered.
-            now.after(self.timeout / 4) <= end
+            // Nobody is to be granted what is lost again before the next renewal is answered, or before the leader can be
+            // told of a newer request: after a gap nothing that was sent before it helps.
+            let told_again = match (self.said.is_empty(), self.answered.front()) {
+                (true, Some((_, answered))) => {
+                    answered.after(self.ensemble.while_said(self.timeout) + self.timeout / 6)
+                }
+                _ => now,
+            };
+            now.after(self.timeout / 4).max(told_again) <= end
         };
         if moves {
             self.end = Some(end);

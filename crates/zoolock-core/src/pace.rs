@@ -171,4 +171,37 @@ mod tests {
             assert!(renewals >= most * 10 - 10, "{ticks} ticks: {renewals} in ten timeouts");
         }
     }
+
+    /// Answers are prompt, and for a while there are none. Belief that begins again after that does not end again.
+    #[test]
+    fn what_is_granted_after_a_gap_is_not_lost() {
+        for seconds in [6, 7, 8, 9, 10, 12, 15, 20, 30] {
+            let timeout = Duration::from_secs(seconds);
+            let ensemble = Ensemble { tick: TICK, ..Ensemble::default() };
+            for part in 1..200 {
+                let gap = timeout * part / 200;
+                let begin = Instant(1 << 40);
+                let (mut lease, mut pace) =
+                    (Lease::new(timeout, ensemble, begin), Pace::new(&ensemble, timeout));
+                let (from, ends) = (begin.after(timeout * 2), begin.after(timeout * 5));
+                let (mut beat, mut begun) = (begin, false);
+                while beat < ends {
+                    let answered = beat.after(Duration::from_millis(10));
+                    let silent = beat >= from && beat < from.after(gap);
+                    assert!(
+                        !begun || lease.is_valid(answered),
+                        "{timeout:?}: lost after a gap of {gap:?}, {:?} later",
+                        from.until(beat)
+                    );
+                    if !silent && pace.renews(lease.is_low(beat)) {
+                        let was_lost = !lease.is_valid(answered);
+                        lease.confirm(beat, answered, ensemble.renewal(timeout, true));
+                        begun |= was_lost && beat >= from && lease.is_valid(answered);
+                    }
+                    beat = beat.after(Pace::beat(timeout));
+                }
+                assert!(lease.is_valid(beat), "{timeout:?}: never begins again after a gap of {gap:?}");
+            }
+        }
+    }
 }

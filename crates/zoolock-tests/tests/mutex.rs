@@ -236,7 +236,7 @@ async fn services_that_are_not_there_are_named() {
         (quick(), "", "names no host"),
         (quick().root("locks"), "h:1", "root"),
         (quick().session_timeout(Duration::from_millis(100)), "h:1", "three ticks"),
-        (quick().grace(Duration::from_secs(9)), "h:1", "two renewals"),
+        (quick().grace(Duration::from_secs(9)), "h:1", "third of a session"),
     ] {
         let error = builder.connect(address).await.expect_err(says);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");

@@ -65,7 +65,7 @@ impl Builder {
     }
 
     /// How long before [`Guard::valid_until`](crate::Guard::valid_until) the caller means to stop its work. Only
-    /// checked: a grace that leaves no room for two renewals is refused.
+    /// checked: one that begins before nothing was confirmed for a third of the session timeout is refused.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

@@ -537,7 +537,7 @@ impl Renewer {
 }
 
 impl Renewer {
-    /// While nobody stands on the session: so that whoever comes need not wait for two confirmations, as after a silence.
+    /// While nobody stands on the session: so that whoever comes need not wait for three confirmations, as after a silence.
     /// A `sync` is enough for that whatever the timeout. One that a cut-off leader answers does no harm: to write to another
     /// one we have to connect again, and that one hears of us then.
     fn be_heard(&mut self) {

@@ -197,7 +197,7 @@ impl Pool {
     }
 }
 
-/// A grace must leave room for two renewals before it begins.
+/// A grace must begin after a third of the timeout in which nothing was confirmed, at the earliest.
 pub(crate) fn check_grace(
     grace: Duration,
     timeout: Duration,
@@ -208,7 +208,9 @@ pub(crate) fn check_grace(
     if grace > most {
         return Err(Error::invalid(
             format!("grace {grace:?}"),
-            format!("leaves no room for two renewals of a session of {timeout:?}; at most {most:?}"),
+            format!(
+                "begins before nothing was confirmed for a third of a session of {timeout:?}; at most {most:?}"
+            ),
         ));
     }
     Ok(())

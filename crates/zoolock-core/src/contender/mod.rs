@@ -595,7 +595,10 @@ impl Contender {
 
     /// Goes from wherever we are to clean-up, without losing sight of anything that may be ours.
     fn stop_waiting(&mut self, turn: &mut Turn) {
-        let after_long = self.forget_ahead(turn);
+        // Whoever has just come knows its node from its create.
+        let just_came = matches!(self.ahead, Ahead::Arming { proof: ahead::Proof::Two, .. })
+            && matches!(self.phase, Phase::Watching { .. });
+        let after_long = self.forget_ahead(turn) && !just_came;
         match &self.phase {
             // Their answers may bring a node; they look at `wanted`.
             Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,

@@ -114,7 +114,7 @@ fn a_lease_that_runs_out_is_said_once_and_each_node_is_looked_for_at_the_release
     for at in [0, 1] {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
-        drive.answer(at, Request::Delete(node(at)), DONE);
+        drive.answer(at, Request::Withdraw(node(at)), DONE);
     }
     assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable)), Action::Over]);
 }
