@@ -8,7 +8,6 @@
 //! when the lock has been held for a while: until then it is taken to be as a holder leaves it.
 
 use super::*;
-use crate::record::Record;
 
 /// How sure we are that the one before us is the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
