@@ -35,7 +35,7 @@ impl Contender {
             self.phase = Phase::Delaying { me };
             return self.send(Purpose::Delay, Request::Sleep(self.config.delay), turn);
         }
-        self.begin(me, directory, previous, turn);
+        self.begin(me, directory, previous, others, turn);
     }
 
     pub(super) fn lease_renewed(&mut self, turn: &mut Turn) {
@@ -52,7 +52,14 @@ impl Contender {
     }
 
     /// Says that we begin, where crashes are tracked, and holds.
-    fn begin(&mut self, me: Node, directory: Option<Directory>, previous: Previous, turn: &mut Turn) {
+    fn begin(
+        &mut self,
+        me: Node,
+        directory: Option<Directory>,
+        previous: Previous,
+        others: &[String],
+        turn: &mut Turn,
+    ) {
         let alone = me.prefix.is_exclusive();
         let marker = directory.and_then(|directory| directory.record.marker_of(directory.czxid));
         let tracked = marker.is_some_and(|marker| marker.tracked);
@@ -67,8 +74,13 @@ impl Contender {
         };
         let beginning = me.beginning_in(directory.czxid);
         self.before = Some(previous);
-        // If we give up now: as it was, so that a crash before us is not forgotten.
-        let marker = marker.unwrap_or(Marker { left: Left::Broken, ..beginning });
+        // If we give up now: as it was, so that a crash before us is not forgotten. But who has begun and still stands
+        // here has not crashed, and will not be there when the next one looks.
+        let marker = match marker {
+            Some(marker) if is_of_one_who_stands(&marker, others) => Marker { left: Left::Broken, ..marker },
+            Some(marker) => marker,
+            None => Marker { left: Left::Broken, ..beginning },
+        };
         self.undo = Some(Undo { marker, version: directory.version });
         self.phase = Phase::Marking { me, directory, previous };
         let node = self.on(Rule::HeldWithOwnNode).then_some(me);
@@ -140,12 +152,7 @@ impl Contender {
             // Our own: we were interrupted after we had written it.
             return self.before.unwrap_or(Previous::Unknown);
         }
-        let is_its_writer = |other: &String| {
-            let name = Name::parse(other).filter(|name| name.role == Role::Exclusive);
-            name.is_some_and(|name| name.sequence == marker.sequence)
-        };
-        if marker.left == Left::Held && others.iter().any(is_its_writer) {
-            // A reader that wrote, whose writer's node goes later than the reader's, after a lost reply. It lives.
+        if is_of_one_who_stands(&marker, others) {
             return Previous::Unknown;
         }
         // Where crashes are tracked nobody has held since whom the record does not know.
@@ -156,4 +163,14 @@ impl Contender {
             _ => Previous::Unknown,
         }
     }
+}
+
+/// Whether it says of a node that is still there that it has begun: a reader that wrote, whose writer's node goes later
+/// than the reader's, after a lost reply. It lives.
+fn is_of_one_who_stands(marker: &Marker, others: &[String]) -> bool {
+    let is_its_writer = |other: &String| {
+        let name = Name::parse(other).filter(|name| name.role == Role::Exclusive);
+        name.is_some_and(|name| name.sequence == marker.sequence)
+    };
+    marker.left == Left::Held && others.iter().any(is_its_writer)
 }

@@ -154,3 +154,28 @@ fn one_whose_node_is_still_there_has_not_crashed() {
         assert_eq!(drive.said(), [granted(me, previous)]);
     }
 }
+
+#[test]
+fn one_whose_node_is_still_there_has_not_crashed_for_those_who_come_after_one_that_gave_up_either() {
+    for (there, left) in [(true, Left::Broken), (false, Left::Held)] {
+        let (me, record, mut drive) = beginning();
+        let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
+        drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        let begun = Marker { left: Left::Held, tracked: true, ..released(4) };
+        let hold = Request::Hold { node: Some(me), marker: begun, version: 3 };
+        drive.answer(hold.clone(), Err(Failure::Unknown));
+        drive.feed(Event::Cancel);
+        drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
+        drive.answer(hold, Err(Failure::BadVersion));
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(begun))));
+        drive.answer(Request::Exists(me), Ok(mine(me)));
+        let marker = drive.sent.iter().find_map(|(_, request)| match request {
+            Request::Release { marker, .. } => Some(*marker),
+            _ => None,
+        });
+        assert_eq!(marker.map(|marker| (marker.sequence, marker.left)), Some((Sequence(6), left)));
+    }
+}
