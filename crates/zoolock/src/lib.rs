@@ -122,6 +122,7 @@ mod rwlock;
 mod semaphore;
 mod session;
 mod sessions;
+mod sharded;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod sim;
@@ -180,6 +181,7 @@ pub use path::{ConnectString, DEFAULT_ROOT, LockPath};
 pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard};
 pub use semaphore::{PermitGuard, Semaphore};
 pub use session::Connection;
+pub use sharded::Sharded;
 pub use snapshot::{Entry, Snapshot};
 pub use ticket::Ticket;
 pub use zoolock::Zoolock;
