@@ -62,6 +62,14 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "SCHEME:@FILE", help_heading = "Connection")]
     pub(crate) auth: Option<String>,
 
+    /// Who may look at what we create with --auth, as SCHEME:ID; it belongs to those who have our credentials
+    #[arg(long, global = true, value_name = "SCHEME:ID", conflicts_with = "world_writable", help_heading = "Connection")]
+    pub(crate) reader: Vec<String>,
+
+    /// Let everybody do everything with what we create, though we have credentials
+    #[arg(long, global = true, help_heading = "Connection")]
+    pub(crate) world_writable: bool,
+
     /// The directory that holds the locks whose names do not start with /
     #[arg(
         long,
@@ -244,7 +252,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) waiting: Waiting,
 
-    /// How long CMD has to end when the lock is being lost [default: 5s, at most a sixth of the session timeout]
+    /// How long CMD has to end when the lock is being lost [default: 5s, at most a sixth of the session timeout that the service grants]
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<String>,
 

@@ -7,7 +7,7 @@ use zoolock::Zoolock;
 
 use crate::exit::{Exit, Failure};
 use crate::local;
-use crate::plan::{Endpoint, Service};
+use crate::plan::{Access, Endpoint, Service};
 use crate::talk::Talk;
 
 /// A local server may leave just as we arrive; then the next one is started.
@@ -21,11 +21,17 @@ const FAREWELL_BOUND: Duration = Duration::from_millis(500);
 /// Connects, and in local mode starts the server if it is not running.
 pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
     match &service.endpoint {
-        Endpoint::Remote { hosts, auth } => {
+        Endpoint::Remote { hosts, auth, access } => {
             let mut builder = builder(service);
             if let Some((scheme, credentials)) = auth {
                 builder = builder.auth(scheme, credentials.clone());
             }
+            builder = match access {
+                Access::Everybody => builder.world_writable(),
+                Access::Readers(readers) => {
+                    readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
+                }
+            };
             Ok(builder.connect(hosts).await?)
         }
         Endpoint::Local => connect_locally(service, talk).await,
@@ -39,8 +45,9 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
         if attempt == 1 {
             talk.detail(format_args!("using this user's server at {}", server.address));
         }
-        let connected =
-            builder(service).auth("digest", server.credentials()).connect(&server.address.to_string()).await;
+        // A secret that is made anew must not lock us out of what the server has kept; it serves nobody else anyway.
+        let builder = builder(service).auth("digest", server.credentials()).world_writable();
+        let connected = builder.connect(&server.address.to_string()).await;
         match connected {
             Ok(zoolock) => return Ok(zoolock),
             Err(zoolock::Error::Unavailable { .. }) if attempt < LOCAL_ATTEMPTS => {
@@ -66,7 +73,7 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
 /// apply. The service was reached just now, and is not started.
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure> {
     let (hosts, auth) = match &service.endpoint {
-        Endpoint::Remote { hosts, auth } => {
+        Endpoint::Remote { hosts, auth, .. } => {
             (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone())
         }
         Endpoint::Local => {

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::acquire;
+use crate::acquire::{Acquired, acquire};
 use crate::backoff::Backoff;
 use crate::duration::humane;
 use crate::exit::{Exit, Failure};
 use crate::hold::why;
-use crate::holder::Holder;
 use crate::plan::Run;
 use crate::run::{give_back, program, run_under};
 use crate::signals::{Signals, name as signal_name};
@@ -35,7 +34,7 @@ pub(crate) async fn keep(plan: &Run, talk: &Arc<Talk>, signals: &mut Signals) ->
         };
         unreached = Backoff::default();
         talk.note(format_args!("{name} is ours; starting {}", program(plan)));
-        let result = keep_under(plan, &acquired.holder, talk, signals).await;
+        let result = keep_under(plan, &acquired, talk, signals).await;
         give_back(acquired, name, talk).await;
         if let Some(exit) = result {
             return Ok(exit);
@@ -49,12 +48,13 @@ fn is_passing(exit: Exit, plan: &Run) -> bool {
 }
 
 /// Starts the command again and again while the lock is ours; `None` when it is not any more, or another is to have it.
-async fn keep_under(plan: &Run, holder: &Holder, talk: &Talk, signals: &mut Signals) -> Option<Exit> {
+async fn keep_under(plan: &Run, acquired: &Acquired, talk: &Talk, signals: &mut Signals) -> Option<Exit> {
+    let holder = &acquired.holder;
     let name = plan.wanted.name.as_str();
     let mut backoff = Backoff::default();
     loop {
         let begun = Instant::now();
-        let what = match run_under(plan, holder, talk, signals).await {
+        let what = match run_under(plan, acquired, talk, signals).await {
             Err(failure) if failure.exit == Exit::LOST => {
                 talk.error(format_args!("{failure}; standing by"));
                 return None;

@@ -89,7 +89,15 @@ pub(crate) enum Endpoint {
     /// This user's, on this machine.
     Local,
     /// An ensemble, with the credentials it asks for.
-    Remote { hosts: String, auth: Option<(String, Vec<u8>)> },
+    Remote { hosts: String, auth: Option<(String, Vec<u8>)>, access: Access },
+}
+
+/// Who may use what we create, beside those who have our credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nobody; these may look: scheme and id.
+    Readers(Vec<(String, String)>),
+    Everybody,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -141,11 +149,19 @@ pub(crate) struct Wanted {
 pub(crate) struct Run {
     pub(crate) service: Service,
     pub(crate) wanted: Wanted,
-    pub(crate) grace: Duration,
+    /// What was asked for.
+    pub(crate) grace: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) on_revoke: OnRevoke,
     pub(crate) keep: bool,
     pub(crate) command: Vec<OsString>,
+}
+
+impl Run {
+    /// How long before the end the command is asked to end, in a session of this length.
+    pub(crate) fn grace_of(&self, session_timeout: Duration) -> Duration {
+        self.grace.unwrap_or_else(|| GRACE.min(session_timeout / 6))
+    }
 }
 
 /// `zoolock hold`.
@@ -179,7 +195,8 @@ impl Plan {
                 service.strict_renewal = run.waiting.strict_renewal;
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
-                service.grace = Some(grace);
+                // What was not asked for follows what is granted.
+                service.grace = grace;
                 service.program = run.command.first().map(short_name);
                 if let Some(program) = run.command.first() {
                     executable::check(program)?;
@@ -292,6 +309,12 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         return Err(Failure::usage("--connect-timeout 0s: leaves no time to connect; the default is 10s"));
     }
     let endpoint = match (&global.connect, &global.auth) {
+        (None, None) if global.world_writable || !global.reader.is_empty() => {
+            return Err(Failure::usage(
+                "--reader and --world-writable go with --connect (or ZOOLOCK_CONNECT): this user's own server is for \
+                 this user",
+            ));
+        }
         (None, None) => Endpoint::Local,
         (None, Some(_)) => {
             return Err(Failure::usage(
@@ -306,8 +329,9 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         }
         (Some(hosts), auth) => {
             ConnectString::parse(hosts)?;
+            let access = access(global)?;
             let auth = auth.as_deref().map(credentials).transpose()?;
-            Endpoint::Remote { hosts: hosts.clone(), auth }
+            Endpoint::Remote { hosts: hosts.clone(), auth, access }
         }
     };
     // The root alone is a path that any lock below it could have.
@@ -400,6 +424,25 @@ fn ticket(text: &str) -> Result<Ticket, Failure> {
     text.parse().map_err(|error| Failure::usage(format!("--token {error}; `zoolock show` prints it")))
 }
 
+fn access(global: &Global) -> Result<Access, Failure> {
+    if global.world_writable {
+        return Ok(Access::Everybody);
+    }
+    let reader = |text: &String| match text.split_once(':') {
+        Some((scheme, id)) if !scheme.is_empty() && !id.is_empty() => Ok((scheme.to_owned(), id.to_owned())),
+        _ => Err(Failure::usage(format!(
+            "--reader {text:?}: write it as SCHEME:ID, such as digest:ops:DIGEST, x509:CN=ops or world:anyone"
+        ))),
+    };
+    let readers: Vec<_> = global.reader.iter().map(reader).collect::<Result<_, _>>()?;
+    if !readers.is_empty() && global.auth.is_none() {
+        return Err(Failure::usage(
+            "--reader goes with --auth: without credentials everybody may do everything with what we create",
+        ));
+    }
+    Ok(Access::Readers(readers))
+}
+
 fn check_name(name: &str, root: &str) -> Result<(), Failure> {
     LockPath::parse(name, root)?;
     Ok(())
@@ -407,8 +450,8 @@ fn check_name(name: &str, root: &str) -> Result<(), Failure> {
 
 /// The lease is believed for two thirds of the session timeout at most: no grace of more than a third is ever possible. The
 /// library allows a sixth to a quarter.
-fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Duration, Failure> {
-    let Some(text) = asked else { return Ok(GRACE.min(session_timeout / 6)) };
+fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
+    let Some(text) = asked else { return Ok(None) };
     let grace = duration("--grace", text)?;
     let most = session_timeout / 3;
     if grace > most {
@@ -418,7 +461,7 @@ fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Duration, Fai
             humane(most)
         )));
     }
-    Ok(grace)
+    Ok(Some(grace))
 }
 
 fn short_name(program: &OsString) -> String {
@@ -447,7 +490,7 @@ mod tests {
         let Ok(Plan::Run(run)) = plan(&["run", "nightly", "--", "sh", "-c", "true"]) else {
             panic!("nothing is wrong with it")
         };
-        assert_eq!(run.grace, GRACE);
+        assert_eq!(run.grace_of(Duration::from_secs(30)), GRACE);
         assert_eq!(run.wanted.patience, Patience::Forever);
         assert_eq!(run.wanted.on_busy, Exit::BUSY);
         assert_eq!(run.service.session_timeout, Duration::from_secs(30));
@@ -456,7 +499,12 @@ mod tests {
 
     #[test]
     fn the_default_grace_follows_a_short_session() {
-        assert_eq!(grace(None, Duration::from_secs(12)).expect("is fine"), Duration::from_secs(2));
+        let of = |line: &[&str]| {
+            let Ok(Plan::Run(run)) = plan(line) else { panic!("nothing is wrong with it") };
+            run.grace_of(Duration::from_secs(12))
+        };
+        assert_eq!(of(&["run", "x", "--", "true"]), Duration::from_secs(2));
+        assert_eq!(of(&["run", "--grace", "3s", "x", "--", "true"]), Duration::from_secs(3));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let acquired = acquire(&plan.service, &plan.wanted, talk, &mut signals, &mut false).await?;
     let name = plan.wanted.name.as_str();
     talk.detail(format_args!("holding {name}, token {}", acquired.holder.ticket()));
-    let result = run_under(&plan, &acquired.holder, talk, &mut signals).await;
+    let result = run_under(&plan, &acquired, talk, &mut signals).await;
     give_back(acquired, name, talk).await;
     let end = result?;
     if end.lock_lost {
@@ -49,10 +49,11 @@ pub(crate) async fn run(plan: Run, talk: &Arc<Talk>) -> Result<Exit, Failure> {
 /// Runs the command once.
 pub(crate) async fn run_under(
     plan: &Run,
-    holder: &Holder,
+    acquired: &Acquired,
     talk: &Talk,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
+    let Acquired { zoolock, holder } = acquired;
     let name = plan.wanted.name.as_str();
     if !holder.is_valid() {
         return Err(Failure::new(Exit::LOST, format!("lost {name} before the command was started")));
@@ -73,10 +74,10 @@ pub(crate) async fn run_under(
         let _ = signals.also(rustix::process::Signal::TSTP);
     }
     let lease = (plan.on_lost == OnLost::Kill).then(|| clock::at(holder.valid_until()));
-    let start =
-        Start { command: &plan.command, environment: &environment, foreground, grace: plan.grace, lease };
+    let grace = plan.grace_of(zoolock.session_timeout().unwrap_or(plan.service.session_timeout));
+    let start = Start { command: &plan.command, environment: &environment, foreground, grace, lease };
     let child = Child::start(start).await?;
-    Ok(Watch::new(plan, holder, talk, child, lease, terminal.as_ref()).until_the_end(signals).await)
+    Ok(Watch::new(plan, grace, holder, talk, child, lease, terminal.as_ref()).until_the_end(signals).await)
 }
 
 /// The command's name, for people.

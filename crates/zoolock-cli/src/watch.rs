@@ -91,6 +91,7 @@ pub(crate) struct Watch<'a> {
 impl<'a> Watch<'a> {
     pub(crate) fn new(
         plan: &'a Run,
+        grace: Duration,
         guard: &'a Holder,
         talk: &'a Talk,
         child: Child,
@@ -99,7 +100,7 @@ impl<'a> Watch<'a> {
     ) -> Self {
         Self {
             name: &plan.wanted.name,
-            grace: plan.grace,
+            grace,
             on_lost: plan.on_lost,
             on_revoke: plan.on_revoke,
             guard,

@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use common::{Sandbox, lives, server, wait_until};
+use common::{Sandbox, lives, server, server_with, wait_until};
 use rustix::process::Signal;
 
 const SESSION: Duration = Duration::from_secs(6);
@@ -61,6 +61,18 @@ fn a_command_that_answers_has_its_grace() {
     assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
     assert_eq!(running.done().code, 70);
     server.signal(Signal::CONT);
+}
+
+/// 5 s of grace are too much for the session of 16 s that is granted here; they are refused where they were asked for.
+#[test]
+fn the_default_grace_follows_the_session_that_is_granted() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server_with(&sandbox, &["--max-session-timeout", "16s"]);
+    let flags = ["--connect", address.as_str(), "x", "--", "true"];
+    let done = sandbox.output(&[&["run"][..], &flags].concat());
+    assert_eq!(done.code, 0, "{done:?}");
+    let done = sandbox.output(&[&["run", "--grace", "5s"][..], &flags].concat());
+    assert!(done.code != 0 && done.stderr.contains("grace 5s"), "{done:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use zoolock_core::lease::Ensemble;
 
 use crate::data::Owner;
 use crate::error::Error;
-use crate::keeper::Opening;
+use crate::keeper::{Access, Opening};
 use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
@@ -26,6 +26,8 @@ pub struct Builder {
     grace: Duration,
     root: String,
     auth: Vec<(String, Vec<u8>)>,
+    readers: Vec<(String, String)>,
+    world_writable: bool,
     epoch: u32,
     naming: Naming,
     kazoo_pattern: bool,
@@ -42,6 +44,8 @@ impl Builder {
             grace: Duration::ZERO,
             root: DEFAULT_ROOT.to_owned(),
             auth: Vec::new(),
+            readers: Vec::new(),
+            world_writable: false,
             epoch: 0,
             naming: Naming::Native,
             kazoo_pattern: false,
@@ -78,8 +82,27 @@ impl Builder {
     }
 
     /// Credentials, such as the scheme `digest` with `user:password`. May be given several times.
+    ///
+    /// What we create then belongs to whoever has them: nobody else may read, change or delete it, nor queue in a lock
+    /// directory that we have made. So all who use a lock need the same, unless [`Builder::world_writable`] says otherwise.
+    /// Without credentials everybody who reaches the service may do everything with our locks.
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), credentials.into()));
+        self
+    }
+
+    /// Lets another identity look at what we create, and do nothing else: `("digest", "ops:…")` with the digest that the
+    /// service knows, `("x509", "CN=ops")`, or `("world", "anyone")`. Goes with [`Builder::auth`]; may be given several
+    /// times.
+    pub fn reader(mut self, scheme: &str, id: &str) -> Self {
+        self.readers.push((scheme.to_owned(), id.to_owned()));
+        self
+    }
+
+    /// Lets everybody do everything with what we create though we have credentials: for queues that we share with clients
+    /// which have none.
+    pub fn world_writable(mut self) -> Self {
+        self.world_writable = true;
         self
     }
 
@@ -180,6 +203,7 @@ impl Builder {
             ));
         }
         check_grace(self.grace, self.session_timeout, &self.ensemble, self.strict)?;
+        let access = self.access()?;
         let thread = thread()?;
         // The chroot is ours to apply: a client that applies it cannot create it.
         let root = match (connect.chroot(), self.root.as_str()) {
@@ -192,6 +216,7 @@ impl Builder {
             ports: connect.hosts().iter().map(|(_, port)| *port).collect(),
             timeout: self.session_timeout,
             auth: self.auth,
+            access,
             #[cfg(feature = "simulation")]
             host: thread.host(),
         };
@@ -214,6 +239,30 @@ impl Builder {
         let zoolock = Zoolock::new(inner);
         zoolock.open_first_session().await?;
         Ok(zoolock)
+    }
+
+    fn access(&self) -> Result<Access, Error> {
+        let Some((scheme, id)) = self.readers.first() else {
+            let everybody = self.world_writable || self.auth.is_empty();
+            return Ok(if everybody { Access::Everybody } else { Access::Ours { readers: Vec::new() } });
+        };
+        let shown = format!("reader {scheme}:{id}");
+        if self.world_writable {
+            return Err(Error::invalid(shown, "may do everything where all is world-writable; leave one of them out"));
+        }
+        if self.auth.is_empty() {
+            return Err(Error::invalid(
+                shown,
+                "may do everything, like everybody, where nobody has credentials; give some of our own (`auth`), too",
+            ));
+        }
+        if let Some((scheme, id)) = self.readers.iter().find(|(scheme, id)| scheme.is_empty() || id.is_empty()) {
+            return Err(Error::invalid(
+                format!("reader {scheme:?}:{id:?}"),
+                "is nobody; name a scheme and an id, such as `x509` and `CN=ops`",
+            ));
+        }
+        Ok(Access::Ours { readers: self.readers.clone() })
     }
 }
 

@@ -132,6 +132,12 @@ impl Zoolock {
         snapshot::walk(&*keeper, start, &self.inner.chroot, self.inner.epoch).await
     }
 
+    /// After how long without us the service gives our locks away, as it granted that: it may be less or more than what
+    /// was asked for. `None` while there is no session.
+    pub fn session_timeout(&self) -> Option<Duration> {
+        self.inner.sessions.all().iter().map(|session| session.timeout()).min()
+    }
+
     /// Closes all sessions and waits for the service's answer, but not for ever. Guards that are still held are lost
     /// ([`LossReason::Closed`](crate::LossReason::Closed)); releases under way are given time first.
     pub async fn close(&self) {
@@ -223,6 +229,14 @@ impl Zoolock {
     /// The directory of relative names, with the chroot.
     pub(crate) fn root(&self) -> &str {
         &self.inner.root
+    }
+
+    /// The same as the user knows it.
+    pub(crate) fn shown_root(&self) -> &str {
+        match self.shown(&self.inner.root) {
+            "" => "/",
+            root => root,
+        }
     }
 
     pub(crate) fn chroot(&self) -> &str {

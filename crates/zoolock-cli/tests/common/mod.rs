@@ -163,7 +163,11 @@ impl From<Output> for Done {
 
 /// A server in the foreground, which can be stopped and continued.
 pub fn server(sandbox: &Sandbox) -> (Running, String) {
-    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0"]);
+    server_with(sandbox, &[])
+}
+
+pub fn server_with(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
+    let mut server = sandbox.converse(&[&["serve", "--listen", "127.0.0.1:0"], flags].concat());
     let mut line = String::new();
     let mut stderr = BufReader::new(server.0.stderr.take().expect("caught"));
     stderr.read_line(&mut line).expect("it says where it listens");

@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::task::coop::unconstrained;
 use zookeeper_client as zk;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zoolock_core::contender::{Failure, Refusal, SessionEnd};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
 use super::held_back::{HeldBack, Undone};
-use super::{Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
+use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
 use crate::session::lock;
 
 /// One session of the client crate.
@@ -29,6 +29,8 @@ pub(crate) struct ClientKeeper {
     tells_zxids: Arc<AtomicBool>,
     /// Where it does not, the name was what we had thought. Where others queue it seldom is.
     guesses_well: Arc<AtomicBool>,
+    /// Of whatever we create.
+    acls: Arc<[Acl]>,
     runtime: Handle,
 }
 
@@ -40,6 +42,7 @@ pub(crate) struct Opening {
     pub(crate) ports: Vec<u16>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) access: Access,
     /// Where a simulation opens it instead.
     #[cfg(feature = "simulation")]
     pub(crate) host: Option<Arc<dyn crate::sim::Host>>,
@@ -82,7 +85,7 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
             }
         }
     });
-    Ok((Arc::new(ClientKeeper::new(client)), receiver))
+    Ok((Arc::new(ClientKeeper::new(client, &opening.access)), receiver))
 }
 
 /// How long the first request may wait until none does.
@@ -116,20 +119,27 @@ async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Err
     connector.connect(&opening.endpoints).await
 }
 
-const OPEN: Acls<'static> = Acls::anyone_all();
-const CONTENDER: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(OPEN);
-const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(OPEN);
-const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(OPEN);
-const LINE: CreateOptions<'static> = CreateMode::PersistentSequential.with_acls(OPEN);
-const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(OPEN);
+const CONTENDER: CreateMode = CreateMode::EphemeralSequential;
+const LINE: CreateMode = CreateMode::PersistentSequential;
+
+fn acls(access: &Access) -> Arc<[Acl]> {
+    match access {
+        Access::Everybody => Arc::from(&*Acls::anyone_all()),
+        Access::Ours { readers } => {
+            let readers = readers.iter().map(|(scheme, id)| Acl::new(Permission::READ, AuthId::new(scheme, id)));
+            Acls::creator_all().iter().cloned().chain(readers).collect()
+        }
+    }
+}
 
 impl ClientKeeper {
-    fn new(client: Client) -> ClientKeeper {
+    fn new(client: Client, access: &Access) -> ClientKeeper {
         ClientKeeper {
             client: Arc::new(client),
             held_back: Arc::default(),
             tells_zxids: Arc::new(AtomicBool::new(true)),
             guesses_well: Arc::new(AtomicBool::new(true)),
+            acls: acls(access),
             runtime: Handle::current(),
         }
     }
@@ -232,13 +242,17 @@ impl ClientKeeper {
     }
 
     fn transact(&self, ops: Vec<Op>) -> Answer<Vec<Created>, Undone> {
+        let acls = self.acls.clone();
         self.call(|client| async move {
+            let options = |mode: CreateMode| mode.with_acls(Acls::new(&acls));
             let mut transaction = client.new_multi_writer();
             for op in &ops {
                 match op {
-                    Op::Join { prefix, data } => transaction.add_create(prefix, data, &CONTENDER)?,
-                    Op::Log { prefix, data } => transaction.add_create(prefix, data, &LINE)?,
-                    Op::Create { path, data } => transaction.add_create(path, data, &EPHEMERAL)?,
+                    Op::Join { prefix, data } => transaction.add_create(prefix, data, &options(CONTENDER))?,
+                    Op::Log { prefix, data } => transaction.add_create(prefix, data, &options(LINE))?,
+                    Op::Create { path, data } => {
+                        transaction.add_create(path, data, &options(CreateMode::Ephemeral))?
+                    }
                     Op::Delete(path) => transaction.add_delete(path, None)?,
                     Op::DeleteVersion(path, version) => transaction.add_delete(path, Some(*version))?,
                     Op::Write { path, data, version } => transaction.add_set_data(path, data, *version)?,
@@ -256,9 +270,10 @@ impl ClientKeeper {
         })
     }
 
-    fn create(&self, path: &str, data: &[u8], options: CreateOptions<'static>) -> Answer<(Sequence, Zxid)> {
-        let (path, data) = (path.to_owned(), data.to_owned());
+    fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answer<(Sequence, Zxid)> {
+        let (path, data, acls) = (path.to_owned(), data.to_owned(), self.acls.clone());
         self.send(|client| async move {
+            let options = mode.with_acls(Acls::new(&acls));
             let (stat, sequence) = client.create(&path, &data, &options).await?;
             let sequence = i32::try_from(sequence.into_i64())
                 .map_err(|_| zk::Error::UnexpectedError("a sequence number past 32 bits".to_owned()))?;
@@ -313,20 +328,20 @@ impl Keeper for ClientKeeper {
     }
 
     fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
-        let created = self.create(path, data, EPHEMERAL);
+        let created = self.create(path, data, CreateMode::Ephemeral);
         Box::pin(async move { created.await.map(|(_, czxid)| (Sequence(0), czxid)) })
     }
 
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
-        Box::pin(discard(self.create(path, data, EPHEMERAL)))
+        Box::pin(discard(self.create(path, data, CreateMode::Ephemeral)))
     }
 
     fn create_container(&self, path: &str) -> Answer<()> {
-        Box::pin(discard(self.create(path, b"", CONTAINER)))
+        Box::pin(discard(self.create(path, b"", CreateMode::Container)))
     }
 
     fn create_persistent(&self, path: &str) -> Answer<()> {
-        Box::pin(discard(self.create(path, b"", PERSISTENT)))
+        Box::pin(discard(self.create(path, b"", CreateMode::Persistent)))
     }
 
     fn delete(&self, path: &str) -> Answer<()> {

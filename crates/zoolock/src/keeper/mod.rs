@@ -36,6 +36,15 @@ pub(crate) struct KeeperError {
     pub(crate) message: String,
 }
 
+/// Who may do what with the znodes that we create. ACLs are not inherited: it is said of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everybody may do everything.
+    Everybody,
+    /// Whoever has our credentials may do everything, and these may look: scheme and id.
+    Ours { readers: Vec<(String, String)> },
+}
+
 /// What locks need of a Stat.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stat {
