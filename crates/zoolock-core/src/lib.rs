@@ -7,6 +7,7 @@
 //! * [`names`]: the names of contenders, in every known family.
 //! * [`census`]: who of them sees whom.
 //! * [`queue`]: their order, and who waits for whom.
+//! * [`graph`]: who waits for whom in several queues, and who for ever.
 //! * [`layout`]: semaphores of other makes, which are more than one directory.
 //! * [`record`]: the release marker that a lock directory carries in its own data.
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
@@ -20,6 +21,7 @@
 
 pub mod census;
 pub mod contender;
+pub mod graph;
 pub mod ids;
 pub mod layout;
 pub mod lease;

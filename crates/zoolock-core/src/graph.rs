@@ -1,0 +1,433 @@
+//! Who waits for whom, and who for ever.
+//!
+//! Owners stand in the queues of locks. One goes on when it has all that it asks for, and lets go of everything some
+//! time after that. Who is stuck is found by reduction, as R. C. Holt reduces general resource graphs ("Some Deadlock
+//! Properties of Computer Systems", ACM Computing Surveys 4 (3), 1972; the conditions are those of E. G. Coffman, M. J.
+//! Elphick and A. Shoshani, "System Deadlocks", ibid. 3 (2), 1971): whoever would be granted everything goes, and makes
+//! room for others; who is left when nobody can go any more is stuck. So readers and permits come out right, where a
+//! circle alone proves nothing: another holder may let go.
+//!
+//! Among the stuck, whoever is on a circle, and would be stuck if all others were gone, is in a deadlock. The rest
+//! waits behind one.
+
+use std::collections::VecDeque;
+
+use crate::names::Role;
+
+/// One queue, in the order of the turns: those who hold come first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// How many permits there are; of no matter where there is no semaphore.
+    pub permits: u64,
+    /// Who stands there.
+    pub places: Vec<Place>,
+}
+
+/// Somebody's place in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Who it is; owners are numbered from zero.
+    pub owner: usize,
+    /// What is asked for.
+    pub role: Role,
+    /// How many permits.
+    pub weight: u32,
+    /// Whether it has what it asks for.
+    pub holds: bool,
+    /// The place in the same queue of the reader that wants to write here, and does not wait for itself.
+    pub upgrades: Option<usize>,
+}
+
+impl Place {
+    /// Whether it waits for one that stands before it, at `at`, and stays.
+    fn waits_for(&self, at: usize, other: &Place, other_has: bool) -> bool {
+        match self.role {
+            // Writers between the reader and this place wait for the reader.
+            _ if self.upgrades.is_some() => other_has && self.upgrades != Some(at),
+            Role::Exclusive | Role::Permit => true,
+            Role::Shared => other.role == Role::Exclusive,
+            Role::Upgradable => matches!(other.role, Role::Exclusive | Role::Upgradable),
+        }
+    }
+}
+
+/// Those who wait for each other, and for nobody else who could go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knot {
+    /// All of them.
+    pub owners: Vec<usize>,
+    /// A shortest circle among them: each waits for the next one, the last for the first.
+    pub circle: Vec<Step>,
+    /// How many others would go on if this knot were untied, or at least not be stuck behind it.
+    pub behind: usize,
+}
+
+/// One waits for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Who waits.
+    pub owner: usize,
+    /// In which queue.
+    pub queue: usize,
+    /// At which place there.
+    pub place: usize,
+    /// Behind which place, of the next one in the circle.
+    pub behind: usize,
+}
+
+/// Owners and queues.
+#[derive(Debug, Clone, Default)]
+pub struct Graph {
+    queues: Vec<Queue>,
+    /// The places of each owner, as queue and place.
+    places: Vec<Vec<(usize, usize)>>,
+    /// The number of each queue's first place, all places being numbered through.
+    base: Vec<usize>,
+    count: usize,
+}
+
+/// From how many owners of a knot a shortest circle is looked for. A knot of more has ten thousand waiters in one
+/// queue, as a rule, and few who hold something; those are looked at first.
+const STARTS: usize = 32;
+
+impl Graph {
+    /// A graph of these queues.
+    pub fn of(queues: Vec<Queue>) -> Graph {
+        let mut graph = Graph { queues, ..Graph::default() };
+        for (at, queue) in graph.queues.iter().enumerate() {
+            graph.base.push(graph.count);
+            graph.count += queue.places.len();
+            for (place, Place { owner, .. }) in queue.places.iter().enumerate() {
+                if graph.places.len() <= *owner {
+                    graph.places.resize_with(owner + 1, Vec::new);
+                }
+                graph.places[*owner].push((at, place));
+            }
+        }
+        graph
+    }
+
+    /// Its queues.
+    pub fn queues(&self) -> &[Queue] {
+        &self.queues
+    }
+
+    /// Where this owner stands, as queue and place.
+    pub fn places(&self, owner: usize) -> &[(usize, usize)] {
+        self.places.get(owner).map_or(&[], Vec::as_slice)
+    }
+
+    /// The places before this one for which it waits.
+    pub fn waits_for(&self, queue: usize, place: usize) -> impl Iterator<Item = usize> {
+        let places = &self.queues[queue].places;
+        let ours = &places[place];
+        let before = places[..place].iter().enumerate();
+        before.filter(move |(at, other)| ours.waits_for(*at, other, other.holds)).map(|(at, _)| at)
+    }
+
+    /// The owners who will never go on unless somebody takes something away.
+    pub fn stuck(&self) -> Vec<usize> {
+        self.reduced(&self.everybody()).stuck
+    }
+
+    /// The deadlocks.
+    pub fn knots(&self) -> Vec<Knot> {
+        let all = self.reduced(&self.everybody());
+        let edges = self.edges(&all);
+        let mut knots = Vec::new();
+        let mut suspects = components(&all.stuck, &edges);
+        while let Some(members) = suspects.pop() {
+            let alone = self.reduced(&members);
+            for part in components(&alone.stuck, &self.edges(&alone)) {
+                if part.len() < members.len() {
+                    suspects.push(part);
+                    continue;
+                }
+                let circle = self.circle(&alone);
+                let behind = upstream(&part, &edges) - part.len();
+                knots.push(Knot { owners: part, circle, behind });
+            }
+        }
+        knots.sort_by(|a, b| a.owners.cmp(&b.owners));
+        knots
+    }
+
+    fn everybody(&self) -> Vec<usize> {
+        (0..self.places.len()).collect()
+    }
+
+    fn place(&self, (queue, place): (usize, usize)) -> &Place {
+        &self.queues[queue].places[place]
+    }
+
+    fn waits(&self, owner: usize) -> impl Iterator<Item = (usize, usize)> {
+        self.places(owner).iter().copied().filter(move |&at| !self.place(at).holds)
+    }
+
+    /// Lets everybody go who can, where nobody is there but `members`.
+    fn reduced(&self, members: &[usize]) -> Reduced {
+        let mut gone = vec![true; self.places.len()];
+        let mut lacks = vec![0; self.places.len()];
+        let mut has: Vec<bool> =
+            self.queues.iter().flat_map(|queue| &queue.places).map(|place| place.holds).collect();
+        let (mut due, mut is_due) = (VecDeque::new(), vec![false; self.queues.len()]);
+        for &owner in members {
+            lacks[owner] = self.waits(owner).count();
+            gone[owner] = lacks[owner] == 0;
+            for (queue, _) in self.waits(owner) {
+                if !std::mem::replace(&mut is_due[queue], true) {
+                    due.push_back(queue);
+                }
+            }
+        }
+        while let Some(queue) = due.pop_front() {
+            is_due[queue] = false;
+            let mut before = Before::default();
+            for (at, place) in self.queues[queue].places.iter().enumerate() {
+                let (owner, number) = (place.owner, self.base[queue] + at);
+                if gone[owner] {
+                    continue;
+                }
+                if !has[number] {
+                    let reader = place.upgrades.map(|reader| self.place((queue, reader)).owner);
+                    let reads = reader.is_some_and(|reader| !gone[reader]);
+                    if before.grants(place, reads, self.queues[queue].permits) {
+                        has[number] = true;
+                        lacks[owner] -= 1;
+                    }
+                    if lacks[owner] == 0 {
+                        gone[owner] = true;
+                        // Whoever stands behind it here is looked at below, but for those behind another place of it.
+                        for &(other, another) in self.places(owner) {
+                            if (other != queue || another < at)
+                                && !std::mem::replace(&mut is_due[other], true)
+                            {
+                                due.push_back(other);
+                            }
+                        }
+                        continue;
+                    }
+                }
+                before.add(place, has[number]);
+            }
+        }
+        let stuck = members.iter().copied().filter(|&owner| !gone[owner]).collect();
+        Reduced { stuck, gone, has }
+    }
+
+    /// For whom each of the stuck waits. Whoever waits for all that stands before it stands for them, so that a long
+    /// queue has few edges: from there on they are reached through it.
+    fn edges(&self, reduced: &Reduced) -> Vec<Vec<usize>> {
+        let Reduced { stuck, gone, has } = reduced;
+        let mut edges = vec![Vec::new(); self.places.len()];
+        let waits = |&(queue, place): &(usize, usize)| !has[self.base[queue] + place];
+        let mut queues: Vec<usize> =
+            stuck.iter().flat_map(|&owner| self.waits(owner)).filter(waits).map(|(queue, _)| queue).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        for queue in queues {
+            let (mut before, mut alone, mut upgradable) = (Vec::new(), Vec::new(), Vec::new());
+            let mut holders = Vec::new();
+            for (at, place) in self.queues[queue].places.iter().enumerate() {
+                let owner = place.owner;
+                if gone[owner] {
+                    continue;
+                }
+                let has = has[self.base[queue] + at];
+                if !has {
+                    let of: &mut Vec<usize> = &mut edges[owner];
+                    match place.role {
+                        _ if place.upgrades.is_some() => {
+                            let others = holders.iter().filter(|(holder, _)| place.upgrades != Some(*holder));
+                            of.extend(others.map(|&(_, owner)| owner));
+                        }
+                        Role::Exclusive | Role::Permit => {
+                            of.append(&mut before);
+                            alone.clear();
+                            upgradable.clear();
+                        }
+                        Role::Shared => of.extend(&alone),
+                        Role::Upgradable => {
+                            of.extend(alone.iter().chain(&upgradable));
+                            upgradable.clear();
+                        }
+                    }
+                }
+                before.push(owner);
+                match place.role {
+                    Role::Exclusive => alone.push(owner),
+                    Role::Upgradable => upgradable.push(owner),
+                    Role::Shared | Role::Permit => {}
+                }
+                if has {
+                    holders.push((at, owner));
+                }
+            }
+        }
+        for of in &mut edges {
+            of.sort_unstable();
+            of.dedup();
+        }
+        edges
+    }
+
+    /// A shortest circle among those who are stuck; there is one.
+    fn circle(&self, reduced: &Reduced) -> Vec<Step> {
+        let holds = |owner: usize| self.places(owner).iter().any(|&at| self.place(at).holds);
+        let mut starts = reduced.stuck.clone();
+        starts.sort_by_key(|&owner| !holds(owner));
+        let circles = starts.iter().take(STARTS).filter_map(|&start| self.circle_from(start, reduced));
+        // The first of several: which one that is depends on nothing but the graph.
+        circles.min_by_key(Vec::len).unwrap_or_default()
+    }
+
+    fn circle_from(&self, start: usize, reduced: &Reduced) -> Option<Vec<Step>> {
+        let Reduced { gone, has, .. } = reduced;
+        let mut came: Vec<Option<Step>> = vec![None; self.places.len()];
+        let mut next = VecDeque::from([start]);
+        while let Some(owner) = next.pop_front() {
+            for (queue, place) in self.waits(owner) {
+                if has[self.base[queue] + place] {
+                    continue;
+                }
+                let ours = self.place((queue, place));
+                for (behind, other) in self.queues[queue].places[..place].iter().enumerate() {
+                    let theirs_has = has[self.base[queue] + behind];
+                    if gone[other.owner] || !ours.waits_for(behind, other, theirs_has) {
+                        continue;
+                    }
+                    let step = Step { owner, queue, place, behind };
+                    if other.owner == start {
+                        let mut circle = vec![step];
+                        while let Some(step) = came[circle[circle.len() - 1].owner] {
+                            circle.push(step);
+                        }
+                        circle.reverse();
+                        return Some(circle);
+                    }
+                    if came[other.owner].is_none() {
+                        came[other.owner] = Some(step);
+                        next.push_back(other.owner);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// What is left when nobody can go any more.
+struct Reduced {
+    stuck: Vec<usize>,
+    /// By owner.
+    gone: Vec<bool>,
+    /// By place: whether it has what it asks for, or would when the others are gone.
+    has: Vec<bool>,
+}
+
+/// Those who stand before a place, and stay.
+#[derive(Default)]
+struct Before {
+    all: usize,
+    exclusive: usize,
+    upgradable: usize,
+    holders: usize,
+    weight: u64,
+}
+
+impl Before {
+    fn add(&mut self, place: &Place, has: bool) {
+        self.all += 1;
+        self.exclusive += usize::from(place.role == Role::Exclusive);
+        self.upgradable += usize::from(place.role == Role::Upgradable);
+        self.holders += usize::from(has);
+        self.weight = self.weight.saturating_add(place.weight.into());
+    }
+
+    /// `reads`: the reader that wants to write here is still there.
+    fn grants(&self, place: &Place, reads: bool, permits: u64) -> bool {
+        match place.role {
+            _ if place.upgrades.is_some() => self.holders <= usize::from(reads),
+            Role::Exclusive => self.all == 0,
+            Role::Shared => self.exclusive == 0,
+            Role::Upgradable => self.exclusive + self.upgradable == 0,
+            Role::Permit => self.exclusive == 0 && self.weight.saturating_add(place.weight.into()) <= permits,
+        }
+    }
+}
+
+/// Those of `vertices` that lie on circles, by strongly connected component (R. Tarjan, "Depth-First Search and Linear
+/// Graph Algorithms", SIAM Journal on Computing 1 (2), 1972), without recursion: queues are long.
+fn components(vertices: &[usize], edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    const UNSEEN: usize = usize::MAX;
+    let (mut number, mut low) = (vec![UNSEEN; edges.len()], vec![UNSEEN; edges.len()]);
+    let (mut on_stack, mut stack) = (vec![false; edges.len()], Vec::new());
+    let (mut path, mut found, mut count) = (Vec::new(), Vec::new(), 0);
+    for &root in vertices {
+        if number[root] != UNSEEN {
+            continue;
+        }
+        path.push((root, 0));
+        while let Some((vertex, at)) = path.pop() {
+            if at == 0 {
+                (number[vertex], low[vertex]) = (count, count);
+                count += 1;
+                stack.push(vertex);
+                on_stack[vertex] = true;
+            } else {
+                let child: usize = edges[vertex][at - 1];
+                if on_stack[child] {
+                    low[vertex] = low[vertex].min(low[child]);
+                }
+            }
+            if let Some(&next) = edges[vertex].get(at) {
+                path.push((vertex, at + 1));
+                if number[next] == UNSEEN {
+                    path.push((next, 0));
+                }
+                continue;
+            }
+            if low[vertex] == number[vertex] {
+                let mut component = Vec::new();
+                while let Some(member) = stack.pop() {
+                    on_stack[member] = false;
+                    component.push(member);
+                    if member == vertex {
+                        break;
+                    }
+                }
+                component.sort_unstable();
+                if component.len() > 1 || edges[vertex].contains(&vertex) {
+                    found.push(component);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// How many wait for one of these, directly or not, themselves included.
+fn upstream(of: &[usize], edges: &[Vec<usize>]) -> usize {
+    let mut waiting = vec![Vec::new(); edges.len()];
+    for (owner, others) in edges.iter().enumerate() {
+        for &other in others {
+            waiting[other].push(owner);
+        }
+    }
+    let mut seen = vec![false; edges.len()];
+    let mut next = of.to_vec();
+    of.iter().for_each(|&owner| seen[owner] = true);
+    let mut count = 0;
+    while let Some(owner) = next.pop() {
+        count += 1;
+        for &other in &waiting[owner] {
+            if !std::mem::replace(&mut seen[other], true) {
+                next.push(other);
+            }
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::Sequence;
+use crate::names::{Name, Spelling};
+use crate::queue::holders;
+
+/// Queues of owners and what they ask for; who holds follows from that.
+fn graph(queues: &[(u64, &[(usize, Role, u32)])]) -> Graph {
+    Graph::of(queues.iter().map(|(permits, asked)| queue(*permits, asked)).collect())
+}
+
+fn queue(permits: u64, asked: &[(usize, Role, u32)]) -> Queue {
+    let place = |(&(owner, role, weight), holds)| Place { owner, role, weight, holds, upgrades: None };
+    Queue { permits, places: asked.iter().zip(holding(permits, asked)).map(place).collect() }
+}
+
+/// As those see it who look at a queue from outside.
+fn holding(permits: u64, asked: &[(usize, Role, u32)]) -> Vec<bool> {
+    let name = |(at, &(_, role, weight)): (usize, &(usize, Role, u32))| Name {
+        spelling: Spelling::Lock,
+        role,
+        weight,
+        sequence: Sequence(i32::try_from(at).expect("a short queue")),
+    };
+    let names: Vec<Name> = asked.iter().enumerate().map(name).collect();
+    holders(&names, |_| false, u32::try_from(permits).ok())
+}
+
+const X: Role = Role::Exclusive;
+const R: Role = Role::Shared;
+const U: Role = Role::Upgradable;
+const P: Role = Role::Permit;
+
+fn owners(graph: &Graph) -> Vec<Vec<usize>> {
+    graph.knots().into_iter().map(|knot| knot.owners).collect()
+}
+
+/// Who waits for whom around the circles.
+fn circles(graph: &Graph) -> Vec<Vec<usize>> {
+    let circle = |knot: Knot| knot.circle.iter().map(|step| step.owner).collect();
+    graph.knots().into_iter().map(circle).collect()
+}
+
+#[test]
+fn three_owners_over_three_nested_locks_are_a_deadlock() {
+    let nested = graph(&[
+        (0, &[(0, X, 1), (2, X, 1)]),
+        (0, &[(1, X, 1), (0, X, 1)]),
+        (0, &[(2, X, 1), (1, X, 1), (3, X, 1)]),
+    ]);
+    assert_eq!(nested.stuck(), [0, 1, 2, 3]);
+    let knots = nested.knots();
+    assert_eq!(circles(&nested), [[0, 1, 2]]);
+    assert_eq!((&knots[0].owners, knots[0].behind), (&vec![0, 1, 2], 1), "one waits behind it");
+    let steps: Vec<_> = knots[0].circle.iter().map(|step| (step.queue, step.place, step.behind)).collect();
+    assert_eq!(steps, [(1, 1, 0), (2, 1, 0), (0, 1, 0)]);
+}
+
+#[test]
+fn a_chain_is_none() {
+    let chain =
+        graph(&[(0, &[(0, X, 1), (1, X, 1)]), (0, &[(1, X, 1), (2, X, 1)]), (0, &[(2, X, 1), (3, X, 1)])]);
+    assert_eq!(chain.stuck(), Vec::<usize>::new());
+    assert_eq!(chain.knots(), []);
+}
+
+#[test]
+fn a_circle_through_readers_holds_only_while_all_of_them_are_on_it() {
+    // Both read; one of them waits for the writer of the other lock, who waits for both.
+    let all = graph(&[(0, &[(0, R, 1), (1, R, 1), (2, X, 1)]), (0, &[(2, X, 1), (0, X, 1)])]);
+    assert_eq!(owners(&all), [[0, 2]]);
+    // A reader behind a writer waits for it: first come, first served.
+    let behind = graph(&[(0, &[(0, R, 1), (1, X, 1), (2, R, 1)]), (0, &[(2, X, 1), (0, X, 1)])]);
+    assert_eq!(circles(&behind), [[0, 2, 1]]);
+}
+
+#[test]
+fn a_circle_through_permits_is_none_while_another_holder_can_let_go() {
+    // 0 waits for what 1 holds, 1 waits for a permit; but 2, which has the other one, does not wait.
+    let open = graph(&[(0, &[(1, X, 1), (0, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
+    assert_eq!(open.knots(), []);
+    let closed = graph(&[(0, &[(1, X, 1), (0, X, 1), (2, X, 1)]), (2, &[(0, P, 1), (2, P, 1), (1, P, 1)])]);
+    assert_eq!(owners(&closed), [[0, 1, 2]]);
+}
+
+#[test]
+fn a_circle_that_ends_with_another_deadlock_is_none_of_its_own() {
+    // 2 is in a deadlock with 3. If it were not, 1 would have its permit, and 0 what 1 holds.
+    let both = graph(&[
+        (0, &[(1, X, 1), (0, X, 1)]),
+        (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
+        (0, &[(2, X, 1), (3, X, 1)]),
+        (0, &[(3, X, 1), (2, X, 1)]),
+    ]);
+    assert_eq!(both.stuck(), [0, 1, 2, 3]);
+    let knots = both.knots();
+    assert_eq!((knots.len(), &knots[0].owners, knots[0].behind), (1, &vec![2, 3], 2));
+}
+
+#[test]
+fn two_deadlocks_are_two() {
+    let two = graph(&[
+        (0, &[(0, X, 1), (1, X, 1)]),
+        (0, &[(1, X, 1), (0, X, 1)]),
+        (0, &[(2, X, 1), (3, X, 1)]),
+        (0, &[(3, X, 1), (2, X, 1)]),
+    ]);
+    assert_eq!(owners(&two), [[0, 1], [2, 3]]);
+}
+
+#[test]
+fn whoever_waits_for_itself_is_a_circle_of_one() {
+    for twice in [&[(0, X, 1), (0, X, 1)][..], &[(0, R, 1), (0, X, 1)], &[(0, U, 1), (0, U, 1)]] {
+        let alone = graph(&[(0, twice)]);
+        assert_eq!(circles(&alone), [[0]]);
+    }
+    assert_eq!(graph(&[(0, &[(0, R, 1), (0, R, 1)])]).stuck(), Vec::<usize>::new());
+    assert_eq!(graph(&[(2, &[(0, P, 1), (0, P, 1)])]).stuck(), Vec::<usize>::new());
+    assert_eq!(circles(&graph(&[(2, &[(0, P, 1), (0, P, 2)])])), [[0]]);
+}
+
+#[test]
+fn whoever_asks_for_more_than_there_is_waits_for_nobody() {
+    let alone = graph(&[(2, &[(0, P, 3), (1, P, 1)])]);
+    assert_eq!((alone.stuck(), alone.knots()), (vec![0, 1], vec![]));
+}
+
+#[test]
+fn a_reader_that_wants_to_write_waits_for_the_other_readers_alone() {
+    // 0 and 1 read, 2 wants to write, 0 wants to write, too, and goes first.
+    let upgrading = |of_one: &[(usize, Role, u32)]| {
+        let mut queue = queue(0, &[(0, R, 1), (1, R, 1), (2, X, 1), (0, X, 1)]);
+        queue.places[3].upgrades = Some(0);
+        let mut other = vec![(3, X, 1)];
+        other.extend(of_one);
+        Graph::of(vec![queue, self::queue(0, &other)])
+    };
+    assert_eq!(upgrading(&[]).stuck(), Vec::<usize>::new());
+    // 1 waits for what nobody gives it, unless 0 goes on.
+    let mut stuck = upgrading(&[(1, X, 1)]).queues().to_vec();
+    stuck[1].places[0].owner = 0;
+    assert_eq!(circles(&Graph::of(stuck)), [[0, 1]]);
+}
+
+#[test]
+fn those_who_came_last_into_a_long_queue_are_found_with_a_short_circle() {
+    // The holder waits for one that stands behind ten thousand others.
+    let mut long: Vec<(usize, Role, u32)> = (0..10_000).map(|owner| (owner, X, 1)).collect();
+    long.push((10_000, X, 1));
+    let graph = graph(&[(0, &long), (0, &[(10_000, X, 1), (0, X, 1)])]);
+    let knots = graph.knots();
+    assert_eq!((knots.len(), knots[0].owners.len()), (1, 10_001));
+    assert_eq!(knots[0].circle.iter().map(|step| step.owner).collect::<Vec<_>>(), [0, 10_000]);
+}
+
+/// A lock: how many permits, if any, and who asks for what.
+type Lock = (u64, Vec<(usize, Role, u32)>);
+
+fn lock(owners: usize) -> impl Strategy<Value = Lock> {
+    let role = prop_oneof![3 => Just(X), 2 => Just(R), 1 => Just(U)];
+    let plain = prop::collection::vec((0..owners, role, Just(1)), 0..5).prop_map(|asked| (0, asked));
+    let semaphore = (1..4u64).prop_flat_map(move |permits| {
+        let weight = 1..=u32::try_from(permits).expect("few");
+        (Just(permits), prop::collection::vec((0..owners, Just(P), weight), 0..5))
+    });
+    prop_oneof![2 => plain, 1 => semaphore]
+}
+
+/// Who never goes on, by trying: whoever holds all that it asks for may go next, in whatever order.
+fn left(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let standing = |gone: &BTreeSet<usize>| {
+        let stays = |asked: &&(usize, Role, u32)| members.contains(&asked.0) && !gone.contains(&asked.0);
+        locks.iter().map(|(permits, asked)| {
+            let asked: Vec<_> = asked.iter().filter(stays).copied().collect();
+            let holds = holding(*permits, &asked);
+            asked.into_iter().zip(holds)
+        })
+    };
+    let mut ends = BTreeSet::new();
+    let (mut seen, mut next) = (BTreeSet::new(), vec![BTreeSet::new()]);
+    while let Some(gone) = next.pop() {
+        if !seen.insert(gone.clone()) {
+            continue;
+        }
+        let waits: BTreeSet<usize> =
+            standing(&gone).flatten().filter(|(_, holds)| !holds).map(|((owner, ..), _)| owner).collect();
+        let can_go: Vec<usize> =
+            members.iter().copied().filter(|owner| !gone.contains(owner) && !waits.contains(owner)).collect();
+        if can_go.is_empty() {
+            ends.insert(members.difference(&gone).copied().collect::<BTreeSet<_>>());
+        }
+        for owner in can_go {
+            let mut gone = gone.clone();
+            gone.insert(owner);
+            next.push(gone);
+        }
+    }
+    assert_eq!(ends.len(), 1, "it does not matter who goes first");
+    ends.pop_first().unwrap_or_default()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn those_are_stuck_who_never_go_on_in_whatever_order(locks in prop::collection::vec(lock(5), 1..5)) {
+        let queues = locks.iter().map(|(permits, asked)| queue(*permits, asked)).collect();
+        let graph = Graph::of(queues);
+        let everybody: BTreeSet<usize> = (0..5).collect();
+        let stuck: BTreeSet<usize> = graph.stuck().into_iter().collect();
+        prop_assert_eq!(&stuck, &left(&locks, &everybody));
+
+        let knots = graph.knots();
+        let tied: BTreeSet<usize> = knots.iter().flat_map(|knot| knot.owners.iter().copied()).collect();
+        prop_assert_eq!(tied.len(), knots.iter().map(|knot| knot.owners.len()).sum::<usize>());
+        prop_assert!(tied.is_subset(&stuck));
+        for knot in &knots {
+            let members = knot.owners.iter().copied().collect();
+            prop_assert_eq!(left(&locks, &members), members.clone(), "stuck by themselves");
+            prop_assert!(knot.behind <= stuck.len() - knot.owners.len());
+            for (at, step) in knot.circle.iter().enumerate() {
+                let next = knot.circle[(at + 1) % knot.circle.len()];
+                let places = &graph.queues()[step.queue].places;
+                prop_assert!(members.contains(&step.owner) && step.behind < step.place);
+                prop_assert_eq!((places[step.place].owner, places[step.place].holds), (step.owner, false));
+                prop_assert_eq!(places[step.behind].owner, next.owner);
+            }
+            prop_assert!(!knot.circle.is_empty());
+        }
+        // Nobody else is stuck by himself.
+        let others = everybody.difference(&tied).copied().collect();
+        prop_assert_eq!(left(&locks, &others), BTreeSet::new());
+    }
+}
