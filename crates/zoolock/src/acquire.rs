@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use zoolock_core::contender::{Failure, Kind, Loss, Mode, Reason, Refusal, SessionEnd};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Names;
-use zoolock_core::{Config, ContenderId, Rules, Sequence};
+use zoolock_core::{Config, Rules, Sequence};
 
 use crate::clock;
 use crate::data::NodeData;
@@ -18,7 +18,7 @@ use crate::layout::{layout_of, made_by, naming_of};
 use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Room, Session, WATCHED_BYTES};
+use crate::session::{Room, WATCHED_BYTES};
 use crate::tasks::Task;
 use crate::tenure::{self, Known};
 use crate::zoolock::Zoolock;
@@ -149,14 +149,14 @@ impl Lock {
         }
     }
 
-    /// The same on this session and no other: for a reader that wants to write.
+    /// The same on the session of a reader that wants to write, and no other.
     pub(crate) async fn acquire_beside(
         &self,
-        session: Arc<Session>,
+        reader: &Acquisition,
         kind: Kind,
         patience: Patience,
-        reader: ContenderId,
     ) -> Result<Option<Held>, Error> {
+        let session = reader.session().clone();
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
         session.reserve_anyway(reserved);
@@ -175,12 +175,17 @@ impl Lock {
         kind: Kind,
         directories: Vec<LockPath>,
         patience: Patience,
-        of: Option<ContenderId>,
+        of: Option<&Acquisition>,
     ) -> Result<Attempt, Error> {
         let session = room.session().clone();
         let id = self.zoolock.new_contender();
-        let mut data = NodeData::new(id, kind_name(kind, directories.len()), self.zoolock.owner());
-        data.of = of.map(|reader| reader.to_string());
+        let asker = match of {
+            // Its guard may have gone to another task; it is one owner all the same.
+            Some(reader) => reader.asker(),
+            None => self.zoolock.askers().asker(&self.options.ask_as),
+        };
+        let mut data = NodeData::new(id, kind_name(kind, directories.len()), self.zoolock.owner(), asker);
+        data.of = of.map(|reader| reader.id().to_string());
         data.tracks = self.options.crash_detection;
         let config = Config {
             session: session.id(),
@@ -421,7 +426,7 @@ impl Drop for Waiting {
 #[cfg(test)]
 mod tests {
     use zoolock_core::names::Prefix;
-    use zoolock_core::{Sequence, SessionId, names};
+    use zoolock_core::{ContenderId, Sequence, SessionId, names};
 
     use super::*;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use zoolock_core::lease::Ensemble;
 
+use crate::asker::{self, Askers};
 use crate::data::Owner;
 use crate::error::Error;
 use crate::keeper::{Access, Opening};
@@ -32,6 +33,7 @@ pub struct Builder {
     naming: Naming,
     kazoo_pattern: bool,
     owner: Owner,
+    owner_id: Option<Arc<str>>,
     ensemble: Ensemble,
     strict: bool,
 }
@@ -50,6 +52,7 @@ impl Builder {
             naming: Naming::Native,
             kazoo_pattern: false,
             owner: Owner::this_process(),
+            owner_id: None,
             ensemble: Ensemble::default(),
             strict: false,
         }
@@ -136,6 +139,20 @@ impl Builder {
     pub fn program(mut self, program: &str) -> Self {
         self.owner.program = Some(program.to_owned());
         self
+    }
+
+    /// Says that all locks of this client belong to one owner, and who that is: so that whoever looks sees who waits
+    /// for whom, over several processes, too (`zoolock run` hands its own to the command as `ZOOLOCK_OWNER`). Printable
+    /// ASCII, at most 64 bytes. It is no credential, and excludes nobody. Without it the owner is who asks: the task of
+    /// tokio, or the thread where there is none; see [`Entry::owner`](crate::Entry::owner). [`Owner`](crate::Owner)s
+    /// are owners of their own.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for any other text.
+    pub fn owner_id(mut self, owner: &str) -> Result<Self, Error> {
+        asker::check(owner)?;
+        self.owner_id = Some(owner.into());
+        Ok(self)
     }
 
     /// The ensemble's `tickTime`, which a client cannot see; 2 s unless set.
@@ -233,6 +250,7 @@ impl Builder {
             naming: self.naming,
             kazoo_pattern: self.kazoo_pattern,
             owner: self.owner,
+            askers: Askers::new(self.owner_id),
             tenures: Tenures::default(),
             server,
         };

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use zoolock_core::ContenderId;
 use zoolock_core::contender::Says;
 
+use crate::asker::Asker;
+
 /// The data of a contender's node: small JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NodeData {
@@ -21,6 +23,12 @@ pub(crate) struct NodeData {
     /// When it queued, in milliseconds of Unix time by its own clock. For display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
+    /// To whom it belongs, where somebody said so; see `asker.rs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<Box<str>>,
+    /// The task or thread that asks, where nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) task: Option<Box<str>>,
     /// The acquisition of the reader that wants to write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) of: Option<String>,
@@ -73,7 +81,7 @@ impl Owner {
 const MAX_NOTE: usize = 512;
 
 impl NodeData {
-    pub(crate) fn new(id: ContenderId, kind: &str, owner: &Owner) -> NodeData {
+    pub(crate) fn new(id: ContenderId, kind: &str, owner: &Owner, asker: Asker) -> NodeData {
         let since = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .ok()
@@ -87,6 +95,8 @@ impl NodeData {
             program: owner.program.clone(),
             note: short(&owner.note),
             since_ms: since,
+            owner: asker.owner,
+            task: asker.task,
             of: None,
             granted: false,
             revoked: false,
@@ -96,6 +106,11 @@ impl NodeData {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("strings and numbers always become JSON")
+    }
+
+    /// Who asks, for another node of the same.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { owner: self.owner.clone(), task: self.task.clone() }
     }
 
     /// The same with the word that it was granted.

@@ -92,6 +92,7 @@
 
 mod acquire;
 mod acquire_methods;
+mod asker;
 pub mod blocking;
 mod builder;
 mod chance;
@@ -104,6 +105,7 @@ mod driver;
 mod embedded;
 mod error;
 mod events;
+mod graph;
 mod guard;
 mod held;
 mod keeper;
@@ -170,6 +172,7 @@ pub use clock::Deadline;
 pub use embedded::TestServer;
 pub use error::{Error, LossReason};
 pub use events::{LockEvent, LockEvents};
+pub use graph::{Cut, Deadlock, Edge, Link, Party, Place, WaitGraph, Why};
 pub use guard::{Check, Guard, Previous};
 pub use local::{LocalGuard, LocalLocker};
 pub use locker::{Hold, Locker};

@@ -38,10 +38,11 @@ impl Mutex {
     /// own.
     ///
     /// Each task has a token of its own, higher than the one before. What is asked of the holder (to let go, say) is
-    /// asked of the task that has it. In the queue they show as one. [`Guard::release`] waits for the service only where the
-    /// process lets go of the lock; so a lock that somebody takes away just then may be passed on once more until that is
-    /// known. [`Mutex::try_lock`] may say no for a round trip or two after the process got the lock, until it knows whether
-    /// somebody else waits.
+    /// asked of the task that has it. In the queue they show as one, and as an owner that holds and waits for nothing
+    /// else ([`Entry::owner_kind`](crate::Entry::owner_kind)). [`Guard::release`] waits for the service only where the
+    /// process lets go of the lock; so a lock that somebody takes away just then may be passed on once more until that
+    /// is known. [`Mutex::try_lock`] may say no for a round trip or two after the process got the lock, until it knows
+    /// whether somebody else waits.
     ///
     /// ```no_run
     /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {

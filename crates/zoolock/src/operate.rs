@@ -13,6 +13,7 @@ use crate::keeper::{Keeper, KeeperError, Op, Stat};
 use crate::naming;
 use crate::path::{AUDIT, LockPath};
 use crate::snapshot::gather::{Contender, Gathered, Part};
+use crate::snapshot::reader::Reader;
 use crate::snapshot::{self, Entry, Snapshot};
 use crate::ticket::Ticket;
 
@@ -45,7 +46,7 @@ enum Asking {
 impl Lock {
     pub(crate) async fn snapshot(&self) -> Result<Snapshot, Error> {
         let keeper = self.zoolock.keeper().await?;
-        snapshot::read(&*keeper, self.directory()?, self.zoolock.chroot(), self.zoolock.epoch()).await
+        snapshot::read(&Reader::new(&*keeper), self.directory()?, &self.zoolock.view()).await
     }
 
     pub(crate) async fn revoke(&self, ticket: Ticket) -> Result<(), Error> {
@@ -117,8 +118,8 @@ impl Lock {
             match keeper.commit(ops).await {
                 Ok(_) => {
                     let Found { contender, data, stat, .. } = found;
-                    let (chroot, epoch) = (self.zoolock.chroot(), self.zoolock.epoch());
-                    return Ok(snapshot::entry(&contender, &directory, Some((data, stat)), chroot, epoch));
+                    let view = self.zoolock.view();
+                    return Ok(snapshot::entry(&contender, &directory, Some((data, stat)), &view));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
                 // The node, or the place for the line.
@@ -140,13 +141,14 @@ impl Lock {
             Failure::NoNode => self.no_such_holder(ticket),
             _ => self.refusal(error),
         };
-        let here = Gathered::at(keeper, directory.clone()).await.map_err(missing)?;
+        let reader = Reader::new(keeper);
+        let here = Gathered::at(&reader, directory.clone()).await.map_err(missing)?;
         let here = here.unwrap_or_else(|| Gathered::nothing(directory.clone()));
         let Gathered { contenders, unread, .. } = here;
         let mut unread: Vec<String> = unread.iter().map(|part| part.as_str().to_owned()).collect();
         let mut found: Option<Found> = None;
         for (at, contender) in contenders.into_iter().enumerate() {
-            match keeper.read(&contender.path()).await {
+            match reader.read(&contender.path()).await {
                 Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
                     found = Some(Found { contender, data, stat, first: at == 0, upgrades: Vec::new() });
                 }

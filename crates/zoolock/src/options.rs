@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use zoolock_core::tenure::Limits;
 
+use crate::asker::AskAs;
 use crate::events::Listeners;
 use crate::naming::Naming;
 
@@ -16,6 +17,7 @@ pub(crate) struct Options {
     pub(crate) requeue: bool,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
+    pub(crate) ask_as: AskAs,
     /// The tasks of this process share one place in the queue.
     pub(crate) tenure: Option<Limits>,
     pub(crate) listeners: Listeners,

@@ -199,12 +199,10 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
     let mut lock = Lock::new(held.zoolock().clone(), vec![held.path().to_owned()]);
     // It is one holder to those who listen.
     lock.options = Options { listeners: held.options().listeners.quietly(), ..held.options().clone() };
-    let session = held.acquisition().session().clone();
-    let reader = held.acquisition().id();
     let outcome = tokio::select! {
         biased;
         reason = held.lost() => Err(Error::Lost { path: held.path().to_owned(), reason }),
-        outcome = lock.acquire_beside(session, Kind::Upgrade { from }, patience, reader) => outcome,
+        outcome = lock.acquire_beside(held.acquisition(), Kind::Upgrade { from }, patience) => outcome,
     };
     match outcome {
         Ok(Some(writer)) => {

@@ -2,9 +2,11 @@
 
 mod entry;
 pub(crate) mod gather;
+pub(crate) mod reader;
 mod turns;
+mod walk;
 
-use std::collections::HashSet;
+pub(crate) use walk::walk;
 
 use futures_util::StreamExt;
 use serde::Serialize;
@@ -13,10 +15,11 @@ use zoolock_core::names::Name;
 use zoolock_core::record::{Left, Record};
 
 use crate::error::Error;
-use crate::keeper::{Keeper, KeeperError, Stat};
+use crate::keeper::{KeeperError, Stat};
 use crate::naming;
-use crate::path::{AUDIT, LockPath, SESSIONS};
-use gather::{Contender, Gathered, Part, is_denied};
+use crate::path::LockPath;
+use gather::{Contender, Gathered, Part};
+use reader::{AT_ONCE, Reader};
 use turns::{Reading, Turns};
 
 /// One lock: who holds it, who waits.
@@ -29,8 +32,10 @@ pub struct Snapshot {
     pub holder: Option<Entry>,
     /// Those who hold beside it: readers, or holders of permits.
     pub beside: Vec<Entry>,
-    /// The others, in the order in which they will have their turn.
+    /// The others, in the order in which they will have their turn; only the first of them where so few were asked for.
     pub waiters: Vec<Entry>,
+    /// How many wait, in all.
+    pub waiting: usize,
     /// How the last holder that we know of left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
     pub previous: &'static str,
     /// How many permits there are, if it is a semaphore that says so; Curator's does not.
@@ -74,97 +79,87 @@ pub struct Entry {
     /// What a contender of another make says about itself: kazoo's identifier, say. Short, and without control
     /// characters; what is no text is in hexadecimal digits.
     pub identifier: Option<String>,
+    /// To whom it belongs: the same text for all that one owner holds and waits for, whatever else it says. `None`
+    /// where that could not be read. Not to be trusted: whoever may queue may write it.
+    pub owner: Option<String>,
+    /// How the owner is known. `owner`: somebody said so, see [`Owner`](crate::Owner) and
+    /// [`Builder::owner_id`](crate::Builder::owner_id). `task`: it is the task of tokio that asked, or the thread where
+    /// there was none; that is wrong where several futures of one task ask, or a guard went to another task. Where the
+    /// tasks of a process [share a place](crate::Mutex::batching), the place is an owner of its own, since who has it
+    /// changes without a word to the service; so a deadlock through such a lock is not seen. `session`: another make's
+    /// client, whose threads cannot be told apart; a text that is another in each process which looks. `unknown`: it
+    /// could not be read.
+    pub owner_kind: &'static str,
+    /// Of the acquisition, as it is in the data of its nodes.
+    #[serde(skip)]
+    pub(crate) id: Option<String>,
+    /// The acquisition of the reader that wants to write with this node.
+    #[serde(skip)]
+    pub(crate) of: Option<String>,
 }
 
-/// How many nodes are read at once.
-const AT_ONCE: usize = 64;
+/// What is wanted of the locks, and how they are called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) chroot: &'a str,
+    /// Of the tokens.
+    pub(crate) epoch: u32,
+    /// How many of those who wait are wanted, of each lock.
+    pub(crate) waiters: usize,
+}
 
 /// Reads one lock. A directory that does not exist is a free lock.
-pub(crate) async fn read(
-    keeper: &dyn Keeper,
-    path: LockPath,
-    chroot: &str,
-    epoch: u32,
-) -> Result<Snapshot, Error> {
-    match Gathered::at(keeper, path.clone()).await {
-        Ok(found) => describe(keeper, found.unwrap_or_else(|| Gathered::nothing(path)), chroot, epoch).await,
-        Err(error) => Err(refusal(shown(&path, chroot), error)),
+pub(crate) async fn read(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Result<Snapshot, Error> {
+    match Gathered::at(reader, path.clone()).await {
+        Ok(found) => describe(reader, found.unwrap_or_else(|| Gathered::nothing(path)), view).await,
+        Err(error) => Err(refusal(shown(&path, view.chroot), error)),
     }
 }
 
-/// Reads every lock at and below `start`.
-pub(crate) async fn walk(
-    keeper: &dyn Keeper,
-    start: LockPath,
-    chroot: &str,
-    epoch: u32,
-) -> Result<Vec<Snapshot>, Error> {
-    let mut found = Vec::new();
-    let mut unseen = vec![start.clone()];
-    // Part of what was seen: its name begins with that of the lock, and so it comes later.
-    let mut seen = HashSet::new();
-    while let Some(path) = unseen.pop() {
-        if seen.remove(&path) {
-            continue;
-        }
-        let mut here = match Gathered::at(keeper, path.clone()).await {
-            Ok(Some(here)) => here,
-            // It went while we were looking.
-            Ok(None) => continue,
-            // Whoever lists locks is to hear of what he may not read, and of the others all the same.
-            Err(error) if is_denied(&error) && path != start => Gathered::hidden(path.clone()),
-            Err(error) => return Err(refusal(shown(&path, chroot), error)),
-        };
-        let mut others = std::mem::take(&mut here.others);
-        others.sort_unstable();
-        for other in others.into_iter().rev().filter(|name| name != SESSIONS && name != AUDIT) {
-            let path = path.child(&other);
-            if path != "/zookeeper" {
-                unseen.push(LockPath::from_server(path));
-            }
-        }
-        seen.extend(here.beside.clone());
-        seen.extend(here.unread.clone());
-        if here.is_lock() {
-            found.push(describe(keeper, here, chroot, epoch).await?);
-        }
-    }
-    Ok(found)
-}
-
-async fn describe(keeper: &dyn Keeper, here: Gathered, chroot: &str, epoch: u32) -> Result<Snapshot, Error> {
+async fn describe(reader: &Reader<'_>, here: Gathered, view: &View<'_>) -> Result<Snapshot, Error> {
     let Gathered { path, record, size, contenders, unread, .. } = here;
-    let reads = contenders.into_iter().map(|contender| {
-        let read = keeper.read(&contender.path());
-        async move { (contender, read.await) }
-    });
-    let mut readings = Vec::new();
-    let mut reads = futures_util::stream::iter(reads).buffered(AT_ONCE);
-    while let Some((contender, read)) = reads.next().await {
-        match read {
-            Ok(read) => readings.push(Reading { contender, read: Some(read) }),
-            Err(error) if error.failure == Failure::NoNode => {}
-            Err(error) if matches!(error.failure, Failure::Refused(_)) => {
-                readings.push(Reading { contender, read: None });
-            }
-            Err(error) => return Err(refusal(shown(&path, chroot), error)),
-        }
-    }
+    let chroot = view.chroot;
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
         _ => None,
     };
+    let mut readings: Vec<Reading> = contenders.into_iter().map(Reading::new).collect();
+    // Again where somebody has gone meanwhile: another one holds then.
+    loop {
+        let needed = turns::needed(&readings, permits, view.waiters);
+        if needed.is_empty() {
+            break;
+        }
+        let reads = needed.into_iter().map(|at| {
+            let path = readings[at].contender.path();
+            async move { (at, reader.read(&path).await) }
+        });
+        let reads: Vec<_> = futures_util::stream::iter(reads).buffered(AT_ONCE).collect().await;
+        let mut gone = vec![false; readings.len()];
+        for (at, read) in reads {
+            readings[at].asked = true;
+            match read {
+                Ok(read) => readings[at].read = Some(read),
+                Err(error) if error.failure == Failure::NoNode => gone[at] = true,
+                Err(error) if matches!(error.failure, Failure::Refused(_)) => {}
+                Err(error) => return Err(refusal(shown(&path, chroot), error)),
+            }
+        }
+        let mut gone = gone.into_iter();
+        readings.retain(|_| gone.next() == Some(false));
+    }
     let names: Vec<Name> = names_in(&readings, Part::Queue).collect();
     let clash = clash(&readings, &names);
     let Turns { holders, waiters } = turns::of(readings, &names, permits, size);
-    let entry = |reading: Reading| entry(&reading.contender, &path, reading.read, chroot, epoch);
+    let entry = |reading: Reading| entry(&reading.contender, &path, reading.read, view);
     let mut holders = holders.into_iter().map(entry);
     let present = |sequence| names.iter().any(|name| name.sequence == sequence);
     Ok(Snapshot {
         path: shown(&path, chroot).to_owned(),
         holder: holders.next(),
         beside: holders.collect(),
-        waiters: waiters.into_iter().map(entry).collect(),
+        waiting: waiters.len(),
+        waiters: waiters.into_iter().take(view.waiters).map(entry).collect(),
         previous: match record {
             Record::Marker(marker) => match marker.left {
                 Left::Released | Left::Downgraded => "clean",
@@ -188,10 +183,9 @@ pub(crate) fn entry(
     contender: &Contender,
     path: &LockPath,
     read: Option<(Vec<u8>, Stat)>,
-    chroot: &str,
-    epoch: u32,
+    view: &View<'_>,
 ) -> Entry {
-    entry::of(contender, called(&contender.path(), path, chroot), read, epoch)
+    entry::of(contender, called(&contender.path(), path, view.chroot), read, view.epoch)
 }
 
 /// What a node of the lock at `path` is called.

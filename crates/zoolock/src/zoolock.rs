@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
 
 use crate::acquire::Lock;
+use crate::asker::Askers;
 use crate::builder::Builder;
 use crate::chance;
 use crate::clock;
@@ -22,7 +23,8 @@ use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
 use crate::sessions::Sessions;
-use crate::snapshot::{self, Snapshot};
+use crate::snapshot::reader::Reader;
+use crate::snapshot::{self, Snapshot, View};
 use crate::tasks::Tasks;
 use crate::tenure::Tenures;
 
@@ -46,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) owner: Owner,
+    pub(crate) askers: Askers,
     pub(crate) tenures: Tenures,
     pub(crate) server: Option<Kept>,
 }
@@ -117,11 +120,21 @@ impl Zoolock {
         Ok(value)
     }
 
-    /// Every lock directory under the root, or under `prefix`, with its queue.
+    /// Every lock directory under the root, or under `prefix`, with its queue, in the order of their paths.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad prefix, [`Error::Unavailable`], [`Error::Denied`].
     pub async fn locks(&self, prefix: Option<&str>) -> Result<Vec<Snapshot>, Error> {
+        self.survey(prefix, usize::MAX).await
+    }
+
+    /// The same, of each lock only those who hold it and the next `waiters` who wait: the others are counted and not
+    /// read ([`Snapshot::waiting`]). Two requests for each directory and one for each contender that is read, at most
+    /// 64 of them under way at a time.
+    ///
+    /// # Errors
+    /// As [`Zoolock::locks`].
+    pub async fn survey(&self, prefix: Option<&str>, waiters: usize) -> Result<Vec<Snapshot>, Error> {
         let start = match prefix {
             None | Some("") => LockPath::from_server(self.inner.root.clone()),
             Some("/") if self.inner.chroot.is_empty() => LockPath::from_server("/".to_owned()),
@@ -129,7 +142,7 @@ impl Zoolock {
             Some(prefix) => self.path(prefix.trim_end_matches('/'))?,
         };
         let keeper = self.keeper().await?;
-        snapshot::walk(&*keeper, start, &self.inner.chroot, self.inner.epoch).await
+        snapshot::walk(&Reader::new(&*keeper), start, &View { waiters, ..self.view() }).await
     }
 
     /// After how long without us the service gives our locks away, as it granted that: it may be less or more than what
@@ -203,8 +216,17 @@ impl Zoolock {
         ContenderId(chance::uuid().as_u128())
     }
 
+    /// How locks are shown, with all who wait.
+    pub(crate) fn view(&self) -> View<'_> {
+        View { chroot: &self.inner.chroot, epoch: self.inner.epoch, waiters: usize::MAX }
+    }
+
     pub(crate) fn owner(&self) -> &Owner {
         &self.inner.owner
+    }
+
+    pub(crate) fn askers(&self) -> &Askers {
+        &self.inner.askers
     }
 
     /// What a new handle starts with.

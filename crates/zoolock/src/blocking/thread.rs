@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::owner::Owner;
 
 thread_local! {
-    static OWNER: Owner = Owner::new();
+    static OWNER: Owner = Owner::of_thread();
 }
 
 /// The owner that is this thread.

@@ -7,6 +7,7 @@ use super::mutex::Mutex;
 use super::wait;
 use crate::builder::Builder;
 use crate::error::Error;
+use crate::graph::{Deadlock, Why};
 use crate::snapshot::Snapshot;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
@@ -83,6 +84,30 @@ impl Zoolock {
     /// As [`zoolock::Zoolock::locks`](crate::Zoolock::locks).
     pub fn locks(&self, prefix: Option<&str>) -> Result<Vec<Snapshot>, Error> {
         wait(self.inner.locks(prefix))
+    }
+
+    /// The same with few of those who wait.
+    ///
+    /// # Errors
+    /// As [`zoolock::Zoolock::survey`](crate::Zoolock::survey).
+    pub fn survey(&self, prefix: Option<&str>, waiters: usize) -> Result<Vec<Snapshot>, Error> {
+        wait(self.inner.survey(prefix, waiters))
+    }
+
+    /// Who waits for whom in a circle.
+    ///
+    /// # Errors
+    /// As [`zoolock::Zoolock::deadlocks`](crate::Zoolock::deadlocks).
+    pub fn deadlocks(&self, prefix: Option<&str>) -> Result<Vec<Deadlock>, Error> {
+        wait(self.inner.deadlocks(prefix))
+    }
+
+    /// Why a lock is not free.
+    ///
+    /// # Errors
+    /// As [`zoolock::Zoolock::why`](crate::Zoolock::why).
+    pub fn why(&self, name: &str) -> Result<Why, Error> {
+        wait(self.inner.why(name))
     }
 
     /// Closes all sessions and waits for the service's answer, but not for ever. Guards that are still held are lost

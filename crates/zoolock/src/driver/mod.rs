@@ -35,6 +35,7 @@ use zoolock_core::contender::{
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event, Instant};
 
+use crate::asker::Asker;
 use crate::clock;
 use crate::data::NodeData;
 use crate::events::{Listeners, LockEvent};
@@ -172,6 +173,11 @@ impl Acquisition {
 
     pub(crate) fn id(&self) -> ContenderId {
         self.id
+    }
+
+    /// Who asked for it.
+    pub(crate) fn asker(&self) -> Asker {
+        self.data.asker()
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

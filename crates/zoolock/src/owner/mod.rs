@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 pub use self::guard::ReentrantGuard;
 use self::question::Locks;
+use crate::asker::{AskAs, drawn};
 use crate::error::Error;
 use crate::mutex::Mutex;
 use crate::zoolock::Zoolock;
@@ -20,6 +21,9 @@ use crate::zoolock::Zoolock;
 /// lock is released with the last [`ReentrantGuard`].
 ///
 /// Those who share an owner do not exclude each other: a clone in another task means that both may be inside.
+///
+/// Whoever looks from outside sees what belongs to one owner ([`Entry::owner`](crate::Entry::owner)), and so who waits
+/// for whom: take all locks of a job as its owner, also those that it takes only once.
 ///
 /// Locks are told apart by client and full path. The same owner on two [`Zoolock`]s waits for itself.
 ///
@@ -59,7 +63,12 @@ impl Owner {
     /// Makes an owner that may hold the same lock at most `limit` times at a time, so that a recursion without an end
     /// is found out.
     pub fn with_limit(limit: u32) -> Owner {
-        Owner { locks: Arc::new(Locks::new(limit)) }
+        Owner { locks: Arc::new(Locks::new(limit, AskAs::Owner(drawn().into()))) }
+    }
+
+    /// Makes an owner that is the thread which asks.
+    pub(crate) fn of_thread() -> Owner {
+        Owner { locks: Arc::new(Locks::new(Owner::LIMIT, AskAs::Caller)) }
     }
 }
 

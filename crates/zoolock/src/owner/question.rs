@@ -12,6 +12,7 @@ use futures_util::future::Shared;
 use tokio::sync::Notify;
 
 use super::guard::{Held, ReentrantGuard, too_deep};
+use crate::asker::AskAs;
 use crate::error::Error;
 use crate::mutex::Mutex;
 use crate::path::LockPath;
@@ -20,6 +21,7 @@ use crate::session::lock;
 /// The locks of one owner.
 pub(super) struct Locks {
     limit: u32,
+    ask_as: AskAs,
     places: StdMutex<HashMap<Key, Place>>,
 }
 
@@ -50,8 +52,8 @@ type Asking = Pin<Box<dyn Future<Output = Answer> + Send>>;
 type Answer = Result<Option<Arc<Held>>, Error>;
 
 impl Locks {
-    pub(super) fn new(limit: u32) -> Locks {
-        Locks { limit, places: StdMutex::default() }
+    pub(super) fn new(limit: u32, ask_as: AskAs) -> Locks {
+        Locks { limit, ask_as, places: StdMutex::default() }
     }
 
     pub(super) fn limit(&self) -> u32 {
@@ -112,7 +114,9 @@ impl Locks {
             }
             None => {}
         }
-        let answer: Asking = Box::pin(self.clone().ask(key.clone(), mutex.clone(), trying));
+        let mut mutex = mutex.clone();
+        mutex.lock.options.ask_as = self.ask_as.clone();
+        let answer: Asking = Box::pin(self.clone().ask(key.clone(), mutex, trying));
         let question = Question { answer: answer.shared(), asking: 1, left: Arc::default(), trying };
         let found = asker(&question);
         places.insert(key.clone(), Place::Asked(question));
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_wake_up_of_one_who_leaves_goes_to_another() {
-        let owner = Arc::new(Locks::new(1));
+        let owner = Arc::new(Locks::new(1, AskAs::Caller));
         let woken = Arc::new(Woken::default());
         let other: Arc<StdMutex<Option<Asking>>> = Arc::default();
         // The answer comes while the question is being polled, after the look that would have seen it. Everybody is

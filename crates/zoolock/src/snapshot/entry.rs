@@ -1,12 +1,16 @@
 //! One contender, by what its node's name and data tell.
 
+use std::hash::Hasher as _;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
+use siphasher::sip::SipHasher24;
 use zoolock_core::names::{Family, Role, Spelling};
-use zoolock_core::{FencingToken, Zxid};
+use zoolock_core::{FencingToken, SessionId, Zxid};
 
 use super::Entry;
 use super::gather::{Contender, Part};
+use crate::asker;
 use crate::data::{self, NodeData, REVOCATIONS};
 use crate::keeper::Stat;
 
@@ -24,6 +28,7 @@ pub(super) fn of(contender: &Contender, node: String, read: Option<(Vec<u8>, Sta
         (None, Some((data, _))) => says(contender, data),
         _ => Says::default(),
     };
+    let (owner, owner_kind) = owner(&data, read.as_ref().map(|(_, stat)| stat.owner));
     Entry {
         node,
         family: match contender.family() {
@@ -50,7 +55,49 @@ pub(super) fn of(contender: &Contender, node: String, read: Option<(Vec<u8>, Sta
         program: data.as_ref().and_then(|d| d.program.clone()),
         note: data.as_ref().and_then(|d| d.note.clone()),
         identifier: says.identifier,
+        owner,
+        owner_kind,
+        of: data.as_ref().and_then(|d| d.of.clone()),
+        id: data.map(|d| d.id),
     }
+}
+
+/// To whom it belongs, and how that is known. `session`: of whoever made the node.
+fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
+    let said = |text: &Option<Box<str>>| {
+        text.as_deref().filter(|text| asker::check(text).is_ok()).map(str::to_owned)
+    };
+    if let Some(owner) = data.as_ref().and_then(|data| said(&data.owner)) {
+        return (Some(owner), "owner");
+    }
+    if let Some(task) = data.as_ref().and_then(|data| said(&data.task)) {
+        return (Some(task), "task");
+    }
+    match session {
+        Some(session) if is_session(session) => (Some(disguised(session)), "session"),
+        _ => (None, "unknown"),
+    }
+}
+
+/// Whether it is a session's: ZooKeeper marks containers and nodes with a time to live in the same field.
+fn is_session(SessionId(owner): SessionId) -> bool {
+    const CONTAINER: i64 = i64::MIN;
+    const TTL: i64 = 0xff_i64 << 56;
+    owner != 0 && owner != CONTAINER && owner & !0x00ff_ffff_ffff != TTL
+}
+
+/// A text in place of the id of a session, with which the session could be taken over: the same for the same one, as
+/// long as this process lives, and nothing that it could be told from.
+fn disguised(session: SessionId) -> String {
+    static KEY: OnceLock<[u8; 16]> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        // Two, since some bits of each are known.
+        let (a, b) = (uuid::Uuid::new_v4().as_u128(), uuid::Uuid::new_v4().as_u128());
+        (a ^ b.rotate_left(64)).to_be_bytes()
+    });
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write_i64(session.0);
+    format!("session-{:016x}", hasher.finish())
 }
 
 /// Whether this is the writer's node of somebody who reads already.
@@ -107,6 +154,30 @@ mod tests {
     use zoolock_core::names::Name;
 
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
+
+    #[test]
+    fn an_owner_is_who_was_named_or_asked_or_else_a_disguised_session() {
+        let of = |data: &str, session| owner(&NodeData::parse(data.as_bytes()), session);
+        let session = Some(SessionId(0x1000_0000_0000_0007));
+        let named = r#"{"id":"1","kind":"mutex","owner":"job-7","task":"c-3"}"#;
+        assert_eq!(of(named, session), (Some("job-7".to_owned()), "owner"));
+        let task = r#"{"id":"1","kind":"mutex","task":"c-3"}"#;
+        assert_eq!(of(task, session), (Some("c-3".to_owned()), "task"));
+        let hostile = format!(r#"{{"id":"1","kind":"mutex","owner":"{}"}}"#, "x".repeat(1000));
+        for other in ["", "10.0.0.7", hostile.as_str(), r#"{"id":"1","kind":"mutex","task":"a\u0007b"}"#] {
+            let (owner, kind) = of(other, session);
+            assert_eq!(kind, "session");
+            let owner = owner.expect("one session");
+            assert_eq!(of("", session).0, Some(owner.clone()));
+            assert_ne!(of("", Some(SessionId(8))).0, Some(owner.clone()));
+            assert!(!owner.contains("1000000000000007") && !owner.contains("1152921504606846983"), "{owner}");
+        }
+        for nobody in [0, i64::MIN, 0xff00_0000_0000_0001_u64 as i64] {
+            assert_eq!(of("", Some(SessionId(nobody))), (None, "unknown"));
+        }
+        assert_eq!(of("", Some(SessionId(-1))).1, "session");
+        assert_eq!(of("", None), (None, "unknown"));
+    }
 
     fn told(node: &str, part: Part, data: &[u8]) -> (Option<String>, Option<String>) {
         let directory = LockPath::from_server("/locks/x".to_owned());

@@ -6,7 +6,8 @@ use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, Layout, is_kazoo_lease
 use zoolock_core::names::{Family, Name, Spelling};
 use zoolock_core::record::Record;
 
-use crate::keeper::{Keeper, KeeperError};
+use super::reader::Reader;
+use crate::keeper::KeeperError;
 use crate::layout::{Places, places};
 use crate::path::LockPath;
 
@@ -83,12 +84,12 @@ impl Gathered {
     }
 
     /// Looks at one path; `None` where there is nothing.
-    pub(crate) async fn at(keeper: &dyn Keeper, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
-        let Some((data, children)) = look(keeper, path.as_str()).await? else { return Ok(None) };
+    pub(crate) async fn at(reader: &Reader<'_>, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
+        let Some((data, children)) = look(reader, path.as_str()).await? else { return Ok(None) };
         let mut here = Gathered { record: Record::parse(&data), ..Gathered::nothing(path) };
         here.add(&here.path.clone(), Part::Queue, children);
-        here.add_curators(keeper).await?;
-        here.add_kazoos(keeper).await?;
+        here.add_curators(reader).await?;
+        here.add_kazoos(reader).await?;
         here.contenders.sort_by(|a, b| a.order().cmp(&b.order()));
         Ok(Some(here))
     }
@@ -114,7 +115,7 @@ impl Gathered {
     }
 
     /// `leases` and `locks`, where nobody else uses directories of these names.
-    async fn add_curators(&mut self, keeper: &dyn Keeper) -> Result<(), KeeperError> {
+    async fn add_curators(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
         if !self.others.iter().any(|name| name == CURATOR_LEASES) {
             return Ok(());
         }
@@ -122,12 +123,12 @@ impl Gathered {
         let of = |children: &[String], spelling| {
             children.iter().all(|child| Name::parse(child).is_some_and(|name| name.spelling == spelling))
         };
-        let Some(looked) = permitted(look(keeper, leases.as_str()).await)? else {
+        let Some(looked) = permitted(look(reader, leases.as_str()).await)? else {
             self.others.retain(|name| name != CURATOR_LEASES);
             self.unread.push(leases);
             // One that may be read is listed by itself: it may be a lock of its own.
             if self.others.iter().any(|name| name == CURATOR_GUARD)
-                && permitted(look(keeper, guard.as_str()).await)?.is_none()
+                && permitted(look(reader, guard.as_str()).await)?.is_none()
             {
                 self.others.retain(|name| name != CURATOR_GUARD);
                 self.unread.push(guard);
@@ -139,7 +140,7 @@ impl Gathered {
         if is_lock || !of(&held, Spelling::CuratorLease) {
             return Ok(());
         }
-        let waiting = self.waiting(keeper, &guard).await?;
+        let waiting = self.waiting(reader, &guard).await?;
         if held.is_empty() && waiting.is_none() {
             return Ok(());
         }
@@ -155,7 +156,7 @@ impl Gathered {
     }
 
     /// Leases in the directory itself, and those who want one in the directory beside it.
-    async fn add_kazoos(&mut self, keeper: &dyn Keeper) -> Result<(), KeeperError> {
+    async fn add_kazoos(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
         let size = match self.record {
             Record::Leases(permits) => Some(permits),
             _ => None,
@@ -165,13 +166,13 @@ impl Gathered {
             return Ok(());
         }
         let Places { guard, .. } = places(Layout::Kazoo, &self.path);
-        let waiting = self.waiting(keeper, &guard).await?;
+        let waiting = self.waiting(reader, &guard).await?;
         if waiting.is_none() && (size.is_none() || leases.is_empty()) {
             return Ok(());
         }
         // Others, too, have directories with numbers in them and names of this form below.
         if let Some(lease) = leases.first()
-            && keeper.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId(0))
+            && reader.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId(0))
         {
             return Ok(());
         }
@@ -192,10 +193,10 @@ impl Gathered {
     /// The children of a guard; none where it is there and may not be read.
     async fn waiting(
         &mut self,
-        keeper: &dyn Keeper,
+        reader: &Reader<'_>,
         guard: &LockPath,
     ) -> Result<Option<Vec<String>>, KeeperError> {
-        let waiting = permitted(children(keeper, guard).await)?;
+        let waiting = permitted(children(reader, guard).await)?;
         if waiting.is_none() {
             self.unread.push(guard.clone());
         }
@@ -215,18 +216,16 @@ pub(super) fn is_denied(error: &KeeperError) -> bool {
     error.failure == Failure::Refused(Refusal::Denied)
 }
 
-async fn look(keeper: &dyn Keeper, path: &str) -> Result<Option<(Vec<u8>, Vec<String>)>, KeeperError> {
-    let data = keeper.read(path);
-    let children = keeper.children(path);
-    match (data.await, children.await) {
+async fn look(reader: &Reader<'_>, path: &str) -> Result<Option<(Vec<u8>, Vec<String>)>, KeeperError> {
+    match reader.data_and_children(path).await {
         (Ok((data, _)), Ok((children, _))) => Ok(Some((data, children))),
         (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }
 }
 
-async fn children(keeper: &dyn Keeper, path: &LockPath) -> Result<Option<Vec<String>>, KeeperError> {
-    match keeper.children(path.as_str()).await {
+async fn children(reader: &Reader<'_>, path: &LockPath) -> Result<Option<Vec<String>>, KeeperError> {
+    match reader.children(path.as_str()).await {
         Ok((children, _)) => Ok(Some(children)),
         Err(error) if error.failure == Failure::NoNode => Ok(None),
         Err(error) => Err(error),

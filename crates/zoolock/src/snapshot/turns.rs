@@ -1,6 +1,6 @@
 //! Who has the lock, and who has it when.
 
-use zoolock_core::names::Name;
+use zoolock_core::names::{Name, Role};
 
 use super::entry;
 use super::gather::{Contender, Part};
@@ -11,6 +11,18 @@ pub(super) struct Reading {
     pub(super) contender: Contender,
     /// `None` where that is not allowed: it stands in the queue, readable or not.
     pub(super) read: Option<(Vec<u8>, Stat)>,
+    /// Whether that was tried.
+    pub(super) asked: bool,
+}
+
+impl Reading {
+    pub(super) fn new(contender: Contender) -> Reading {
+        Reading { contender, read: None, asked: false }
+    }
+
+    fn upgrades(&self) -> bool {
+        self.read.as_ref().is_some_and(|(data, _)| entry::upgrades(data))
+    }
 }
 
 /// Everybody in the order of their turns.
@@ -19,15 +31,42 @@ pub(super) struct Turns {
     pub(super) waiters: Vec<Reading>,
 }
 
+/// The numbers of those who are yet to be read, so that all who hold and the first `waiters` of the others are known.
+///
+/// Who holds in a queue follows from the names, but for a reader that writes. Where every permit is a node of its own,
+/// and at the head of its guard, it takes the data as well.
+pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize) -> Vec<usize> {
+    let names: Vec<Name> = super::names_in(readings, Part::Queue).collect();
+    let holds =
+        zoolock_core::queue::holders(&names, |at| readings.get(at).is_some_and(Reading::upgrades), permits);
+    let (mut queued, mut guarding) = (0, 0);
+    let is_needed = |(at, reading): (usize, &Reading)| {
+        let needed = match reading.contender.part {
+            // Those of the queue come first.
+            Part::Queue if holds.get(at) == Some(&true) => true,
+            Part::Queue => {
+                queued += 1;
+                let perhaps_upgrades = at == 1 && names[at].role == Role::Exclusive;
+                perhaps_upgrades || queued <= waiters
+            }
+            Part::Lease => true,
+            // The first may be one with the last lease.
+            Part::Guard => {
+                guarding += 1;
+                guarding - 1 <= waiters
+            }
+        };
+        (needed && !reading.asked).then_some(at)
+    };
+    readings.iter().enumerate().filter_map(is_needed).collect()
+}
+
 /// Tells the holders from the waiters. `queue`: the names of those that stand in the one queue of the lock; `permits`:
 /// how many there are in it; `size`: how many leases of another make there may be, where that is known.
 pub(super) fn of(readings: Vec<Reading>, queue: &[Name], permits: Option<u32>, size: Option<u32>) -> Turns {
     let (standing, mut elsewhere): (Vec<_>, Vec<_>) =
         readings.into_iter().partition(|reading| reading.contender.part == Part::Queue);
-    let upgrades = |at: usize| {
-        let reading = standing.get(at);
-        reading.and_then(|reading| reading.read.as_ref()).is_some_and(|(data, _)| entry::upgrades(data))
-    };
+    let upgrades = |at: usize| standing.get(at).is_some_and(Reading::upgrades);
     let holds = zoolock_core::queue::holders(queue, upgrades, permits);
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());
     for (reading, holds) in standing.into_iter().zip(holds) {

@@ -63,9 +63,15 @@ pub(super) enum Asked {
 
 impl Shared {
     pub(super) fn new(asked: &Lock, settings: Settings) -> Shared {
-        // None of ours has a place of its own that could be lost.
-        let options =
-            Options { tenure: None, requeue: true, listeners: Listeners::default(), ..asked.options.clone() };
+        let options = Options {
+            tenure: None,
+            // None of ours has a place of its own that could be lost.
+            requeue: true,
+            listeners: Listeners::default(),
+            // Nor is it one of ours that asks: whose turn it is changes without a word to the service.
+            ask_as: asked.zoolock.askers().new_place(),
+            ..asked.options.clone()
+        };
         Shared {
             lock: Lock { zoolock: asked.zoolock.clone(), names: asked.names.clone(), options, tenure: None },
             settings,

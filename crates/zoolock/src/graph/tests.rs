@@ -1,0 +1,170 @@
+use super::*;
+
+fn entry(number: usize, owner: &str, role: &'static str) -> Entry {
+    Entry {
+        node: format!("lock-{number:010}"),
+        family: "native",
+        role,
+        weight: 1,
+        token: Some(format!("token of {owner} at {number}")),
+        revoked: false,
+        since_ms: Some(1_000 + number as u64),
+        host: None,
+        pid: None,
+        program: None,
+        note: None,
+        identifier: None,
+        owner: (!owner.is_empty()).then(|| owner.to_owned()),
+        owner_kind: if owner.is_empty() { "unknown" } else { "task" },
+        id: None,
+        of: None,
+    }
+}
+
+fn lock(path: &str, holders: &[Entry], waiters: &[Entry]) -> Snapshot {
+    Snapshot {
+        path: path.to_owned(),
+        holder: holders.first().cloned(),
+        beside: holders.get(1..).unwrap_or_default().to_vec(),
+        waiters: waiters.to_vec(),
+        waiting: waiters.len(),
+        previous: "unknown",
+        permits: None,
+        foreign_record: false,
+        clash: None,
+        unread: Vec::new(),
+    }
+}
+
+fn alone(number: usize, owner: &str) -> Entry {
+    entry(number, owner, "exclusive")
+}
+
+/// Three owners over three nested locks, and one who waits behind them.
+fn nested() -> [Snapshot; 3] {
+    [
+        lock("/locks/a", &[alone(0, "ann")], &[alone(7, "cid")]),
+        lock("/locks/b", &[alone(2, "bob")], &[alone(5, "ann"), alone(9, "dan")]),
+        lock("/locks/c", &[alone(3, "cid")], &[alone(6, "bob")]),
+    ]
+}
+
+#[test]
+fn a_deadlock_is_told_with_who_holds_and_wants_what_and_what_to_break() {
+    let graph = WaitGraph::of(&nested());
+    let deadlocks = graph.deadlocks();
+    assert_eq!((deadlocks.len(), deadlocks[0].owners, deadlocks[0].behind), (1, 3, 1));
+    let told = deadlocks[0].edges.iter().map(|edge| {
+        assert!(edge.holds.granted && !edge.waits_for.granted);
+        assert_eq!(edge.owner, edge.holds.entry.owner);
+        (edge.owner.as_deref().expect("known"), edge.holds.lock.as_str(), edge.waits_for.lock.as_str())
+    });
+    let expected =
+        [("ann", "/locks/a", "/locks/b"), ("bob", "/locks/b", "/locks/c"), ("cid", "/locks/c", "/locks/a")];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let cut = deadlocks[0].to_break.as_ref().expect("all can be broken");
+    assert_eq!(
+        (cut.lock.as_str(), cut.token.as_str()),
+        ("/locks/c", "token of cid at 3"),
+        "the last one taken"
+    );
+    let parties: Vec<_> = graph.owners.iter().map(|party| (party.owner.as_deref(), party.stuck)).collect();
+    assert_eq!(parties, ["ann", "cid", "bob", "dan"].map(|name| (Some(name), true)));
+}
+
+#[test]
+fn who_does_not_notice_is_not_the_one_to_break() {
+    let mut locks = nested();
+    for entry in locks[2].holder.iter_mut().chain(&mut locks[0].waiters) {
+        entry.owner_kind = "session";
+    }
+    let deadlocks = WaitGraph::of(&locks).deadlocks();
+    assert_eq!(deadlocks[0].to_break.as_ref().expect("two of ours").lock, "/locks/b");
+}
+
+#[test]
+fn owners_of_two_kinds_are_two_whatever_they_are_called() {
+    let mut locks = nested();
+    locks[2].holder.as_mut().expect("held").owner_kind = "owner";
+    assert!(WaitGraph::of(&locks).deadlocks().is_empty());
+}
+
+#[test]
+fn whoever_could_not_be_read_is_nobody_else() {
+    let locks = [
+        lock("/locks/a", &[alone(0, "")], &[alone(1, "ann")]),
+        lock("/locks/b", &[alone(0, "ann")], &[alone(1, "")]),
+    ];
+    let graph = WaitGraph::of(&locks);
+    assert!(graph.deadlocks().is_empty());
+    assert_eq!(graph.owners.len(), 3);
+    assert_eq!(graph.why("/locks/b").end, "unknown");
+}
+
+#[test]
+fn a_reader_that_writes_does_not_wait_for_itself() {
+    let reader = Entry { id: Some("7".to_owned()), ..entry(0, "ann", "shared") };
+    let writer = Entry { id: Some("8".to_owned()), of: Some("7".to_owned()), ..alone(2, "ann") };
+    let other = entry(1, "bob", "shared");
+    let locks = [lock("/locks/a", &[reader.clone(), other], std::slice::from_ref(&writer))];
+    assert!(WaitGraph::of(&locks).deadlocks().is_empty());
+    // One that takes the write lock while it reads does.
+    let locks = [lock("/locks/a", &[reader], &[Entry { of: None, ..writer }])];
+    let deadlocks = WaitGraph::of(&locks).deadlocks();
+    assert_eq!((deadlocks.len(), deadlocks[0].edges.len()), (1, 1));
+}
+
+#[test]
+fn the_holders_of_a_semaphore_have_all_its_permits_where_nobody_says_how_many() {
+    let permit = |number, owner| entry(number, owner, "permit");
+    let of_two = |second: &str| {
+        [
+            lock("/locks/s", &[permit(0, "ann"), permit(1, second)], &[permit(2, "bob")]),
+            lock("/locks/x", &[alone(0, "bob")], &[alone(1, "ann")]),
+        ]
+    };
+    assert!(WaitGraph::of(&of_two("cid")).deadlocks().is_empty());
+    assert_eq!(WaitGraph::of(&of_two("ann")).deadlocks().len(), 1);
+}
+
+#[test]
+fn why_follows_those_who_wait() {
+    let ends = |graph: &WaitGraph, path: &str| {
+        let why = graph.why(path);
+        let owners = why.chain.iter().map(|link| link.owner.clone().expect("known")).collect::<Vec<_>>();
+        (owners.join(" "), why.end)
+    };
+    let locks = [
+        lock("/locks/a", &[entry(0, "eve", "shared"), entry(1, "ann", "shared")], &[]),
+        lock("/locks/b", &[alone(2, "bob")], &[alone(5, "ann"), alone(6, "eve")]),
+        lock("/locks/c", &[alone(3, "cid")], &[alone(6, "bob")]),
+        lock("/locks/d", &[], &[]),
+    ];
+    let graph = WaitGraph::of(&locks);
+    assert_eq!(ends(&graph, "/locks/a"), ("eve bob cid".to_owned(), "working"));
+    assert_eq!(graph.why("/locks/a").chain[0].beside, 1);
+    assert_eq!(graph.why("/locks/a").chain[1].beside, 1, "ann stands before eve");
+    assert_eq!(ends(&graph, "/locks/d"), (String::new(), "free"));
+    assert_eq!(ends(&graph, "/locks/e"), (String::new(), "free"));
+    assert_eq!(ends(&WaitGraph::of(&nested()), "/locks/b"), ("bob cid ann bob".to_owned(), "circle"));
+}
+
+#[test]
+fn why_ends_where_more_is_asked_for_than_there_is() {
+    let greedy = Entry { weight: 3, ..entry(0, "ann", "permit") };
+    let semaphore = Snapshot { permits: Some(2), ..lock("/locks/s", &[], &[greedy]) };
+    let locks = [lock("/locks/a", &[alone(0, "ann")], &[]), semaphore];
+    let why = WaitGraph::of(&locks).why("/locks/a");
+    assert_eq!((why.chain.len(), why.end), (1, "permits"));
+}
+
+#[test]
+fn what_was_not_there_in_both_looks_was_perhaps_never_there_at_once() {
+    let [a, ..] = nested();
+    let same = in_both(&a, a.clone());
+    assert_eq!((same.holder.map(|entry| entry.node), same.waiting), (a.holder.clone().map(|e| e.node), 1));
+    // The node of this name was made again.
+    let again = Entry { token: Some("another".to_owned()), ..alone(7, "cid") };
+    let now = in_both(&a, lock("/locks/a", &[alone(0, "ann")], &[again, alone(8, "dan")]));
+    assert!(now.holder.is_some() && now.waiters.is_empty() && now.waiting == 0);
+}

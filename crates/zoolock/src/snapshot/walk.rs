@@ -1,0 +1,77 @@
+//! Every lock in a tree, many at a time.
+
+use std::collections::HashSet;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use zoolock_core::layout::KAZOO_GUARD;
+
+use super::gather::{Gathered, is_denied};
+use super::reader::{AT_ONCE, Reader};
+use super::{Snapshot, View, describe, refusal, shown};
+use crate::error::Error;
+use crate::path::{AUDIT, LockPath, SESSIONS};
+
+/// What was found at one path.
+#[derive(Default)]
+struct Found {
+    lock: Option<Snapshot>,
+    below: Vec<LockPath>,
+    /// The directory beside it that is a part of it.
+    beside: Option<LockPath>,
+}
+
+/// Reads every lock at and below `start`, in the order of their paths. Two requests for each directory, one for each
+/// contender that is read; what is held in memory is what is found, and the names of what is yet to be looked at.
+pub(crate) async fn walk(
+    reader: &Reader<'_>,
+    start: LockPath,
+    view: &View<'_>,
+) -> Result<Vec<Snapshot>, Error> {
+    let mut locks = Vec::new();
+    let mut unseen = vec![start.clone()];
+    // What may be a part of the lock beside it: that is known when that was seen.
+    let (mut perhaps_parts, mut parts) = (Vec::new(), HashSet::new());
+    let mut visits = FuturesUnordered::new();
+    loop {
+        while visits.len() < AT_ONCE
+            && let Some(path) = unseen.pop()
+        {
+            let is_start = path == start;
+            visits.push(visit(reader, path, is_start, view));
+        }
+        let Some(found) = visits.next().await else {
+            unseen.extend(perhaps_parts.drain(..).filter(|path| !parts.contains(path)));
+            if unseen.is_empty() {
+                break;
+            }
+            continue;
+        };
+        let Found { lock, below, beside } = found?;
+        locks.extend(lock);
+        parts.extend(beside);
+        for path in below {
+            if path.as_str().ends_with(KAZOO_GUARD) { perhaps_parts.push(path) } else { unseen.push(path) }
+        }
+    }
+    // A lock before those below it, and they before its neighbours.
+    locks.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
+    Ok(locks)
+}
+
+async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<'_>) -> Result<Found, Error> {
+    let mut here = match Gathered::at(reader, path.clone()).await {
+        Ok(Some(here)) => here,
+        // It went while we were looking.
+        Ok(None) => return Ok(Found::default()),
+        // Whoever lists locks is to hear of what he may not read, and of the others all the same.
+        Err(error) if is_denied(&error) && !is_start => Gathered::hidden(path.clone()),
+        Err(error) => return Err(refusal(shown(&path, view.chroot), error)),
+    };
+    let others = std::mem::take(&mut here.others);
+    let below = others.iter().filter(|name| *name != SESSIONS && *name != AUDIT).map(|name| path.child(name));
+    let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
+    let beside = here.beside.clone();
+    let lock = if here.is_lock() { Some(describe(reader, here, view).await?) } else { None };
+    Ok(Found { lock, below, beside })
+}
