@@ -92,7 +92,7 @@ pub(crate) struct Global {
     )]
     pub(crate) token_epoch: u32,
 
-    /// Print JSON on standard output (hold, ls, show, bench, serve --status)
+    /// Print JSON on standard output (hold, ls, show, bench, doctor, serve --status)
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
@@ -137,6 +137,8 @@ pub(crate) enum Command {
     Resize(ResizeArgs),
     /// Measure this service: acquire, hand-over, many locks, beside a plain create + delete
     Bench(BenchArgs),
+    /// Say what is wrong with the service and the locks on it, and what to do about it
+    Doctor(DoctorArgs),
     /// Be the embedded server, in the foreground; or ask for the one of this user
     Serve(Box<ServeArgs>),
     /// Become the command of `run`
@@ -425,6 +427,28 @@ pub(crate) enum Work {
     Many,
     /// A lock that its process keeps for a while, taken again
     ReAcquire,
+}
+
+const DOCTOR_HELP: &str = "\
+Looks at each server (four-letter words), a session and what it is granted, how long requests take, the clock, access, and at \
+the directories at and below the root: their access control lists, how near they are to the end of their numbers, and who \
+stands in their queues. It makes one ephemeral node to measure with, and deletes it.
+
+Levels: ok; note, worth knowing; warning, locks work, but less well than they could; error, locks fail or more than one \
+may hold. With --strict the worst of them is in the exit code: 1 for a warning, 2 for an error; without it the code is 0 \
+whatever was found. 69 and 77: it could not look.";
+
+/// `zoolock doctor`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = DOCTOR_HELP)]
+pub(crate) struct DoctorArgs {
+    /// Say the worst finding in the exit code: 1 for a warning, 2 for an error
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// How many directories to look at
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub(crate) limit: usize,
 }
 
 const SERVE_HELP: &str = "\

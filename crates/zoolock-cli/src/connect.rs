@@ -81,17 +81,30 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
             (server.address.to_string(), Some(("digest".to_owned(), server.credentials())))
         }
     };
+    connect_as(&hosts, auth.as_ref(), service).await
+}
+
+/// The same with these credentials, or none.
+pub(crate) async fn connect_as(
+    hosts: &str,
+    auth: Option<&(String, Vec<u8>)>,
+    service: &Service,
+) -> Result<Client, Failure> {
     let mut connector = Client::connector().with_session_timeout(service.session_timeout).with_fail_eagerly();
-    if let Some((scheme, credentials)) = &auth {
+    if let Some((scheme, credentials)) = auth {
         connector = connector.with_auth(scheme, credentials);
     }
-    match tokio::time::timeout(service.connect_timeout, connector.connect(&hosts)).await {
+    match tokio::time::timeout(service.connect_timeout, connector.connect(hosts)).await {
         Ok(Ok(client)) => Ok(client),
         Ok(Err(error @ zookeeper_client::Error::AuthFailed)) => {
             Err(Failure::new(Exit::DENIED, format!("{hosts}: {error}; check the credentials of --auth")))
         }
-        Ok(Err(error)) => Err(Failure::unavailable(format!("{hosts}: no second session: {error}"))),
-        Err(_) => Err(Failure::unavailable(format!("{hosts}: no second session in time"))),
+        Ok(Err(error)) => Err(Failure::unavailable(format!(
+            "{hosts}: no session: {error}; check the address and that the service runs"
+        ))),
+        Err(_) => Err(Failure::unavailable(format!(
+            "{hosts}: no session in time; check the address and that the service runs"
+        ))),
     }
 }
 

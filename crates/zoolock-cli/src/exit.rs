@@ -14,6 +14,10 @@ impl Exit {
     pub(crate) const OK: Self = Self(0);
     /// `serve --status` found no server.
     pub(crate) const NOT_RUNNING: Self = Self(1);
+    /// `doctor --strict` found a warning.
+    pub(crate) const WARNING: Self = Self(1);
+    /// `doctor --strict` found an error.
+    pub(crate) const ERROR: Self = Self(2);
     /// The command line, or a value in it, is wrong.
     pub(crate) const USAGE: Self = Self(64);
     /// The service cannot be reached, or does not speak our protocol.

@@ -193,8 +193,18 @@ impl Look {
         Self { color: false, width: None }
     }
 
-    fn bold(&self, text: &str) -> String {
-        if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    pub(crate) fn bold(&self, text: &str) -> String {
+        self.painted("1", text)
+    }
+
+    /// In this colour, where there are any.
+    pub(crate) fn painted(&self, color: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// How many columns there are, on a terminal.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
     }
 }
 
@@ -251,7 +261,7 @@ fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
     lines
 }
 
-/// One JSON document, as `ls`, `show`, `bench` and `serve --status` print it.
+/// One JSON document, as `ls`, `show`, `bench`, `doctor` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
     text.push('\n');

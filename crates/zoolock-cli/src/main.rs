@@ -11,6 +11,7 @@ mod child;
 mod clock;
 mod connect;
 mod credentials;
+mod doctor;
 mod duration;
 mod executable;
 mod exit;
@@ -101,6 +102,7 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
             Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,
             Plan::Bench(plan) => bench::bench(plan, color, talk).await,
+            Plan::Doctor(plan) => doctor::doctor(plan, color, talk).await,
             Plan::Serve(plan) => serve::serve(*plan, talk).await,
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),

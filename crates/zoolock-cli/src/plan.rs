@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use zoolock::{ConnectString, LockPath, Naming, Ticket};
 
-use crate::args::{Args, BenchArgs, Command, Global, KindArgs, OnLost, OnRevoke, Waiting, Work};
+use crate::args::{Args, BenchArgs, Command, DoctorArgs, Global, KindArgs, OnLost, OnRevoke, Waiting, Work};
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
 use crate::executable;
@@ -57,6 +57,7 @@ pub(crate) enum Plan {
         permits: u32,
     },
     Bench(Bench),
+    Doctor(Doctor),
     Serve(Box<Serve>),
     ServeLocal {
         idle: Duration,
@@ -160,7 +161,7 @@ pub(crate) struct Run {
 impl Run {
     /// How long before the end the command is asked to end, in a session of this length.
     pub(crate) fn grace_of(&self, session_timeout: Duration) -> Duration {
-        self.grace.unwrap_or_else(|| GRACE.min(session_timeout / 6))
+        self.grace.unwrap_or_else(|| default_grace(session_timeout))
     }
 }
 
@@ -180,6 +181,15 @@ pub(crate) struct Bench {
     pub(crate) works: Vec<Work>,
     pub(crate) time: Duration,
     pub(crate) tasks: usize,
+    pub(crate) json: bool,
+}
+
+/// `zoolock doctor`.
+#[derive(Debug)]
+pub(crate) struct Doctor {
+    pub(crate) service: Service,
+    pub(crate) strict: bool,
+    pub(crate) limit: usize,
     pub(crate) json: bool,
 }
 
@@ -254,6 +264,19 @@ impl Plan {
                 Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
             }
             Command::Bench(asked) => bench(&global, asked).map(Self::Bench),
+            Command::Doctor(DoctorArgs { strict, limit }) => {
+                if limit == 0 {
+                    return Err(Failure::usage(
+                        "--limit 0: there would be nothing to look at; the default is 2000",
+                    ));
+                }
+                Ok(Self::Doctor(Doctor {
+                    service: service(&global, None)?,
+                    strict,
+                    limit,
+                    json: global.json,
+                }))
+            }
             Command::Serve(serve) => serve_plan::plan(*serve, &global),
             Command::Become(_) | Command::Reap(_) => {
                 Err(Failure::usage("`become` and `reap` are not for the command line"))
@@ -265,7 +288,7 @@ impl Plan {
 pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
-            "--json means nothing to `{command}`; it is for hold, ls, show, bench and serve --status"
+            "--json means nothing to `{command}`; it is for hold, ls, show, bench, doctor and serve --status"
         )));
     }
     Ok(())
@@ -464,6 +487,11 @@ fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Durati
     Ok(Some(grace))
 }
 
+/// What `run` takes where nothing was said.
+pub(crate) fn default_grace(session_timeout: Duration) -> Duration {
+    GRACE.min(session_timeout / 6)
+}
+
 fn short_name(program: &OsString) -> String {
     Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned()
 }
@@ -615,6 +643,15 @@ mod tests {
         }
         let long = format!("/{}", "r".repeat(1010));
         refused(&["bench", "--root", &long]);
+    }
+
+    #[test]
+    fn a_doctor_that_may_look_at_nothing_is_refused() {
+        assert!(refused(&["doctor", "--limit", "0"]).contains("--limit 0"));
+        assert!(matches!(
+            plan(&["doctor", "--strict", "--json"]),
+            Ok(Plan::Doctor(Doctor { strict: true, json: true, .. }))
+        ));
     }
 
     #[test]

@@ -82,6 +82,8 @@ impl Embedded {
         let mut builder = zoolock_server::Server::builder()
             .listen(self.socket_addr())
             .data_dir(self.dir.path().join("data"))
+            // As on the other arm.
+            .words(zoolock_server::Word::ALL)
             .tick(self.options.tick)
             .max_session_timeout(self.options.max_session_timeout)
             .container_check(self.options.container_check);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, Zoolock};
-use zoolock_tests::{Arm, Place, Server, ServerOptions, on_both_arms, tree};
+use zoolock_tests::{Arm, Place, Server, ServerOptions, ZoolockBinary, on_both_arms, tree};
 
 use crate::foreign::run;
 use crate::make::Make::{Java, Kazoo, Ours};
@@ -122,6 +122,32 @@ on_both_arms!(private ours_stay_outside_for_as_long_as_curators_keep_an_old_dire
     zl.close().await;
     nothing_is_left(&place, &roles).await;
 });
+
+on_both_arms!(private the_doctor_tells_of_a_directory_near_its_end_and_worse_beside_other_makes, |place| async move {
+    let name = "the_doctor_tells_of_a_directory_near_its_end_and_worse_beside_other_makes";
+    if !available(&[role(Java, "curator-mutex", 1)], name, &place) {
+        return;
+    }
+    with_past(&place, OUR_END + 1).await;
+    assert_eq!(numbers(&place).await, "warning");
+    let curator = hold(&place, Java, "curator-mutex").await;
+    assert_eq!(numbers(&place).await, "error");
+    drop(curator);
+});
+
+/// What the doctor thinks of the numbers there.
+async fn numbers(place: &Place) -> String {
+    let binary = ZoolockBinary::find().expect("the command has been built");
+    let mut doctor = binary.command(["doctor", "--json", "--connect", &place.connect_string()]);
+    let said = doctor.stdin(std::process::Stdio::null()).output().await.expect("it starts");
+    let report: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    let findings = report["findings"].as_array().expect("a list");
+    let mut numbers = findings.iter().filter(|finding| finding["check"] == "numbers");
+    let found = numbers.next().unwrap_or_else(|| panic!("nothing about numbers in {report}"));
+    assert!(numbers.next().is_none(), "{report}");
+    assert!(found["what"].as_str().is_some_and(|what| what.contains(LOCK)), "{found}");
+    found["level"].as_str().expect("a word").to_owned()
+}
 
 /// The number of the next contender.
 async fn next_number(place: &Place) -> i32 {

@@ -1,0 +1,159 @@
+//! Who may come, and what everybody may do.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zookeeper_client::{Acl, Permission};
+
+use super::finding::{Level, Report};
+use super::locks::{named, shown};
+use super::servers::Known;
+use super::tree::{OWN, Tree};
+use crate::connect::connect_as;
+use crate::plan::{Endpoint, Service};
+
+/// How long somebody without credentials may take to be refused.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Tells whether somebody without credentials gets in.
+pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, report: &mut Report) -> bool {
+    let open = match &service.endpoint {
+        Endpoint::Remote { auth: None, .. } => true,
+        Endpoint::Remote { hosts, auth: Some(_) } => gets_in(hosts, service, place).await,
+        Endpoint::Local => match known.there.first() {
+            Some(address) => gets_in(address, service, place).await,
+            None => false,
+        },
+    };
+    let zoolock = known.zoolock == Some(true) || matches!(service.endpoint, Endpoint::Local);
+    let level = if known.loopback { Level::Note } else { Level::Warning };
+    let whoever = if known.loopback { "whoever is on this machine" } else { "whoever reaches the service" };
+    let (level, what, remedy) = match (open, zoolock) {
+        (true, true) => (
+            level,
+            format!("{whoever} gets in without credentials, over a plain connection"),
+            "`zoolock serve --require-auth` with --users or client certificates, or a firewall",
+        ),
+        (true, false) => (
+            level,
+            format!(
+                "{whoever} gets in without credentials, over a plain connection; and who knows the id of a session, which \
+                 every node of it shows, can take the session over"
+            ),
+            "let a firewall choose who reaches it, or TLS with client certificates (secureClientPort alone)",
+        ),
+        (false, true) => (Level::Ok, "nobody gets in without credentials".to_owned(), ""),
+        (false, false) => (
+            Level::Note,
+            "nobody gets in without credentials; but who reaches the service and knows the id of a session, which every \
+             node of it shows, can take the session over without any"
+                .to_owned(),
+            "let a firewall choose who reaches it, or TLS with client certificates (secureClientPort alone)",
+        ),
+    };
+    report.add("access", level, what, (!remedy.is_empty()).then(|| remedy.to_owned()));
+    open
+}
+
+/// Whether a session without credentials can look at anything.
+async fn gets_in(hosts: &str, service: &Service, place: &str) -> bool {
+    let look = async {
+        let hosts = hosts.split('/').next().unwrap_or_default();
+        let client = connect_as(hosts, None, service).await.ok()?;
+        client.check_stat(place).await.ok()
+    };
+    timeout(PATIENCE, look).await.is_ok_and(|looked| looked.is_some())
+}
+
+/// Tells which directories everybody may change. `open`: that is really everybody, not those with credentials.
+pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, open: bool, report: &mut Report) {
+    let everybody = if open { "anybody" } else { "whoever has credentials" };
+    let level = if open { Level::Warning } else { Level::Note };
+    let (mut owned, mut writable, mut creatable, mut hidden, mut closed) = (vec![], vec![], vec![], 0, 0);
+    for directory in &tree.directories {
+        let path = shown(&directory.path, chroot);
+        let Some(acl) = &directory.acl else {
+            hidden += 1;
+            continue;
+        };
+        let of_root =
+            path == root || OWN.iter().any(|own| path == format!("{}/{own}", root.trim_end_matches('/')));
+        match of_everybody(acl) {
+            Open::Writable if of_root => owned.push(path.to_owned()),
+            Open::Writable => writable.push(path.to_owned()),
+            Open::Creatable => creatable.push(path.to_owned()),
+            Open::No => closed += 1,
+        }
+    }
+    let remedy = "let only those reach the service who may (a firewall, `zoolock serve --require-auth`); whatever zoolock \
+                  makes is open to all who get in";
+    if !owned.is_empty() {
+        let what = format!("{everybody} may delete or change what is in {}", named(&owned));
+        report.add("acl", level, what, Some(remedy.to_owned()));
+    }
+    if !writable.is_empty() {
+        let what = format!(
+            "{everybody} may take away locks in {} of {} directories: {}",
+            writable.len(),
+            tree.directories.len(),
+            named(&writable)
+        );
+        report.add("acl", level, what, Some(remedy.to_owned()));
+    }
+    if !creatable.is_empty() {
+        let what = format!("{everybody} may queue in {}", named(&creatable));
+        report.add("acl", Level::Note, what, Some("nothing, if that is what you want".to_owned()));
+    }
+    if hidden > 0 {
+        let remedy = "give credentials that may read them (--auth)";
+        report.note(
+            "acl",
+            format!("the access control lists of {hidden} directories may not be read"),
+            remedy,
+        );
+    }
+    if closed > 0 && owned.is_empty() && writable.is_empty() && creatable.is_empty() {
+        report.ok("acl", format!("{closed} directories can be changed only by those who were named"));
+    }
+}
+
+/// What an access control list lets everybody do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// Nothing that matters.
+    No,
+    /// Queue.
+    Creatable,
+    /// Delete the nodes of others, or write over them.
+    Writable,
+}
+
+fn of_everybody(acl: &[Acl]) -> Open {
+    let world = acl.iter().filter(|acl| acl.scheme() == "world" && acl.id() == "anyone");
+    let may = world.fold(Permission::NONE, |may, acl| may | acl.permission());
+    let writes = [Permission::WRITE, Permission::DELETE, Permission::ADMIN];
+    match may {
+        _ if writes.into_iter().any(|permission| may.has(permission)) => Open::Writable,
+        _ if may.has(Permission::CREATE) => Open::Creatable,
+        _ => Open::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_client::AuthId;
+
+    use super::*;
+
+    #[test]
+    fn what_everybody_may_do_is_what_all_entries_for_the_world_grant() {
+        let world = |permission| Acl::new(permission, AuthId::anyone());
+        let digest = Acl::new(Permission::ALL, AuthId::new("digest", "me:x"));
+        assert_eq!(of_everybody(std::slice::from_ref(&digest)), Open::No);
+        assert_eq!(of_everybody(&[digest.clone(), world(Permission::READ)]), Open::No);
+        assert_eq!(of_everybody(&[world(Permission::READ), world(Permission::CREATE)]), Open::Creatable);
+        for write in [Permission::WRITE, Permission::DELETE, Permission::ADMIN, Permission::ALL] {
+            assert_eq!(of_everybody(&[digest.clone(), world(write)]), Open::Writable);
+        }
+    }
+}

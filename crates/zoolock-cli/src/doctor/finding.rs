@@ -1,0 +1,239 @@
+//! What was found, how bad it is, and what to do about it.
+
+use serde::Serialize;
+
+use super::session::Granted;
+use super::timing::Latency;
+use crate::exit::Exit;
+use crate::list::{Look, to_json};
+use crate::talk::printable;
+
+/// What `--json` promises to be, here and elsewhere.
+const SCHEMA: &str = "zoolock/1";
+
+/// How bad something is; the worst comes last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing, or not to be known.
+    Note,
+    /// Locks work, but less well than they could, or not for long.
+    Warning,
+    /// Locks fail, or more than one may hold.
+    Error,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Note => "note",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        }
+    }
+
+    fn color(self) -> &'static str {
+        match self {
+            Level::Ok => "32",
+            Level::Note => "36",
+            Level::Warning => "33",
+            Level::Error => "1;31",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Finding {
+    /// Which check found it; the same word in every version.
+    pub(super) check: &'static str,
+    pub(super) level: Level,
+    pub(super) what: String,
+    /// The next step, where there is one.
+    pub(super) remedy: Option<String>,
+}
+
+/// Everything that was found, as `doctor --json` prints it.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: &'static str,
+    /// As it was named; `local` for this user's server.
+    service: String,
+    root: String,
+    /// The worst level among the findings.
+    worst: Level,
+    /// Whether all was looked at that was to be looked at.
+    pub(super) complete: bool,
+    /// How many directories at and below the root were looked at, and how many of them had contenders.
+    pub(super) directories: usize,
+    pub(super) queues: usize,
+    pub(super) session: Option<Granted>,
+    pub(super) latency: Option<Latency>,
+    /// How far the service's clock is before ours, in milliseconds.
+    pub(super) clock_ms: Option<i64>,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(super) fn new(service: &str, root: &str) -> Self {
+        Self {
+            schema: SCHEMA,
+            service: service.to_owned(),
+            root: root.to_owned(),
+            worst: Level::Ok,
+            complete: true,
+            directories: 0,
+            queues: 0,
+            session: None,
+            latency: None,
+            clock_ms: None,
+            findings: Vec::new(),
+        }
+    }
+
+    pub(super) fn ok(&mut self, check: &'static str, what: impl Into<String>) {
+        self.add(check, Level::Ok, what.into(), None);
+    }
+
+    pub(super) fn note(&mut self, check: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
+        self.add(check, Level::Note, what.into(), Some(remedy.into()));
+    }
+
+    pub(super) fn warn(&mut self, check: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
+        self.add(check, Level::Warning, what.into(), Some(remedy.into()));
+    }
+
+    pub(super) fn error(&mut self, check: &'static str, what: impl Into<String>, remedy: impl Into<String>) {
+        self.add(check, Level::Error, what.into(), Some(remedy.into()));
+    }
+
+    pub(super) fn add(&mut self, check: &'static str, level: Level, what: String, remedy: Option<String>) {
+        self.worst = self.worst.max(level);
+        self.findings.push(Finding { check, level, what, remedy });
+    }
+
+    /// Says that not everything was looked at.
+    pub(super) fn stopped_early(&mut self, check: &'static str, why: String, remedy: &str) {
+        self.complete = false;
+        self.note(check, why, remedy);
+    }
+
+    /// How it ends: only where that was asked for does a finding end in a code of its own.
+    pub(super) fn exit(&self, strict: bool) -> Exit {
+        match self.worst {
+            Level::Warning if strict => Exit::WARNING,
+            Level::Error if strict => Exit::ERROR,
+            _ => Exit::OK,
+        }
+    }
+
+    /// How many of what there is, in a few words.
+    pub(super) fn summary(&self) -> String {
+        let count = |level| self.findings.iter().filter(|finding| finding.level == level).count();
+        let levels = [(Level::Error, "error"), (Level::Warning, "warning"), (Level::Note, "note")];
+        let parts: Vec<String> = levels
+            .into_iter()
+            .map(|(level, word)| (count(level), word))
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") })
+            .collect();
+        if parts.is_empty() { "nothing is wrong".to_owned() } else { parts.join(", ") }
+    }
+
+    pub(super) fn json(&self) -> String {
+        to_json(self)
+    }
+
+    /// A line for each finding and one for its remedy; on a terminal they are folded at its edge.
+    pub(super) fn table(&self, look: &Look) -> String {
+        let check = self.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0).max(5);
+        let indent = "warning".len() + 2 + check + 2;
+        let mut text = format!("{}\n", look.bold(&format!("{:<7}  {:<check$}  FINDING", "LEVEL", "CHECK")));
+        for finding in &self.findings {
+            let level = format!("{:<7}", finding.level.word());
+            let level = look.painted(finding.level.color(), &level);
+            let what = folded(&printable(&finding.what), indent, look.width());
+            text.push_str(&format!("{level}  {:<check$}  {what}\n", finding.check));
+            if let Some(remedy) = &finding.remedy {
+                let remedy = folded(&format!("→ {}", printable(remedy)), indent, look.width());
+                text.push_str(&format!("{:indent$}{remedy}\n", ""));
+            }
+        }
+        text
+    }
+}
+
+/// Text that begins in column `indent`, in lines that end before the edge of the terminal.
+fn folded(text: &str, indent: usize, width: Option<usize>) -> String {
+    // So narrow a column would be harder to read than lines that the terminal breaks.
+    let Some(width) = width.filter(|width| *width >= indent + 20) else { return text.to_owned() };
+    let mut lines = String::new();
+    let mut column = indent;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > width {
+            lines.push('\n');
+            lines.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if column > indent {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += length;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut report = Report::new("h:1", "/locks");
+        report.ok("server", "all is well");
+        report.warn("access", "one two three four five six seven", "do this");
+        report
+    }
+
+    #[test]
+    fn lines_end_before_the_edge_of_the_terminal() {
+        let text = folded("one two three four five six seven eight", 4, Some(24));
+        assert_eq!(text, "one two three four\n    five six seven eight");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 24, "{line:?}");
+        }
+        assert_eq!(folded("one two", 4, Some(10)), "one two");
+        assert_eq!(folded("one two", 4, None), "one two");
+    }
+
+    #[test]
+    fn the_worst_finding_is_in_the_code_only_where_that_was_asked_for() {
+        let mut report = report();
+        assert_eq!((report.exit(false), report.exit(true)), (Exit::OK, Exit::WARNING));
+        report.error("clash", "two hold", "stop one");
+        report.note("dump", "not known", "ask");
+        assert_eq!((report.exit(false), report.exit(true)), (Exit::OK, Exit::ERROR));
+        assert_eq!(report.summary(), "1 error, 1 warning, 1 note");
+    }
+
+    #[test]
+    fn what_is_printed_for_programs_says_what_it_is() {
+        let value: serde_json::Value = serde_json::from_str(&report().json()).expect("JSON");
+        assert_eq!((&value["schema"], &value["worst"]), (&"zoolock/1".into(), &"warning".into()));
+        assert_eq!(value["findings"][1]["remedy"], "do this");
+        assert!(value["findings"][0]["remedy"].is_null());
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_finding_and_remedy() {
+        let table = report().table(&Look::plain());
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 4, "{table}");
+        assert_eq!(lines[1], "ok       server  all is well");
+        assert_eq!(lines[3], "                 → do this");
+    }
+}

@@ -1,0 +1,262 @@
+//! The queues: who would not see whom, and whose directory is near the end of its numbers.
+
+use std::collections::BTreeSet;
+
+use futures_util::{StreamExt as _, stream};
+use zoolock::{Entry, Snapshot, Zoolock};
+use zoolock_core::Sequence;
+use zoolock_core::names::Family;
+
+use super::finding::Report;
+use super::tree::{Directory, Tree};
+
+/// How many contenders of one lock are read.
+const MOST_CONTENDERS: usize = 1000;
+/// Four at a time of those with few contenders, so that no more than 64 requests are under way.
+const FEW: usize = 16;
+const AT_ONCE: usize = 4;
+/// How many of a kind are named.
+const NAMED: usize = 3;
+
+/// So many numbers are left when it is time to think of the end: more than two years at one lock a second.
+const NEAR: u32 = 1 << 26;
+const NUMBERS: u32 = 1 << 31;
+
+/// Judges what the directories alone tell.
+pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
+    let mut most = 0;
+    for directory in &tree.directories {
+        let last = directory.contenders.iter().map(|name| name.sequence.0.max(0) as u32 + 1).max();
+        let used = directory.counted.max(last.unwrap_or(0));
+        most = most.max(used);
+        let path = shown(&directory.path, chroot);
+        let left = NUMBERS.saturating_sub(used);
+        let foreign = directory.families().iter().any(|family| *family != Family::Native);
+        if used < Sequence::RETIRE_FROM.0 as u32 {
+            if left < NEAR {
+                report.note(
+                    "numbers",
+                    format!("{path}: {left} of {NUMBERS} numbers are left; zoolock then begins the directory anew by itself"),
+                    "nothing, as long as only zoolock uses it; of other makes see that nobody waits for a moment, and delete it",
+                );
+            }
+        } else if foreign {
+            report.error(
+                "numbers",
+                format!(
+                    "{path}: only {left} numbers are left, and clients of other makes stand there; at the end several of \
+                     them hold at once, and zoolock's wait until they are gone"
+                ),
+                "stop the clients of other makes for a moment, and delete the directory when it is empty",
+            );
+        } else {
+            report.warn(
+                "numbers",
+                format!("{path}: only {left} numbers are left, so zoolock's clients leave it, and begin it anew when it is empty"),
+                "let those who hold it come to an end; no other make may use it until then",
+            );
+        }
+    }
+    if most < NUMBERS - NEAR {
+        report.ok(
+            "numbers",
+            format!("no directory is near its end: {most} of {NUMBERS} numbers at most are used"),
+        );
+    }
+}
+
+/// Looks into the queues in which somebody stands.
+pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &mut Report) {
+    let (mut few, mut many, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
+    for directory in tree.directories.iter().filter(|it| it.leases || !it.contenders.is_empty()) {
+        let path = shown(&directory.path, chroot).to_owned();
+        match directory.contenders.len() {
+            // Who stands in `leases` is read with the directory above it.
+            count if count <= FEW => few.push(path),
+            count if count <= MOST_CONTENDERS => many.push(path),
+            count => crowded.push(format!("{path} ({count})")),
+        }
+    }
+    report.queues = few.len() + many.len() + crowded.len();
+    let snapshot = |path: String| async move {
+        let looked = zoolock.mutex(&path).snapshot().await;
+        (path, looked)
+    };
+    let mut found: Vec<_> = stream::iter(few).map(snapshot).buffered(AT_ONCE).collect().await;
+    for path in many {
+        found.push(snapshot(path).await);
+    }
+    let mut locks = Vec::new();
+    for (path, looked) in found {
+        match looked {
+            Ok(lock) => locks.push(lock),
+            Err(error) => report.note("queues", format!("{path}: {error}"), "look at it with `zoolock show`"),
+        }
+    }
+    judge(&locks, report);
+    if !crowded.is_empty() {
+        report.stopped_early(
+            "queues",
+            format!("more than {MOST_CONTENDERS} contenders were not read one by one: {}", named(&crowded)),
+            "look at them with `zoolock show`",
+        );
+    }
+    unlisted(&tree.directories, chroot, report);
+}
+
+fn judge(locks: &[Snapshot], report: &mut Report) {
+    // A part of a semaphore of another make looks like a lock of its own.
+    let parts: BTreeSet<String> = locks.iter().flat_map(parts).collect();
+    let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !parts.contains(&lock.path)).collect();
+    for lock in locks.iter().filter(|lock| lock.clash.is_some()) {
+        report.error(
+            "neighbours",
+            format!("{}: {}", lock.path, lock.clash.as_deref().unwrap_or_default()),
+            "see docs/INTEROP.md for who sees whom, and `zoolock show` for who stands there",
+        );
+    }
+    let mixed: Vec<String> = locks
+        .iter()
+        .filter(|lock| lock.clash.is_none())
+        .filter_map(|lock| Some(format!("{} ({})", lock.path, mixture(lock)?)))
+        .collect();
+    if !mixed.is_empty() {
+        report.note(
+            "neighbours",
+            format!("clients of several makes share a queue, and see each other: {}", named(&mixed)),
+            "nothing; each hand-over among them costs a listing",
+        );
+    }
+    let foreign: Vec<String> =
+        locks.iter().filter(|lock| lock.foreign_record).map(|lock| lock.path.clone()).collect();
+    if !foreign.is_empty() {
+        report.note(
+            "record",
+            format!(
+                "the data of the directory is somebody else's, so nobody leaves a marker: {}",
+                named(&foreign)
+            ),
+            "empty it, if nobody needs it: waiters then read a record in place of a listing",
+        );
+    }
+    let unread: Vec<String> =
+        locks.iter().filter(|lock| !lock.unread.is_empty()).map(|lock| lock.path.clone()).collect();
+    if !unread.is_empty() {
+        report.warn(
+            "neighbours",
+            format!(
+                "a part of these locks may not be read, and who stands there is not known: {}",
+                named(&unread)
+            ),
+            "give credentials that may (--auth)",
+        );
+    }
+    if !locks.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
+        report
+            .ok("neighbours", format!("in {} queues that were read, everybody sees everybody", locks.len()));
+    }
+}
+
+/// The directories of a lock that are not its own.
+fn parts(lock: &Snapshot) -> impl Iterator<Item = String> {
+    entries(lock).filter_map(|entry| {
+        let (directory, _) = entry.node.rsplit_once('/')?;
+        Some(match directory.starts_with('/') {
+            true => directory.to_owned(),
+            false => format!("{}/{directory}", lock.path),
+        })
+    })
+}
+
+/// Which makes stand in it, if there are several.
+fn mixture(lock: &Snapshot) -> Option<String> {
+    let families: BTreeSet<&str> = entries(lock).map(|entry| entry.family).collect();
+    (families.len() > 1).then(|| families.into_iter().collect::<Vec<_>>().join(" and "))
+}
+
+fn entries(lock: &Snapshot) -> impl Iterator<Item = &Entry> {
+    lock.holder.iter().chain(&lock.beside).chain(&lock.waiters)
+}
+
+fn unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
+    for directory in directories {
+        let Some(why) = directory.unlisted else { continue };
+        report.stopped_early(
+            "queues",
+            format!("{}: its {} children were not looked at: {why}", shown(&directory.path, chroot), directory.children),
+            "a listing that is larger than jute.maxbuffer (1 MB) fails for every client but those that need none; \
+             spread the names over several directories",
+        );
+    }
+}
+
+/// Some of them by name, and how many there are.
+pub(super) fn named(all: &[String]) -> String {
+    let some = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => some,
+        more => format!("{some} and {more} more"),
+    }
+}
+
+/// The path as the user knows it.
+pub(super) fn shown<'a>(path: &'a str, chroot: &str) -> &'a str {
+    match path.strip_prefix(chroot) {
+        Some("") => "/",
+        Some(below) if below.starts_with('/') => below,
+        _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zoolock_core::names::Name;
+
+    use super::super::finding::Level;
+    use super::*;
+
+    fn directory(path: &str, counted: u32, contenders: &[&str]) -> Directory {
+        Directory {
+            path: path.to_owned(),
+            children: u32::try_from(contenders.len()).expect("few"),
+            counted,
+            contenders: contenders.iter().map(|name| Name::parse(name).expect("a name")).collect(),
+            leases: false,
+            acl: None,
+            unlisted: None,
+        }
+    }
+
+    fn levels(directory: Directory) -> Vec<Level> {
+        let mut report = Report::new("h", "/locks");
+        let tree = Tree { directories: vec![directory], stopped: None };
+        judge_numbers(&tree, "", &mut report);
+        report.findings.iter().map(|finding| finding.level).collect()
+    }
+
+    #[test]
+    fn the_end_of_the_numbers_is_told_in_time_and_worse_beside_other_makes() {
+        let retired = Sequence::RETIRE_FROM.0 as u32;
+        let kazoo = "3f2504e04f8911d39a0c0305e82c3301__lock__0000000007";
+        assert_eq!(levels(directory("/locks/x", 1000, &["lock-0000000999"])), [Level::Ok]);
+        assert_eq!(levels(directory("/locks/x", NUMBERS - NEAR + 1, &[])), [Level::Note]);
+        assert_eq!(levels(directory("/locks/x", retired, &[])), [Level::Warning]);
+        assert_eq!(levels(directory("/locks/x", 7, &["lock-2147483640"])), [Level::Warning]);
+        assert_eq!(levels(directory("/locks/x", retired, &[kazoo])), [Level::Error]);
+    }
+
+    #[test]
+    fn a_path_is_shown_without_the_chroot_and_only_without_it() {
+        assert_eq!(shown("/team/locks/x", "/team"), "/locks/x");
+        assert_eq!(shown("/team", "/team"), "/");
+        assert_eq!(shown("/teams/x", "/team"), "/teams/x");
+        assert_eq!(shown("/locks", ""), "/locks");
+    }
+
+    #[test]
+    fn only_some_of_many_are_named() {
+        let all: Vec<String> = (0..5).map(|n| format!("/{n}")).collect();
+        assert_eq!(named(&all), "/0, /1, /2 and 2 more");
+        assert_eq!(named(&all[..2]), "/0, /1");
+    }
+}

@@ -1,0 +1,199 @@
+//! `zoolock doctor`: is this a service on which locks can be relied, and is all well with those that are there.
+//!
+//! * `servers.rs`, `words.rs`: what each server says of itself, without a session.
+//! * `session.rs`: what a session is granted, beside what a lease needs.
+//! * `timing.rs`: how long requests take, and the clock.
+//! * `acl.rs`: who gets in, and what everybody may do.
+//! * `tree.rs`, `locks.rs`: the directories, their numbers and their queues.
+//! * `orphans.rs`: nodes that nobody owns.
+//! * `finding.rs`: how all of that is told.
+//!
+//! It writes one ephemeral node, and deletes it.
+
+mod acl;
+mod finding;
+mod locks;
+mod orphans;
+mod servers;
+mod session;
+mod timing;
+mod tree;
+mod words;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use zookeeper_client::{Client, Error};
+
+use self::finding::Report;
+use crate::acquire::interrupted;
+use crate::args::ColorWhen;
+use crate::connect::{self, connect_plainly};
+use crate::exit::{Exit, Failure};
+use crate::list::{Look, print};
+use crate::local;
+use crate::plan::{Doctor, Endpoint, Service};
+use crate::signals::Signals;
+use crate::talk::Talk;
+
+/// How long a goodbye may take.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Looks at everything, prints what was found, and says the worst of it in the exit code where that was asked for.
+pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let (named, chroot) = match &plan.service.endpoint {
+        Endpoint::Remote { hosts, .. } => {
+            (hosts.clone(), hosts.find('/').map_or("", |at| hosts[at..].trim_end_matches('/')).to_owned())
+        }
+        Endpoint::Local => ("local".to_owned(), String::new()),
+    };
+    let mut report = Report::new(&named, &plan.service.root);
+    let looked = tokio::select! {
+        biased;
+        signal = signals.end() => return Err(interrupted(signal, "looking; nothing is left behind")),
+        looked = examine(&plan, &chroot, &mut report, talk) => looked,
+    };
+    talk.clear_status();
+    let printed = match plan.json {
+        true => print(&report.json()),
+        false => print(&report.table(&Look::of_stdout(color))),
+    };
+    talk.note(report.summary());
+    looked?;
+    printed?;
+    Ok(report.exit(plan.strict))
+}
+
+/// What could be found by the time at which it fails is in the report.
+async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) -> Result<(), Failure> {
+    let service = &plan.service;
+    talk.status("asking the servers");
+    let known = servers::look(&servers_of(service).await?, report).await;
+    talk.status("connecting");
+    let client = connect_plainly(service).await?;
+    let looked = examine_with(&client, plan, chroot, &known, report, talk).await;
+    close(client).await;
+    looked
+}
+
+async fn examine_with(
+    client: &Client,
+    plan: &Doctor,
+    chroot: &str,
+    known: &servers::Known,
+    report: &mut Report,
+    talk: &Talk,
+) -> Result<(), Failure> {
+    let service = &plan.service;
+    let granted = client.session_timeout();
+    session::judge(service.session_timeout, granted, known, report);
+    let root = format!("{chroot}{}", if service.root == "/" { "" } else { &service.root });
+    let root = if root.is_empty() { "/".to_owned() } else { root };
+    let there = standing(client, chroot, &root, report).await?;
+    talk.status("measuring");
+    timing::measure(client, &there, granted, report).await;
+    let open = acl::judge_access(service, known, &there, report).await;
+    talk.status("looking at the locks");
+    let tree = tree::walk(client, root.clone(), plan.limit).await.map_err(|error| failed(&root, &error))?;
+    report.directories = tree.directories.len();
+    if let Some(why) = &tree.stopped {
+        report.stopped_early("directories", why.clone(), "raise --limit, or name a --root with less in it");
+    }
+    acl::judge(&tree, chroot, &service.root, open, report);
+    locks::judge_numbers(&tree, chroot, report);
+    match connect::connect(service, talk).await {
+        Ok(zoolock) => {
+            locks::look(&zoolock, &tree, chroot, report).await;
+            connect::close(zoolock).await;
+        }
+        // The session was judged already; here somebody tries to use it.
+        Err(failure) => report.error("locks", failure.to_string(), "see what was found about the session"),
+    }
+    orphans::judge(known, &root, chroot, report).await;
+    Ok(())
+}
+
+/// The servers of the connect string, each with its port.
+async fn servers_of(service: &Service) -> Result<Vec<String>, Failure> {
+    match &service.endpoint {
+        Endpoint::Local => Ok(vec![local::running(service.connect_timeout).await?.address.to_string()]),
+        Endpoint::Remote { hosts, .. } => {
+            let hosts = hosts.split('/').next().unwrap_or_default().split(',');
+            Ok(hosts.map(with_port).collect())
+        }
+    }
+}
+
+/// An address in brackets has colons of its own.
+fn with_port(host: &str) -> String {
+    let has_port =
+        host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok() && !host.ends_with(']'));
+    if has_port { host.to_owned() } else { format!("{host}:2181") }
+}
+
+/// The deepest node of the way to the root that is there.
+async fn standing(client: &Client, chroot: &str, root: &str, report: &mut Report) -> Result<String, Failure> {
+    let exists = async |path: &str| match client.check_stat(path).await {
+        Ok(stat) => Ok(stat.is_some()),
+        Err(error) => Err(failed(path, &error)),
+    };
+    if !chroot.is_empty() && !exists(chroot).await? {
+        report.warn(
+            "chroot",
+            format!("{chroot} does not exist: the first lock makes it, and whoever uses another one is not excluded"),
+            "check its spelling in --connect; if it is right, all is well once there is a lock",
+        );
+    } else if !exists(root).await? {
+        report.note(
+            "root",
+            format!("{} does not exist: nobody has taken a lock there yet", locks::shown(root, chroot)),
+            "nothing; check the spelling of --root if there should be locks",
+        );
+    } else {
+        return Ok(root.to_owned());
+    }
+    let mut above = root;
+    while let Some(at) = above.rfind('/').filter(|at| *at > 0) {
+        above = &above[..at];
+        if exists(above).await? {
+            return Ok(above.to_owned());
+        }
+    }
+    Ok("/".to_owned())
+}
+
+/// Ends a session, and waits until that has been heard.
+async fn close(client: Client) {
+    let mut states = client.state_watcher();
+    drop(client);
+    let ended = async {
+        let mut state = states.state();
+        while !state.is_terminated() {
+            state = states.changed().await;
+        }
+    };
+    let _ = timeout(FAREWELL, ended).await;
+}
+
+fn failed(path: &str, error: &Error) -> Failure {
+    let exit = match error {
+        Error::NoAuth | Error::AuthFailed => Exit::DENIED,
+        _ => Exit::UNAVAILABLE,
+    };
+    Failure::new(exit, format!("{path}: {error}; check --auth and the service"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_port_has_the_usual_one() {
+        assert_eq!(with_port("zk1"), "zk1:2181");
+        assert_eq!(with_port("zk1:2182"), "zk1:2182");
+        assert_eq!(with_port("[::1]"), "[::1]:2181");
+        assert_eq!(with_port("[::1]:2182"), "[::1]:2182");
+    }
+}

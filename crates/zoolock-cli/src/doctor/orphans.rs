@@ -1,0 +1,163 @@
+//! Lock nodes that belong to no live session: they would never go, and their locks never be free.
+//!
+//! A client cannot see who is alive, but servers tell it to those whom they let ask `dump`. It says what it says at several
+//! moments, so only what two of them say is believed. What it says must not be printed: ids of sessions are in it.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::finding::Report;
+use super::locks::{named, shown};
+use super::servers::Known;
+use super::words::{Silence, ask};
+
+const CHECK: &str = "orphans";
+/// A hundred thousand sessions with an ephemeral each.
+const MOST: usize = 32 << 20;
+
+/// Asks twice, and tells which locks have nodes that nobody owns.
+pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut Report) {
+    let mut asked = None;
+    for address in &known.there {
+        match dump(address).await {
+            Ok(first) => {
+                asked = Some((address, first));
+                break;
+            }
+            Err(Silence::TooLong) => {
+                let why = format!("what `dump` says is longer than {} MB, and was not read", MOST >> 20);
+                return report.stopped_early(
+                    CHECK,
+                    why,
+                    "compare `dump` with the nodes of the locks by hand",
+                );
+            }
+            Err(_) => {}
+        }
+    }
+    let Some((address, first)) = asked else {
+        return report.note(
+            CHECK,
+            "whether lock nodes were left behind by sessions that are over cannot be known from outside",
+            "have a server answer `dump` for a moment (4lw.commands.whitelist; `zoolock serve --words`), and look again",
+        );
+    };
+    let second = match dump(address).await {
+        Ok(second) => second,
+        Err(_) => {
+            return report.note(
+                CHECK,
+                format!("{address}: answered `dump` once, and not again"),
+                "look again",
+            );
+        }
+    };
+    let orphans = orphans(&first, &second, root);
+    if orphans.is_empty() {
+        let count = second.owned.keys().filter(|path| is_below(path, root)).count();
+        return report.ok(CHECK, format!("all {count} nodes of contenders belong to live sessions"));
+    }
+    // Not the nodes: some makes write the id of the session into their names.
+    let locks: BTreeSet<&str> =
+        orphans.iter().filter_map(|path| path.rsplit_once('/')).map(|(lock, _)| lock).collect();
+    let locks: Vec<String> = locks.into_iter().map(|lock| shown(lock, chroot).to_owned()).collect();
+    report.error(
+        CHECK,
+        format!("{} nodes belong to sessions that are over, and never go by themselves: {}", orphans.len(), named(&locks)),
+        "when nobody can be at work under them, delete them (`zoolock show`, `zoolock break`), and upgrade the service",
+    );
+}
+
+async fn dump(address: &str) -> Result<Dump, Silence> {
+    Dump::parse(&ask(address, "dump", MOST).await?).ok_or(Silence::Refused)
+}
+
+/// What is wanted of the answer to `dump`. No `Debug`: it is not to be printed.
+struct Dump {
+    live: HashSet<u64>,
+    /// Ephemeral nodes, and whose they are.
+    owned: BTreeMap<String, u64>,
+}
+
+impl Dump {
+    fn parse(text: &str) -> Option<Self> {
+        let (sessions, rest) = text.split_once("ephemeral nodes dump:")?;
+        let (nodes, _) = rest.split_once("Connections dump:").unwrap_or((rest, ""));
+        // A leader has a line for each, a follower one with the timeout behind it.
+        let live = sessions.lines().filter_map(|line| id(line.split_whitespace().next()?)).collect();
+        let mut owner = None;
+        let mut owned = BTreeMap::new();
+        for line in nodes.lines() {
+            if let Some(path) = line.strip_prefix('\t').filter(|path| path.starts_with('/')) {
+                owned.extend(owner.map(|owner| (path.to_owned(), owner)));
+            } else {
+                owner = line.trim().strip_suffix(':').and_then(id);
+            }
+        }
+        Some(Self { live, owned })
+    }
+}
+
+fn id(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// Which nodes belonged to the same session twice, and it was not alive either time.
+fn orphans<'a>(first: &'a Dump, second: &Dump, root: &str) -> Vec<&'a str> {
+    let is_dead = |dump: &Dump, owner: &u64| !dump.live.contains(owner);
+    let dead = first.owned.iter().filter(|(path, owner)| {
+        is_below(path, root)
+            && second.owned.get(*path) == Some(*owner)
+            && is_dead(first, owner)
+            && is_dead(second, owner)
+    });
+    dead.map(|(path, _)| path.as_str()).collect()
+}
+
+fn is_below(path: &str, root: &str) -> bool {
+    path.strip_prefix(root.trim_end_matches('/')).is_some_and(|below| below.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a standalone Apache ZooKeeper 3.8.0 says it.
+    const LEADER: &str = "SessionTracker dump:\nSession Sets (3)/(2):\n0 expire at Sun Nov 22 13:00:00 UTC 2026:\n\
+        2 expire at Sun Nov 22 13:00:10 UTC 2026:\n\t0x100000000000001\n\t0x100000000000002\nephemeral nodes dump:\n\
+        Sessions with Ephemerals (3):\n0x100000000000001:\n\t/locks/a/lock-0000000000\n0x1000000000000ff:\n\
+        \t/locks/b/lock-0000000004\n\t/elsewhere/x\n0x100000000000002:\n\t/locks/a/lock-0000000001\nConnections dump:\n\
+        Connections Sets (1)/(1):\n1 expire at Sun Nov 22 13:00:10 UTC 2026:\n\tip: /127.0.0.1:1 sessionId: 0x1\n";
+    /// As a follower does.
+    const FOLLOWER: &str = "SessionTracker dump:\nGlobal Sessions(1):\n0x100000000000001\t30000ms\n\
+        ephemeral nodes dump:\nSessions with Ephemerals (0):\nConnections dump:\n";
+
+    #[test]
+    fn nodes_of_sessions_that_nobody_has_are_found_below_the_root() {
+        let dump = || Dump::parse(LEADER).expect("well formed");
+        assert_eq!(dump().owned.len(), 4);
+        assert_eq!(orphans(&dump(), &dump(), "/locks"), ["/locks/b/lock-0000000004"]);
+        assert_eq!(orphans(&dump(), &dump(), "/"), ["/elsewhere/x", "/locks/b/lock-0000000004"]);
+        assert!(orphans(&dump(), &dump(), "/lock").is_empty());
+    }
+
+    #[test]
+    fn one_answer_is_not_believed() {
+        let dump = || Dump::parse(LEADER).expect("well formed");
+        let mut later = dump();
+        later.live.insert(0x0100_0000_0000_00ff);
+        assert!(orphans(&dump(), &later, "/locks").is_empty());
+        let mut gone = dump();
+        gone.owned.remove("/locks/b/lock-0000000004");
+        assert!(orphans(&dump(), &gone, "/locks").is_empty());
+        let mut another = dump();
+        another.owned.insert("/locks/b/lock-0000000004".to_owned(), 1);
+        assert!(orphans(&dump(), &another, "/locks").is_empty());
+    }
+
+    #[test]
+    fn followers_say_it_in_their_own_way() {
+        let dump = Dump::parse(FOLLOWER).expect("well formed");
+        assert!(dump.live.contains(&0x0100_0000_0000_0001) && dump.owned.is_empty());
+        assert!(Dump::parse("This ZooKeeper instance is not currently serving requests\n").is_none());
+    }
+}

@@ -1,0 +1,183 @@
+//! The servers of the connect string, one by one.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::finding::Report;
+use super::words::{Identity, Silence, ask, configuration};
+
+const CHECK: &str = "server";
+/// Whoever names more than this is not told of all of them.
+const MOST: usize = 16;
+/// Far more than any of these answers has.
+const ANSWER: usize = 1 << 20;
+/// Before this there are no containers: free locks stay behind as empty directories.
+const CONTAINERS: (u32, u32, u32) = (3, 5, 3);
+
+/// What the servers told of themselves.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Where somebody listens.
+    pub(super) there: Vec<String>,
+    pub(super) tick: Option<Duration>,
+    pub(super) sync_limit: Option<u32>,
+    /// The shortest and the longest session timeout that is granted.
+    pub(super) limits: (Option<Duration>, Option<Duration>),
+    /// Whether all of them are `zoolock serve`, where they say what they are.
+    pub(super) zoolock: Option<bool>,
+    /// Whether all are on this machine.
+    pub(super) loopback: bool,
+}
+
+/// One server.
+struct Answers {
+    host: String,
+    identity: Result<Option<Identity>, Silence>,
+    conf: Option<String>,
+    read_only: bool,
+}
+
+/// Asks every server what it is.
+pub(super) async fn look(hosts: &[String], report: &mut Report) -> Known {
+    let answers = join_all(hosts.iter().take(MOST).map(|host| interview(host))).await;
+    let mut known = Known { loopback: hosts.iter().all(|host| is_loopback(host)), ..Known::default() };
+    let mut modes = Vec::new();
+    let mut releases = Vec::new();
+    for Answers { host, identity, conf, read_only } in answers {
+        match identity {
+            Err(Silence::Unreachable(why)) => {
+                report.warn(
+                    CHECK,
+                    format!("{host}: cannot be reached ({why})"),
+                    "start it, open the way to it, or take it out of --connect",
+                );
+                continue;
+            }
+            Err(Silence::Refused | Silence::TooLong) | Ok(None) => report.note(
+                CHECK,
+                format!("{host}: is there, but says neither its version nor its mode"),
+                "have it answer `srvr` (4lw.commands.whitelist; `zoolock serve --words`)",
+            ),
+            Ok(Some(identity)) => {
+                known.zoolock = Some(known.zoolock.unwrap_or(true) && identity.zoolock().is_some());
+                if identity.numbers().is_some_and(|numbers| numbers < CONTAINERS) {
+                    report.warn(
+                        CHECK,
+                        format!(
+                            "{host}: {}, which has no containers: directories of free locks stay",
+                            identity.described()
+                        ),
+                        "upgrade it to 3.5.3 or later",
+                    );
+                } else {
+                    report.ok(CHECK, format!("{host}: {}", identity.described()));
+                }
+                modes.extend(identity.mode.clone());
+                releases.push(identity.release().to_owned());
+            }
+        }
+        if read_only {
+            report.warn(
+                CHECK,
+                format!("{host}: serves reads only, since it sees no majority of its ensemble"),
+                "find out what cut it off: no lock can be taken there",
+            );
+        }
+        if let Some(conf) = conf {
+            known.learn(&conf);
+        }
+        known.there.push(host);
+    }
+    if known.there.len() > 1 && modes.iter().any(|mode| mode == "standalone") {
+        report.error(
+            CHECK,
+            "several servers are named and one of them is standalone: they are no ensemble, and clients of one do \
+             not exclude those of another",
+            "name one server, or the members of one ensemble; all is well if they are names of the same server",
+        );
+    }
+    releases.sort();
+    releases.dedup();
+    if releases.len() > 1 {
+        report.note(
+            CHECK,
+            format!("the servers are of different releases: {}", releases.join(", ")),
+            "finish the upgrade",
+        );
+    }
+    if hosts.len() > MOST {
+        report.stopped_early(
+            CHECK,
+            format!("only the first {MOST} of {} servers were asked", hosts.len()),
+            "name fewer",
+        );
+    }
+    known
+}
+
+async fn interview(host: &str) -> Answers {
+    let identity = match ask(host, "srvr", ANSWER).await {
+        Ok(text) => Ok(Identity::of_srvr(&text)),
+        Err(Silence::Unreachable(why)) => Err(Silence::Unreachable(why)),
+        // Some answer only the one, some only the other.
+        Err(silence) => match ask(host, "mntr", ANSWER).await {
+            Ok(text) => Ok(Identity::of_mntr(&text)),
+            Err(_) => Err(silence),
+        },
+    };
+    let (mut conf, mut read_only) = (None, false);
+    if !matches!(identity, Err(Silence::Unreachable(_))) {
+        conf = ask(host, "conf", ANSWER).await.ok();
+        read_only = ask(host, "isro", ANSWER).await.is_ok_and(|answer| answer.trim() == "ro");
+    }
+    Answers { host: host.to_owned(), identity, conf, read_only }
+}
+
+impl Known {
+    /// The longest ticks count: a lease has to last on whichever server is the leader.
+    fn learn(&mut self, conf: &str) {
+        let conf = configuration(conf);
+        let number = |name: &str| conf.get(name).and_then(|text| text.parse::<u64>().ok());
+        let time = |name: &str| number(name).map(Duration::from_millis);
+        self.tick = self.tick.max(time("tickTime"));
+        self.sync_limit = self.sync_limit.max(number("syncLimit").and_then(|limit| limit.try_into().ok()));
+        self.limits.0 = self.limits.0.max(time("minSessionTimeout"));
+        self.limits.1 = match (self.limits.1, time("maxSessionTimeout")) {
+            (Some(known), Some(said)) => Some(known.min(said)),
+            (known, said) => known.or(said),
+        };
+    }
+}
+
+/// Whether nobody but this machine reaches it.
+fn is_loopback(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_ticks_and_the_narrowest_limits_count() {
+        let mut known = Known::default();
+        known.learn("tickTime=2000\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n");
+        known.learn("tickTime=3000\nsyncLimit=10\nminSessionTimeout=6000\nmaxSessionTimeout=60000\n");
+        assert_eq!((known.tick, known.sync_limit), (Some(Duration::from_secs(3)), Some(10)));
+        assert_eq!(known.limits, (Some(Duration::from_secs(6)), Some(Duration::from_secs(40))));
+    }
+
+    #[test]
+    fn only_this_machine_is_this_machine() {
+        for host in ["127.0.0.1:2181", "localhost:1", "[::1]:2181"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["10.0.0.1:2181", "zk1:2181", "[fe80::1]:2181"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

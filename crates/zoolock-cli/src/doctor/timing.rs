@@ -1,0 +1,232 @@
+//! How long the service takes, and what its clock says. The one thing that is written, and it goes again.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio::time::timeout;
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
+
+use super::finding::Report;
+use crate::duration::humane;
+
+const CHECK: &str = "latency";
+const PROBE: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+/// How many of each.
+const TURNS: usize = 10;
+/// How long all of one kind may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So far clocks may differ without anybody's noticing.
+const CLOCK_NOTICED: Duration = Duration::from_secs(1);
+/// And so far they make nonsense of every time that is shown.
+const CLOCK_WRONG: Duration = Duration::from_secs(10);
+
+/// How long requests took.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Latency {
+    read: Option<Times>,
+    sync: Option<Times>,
+    write: Option<Times>,
+}
+
+/// Of one kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Times {
+    turns: usize,
+    median_us: u64,
+    worst_us: u64,
+}
+
+/// Measures below `place`, a node that exists.
+pub(super) async fn measure(client: &Client, place: &str, granted: Duration, report: &mut Report) {
+    let read = turns(async || client.check_stat(place).await.map(drop)).await;
+    let sync = turns(async || client.sync(place).await).await;
+    let probe = match getrandom::u64() {
+        Ok(number) => format!("{}/.doctor-{number:016x}", place.trim_end_matches('/')),
+        Err(_) => format!("{}/.doctor-{}", place.trim_end_matches('/'), std::process::id()),
+    };
+    let write = match clock(client, &probe, report).await {
+        Ok(()) => {
+            let write = turns(async || client.set_data(&probe, b"", None).await.map(drop)).await;
+            // It would go with our session; sooner is better.
+            let _ = timeout(PATIENCE, client.delete(&probe, None)).await;
+            write
+        }
+        Err(Error::NoAuth) => {
+            report.error(
+                "write",
+                format!("may not create anything in {place}: no lock can be taken there"),
+                "give credentials that may (--auth), or name another --root",
+            );
+            None
+        }
+        Err(Error::QuotaExceeded) => {
+            report.error(
+                "write",
+                format!("the quota of {place} is used up"),
+                "raise it, or name another --root",
+            );
+            None
+        }
+        Err(error) => {
+            report.error(
+                "write",
+                format!("cannot create anything in {place}: {error}"),
+                "look into the server's log",
+            );
+            None
+        }
+    };
+    judge([("reading", read), ("sync", sync), ("writing", write)], granted, report);
+    report.latency = Some(Latency { read, sync, write });
+}
+
+/// Runs it some times, one after the other; `None` where it fails.
+async fn turns(mut turn: impl AsyncFnMut() -> Result<(), Error>) -> Option<Times> {
+    let mut took = Vec::with_capacity(TURNS);
+    let all = async {
+        for _ in 0..TURNS {
+            let begun = Instant::now();
+            if turn().await.is_err() {
+                return;
+            }
+            took.push(begun.elapsed());
+        }
+    };
+    // What was measured by then is worth telling.
+    let in_time = timeout(PATIENCE, all).await;
+    if in_time.is_err() {
+        took.push(PATIENCE);
+    }
+    times(took)
+}
+
+fn times(mut took: Vec<Duration>) -> Option<Times> {
+    took.sort_unstable();
+    let us = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let median = took.get(took.len() / 2).map(us)?;
+    Some(Times { turns: took.len(), median_us: median, worst_us: took.last().map(us)? })
+}
+
+/// Beside the renewals of a lease: an answer may take an eighth of the session timeout (`docs/DESIGN.md`).
+fn judge(all: [(&str, Option<Times>); 3], granted: Duration, report: &mut Report) {
+    let longest = granted / 8;
+    let mut fine = Vec::new();
+    for (name, times) in all {
+        let Some(times) = times else { continue };
+        let (median, worst) = (Duration::from_micros(times.median_us), Duration::from_micros(times.worst_us));
+        if median > longest {
+            report.error(
+                CHECK,
+                format!(
+                    "{name} takes {} (median): locks will be lost while the session lives",
+                    exact(median)
+                ),
+                format!(
+                    "find out what is slow (disk, network, load); with this session {} is the most",
+                    humane(longest)
+                ),
+            );
+        } else if worst > longest {
+            report.warn(
+                CHECK,
+                format!("{name} took {} once, {} as a rule", exact(worst), exact(median)),
+                format!("a lock may be lost where an answer takes more than {}", humane(longest)),
+            );
+        } else {
+            fine.push(format!("{name} {} ({})", exact(median), exact(worst)));
+        }
+    }
+    if !fine.is_empty() {
+        report.ok(CHECK, format!("median (worst) of {TURNS}: {}", fine.join(", ")));
+    }
+}
+
+/// Makes the node, and tells the time at which that happened there from ours.
+async fn clock(client: &Client, probe: &str, report: &mut Report) -> Result<(), Error> {
+    let before = SystemTime::now();
+    let made = timeout(PATIENCE, client.create(probe, b"", &PROBE)).await;
+    let after = SystemTime::now();
+    match made {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => return Err(error),
+        Err(_) => return Err(Error::Timeout),
+    }
+    // Not the answer's: some releases do not tell it there (ZOOKEEPER-4026).
+    let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.check_stat(probe)).await else { return Ok(()) };
+    let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else { return Ok(()) };
+    let (offset, uncertain) = offset(before, stat.ctime, after);
+    report.clock_ms = Some(offset);
+    let off = Duration::from_millis(offset.unsigned_abs());
+    let which = if offset > 0 { "before" } else { "behind" };
+    let what = format!("the service's clock is {} {which} ours (give or take {uncertain} ms)", exact(off));
+    let remedy = "set both by NTP; locks do not go by it, but all times that are shown and logged do";
+    if off > CLOCK_WRONG {
+        report.warn("clock", what, remedy);
+    } else if off > CLOCK_NOTICED {
+        report.note("clock", what, remedy);
+    } else {
+        report.ok(
+            "clock",
+            format!("the service's clock agrees with ours to {} ms", off.as_millis().max(uncertain.into())),
+        );
+    }
+    Ok(())
+}
+
+/// How far a clock is before ours that said `there` between `before` and `after`, and how uncertain that is: nothing, where it
+/// may have been right.
+fn offset(before: i64, there: i64, after: i64) -> (i64, u32) {
+    let uncertain = u32::try_from(after.saturating_sub(before)).unwrap_or(0);
+    (there - there.clamp(before, after.max(before)), uncertain)
+}
+
+fn unix_ms(time: SystemTime) -> Option<i64> {
+    i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
+/// Short times as they are; nobody needs the digits of long ones.
+fn exact(time: Duration) -> String {
+    let us = time.as_micros();
+    if us < 1000 {
+        format!("{us} µs")
+    } else if us < 100_000 {
+        format!("{}.{} ms", us / 1000, us % 1000 / 100)
+    } else {
+        humane(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn levels(write: &[u64]) -> Vec<Level> {
+        let mut report = Report::new("h", "/locks");
+        let times = times(write.iter().copied().map(Duration::from_millis).collect());
+        judge([("reading", None), ("sync", None), ("writing", times)], Duration::from_secs(8), &mut report);
+        report.findings.iter().map(|finding| finding.level).collect()
+    }
+
+    #[test]
+    fn answers_that_are_too_slow_for_the_session_are_told() {
+        assert_eq!(levels(&[1, 2, 3]), [Level::Ok]);
+        assert_eq!(levels(&[1, 2, 1001]), [Level::Warning]);
+        assert_eq!(levels(&[1, 1002, 1003]), [Level::Error]);
+        assert!(levels(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_clock_is_wrong_only_by_what_the_way_there_does_not_explain() {
+        assert_eq!(offset(1000, 1005, 1010), (0, 10));
+        assert_eq!(offset(1000, 900, 1010), (-100, 10));
+        assert_eq!(offset(1000, 5010, 1010), (4000, 10));
+    }
+
+    #[test]
+    fn times_are_as_exact_as_they_are_short() {
+        assert_eq!(exact(Duration::from_micros(250)), "250 µs");
+        assert_eq!(exact(Duration::from_micros(2345)), "2.3 ms");
+        assert_eq!(exact(Duration::from_millis(1500)), "1.5s");
+    }
+}

@@ -1,0 +1,156 @@
+//! Four-letter words: what a server says to whoever asks it without a session.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a server may take for a word.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// Nobody is there.
+    Unreachable(String),
+    /// The server does not answer this word.
+    Refused,
+    /// Its answer is longer than we read.
+    TooLong,
+}
+
+/// Asks one word, and reads so many bytes of the answer at most.
+pub(super) async fn ask(address: &str, word: &str, most: usize) -> Result<String, Silence> {
+    let connected = timeout(PATIENCE, TcpStream::connect(address)).await;
+    let mut stream = match connected {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Err(Silence::Unreachable(error.to_string())),
+        Err(_) => return Err(Silence::Unreachable(format!("no connection within {PATIENCE:?}"))),
+    };
+    let mut answer = Vec::new();
+    let asked = async {
+        stream.write_all(word.as_bytes()).await?;
+        (&mut stream).take(most as u64 + 1).read_to_end(&mut answer).await
+    };
+    // Whoever hangs up in the middle, or says nothing, does not answer this word.
+    let ended = timeout(PATIENCE, asked).await;
+    if answer.len() > most {
+        return Err(Silence::TooLong);
+    }
+    match ended {
+        Ok(Ok(_)) if !answer.is_empty() => {}
+        _ => return Err(Silence::Refused),
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let refused = answer.contains("is not executed because it is not in the whitelist");
+    if refused { Err(Silence::Refused) } else { Ok(answer) }
+}
+
+/// What a server says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// As it says it, without the date.
+    version: String,
+    /// `standalone`, `leader`, `follower`, `observer`, `read-only`; where it says so.
+    pub(super) mode: Option<String>,
+}
+
+impl Identity {
+    /// Reads the answer to `srvr`.
+    pub(super) fn of_srvr(text: &str) -> Option<Self> {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        Self::new(field("Zookeeper version: ")?, field("Mode: "))
+    }
+
+    /// Reads the answer to `mntr`.
+    pub(super) fn of_mntr(text: &str) -> Option<Self> {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+        Self::new(field("zk_version")?, field("zk_server_state"))
+    }
+
+    fn new(version: &str, mode: Option<&str>) -> Option<Self> {
+        let version = version.split(',').next()?.trim();
+        let mode = mode.map(|mode| mode.trim().to_owned());
+        (!version.is_empty()).then(|| Self { version: version.to_owned(), mode })
+    }
+
+    /// The version of `zoolock serve`, if it is one.
+    pub(super) fn zoolock(&self) -> Option<&str> {
+        self.version.split_once("-zoolock-").map(|(_, version)| version)
+    }
+
+    /// The release of ZooKeeper whose behaviour it has.
+    pub(super) fn release(&self) -> &str {
+        self.version.split('-').next().unwrap_or_default()
+    }
+
+    /// The same as numbers.
+    pub(super) fn numbers(&self) -> Option<(u32, u32, u32)> {
+        let mut numbers = self.release().split('.').map(str::parse);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+
+    /// For people.
+    pub(super) fn described(&self) -> String {
+        let mode = self.mode.as_deref().map_or_else(String::new, |mode| format!(", {mode}"));
+        match self.zoolock() {
+            Some(version) => format!("zoolock {version}{mode}; behaves as ZooKeeper {}", self.release()),
+            None => format!("ZooKeeper {}{mode}", self.release()),
+        }
+    }
+}
+
+/// Reads the answer to `conf`.
+pub(super) fn configuration(text: &str) -> HashMap<&str, &str> {
+    text.lines().filter_map(|line| line.trim().split_once('=')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SRVR: &str = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022-02-25 08:49 UTC\n\
+                        Latency min/avg/max: 0/0.3/8\nReceived: 12\nMode: follower\nNode count: 5\n";
+    const MNTR: &str =
+        "zk_version\t3.8.0-zoolock-0.1.0, built on 1970-01-01 00:00 UTC\nzk_server_state\tstandalone\n";
+
+    #[test]
+    fn a_server_is_known_by_what_it_says() {
+        let apache = Identity::of_srvr(SRVR).expect("it says so");
+        assert_eq!((apache.zoolock(), apache.numbers()), (None, Some((3, 8, 0))));
+        assert_eq!(apache.described(), "ZooKeeper 3.8.0, follower");
+        let ours = Identity::of_mntr(MNTR).expect("it says so");
+        assert_eq!(ours.described(), "zoolock 0.1.0, standalone; behaves as ZooKeeper 3.8.0");
+        assert_eq!(Identity::of_srvr("This ZooKeeper instance is not currently serving requests\n"), None);
+    }
+
+    #[test]
+    fn a_configuration_is_read_by_its_names() {
+        let read = configuration("clientPort=2181\ntickTime=2000\nsyncLimit=5\nnonsense\n");
+        assert_eq!((read.get("tickTime"), read.get("syncLimit")), (Some(&"2000"), Some(&"5")));
+        assert_eq!(read.get("nonsense"), None);
+    }
+
+    #[tokio::test]
+    async fn a_word_that_is_not_answered_is_told_from_a_server_that_is_not_there() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let answers = ["", "dump is not executed because it is not in the whitelist.\n", "imok", "too much"];
+        let serving = tokio::spawn(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut word = [0; 4];
+                stream.read_exact(&mut word).await.expect("a word");
+                stream.write_all(answer.as_bytes()).await.expect("it reads");
+            }
+        });
+        assert_eq!(ask(&address, "dump", 100).await, Err(Silence::Refused));
+        assert_eq!(ask(&address, "dump", 100).await, Err(Silence::Refused));
+        assert_eq!(ask(&address, "ruok", 4).await, Ok("imok".to_owned()));
+        assert_eq!(ask(&address, "dump", 4).await, Err(Silence::TooLong));
+        serving.await.expect("no panic");
+        assert!(matches!(ask(&address, "ruok", 4).await, Err(Silence::Unreachable(_))));
+    }
+}
