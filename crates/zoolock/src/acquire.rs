@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::Instrument as _;
 use zoolock_core::contender::{Failure, Kind, Loss, Mode, Reason, Refusal, SessionEnd};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Names;
@@ -99,11 +100,16 @@ impl Lock {
 
     /// `None`: busy, or timed out.
     pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
-        match self.options.tenure {
-            // Not a part of this future, which would be as large for everybody.
-            Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
-            None => self.acquire_alone(kind, patience).await,
-        }
+        // Its fields are looked up only where somebody wants them.
+        let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
+        let acquired = async {
+            match self.options.tenure {
+                // Not a part of this future, which would be as large for everybody.
+                Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
+                None => self.acquire_alone(kind, patience).await,
+            }
+        };
+        acquired.instrument(span).await
     }
 
     /// The same with a place of its own.
@@ -372,7 +378,7 @@ pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]
     directories.iter().map(|directory| 2 * (directory.as_str().len() + name)).sum()
 }
 
-fn kind_name(kind: Kind, places: usize) -> &'static str {
+pub(crate) fn kind_name(kind: Kind, places: usize) -> &'static str {
     match kind {
         Kind::Mutex if places > 1 => "multi",
         Kind::Mutex => "mutex",

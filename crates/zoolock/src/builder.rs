@@ -221,6 +221,7 @@ impl Builder {
         }
         check_grace(self.grace, self.session_timeout, &self.ensemble, self.strict)?;
         let access = self.access()?;
+        crate::metrics::describe();
         let thread = thread()?;
         // The chroot is ours to apply: a client that applies it cannot create it.
         let root = match (connect.chroot(), self.root.as_str()) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{join_all, select_all};
 use tokio::sync::watch;
+use tracing::Instrument as _;
 use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Refusal};
 use zoolock_core::names::Prefix;
 use zoolock_core::record::Left;
@@ -245,9 +246,10 @@ impl Held {
 
     pub(crate) async fn release(self) -> Result<(), Error> {
         let departure = self.departure();
+        let span = tracing::debug_span!("release", path = departure.path());
         self.release_at_once();
         drop(self);
-        departure.wait().await
+        departure.wait().instrument(span).await
     }
 
     pub(crate) fn departure(&self) -> Departure {

@@ -113,6 +113,7 @@ mod layout;
 mod leases;
 mod local;
 mod locker;
+pub mod metrics;
 mod multi;
 mod mutex;
 mod naming;

@@ -16,6 +16,7 @@ use crate::clock::{self, Alarm};
 use crate::directory;
 use crate::driver::{Acquisition, Attendant, attend};
 use crate::keeper::{Keeper, KeeperError, Link};
+use crate::metrics;
 use crate::path::SESSIONS;
 use crate::tasks::Tasks;
 
@@ -145,6 +146,7 @@ impl Session {
             spare,
         });
         let alarm = Alarm::new()?;
+        metrics::session_opened();
         // All end with the session's link, which the keeper's task ends.
         tasks.spawn(attend(session.clone()));
         tasks.spawn(watch_lease(session.clone(), alarm, link.clone()));
@@ -222,7 +224,7 @@ impl Session {
 
     /// The same for the answer to a write that was sent at `sent`, where it is the leader's.
     pub(crate) fn confirm_write<T>(&self, sent: Instant, outcome: &Result<T, KeeperError>) {
-        if outcome.as_ref().err().is_none_or(|error| error.failure.is_decided()) {
+        if is_confirmed(outcome) {
             self.confirm(sent, Renewal::Write);
         }
     }
@@ -365,6 +367,7 @@ impl Session {
             }
             *known = Some(end);
         }
+        metrics::session_ended(end);
         self.connection.send_replace(Connection::Over);
         // Before the client goes, which closes the session: nobody may believe beside the next holder.
         self.tell_all(&Event::SessionOver(end));
@@ -411,6 +414,11 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
     }
 }
 
+/// Whether it was the leader who answered.
+fn is_confirmed<T>(outcome: &Result<T, KeeperError>) -> bool {
+    outcome.as_ref().err().is_none_or(|error| error.failure.is_decided())
+}
+
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -432,7 +440,10 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
                         session.suspect();
                         session.tell_all(&Event::Disconnected);
                     }
-                    Link::Up => session.tell_all(&Event::Reconnected),
+                    Link::Up => {
+                        metrics::reconnected();
+                        session.tell_all(&Event::Reconnected);
+                    }
                     Link::Over(end) => return session.finish(end),
                 }
                 if changed.is_err() {
@@ -505,7 +516,9 @@ impl Renewer {
             Renewal::Sync => {
                 let answer = keeper.sync("/");
                 tasks.spawn(async move {
-                    if answer.await.is_ok() {
+                    let outcome = answer.await;
+                    metrics::renewed(Renewal::Sync, outcome.is_ok());
+                    if outcome.is_ok() {
                         session.confirm(sent, Renewal::Sync);
                     }
                     drop(turn);
@@ -516,6 +529,7 @@ impl Renewer {
                 let answer = keeper.write(&node, b"", None);
                 tasks.spawn(async move {
                     let outcome = answer.await;
+                    metrics::renewed(Renewal::Write, is_confirmed(&outcome));
                     session.confirm_write(sent, &outcome);
                     match outcome {
                         Ok(_) => {}

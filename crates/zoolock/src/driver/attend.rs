@@ -16,6 +16,7 @@ use zoolock_core::Event;
 use zoolock_core::contender::{Reply, RequestId, SessionEnd};
 
 use super::{Acquisition, InFlight, Pending};
+use crate::metrics;
 use crate::session::{Connection, Session, lock};
 
 /// After how many the others on the thread have their turn: whoever renews the lease, and the client.
@@ -186,7 +187,10 @@ impl Acquisition {
                     break;
                 }
                 Poll::Ready(outcome) => {
-                    let InFlight { id, confirms, .. } = next;
+                    let InFlight { id, confirms, departs, .. } = next;
+                    if let (true, Err(error)) = (departs, &outcome) {
+                        metrics::cleanup_failed(error.failure);
+                    }
                     if let Some(sent) = confirms {
                         self.session.confirm_write(sent, &outcome);
                     }
@@ -228,6 +232,7 @@ impl Acquisition {
                 Poll::Ready(deleted) => {
                     let watch = *id;
                     drop(state.watches.remove(at));
+                    state.course.woken();
                     self.ask_guard(state);
                     self.step(state, Event::Fired { watch, deleted });
                     at = 0;

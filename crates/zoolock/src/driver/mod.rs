@@ -35,11 +35,13 @@ use zoolock_core::contender::{
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event, Instant};
 
+use crate::acquire::kind_name;
 use crate::asker::Asker;
 use crate::clock;
 use crate::data::NodeData;
 use crate::events::{Listeners, LockEvent};
 use crate::keeper::{KeeperError, Watch};
+use crate::metrics::Course;
 use crate::path::LockPath;
 use crate::session::{Session, lock};
 use crate::tasks::Task;
@@ -93,6 +95,7 @@ struct State {
     stood: bool,
     /// The words of the last refusal.
     words: String,
+    course: Course,
 }
 
 /// An answer that is to come.
@@ -103,6 +106,8 @@ struct InFlight {
     answer: Pending,
     /// When it was sent, if its answer may prove that the leader knows our session.
     confirms: Option<Instant>,
+    /// Whether it deletes a node of ours.
+    departs: bool,
 }
 
 struct News {
@@ -130,6 +135,7 @@ impl Acquisition {
         (listeners, epoch): (Listeners, u32),
     ) -> Arc<Acquisition> {
         let machine = Machine::new(config.clone(), directories.len());
+        let course = Course::begin(kind_name(config.kind, directories.len()));
         let acquisition = Arc::new(Acquisition {
             session,
             id,
@@ -158,6 +164,7 @@ impl Acquisition {
                 over: false,
                 stood: false,
                 words: String::new(),
+                course,
             }),
             changed: Notify::new(),
             is_called: AtomicBool::new(false),
@@ -234,6 +241,7 @@ impl Acquisition {
             state.in_flight.clear();
         }
         if gave_up {
+            state.course.cancelled();
             self.listeners.tell(LockEvent::GaveUp);
         }
     }
@@ -350,6 +358,7 @@ impl Acquisition {
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
+                    state.course.granted();
                     self.relieve_guard(state);
                     self.tell(state, LockEvent::Acquired);
                     self.look_out(state);
@@ -357,20 +366,24 @@ impl Acquisition {
                 Action::Previous(previous) => state.previous = Some(previous),
                 Action::Failed(reason) => {
                     state.progress = Progress::Failed(reason);
+                    state.course.failed(reason);
                     self.listeners.tell(LockEvent::GaveUp);
                 }
                 Action::Lost(loss) => {
                     state.lost = Some(loss);
+                    state.course.lost(loss);
                     self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
                 }
                 Action::Released(how) => {
                     state.departed = Some(how);
+                    state.course.released();
                     if how == Departed::Clean {
                         self.tell(state, LockEvent::Released);
                     }
                 }
                 Action::Revoked => {
                     state.revoked = true;
+                    state.course.revoked();
                     self.tell(state, LockEvent::Revoked);
                 }
                 Action::Downgraded(node) => {
@@ -379,6 +392,9 @@ impl Acquisition {
                 }
                 Action::Over => self.finish(state),
             }
+        }
+        if let Some(others) = others.filter(|_| state.machine.node(0).is_some()) {
+            state.course.sees(others);
         }
         if let Some(ahead) = others.filter(|&ahead| ahead > 0)
             && !state.queued
@@ -429,6 +445,7 @@ impl Acquisition {
         // It looks at the other acquisitions: not under our mutex.
         let is_inward = matches!(request, Request::FindMine);
         let confirms = requests::is_write(&request).then(clock::now);
+        let departs = requests::is_departure(&request);
         let place = machine::place(&self.directories, id);
         if let Request::WatchOwn { watch, .. } = request {
             state.guard = Some(NodeGuard::new(watch, &*keeper));
@@ -442,7 +459,7 @@ impl Acquisition {
             }
             request => self.call(keeper, place, request),
         };
-        let mut sent = InFlight { id, answer, confirms };
+        let mut sent = InFlight { id, answer, confirms, departs };
         if state.in_flight.is_empty() && !state.is_polled {
             let waker = Waker::from(self.clone());
             if is_inward {

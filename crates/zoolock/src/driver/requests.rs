@@ -16,6 +16,14 @@ use crate::path::LockPath;
 
 type Outcome = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
 
+/// Whether it deletes a node of ours.
+pub(super) fn is_departure(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Delete(_) | Request::Withdraw(_) | Request::Release { .. } | Request::ReleaseAll(_)
+    )
+}
+
 /// Whether its answer may prove that the leader knows our session. Of several requests the first counts, which is less.
 pub(super) fn is_write(request: &Request) -> bool {
     match request {

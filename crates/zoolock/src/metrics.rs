@@ -1,0 +1,401 @@
+//! What is counted and measured, through the facade of the crate [`metrics`](https://docs.rs/metrics): a program that
+//! installs a recorder has it, under these names. `docs/METRICS.md` lists them with their labels.
+//!
+//! Install the recorder before [`connect`](crate::Zoolock::connect): what was counted before that is not made up for, and a
+//! gauge that missed the beginning goes below zero. Without a recorder each of these costs the look whether there is one, a
+//! few nanoseconds beside the milliseconds of a round trip.
+//!
+//! There is no label with the name of a lock: names are without bounds, and so would be the series. The names of the locks
+//! that many wait for are in the metrics of `zoolock ui`. Spans (`lock`, `release`) and events of the crate `tracing`, at
+//! the level debug, have the path.
+//!
+//! Tasks that share a place in the queue ([`Mutex::batching`](crate::Mutex::batching),
+//! [`Mutex::linger`](crate::Mutex::linger)) are one acquisition here: what passes among them costs the service nothing.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
+use zoolock_core::Instant;
+use zoolock_core::contender::{Failure, Loss, Reason, SessionEnd};
+use zoolock_core::lease::Renewal;
+
+use crate::clock;
+
+/// Histogram: from asking for a lock to having it, or not. Labels `kind`, `outcome`.
+pub const ACQUIRE_SECONDS: &str = "zoolock_acquire_seconds";
+/// Histogram: from the grant to the release or the loss. Label `kind`.
+pub const HOLD_SECONDS: &str = "zoolock_hold_seconds";
+/// Histogram: from hearing that it may be our turn to having the lock, of those who waited. Label `kind`.
+pub const HANDOVER_SECONDS: &str = "zoolock_handover_seconds";
+/// Histogram: how many others were in the queue when we came. Label `kind`.
+pub const QUEUE_AHEAD: &str = "zoolock_queue_ahead";
+/// Gauge: how many locks are held now. Label `kind`.
+pub const HOLDING: &str = "zoolock_holding";
+/// Gauge: how many wait for a lock now. Label `kind`.
+pub const WAITING: &str = "zoolock_waiting";
+/// Counter: locks that were lost while they were held. Labels `kind`, `reason`.
+pub const LOSSES: &str = "zoolock_losses_total";
+/// Counter: holders that were asked to let go. Label `kind`.
+pub const REVOCATIONS: &str = "zoolock_revocations_total";
+/// Counter: deletes of a node of ours that were not answered, or refused, and are tried again.
+pub const CLEANUPS_RETRIED: &str = "zoolock_cleanups_retried_total";
+/// Counter: sessions that were opened.
+pub const SESSIONS_OPENED: &str = "zoolock_sessions_opened_total";
+/// Counter: sessions that ended. Label `reason`.
+pub const SESSIONS_ENDED: &str = "zoolock_sessions_ended_total";
+/// Gauge: sessions that are open now.
+pub const SESSIONS_ALIVE: &str = "zoolock_sessions_alive";
+/// Counter: connections that were made again for a session that lived on.
+pub const RECONNECTS: &str = "zoolock_reconnects_total";
+/// Counter: renewals of a lease that were answered. Labels `by`, `outcome`.
+pub const RENEWALS: &str = "zoolock_renewals_total";
+
+/// The values of the label `kind`.
+const KINDS: [&str; 8] = ["mutex", "multi", "reader", "writer", "upgradable", "upgrade", "permits", "lease"];
+/// Those of `outcome` of an acquisition, in the order of [`Outcome`].
+const OUTCOMES: [&str; 6] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused"];
+/// Those of `reason` of a loss.
+const LOSS_REASONS: [&str; 4] = ["expired", "broken", "unreachable", "closed"];
+/// Those of `reason` of a session's end.
+const END_REASONS: [&str; 3] = ["expired", "closed", "denied"];
+/// Those of `by` and `outcome` of a renewal.
+const RENEWED_BY: [&str; 2] = ["sync", "write"];
+const RENEWED: [&str; 2] = ["confirmed", "failed"];
+
+/// Says to the recorder what each metric is. Whoever connects does so; to be called where the recorder comes later.
+pub fn describe() {
+    with_recorder(|recorder| {
+        let histograms = [
+            (ACQUIRE_SECONDS, Unit::Seconds, "from asking for a lock to having it, or not"),
+            (HOLD_SECONDS, Unit::Seconds, "from the grant to the release or the loss"),
+            (HANDOVER_SECONDS, Unit::Seconds, "from hearing that it may be our turn to having the lock"),
+            (QUEUE_AHEAD, Unit::Count, "how many others were in the queue when we came"),
+        ];
+        for (name, unit, text) in histograms {
+            recorder.describe_histogram(name.into(), Some(unit), text.into());
+        }
+        let gauges = [
+            (HOLDING, "how many locks are held now"),
+            (WAITING, "how many wait for a lock now"),
+            (SESSIONS_ALIVE, "sessions that are open now"),
+        ];
+        for (name, text) in gauges {
+            recorder.describe_gauge(name.into(), Some(Unit::Count), text.into());
+        }
+        let counters = [
+            (LOSSES, "locks that were lost while they were held"),
+            (REVOCATIONS, "holders that were asked to let go"),
+            (CLEANUPS_RETRIED, "deletes of a node of ours that are tried again"),
+            (SESSIONS_OPENED, "sessions that were opened"),
+            (SESSIONS_ENDED, "sessions that ended"),
+            (RECONNECTS, "connections that were made again for a session that lived on"),
+            (RENEWALS, "renewals of a lease that were answered"),
+        ];
+        for (name, text) in counters {
+            recorder.describe_counter(name.into(), Some(Unit::Count), text.into());
+        }
+    });
+}
+
+/// One metric with the keys of all its series, made once: to make a key takes memory each time.
+struct Series(LazyLock<Vec<Key>>);
+
+static METADATA: Metadata<'static> = Metadata::new("zoolock", Level::INFO, Some(module_path!()));
+
+impl Series {
+    fn histogram(&self, at: usize) -> Histogram {
+        with_recorder(|recorder| recorder.register_histogram(&self.0[at], &METADATA))
+    }
+
+    fn gauge(&self, at: usize) -> Gauge {
+        with_recorder(|recorder| recorder.register_gauge(&self.0[at], &METADATA))
+    }
+
+    fn counter(&self, at: usize) -> Counter {
+        with_recorder(|recorder| recorder.register_counter(&self.0[at], &METADATA))
+    }
+}
+
+/// A series for each value of a label.
+fn by(name: &'static str, label: &'static str, values: &[&'static str]) -> Vec<Key> {
+    let key = |value: &&'static str| Key::from_parts(name, vec![Label::from_static_parts(label, value)]);
+    values.iter().map(key).collect()
+}
+
+/// A series for each pair of values, those of the second label next to each other.
+fn by_both(
+    name: &'static str,
+    (first, of_first): (&'static str, &[&'static str]),
+    (second, of_second): (&'static str, &[&'static str]),
+) -> Vec<Key> {
+    let label = Label::from_static_parts;
+    let pairs = of_first.iter().flat_map(|one| of_second.iter().map(move |other| (*one, *other)));
+    pairs.map(|(one, other)| Key::from_parts(name, vec![label(first, one), label(second, other)])).collect()
+}
+
+static ACQUIRE: Series =
+    Series(LazyLock::new(|| by_both(ACQUIRE_SECONDS, ("kind", &KINDS), ("outcome", &OUTCOMES))));
+static HOLD: Series = Series(LazyLock::new(|| by(HOLD_SECONDS, "kind", &KINDS)));
+static HANDOVER: Series = Series(LazyLock::new(|| by(HANDOVER_SECONDS, "kind", &KINDS)));
+static AHEAD: Series = Series(LazyLock::new(|| by(QUEUE_AHEAD, "kind", &KINDS)));
+static HELD: Series = Series(LazyLock::new(|| by(HOLDING, "kind", &KINDS)));
+static WAIT: Series = Series(LazyLock::new(|| by(WAITING, "kind", &KINDS)));
+static LOST: Series = Series(LazyLock::new(|| by_both(LOSSES, ("kind", &KINDS), ("reason", &LOSS_REASONS))));
+static REVOKED: Series = Series(LazyLock::new(|| by(REVOCATIONS, "kind", &KINDS)));
+static RETRIED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(CLEANUPS_RETRIED)]));
+static OPENED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSIONS_OPENED)]));
+static ENDED: Series = Series(LazyLock::new(|| by(SESSIONS_ENDED, "reason", &END_REASONS)));
+static ALIVE: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSIONS_ALIVE)]));
+static RECONNECTED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(RECONNECTS)]));
+static RENEWAL: Series =
+    Series(LazyLock::new(|| by_both(RENEWALS, ("by", &RENEWED_BY), ("outcome", &RENEWED))));
+
+/// A session begins.
+pub(crate) fn session_opened() {
+    OPENED.counter(0).increment(1);
+    ALIVE.gauge(0).increment(1.0);
+}
+
+/// A session is over.
+pub(crate) fn session_ended(end: SessionEnd) {
+    let reason = match end {
+        SessionEnd::Expired => 0,
+        SessionEnd::Closed => 1,
+        SessionEnd::AuthFailed => 2,
+    };
+    ENDED.counter(reason).increment(1);
+    ALIVE.gauge(0).decrement(1.0);
+}
+
+/// A session has a connection again.
+pub(crate) fn reconnected() {
+    RECONNECTED.counter(0).increment(1);
+}
+
+/// A renewal was answered.
+pub(crate) fn renewed(how: Renewal, confirmed: bool) {
+    let by = match how {
+        Renewal::Sync => 0,
+        Renewal::Write => 1,
+    };
+    RENEWAL.counter(by * RENEWED.len() + usize::from(!confirmed)).increment(1);
+}
+
+/// A node of ours is still there, or may be, after this answer to a delete.
+pub(crate) fn cleanup_failed(failure: Failure) {
+    // The others say that it is gone, or only that the record beside it has another version.
+    if matches!(failure, Failure::Unknown | Failure::Throttled | Failure::Refused(_)) {
+        RETRIED.counter(0).increment(1);
+    }
+}
+
+/// How an acquisition ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Acquired,
+    Busy,
+    TimedOut,
+    Cancelled,
+    Lost,
+    Refused,
+}
+
+impl From<Reason> for Outcome {
+    fn from(reason: Reason) -> Outcome {
+        match reason {
+            Reason::Busy => Outcome::Busy,
+            Reason::TimedOut => Outcome::TimedOut,
+            Reason::Broken | Reason::SessionOver(_) | Reason::Refused(Failure::Unknown) => Outcome::Lost,
+            Reason::OtherKind
+            | Reason::OtherLayout(_)
+            | Reason::Clash(_)
+            | Reason::OtherSize(_)
+            | Reason::ForeignRecord
+            | Reason::Outranked
+            | Reason::Exhausted
+            | Reason::Refused(_) => Outcome::Refused,
+        }
+    }
+}
+
+/// One acquisition, as it is measured.
+#[derive(Debug)]
+pub(crate) struct Course {
+    kind: usize,
+    began: Instant,
+    /// When it was last told that it may be its turn.
+    woken: Option<Instant>,
+    is_counted: bool,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Holding(Instant),
+    Ended,
+}
+
+impl Course {
+    /// Begins with the first request. `kind`: one of [`KINDS`].
+    pub(crate) fn begin(kind: &str) -> Course {
+        let kind = KINDS.iter().position(|known| *known == kind).unwrap_or(0);
+        WAIT.gauge(kind).increment(1.0);
+        Course { kind, began: clock::now(), woken: None, is_counted: false, stage: Stage::Waiting }
+    }
+
+    /// So many others are there; what the first reading shows counts.
+    pub(crate) fn sees(&mut self, others: u32) {
+        if self.stage == Stage::Waiting && !std::mem::replace(&mut self.is_counted, true) {
+            AHEAD.histogram(self.kind).record(others);
+        }
+    }
+
+    /// Something that it watched has happened.
+    pub(crate) fn woken(&mut self) {
+        if self.stage == Stage::Waiting {
+            self.woken = Some(clock::now());
+        }
+    }
+
+    pub(crate) fn granted(&mut self) {
+        let now = clock::now();
+        self.end_waiting(Outcome::Acquired, now);
+        if let Some(woken) = self.woken {
+            HANDOVER.histogram(self.kind).record(woken.until(now));
+        }
+        HELD.gauge(self.kind).increment(1.0);
+        self.stage = Stage::Holding(now);
+    }
+
+    pub(crate) fn failed(&mut self, reason: Reason) {
+        self.end_waiting(reason.into(), clock::now());
+    }
+
+    /// Nobody wants it any more.
+    pub(crate) fn cancelled(&mut self) {
+        self.end_waiting(Outcome::Cancelled, clock::now());
+    }
+
+    pub(crate) fn revoked(&self) {
+        REVOKED.counter(self.kind).increment(1);
+    }
+
+    pub(crate) fn lost(&mut self, loss: Loss) {
+        let reason = match loss {
+            Loss::SessionOver(SessionEnd::Expired | SessionEnd::AuthFailed) => 0,
+            Loss::Broken => 1,
+            Loss::Unreachable => 2,
+            Loss::SessionOver(SessionEnd::Closed) => 3,
+        };
+        LOST.counter(self.kind * LOSS_REASONS.len() + reason).increment(1);
+        self.end_holding();
+    }
+
+    /// Its node is gone, or stays until the session ends.
+    pub(crate) fn released(&mut self) {
+        self.end_holding();
+    }
+
+    fn end_waiting(&mut self, outcome: Outcome, now: Instant) {
+        if self.stage != Stage::Waiting {
+            return;
+        }
+        self.stage = Stage::Ended;
+        WAIT.gauge(self.kind).decrement(1.0);
+        let series = self.kind * OUTCOMES.len() + outcome as usize;
+        ACQUIRE.histogram(series).record(self.began.until(now));
+    }
+
+    fn end_holding(&mut self) {
+        let Stage::Holding(since) = self.stage else { return };
+        self.stage = Stage::Ended;
+        HELD.gauge(self.kind).decrement(1.0);
+        let held: Duration = since.until(clock::now());
+        HOLD.histogram(self.kind).record(held);
+    }
+}
+
+impl Drop for Course {
+    /// Whatever it came to, it neither waits nor holds any more.
+    fn drop(&mut self) {
+        self.cancelled();
+        self.end_holding();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zoolock_core::Kind;
+    use zoolock_core::contender::Refusal;
+
+    use super::*;
+    use crate::acquire::kind_name;
+
+    #[test]
+    fn every_kind_of_lock_has_a_series_of_its_own() {
+        let kinds = [
+            (Kind::Mutex, 1),
+            (Kind::Mutex, 2),
+            (Kind::Read, 1),
+            (Kind::Write, 1),
+            (Kind::Upgradable, 1),
+            (Kind::Permits { take: 1, size: 1 }, 1),
+            (Kind::Lease { size: 1 }, 1),
+        ];
+        let mut seen: Vec<usize> = kinds
+            .into_iter()
+            .map(|(kind, places)| kind_name(kind, places))
+            .map(|name| KINDS.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no {name}")))
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), kinds.len());
+        assert!(KINDS.contains(&"upgrade"));
+    }
+
+    #[test]
+    fn a_series_has_the_labels_of_its_place() {
+        let labels = |series: &Series, at: usize| -> Vec<(String, String)> {
+            series.0[at].labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect()
+        };
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let timeout = OUTCOMES.len() + Outcome::TimedOut as usize;
+        assert_eq!(labels(&ACQUIRE, timeout), [pair("kind", "multi"), pair("outcome", "timeout")]);
+        let refused = (KINDS.len() - 1) * OUTCOMES.len() + Outcome::from(Reason::OtherKind) as usize;
+        assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "lease"), pair("outcome", "refused")]);
+        assert_eq!(ACQUIRE.0.len(), KINDS.len() * OUTCOMES.len());
+        assert_eq!(labels(&RENEWAL, 2), [pair("by", "write"), pair("outcome", "confirmed")]);
+    }
+
+    #[test]
+    fn a_reason_is_told_by_what_it_comes_to() {
+        let denied = Reason::Refused(Failure::Refused(Refusal::Denied));
+        assert_eq!(Outcome::from(denied), Outcome::Refused);
+        assert_eq!(Outcome::from(Reason::SessionOver(SessionEnd::Expired)), Outcome::Lost);
+    }
+
+    /// Without a recorder: what a lock pays for all of it. A round trip takes a hundred thousand and more.
+    #[test]
+    fn without_a_recorder_a_whole_course_takes_next_to_nothing() {
+        let turns: u32 = 10_000;
+        let best = (0..20)
+            .map(|_| {
+                let begun = std::time::Instant::now();
+                for _ in 0..turns {
+                    let mut course = Course::begin("mutex");
+                    course.sees(1);
+                    course.woken();
+                    course.granted();
+                    course.released();
+                }
+                begun.elapsed() / turns
+            })
+            .min();
+        let best = best.expect("there were some");
+        println!("a course without a recorder takes {best:?}");
+        // A development build on a busy machine; optimised it is a tenth of that.
+        assert!(best < Duration::from_micros(5), "{best:?}");
+    }
+}
