@@ -174,6 +174,22 @@ pub(crate) struct Waiting {
 
     #[command(flatten)]
     pub(crate) kind: KindArgs,
+
+    #[command(flatten)]
+    pub(crate) export: ExportArgs,
+}
+
+/// What monitors see while a lock is waited for and held.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Monitoring")]
+pub(crate) struct ExportArgs {
+    /// Where to answer /metrics over HTTP, for Prometheus; it asks for no credentials
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
+
+    /// The collector of OpenTelemetry's to push metrics to, as http://HOST:4318
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
 }
 
 /// What kind of lock is taken.

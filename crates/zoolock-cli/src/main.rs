@@ -21,6 +21,7 @@ mod inherited;
 mod keep;
 mod list;
 mod local;
+mod metrics;
 mod operate;
 mod plan;
 mod reaper;
@@ -92,8 +93,10 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
         .map_err(|error| Failure::unavailable(format!("cannot start our threads: {error}")))?;
     let result = runtime.block_on(async {
         match plan {
-            Plan::Run(plan) => run::run(plan, talk).await,
-            Plan::Hold(plan) => hold::hold(plan, talk).await,
+            Plan::Run(plan) => crate::metrics::during(plan.export.clone(), talk, run::run(plan, talk)).await,
+            Plan::Hold(plan) => {
+                crate::metrics::during(plan.export.clone(), talk, hold::hold(plan, talk)).await
+            }
             Plan::Ls { service, prefix, json } => {
                 list::ls(&service, prefix.as_deref(), json, color, talk).await
             }

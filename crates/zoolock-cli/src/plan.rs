@@ -7,11 +7,14 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use zoolock::{ConnectString, LockPath, Naming, Ticket};
 
-use crate::args::{Args, BenchArgs, Command, DoctorArgs, Global, KindArgs, OnLost, OnRevoke, Waiting, Work};
+use crate::args::{
+    Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, OnLost, OnRevoke, Waiting, Work,
+};
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
 use crate::executable;
 use crate::exit::{Exit, Failure};
+use crate::metrics::{Collector, Export};
 use crate::serve_plan::{self, Serve};
 
 /// The grace period where the session is long enough for it.
@@ -155,6 +158,7 @@ pub(crate) struct Run {
     pub(crate) on_lost: OnLost,
     pub(crate) on_revoke: OnRevoke,
     pub(crate) keep: bool,
+    pub(crate) export: Export,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -170,6 +174,7 @@ impl Run {
 pub(crate) struct Hold {
     pub(crate) service: Service,
     pub(crate) wanted: Wanted,
+    pub(crate) export: Export,
     pub(crate) json: bool,
 }
 
@@ -217,14 +222,25 @@ impl Plan {
                         "--keep with --on-lost warn: CMD would go on while another host starts its own",
                     ));
                 }
-                Ok(Self::Run(Run { service, wanted, grace, on_lost, on_revoke, keep, command: run.command }))
+                let export = export(&run.waiting.export)?;
+                Ok(Self::Run(Run {
+                    service,
+                    wanted,
+                    grace,
+                    on_lost,
+                    on_revoke,
+                    keep,
+                    export,
+                    command: run.command,
+                }))
             }
             Command::Hold(hold) => {
                 let mut service = service(&global, hold.waiting.note.clone())?;
                 name_as(&mut service, &hold.waiting.kind)?;
                 service.strict_renewal = hold.waiting.strict_renewal;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
-                Ok(Self::Hold(Hold { service, wanted, json: global.json }))
+                let export = export(&hold.waiting.export)?;
+                Ok(Self::Hold(Hold { service, wanted, export, json: global.json }))
             }
             Command::Ls(ls) => {
                 let service = service(&global, None)?;
@@ -374,6 +390,16 @@ fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
         kazoo_pattern: false,
         strict_renewal: false,
     })
+}
+
+fn export(asked: &ExportArgs) -> Result<Export, Failure> {
+    let address = |text: &String| serve_plan::address("--metrics", text);
+    let metrics = asked.metrics.as_ref().map(address).transpose()?;
+    let collector = |text: &String| {
+        text.parse::<Collector>().map_err(|error| Failure::usage(format!("--otlp {text:?}: {error}")))
+    };
+    let otlp = asked.otlp.as_ref().map(collector).transpose()?;
+    Ok(Export { metrics, otlp })
 }
 
 fn name_as(service: &mut Service, asked: &KindArgs) -> Result<(), Failure> {
@@ -643,6 +669,13 @@ mod tests {
         }
         let long = format!("/{}", "r".repeat(1010));
         refused(&["bench", "--root", &long]);
+    }
+
+    #[test]
+    fn monitors_that_cannot_be_reached_are_refused_before_anything_is_begun() {
+        assert!(refused(&["run", "--metrics", "9090", "x", "--", "true"]).contains("--metrics"));
+        assert!(refused(&["hold", "--otlp", "https://otel:4318", "x"]).contains("https"));
+        assert!(plan(&["hold", "--metrics", "127.0.0.1:0", "--otlp", "http://otel:4318", "x"]).is_ok());
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn users(path: &Path) -> Result<Users, Failure> {
     Ok(users)
 }
 
-fn address(flag: &str, text: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn address(flag: &str, text: &str) -> Result<SocketAddr, Failure> {
     let hint = "write it as HOST:PORT, as in 127.0.0.1:2181";
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -1,0 +1,109 @@
+//! What `run` and `hold` show of themselves while they last.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinHandle;
+
+use super::otlp::Collector;
+use super::registry::Registry;
+use super::site;
+use crate::exit::Failure;
+use crate::talk::Talk;
+
+/// How often a collector is told.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// How long the last word to it may keep us.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// To whom, if to anybody.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Export {
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) otlp: Option<Collector>,
+}
+
+/// Does the work, and shows meanwhile what is counted.
+pub(crate) async fn during<T>(
+    export: Export,
+    talk: &Arc<Talk>,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let exporter = Exporter::start(&export, talk).await?;
+    let result = work.await;
+    if let Some(exporter) = exporter {
+        exporter.finish().await;
+    }
+    result
+}
+
+/// Exports until it is finished, or dropped.
+struct Exporter {
+    registry: Registry,
+    since: SystemTime,
+    collector: Option<Collector>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Exporter {
+    /// Begins to count, and to show it; nothing of both where nobody asked for it.
+    async fn start(export: &Export, talk: &Arc<Talk>) -> Result<Option<Self>, Failure> {
+        if export.metrics.is_none() && export.otlp.is_none() {
+            return Ok(None);
+        }
+        let registry = Registry::default();
+        // There is one process and one command in it.
+        metrics::set_global_recorder(registry.clone())
+            .map_err(|_| Failure::unavailable("something else counts in this process already"))?;
+        let mut tasks = Vec::new();
+        if let Some(address) = export.metrics {
+            let listener = site::listen(address).await?;
+            if let Ok(address) = listener.local_addr() {
+                talk.note(format_args!("metrics at http://{address}/metrics"));
+            }
+            tasks.push(tokio::spawn(site::answer(listener, registry.clone())));
+        }
+        let since = SystemTime::now();
+        if let Some(collector) = export.otlp.clone() {
+            tasks.push(tokio::spawn(push(collector, registry.clone(), since, Arc::clone(talk))));
+        }
+        Ok(Some(Self { registry, since, collector: export.otlp.clone(), tasks }))
+    }
+
+    /// Tells the collector what it came to.
+    async fn finish(self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        if let Some(collector) = &self.collector {
+            let families = self.registry.families();
+            let last = collector.push(&families, self.since);
+            let _ = tokio::time::timeout(FAREWELL, last).await;
+        }
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Pushes for ever; says once that it fails, and once that it goes on.
+async fn push(collector: Collector, registry: Registry, since: SystemTime, talk: Arc<Talk>) {
+    let mut beats = tokio::time::interval(INTERVAL);
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut fails = false;
+    loop {
+        beats.tick().await;
+        match collector.push(&registry.families(), since).await {
+            Ok(()) if std::mem::take(&mut fails) => {
+                talk.note("--otlp: the collector takes our metrics again")
+            }
+            Ok(()) => {}
+            Err(why) if !std::mem::replace(&mut fails, true) => {
+                talk.note(format_args!("--otlp: the collector does not take our metrics: {why}"));
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A recorder for the crate `metrics` that keeps what there is as it stands, and nothing else.
+//!
+//! The series of the library are a few dozen, so each has its place for ever.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use metrics::{
+    Counter, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+
+use super::{Distribution, Family, Point, Value};
+
+/// From half a millisecond, which is a round trip next door, to six hours.
+const SECONDS: [f64; 18] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 300.0,
+    3600.0, 21600.0,
+];
+const COUNTS: [f64; 10] = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0, 10000.0];
+
+/// All series of this process. Cheap to clone; all clones are one.
+#[derive(Clone, Default)]
+pub(super) struct Registry(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    described: BTreeMap<String, (Option<Unit>, String)>,
+    series: BTreeMap<String, BTreeMap<Vec<(String, String)>, Cell>>,
+}
+
+/// Where one series is counted.
+#[derive(Clone)]
+enum Cell {
+    Counter(Arc<AtomicU64>),
+    /// The bits of a float.
+    Gauge(Arc<AtomicU64>),
+    Histogram(Arc<Buckets>),
+}
+
+struct Buckets {
+    bounds: &'static [f64],
+    counts: Vec<AtomicU64>,
+    /// The bits of a float.
+    sum: AtomicU64,
+}
+
+impl HistogramFn for Buckets {
+    fn record(&self, value: f64) {
+        let at = self.bounds.partition_point(|bound| *bound < value);
+        self.counts[at].fetch_add(1, Ordering::AcqRel);
+        GaugeFn::increment(&self.sum, value);
+    }
+}
+
+impl Registry {
+    /// What everything stands at, by name.
+    pub(super) fn families(&self) -> Vec<Family> {
+        let kept = self.kept();
+        let families = kept.series.iter().map(|(name, series)| {
+            let (unit, help) = kept.described.get(name).cloned().unwrap_or_default();
+            let points =
+                series.iter().map(|(labels, cell)| Point { labels: labels.clone(), value: cell.read() });
+            let unit = if unit == Some(Unit::Seconds) { "s" } else { "1" };
+            Family { name: name.clone(), help, unit, points: points.collect() }
+        });
+        families.collect()
+    }
+
+    fn describe(&self, key: &KeyName, unit: Option<Unit>, description: SharedString) {
+        self.kept().described.insert(key.as_str().to_owned(), (unit, description.into_owned()));
+    }
+
+    fn cell(&self, key: &Key, new: impl FnOnce(Option<Unit>) -> Cell) -> Cell {
+        let mut labels: Vec<_> =
+            key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+        labels.sort_unstable();
+        let kept = &mut *self.kept();
+        let unit = kept.described.get(key.name()).and_then(|(unit, _)| *unit);
+        let series = kept.series.entry(key.name().to_owned()).or_default();
+        series.entry(labels).or_insert_with(|| new(unit)).clone()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cell {
+    fn read(&self) -> Value {
+        match self {
+            Cell::Counter(cell) => Value::Counter(cell.load(Ordering::Acquire)),
+            Cell::Gauge(cell) => Value::Gauge(f64::from_bits(cell.load(Ordering::Acquire))),
+            Cell::Histogram(buckets) => Value::Histogram(Distribution {
+                bounds: buckets.bounds,
+                counts: buckets.counts.iter().map(|count| count.load(Ordering::Acquire)).collect(),
+                sum: f64::from_bits(buckets.sum.load(Ordering::Acquire)),
+            }),
+        }
+    }
+}
+
+impl Recorder for Registry {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.describe(&key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.describe(&key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.describe(&key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        match self.cell(key, |_| Cell::Counter(Arc::default())) {
+            Cell::Counter(cell) => Counter::from_arc(cell),
+            // Somebody uses one name for two things.
+            Cell::Gauge(_) | Cell::Histogram(_) => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        match self.cell(key, |_| Cell::Gauge(Arc::default())) {
+            Cell::Gauge(cell) => Gauge::from_arc(cell),
+            Cell::Counter(_) | Cell::Histogram(_) => Gauge::noop(),
+        }
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        let new = |unit| {
+            let bounds: &'static [f64] = if unit == Some(Unit::Seconds) { &SECONDS } else { &COUNTS };
+            let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+            Cell::Histogram(Arc::new(Buckets { bounds, counts, sum: AtomicU64::new(0) }))
+        };
+        match self.cell(key, new) {
+            Cell::Histogram(buckets) => Histogram::from_arc(buckets),
+            Cell::Counter(_) | Cell::Gauge(_) => Histogram::noop(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use metrics::{Level, Unit};
+
+    use super::*;
+
+    /// One of each.
+    pub(in crate::metrics) fn filled() -> Registry {
+        let registry = Registry::default();
+        let metadata = Metadata::new("test", Level::INFO, None);
+        let key = |name: &'static str| Key::from_parts(name, &[("kind", "mutex")]);
+        registry.describe_histogram("waited_seconds".into(), Some(Unit::Seconds), "how long".into());
+        registry.describe_counter("lost_total".into(), Some(Unit::Count), "how many".into());
+        for value in [0.0001, 0.0005, 0.3, 1e9] {
+            registry.register_histogram(&key("waited_seconds"), &metadata).record(value);
+        }
+        registry.register_counter(&key("lost_total"), &metadata).increment(2);
+        registry.register_counter(&key("lost_total"), &metadata).increment(1);
+        registry.register_gauge(&key("held"), &metadata).increment(3.0);
+        registry.register_gauge(&key("held"), &metadata).decrement(1.0);
+        registry
+    }
+
+    #[test]
+    fn what_was_counted_is_kept_by_name_and_labels() {
+        let families = filled().families();
+        let names: Vec<&str> = families.iter().map(|family| family.name.as_str()).collect();
+        assert_eq!(names, ["held", "lost_total", "waited_seconds"]);
+        assert_eq!(families[0].points[0].value, Value::Gauge(2.0));
+        assert_eq!(families[1].points[0].value, Value::Counter(3));
+        assert_eq!(families[1].points[0].labels, [("kind".to_owned(), "mutex".to_owned())]);
+        assert_eq!((families[2].help.as_str(), families[2].unit), ("how long", "s"));
+    }
+
+    #[test]
+    fn a_value_is_counted_under_the_first_bound_that_it_does_not_exceed() {
+        let families = filled().families();
+        let Value::Histogram(Distribution { bounds, counts, sum }) = &families[2].points[0].value else {
+            panic!("it is a histogram")
+        };
+        assert_eq!(counts.len(), bounds.len() + 1);
+        assert_eq!((counts[0], counts[9], counts[bounds.len()]), (2, 1, 1), "{counts:?}");
+        assert_eq!(counts.iter().sum::<u64>(), 4);
+        assert!((sum - 1e9).abs() < 1.0, "{sum}");
+    }
+}

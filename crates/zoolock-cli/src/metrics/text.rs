@@ -1,0 +1,81 @@
+//! Figures as Prometheus reads them (text format 0.0.4).
+
+use std::fmt::Write as _;
+
+use super::{Distribution, Family, Point, Value};
+
+/// Every family with its help, its type and its series.
+pub(super) fn render(families: &[Family]) -> String {
+    let mut text = String::new();
+    for family in families {
+        let Some(first) = family.points.first() else { continue };
+        let kind = match first.value {
+            Value::Counter(_) => "counter",
+            Value::Gauge(_) => "gauge",
+            Value::Histogram(_) => "histogram",
+        };
+        let Family { name, help, points, .. } = family;
+        if !help.is_empty() {
+            let _ = writeln!(text, "# HELP {name} {}", help.replace('\\', "\\\\").replace('\n', "\\n"));
+        }
+        let _ = writeln!(text, "# TYPE {name} {kind}");
+        for Point { labels, value } in points {
+            match value {
+                Value::Counter(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
+                Value::Gauge(value) => _ = writeln!(text, "{name}{} {value}", labelled(labels, None)),
+                Value::Histogram(distribution) => histogram(&mut text, name, labels, distribution),
+            }
+        }
+    }
+    text
+}
+
+fn histogram(text: &mut String, name: &str, labels: &[(String, String)], distribution: &Distribution) {
+    let Distribution { bounds, counts, sum } = distribution;
+    let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+    let mut so_far = 0;
+    for (bound, count) in bounds.zip(counts) {
+        so_far += count;
+        let _ = writeln!(text, "{name}_bucket{} {so_far}", labelled(labels, Some(&bound)));
+    }
+    let labels = labelled(labels, None);
+    let _ = writeln!(text, "{name}_sum{labels} {sum}\n{name}_count{labels} {so_far}");
+}
+
+fn labelled(labels: &[(String, String)], bound: Option<&str>) -> String {
+    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let labels = labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value)));
+    let all: Vec<String> = labels.chain(bound.map(|bound| format!("le=\"{bound}\""))).collect();
+    if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry::tests::filled;
+    use super::*;
+
+    #[test]
+    fn prometheus_can_read_it() {
+        let text = render(&filled().families());
+        for line in [
+            "# TYPE held gauge",
+            "held{kind=\"mutex\"} 2",
+            "# HELP lost_total how many",
+            "lost_total{kind=\"mutex\"} 3",
+            "# TYPE waited_seconds histogram",
+            "waited_seconds_bucket{kind=\"mutex\",le=\"0.0005\"} 2",
+            "waited_seconds_bucket{kind=\"mutex\",le=\"0.5\"} 3",
+            "waited_seconds_bucket{kind=\"mutex\",le=\"+Inf\"} 4",
+            "waited_seconds_count{kind=\"mutex\"} 4",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_others_chose_cannot_end_a_label() {
+        let labels = [("lock".to_owned(), "a\"} 7\n\\".to_owned())];
+        assert_eq!(labelled(&labels, None), "{lock=\"a\\\"} 7\\n\\\\\"}");
+        assert_eq!(labelled(&[], None), "");
+    }
+}
