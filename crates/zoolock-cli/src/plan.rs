@@ -165,7 +165,7 @@ pub(crate) struct Run {
 impl Run {
     /// How long before the end the command is asked to end, in a session of this length.
     pub(crate) fn grace_of(&self, session_timeout: Duration) -> Duration {
-        self.grace.unwrap_or_else(|| default_grace(session_timeout))
+        self.grace.unwrap_or_else(|| GRACE.min(session_timeout / 6))
     }
 }
 
@@ -511,11 +511,6 @@ fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Durati
         )));
     }
     Ok(Some(grace))
-}
-
-/// What `run` takes where nothing was said.
-pub(crate) fn default_grace(session_timeout: Duration) -> Duration {
-    GRACE.min(session_timeout / 6)
 }
 
 fn short_name(program: &OsString) -> String {

@@ -9,7 +9,6 @@ use zoolock_core::pace::Pace;
 use super::finding::Report;
 use super::servers::Known;
 use crate::duration::humane;
-use crate::plan::default_grace;
 
 const CHECK: &str = "session";
 
@@ -88,19 +87,6 @@ pub(super) fn judge(asked: Duration, granted: Duration, known: &Known, report: &
             humane(spare)
         ),
     );
-    let grace = default_grace(asked);
-    if grace > spare {
-        report.warn(
-            "grace",
-            format!(
-                "`run` refuses its default --grace of {}: a session of {} has only {} to spare",
-                humane(grace),
-                humane(granted),
-                humane(spare)
-            ),
-            format!("say --grace {}, or have a longer session granted", humane(spare)),
-        );
-    }
     judge_ticks(granted, (&assumed, &real), known, report);
 }
 
@@ -191,13 +177,6 @@ mod tests {
         assert_eq!(worst(&judged(30, 40, &ticks(2000, 5)), "session"), Some(Level::Warning));
         assert_eq!(worst(&judged(30, 4, &ticks(2000, 5)), "session"), Some(Level::Error));
         assert_eq!(worst(&judged(30, 8, &ticks(3000, 5)), "session"), Some(Level::Error));
-    }
-
-    #[test]
-    fn a_grace_for_which_there_is_no_room_is_told_with_one_that_fits() {
-        // As docs/DESIGN.md says: between 15 and 20 of 30 seconds the default grace is refused.
-        assert_eq!(worst(&judged(30, 16, &ticks(2000, 5)), "grace"), Some(Level::Warning));
-        assert_eq!(worst(&judged(30, 30, &ticks(2000, 5)), "grace"), None);
     }
 
     #[test]
