@@ -149,7 +149,7 @@ fn owner(entry: &Entry) -> String {
 }
 
 /// What it asks for.
-fn role(entry: &Entry) -> String {
+pub(crate) fn role(entry: &Entry) -> String {
     match entry.role {
         "exclusive" => "alone".to_owned(),
         "shared" => "reader".to_owned(),

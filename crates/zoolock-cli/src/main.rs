@@ -24,6 +24,7 @@ mod local;
 mod metrics;
 mod operate;
 mod plan;
+mod rates;
 mod reaper;
 mod run;
 mod serve;
@@ -32,6 +33,7 @@ mod signals;
 mod status;
 mod talk;
 mod terminal;
+mod top;
 mod watch;
 
 use std::io::{IsTerminal, Write};
@@ -101,6 +103,7 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
                 list::ls(&service, prefix.as_deref(), json, color, talk).await
             }
             Plan::Show { service, name, json } => list::show(&service, &name, json, color, talk).await,
+            Plan::Top(plan) => top::top(plan, color, talk).await,
             Plan::Revoke { service, name, ticket } => operate::revoke(&service, &name, ticket, talk).await,
             Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
             Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,

@@ -8,7 +8,7 @@ use clap::ValueEnum as _;
 use zoolock::{ConnectString, LockPath, Naming, Ticket};
 
 use crate::args::{
-    Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, OnLost, OnRevoke, Waiting, Work,
+    Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, OnLost, OnRevoke, TopArgs, Waiting, Work,
 };
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
@@ -28,6 +28,11 @@ const LONGEST_WORK: Duration = Duration::from_secs(60);
 /// Each is a znode in an ensemble that others use, and a hand-over takes no longer for more of them.
 const MOST_TASKS: usize = 256;
 
+/// More often nobody sees anything, and the service has other work.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// Less often nobody looks.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
 /// What will be done.
 #[derive(Debug)]
 pub(crate) enum Plan {
@@ -43,6 +48,7 @@ pub(crate) enum Plan {
         name: String,
         json: bool,
     },
+    Top(Top),
     /// Without a ticket: whoever holds.
     Revoke {
         service: Service,
@@ -178,6 +184,17 @@ pub(crate) struct Hold {
     pub(crate) json: bool,
 }
 
+/// `zoolock top`.
+#[derive(Debug, Clone)]
+pub(crate) struct Top {
+    pub(crate) service: Service,
+    pub(crate) prefix: Option<String>,
+    pub(crate) interval: Duration,
+    pub(crate) read_only: bool,
+    /// Logs were asked for, which go to standard error.
+    pub(crate) logs: bool,
+}
+
 /// `zoolock bench`.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -244,11 +261,7 @@ impl Plan {
             }
             Command::Ls(ls) => {
                 let service = service(&global, None)?;
-                if let Some(prefix) = &ls.prefix
-                    && prefix != "/"
-                {
-                    check_name(prefix.strip_suffix('/').unwrap_or(prefix), &service.root)?;
-                }
+                check_prefix(ls.prefix.as_deref(), &service.root)?;
                 Ok(Self::Ls { service, prefix: ls.prefix, json: global.json })
             }
             Command::Show(show) => {
@@ -256,6 +269,7 @@ impl Plan {
                 check_name(&show.name, &service.root)?;
                 Ok(Self::Show { service, name: show.name, json: global.json })
             }
+            Command::Top(asked) => top(&global, asked).map(Self::Top),
             Command::Revoke(revoke) => {
                 refuse_json(&global, "revoke")?;
                 let service = service(&global, revoke.note)?;
@@ -308,6 +322,18 @@ pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure>
         )));
     }
     Ok(())
+}
+
+fn top(global: &Global, asked: TopArgs) -> Result<Top, Failure> {
+    let TopArgs { prefix, interval: text, read_only } = asked;
+    refuse_json(global, "top")?;
+    let service = service(global, None)?;
+    check_prefix(prefix.as_deref(), &service.root)?;
+    let interval = duration("--interval", &text)?;
+    if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
+        return Err(Failure::usage(format!("--interval {text}: must be between 100ms and 1h")));
+    }
+    Ok(Top { service, prefix, interval, read_only, logs: global.verbose > 0 })
 }
 
 fn bench(global: &Global, asked: BenchArgs) -> Result<Bench, Failure> {
@@ -497,6 +523,13 @@ fn check_name(name: &str, root: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+fn check_prefix(prefix: Option<&str>, root: &str) -> Result<(), Failure> {
+    match prefix {
+        None | Some("/") => Ok(()),
+        Some(prefix) => check_name(prefix.strip_suffix('/').unwrap_or(prefix), root),
+    }
+}
+
 /// The lease is believed for two thirds of the session timeout at most: no grace of more than a third is ever possible. The
 /// library allows a sixth to a quarter.
 fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
@@ -680,6 +713,20 @@ mod tests {
             plan(&["doctor", "--strict", "--json"]),
             Ok(Plan::Doctor(Doctor { strict: true, json: true, .. }))
         ));
+    }
+
+    #[test]
+    fn a_top_that_looks_too_often_or_never_is_refused() {
+        for text in ["0s", "99ms", "2h", "soon"] {
+            let message = refused(&["top", "--interval", text]);
+            assert!(message.contains("--interval"), "{message}");
+        }
+        refused(&["top", "a//b"]);
+        refused(&["top", "--json"]);
+        let Ok(Plan::Top(top)) = plan(&["top", "db/", "--interval", "100ms"]) else {
+            panic!("nothing is wrong with it")
+        };
+        assert_eq!((top.prefix.as_deref(), top.read_only), (Some("db/"), false));
     }
 
     #[test]

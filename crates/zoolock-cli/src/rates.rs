@@ -1,0 +1,214 @@
+//! How often a lock is handed over, told from looks at it: no look says so by itself.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use zoolock::Snapshot;
+
+/// What happened longer ago than this hardly counts.
+const MEMORY: Duration = Duration::from_secs(10);
+/// A rate below this is none: nobody reads more digits.
+const LEAST: f64 = 0.005;
+
+/// Who was seen to hold a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look<'a> {
+    pub(crate) path: &'a str,
+    /// The token of the first holder and the name of its node; `None` where the lock is free, or cannot be read.
+    pub(crate) holder: Option<(&'a str, &'a str)>,
+}
+
+impl<'a> Look<'a> {
+    /// What a snapshot says.
+    pub(crate) fn of(lock: &'a Snapshot) -> Self {
+        let holder = lock.holder.as_ref();
+        Self {
+            path: &lock.path,
+            holder: holder.and_then(|holder| Some((holder.token.as_deref()?, holder.node.as_str()))),
+        }
+    }
+}
+
+/// The hand-overs of many locks, as far as they were looked at.
+///
+/// A new token says that the lock was handed over; the number in the name of the holder's node, how often: everybody who
+/// asks for the lock takes the next one. So those that came and went between two looks are counted, and with them those who
+/// gave up waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Rates {
+    seen: HashMap<String, Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// The last one who held.
+    token: Option<String>,
+    number: Option<u32>,
+    at: Duration,
+    /// Hand-overs a second; `None` before the second look.
+    rate: Option<f64>,
+}
+
+impl Rates {
+    /// Takes in a look at all locks there are; others are forgotten. `now` is of any clock that does not jump.
+    pub(crate) fn survey<'a>(&mut self, now: Duration, looks: impl IntoIterator<Item = Look<'a>>) {
+        let mut before = std::mem::take(&mut self.seen);
+        for look in looks {
+            // Most locks are those of the last look, with the holders of the last look.
+            let (path, mut seen) = match before.remove_entry(look.path) {
+                Some((path, seen)) => (path, Some(seen)),
+                None => (look.path.to_owned(), None),
+            };
+            take_in(&mut seen, now, look);
+            self.seen.extend(seen.map(|seen| (path, seen)));
+        }
+    }
+
+    /// Takes in a look at one lock.
+    pub(crate) fn look(&mut self, now: Duration, look: Look<'_>) {
+        let mut seen = self.seen.remove(look.path);
+        take_in(&mut seen, now, look);
+        self.seen.extend(seen.map(|seen| (look.path.to_owned(), seen)));
+    }
+
+    /// Hand-overs a second; `None` where a lock was looked at less than twice.
+    pub(crate) fn of(&self, path: &str) -> Option<f64> {
+        self.seen.get(path).and_then(|seen| seen.rate)
+    }
+}
+
+fn take_in(seen: &mut Option<Seen>, now: Duration, look: Look<'_>) {
+    let Some(seen) = seen else {
+        *seen = Some(Seen {
+            token: look.holder.map(|(token, _)| token.to_owned()),
+            number: look.holder.and_then(|(_, node)| number(node)),
+            at: now,
+            rate: None,
+        });
+        return;
+    };
+    let passed = now.saturating_sub(seen.at).as_secs_f64();
+    if passed <= 0.0 {
+        return;
+    }
+    let mut count = 0;
+    if let Some((token, node)) = look.holder
+        && seen.token.as_deref() != Some(token)
+    {
+        let number = number(node);
+        count = match (seen.number, number) {
+            // The numbers begin again where the directory was made again.
+            (Some(before), Some(now)) if now > before => now - before,
+            _ => 1,
+        };
+        seen.token = Some(token.to_owned());
+        seen.number = number;
+    }
+    let rate = f64::from(count) / passed;
+    let weight = 1.0 - (-passed / MEMORY.as_secs_f64()).exp();
+    let rate = seen.rate.map_or(rate, |before| before + (rate - before) * weight);
+    seen.rate = Some(if rate < LEAST { 0.0 } else { rate });
+    seen.at = now;
+}
+
+/// The ten digits at the end of a name that the service numbered.
+fn number(node: &str) -> Option<u32> {
+    let digits = node.get(node.len().checked_sub(10)?..)?;
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X: &str = "/locks/x";
+
+    fn held(token: &'static str, node: &'static str) -> Look<'static> {
+        Look { path: X, holder: Some((token, node)) }
+    }
+
+    const FREE: Look<'static> = Look { path: X, holder: None };
+
+    fn second(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn one_look_says_nothing_and_the_second_counts_the_numbers() {
+        let mut rates = Rates::default();
+        rates.survey(second(1), [held("0.1", "a-lock-0000000007")]);
+        assert_eq!(rates.of(X), None);
+        rates.survey(second(3), [held("0.9", "a-lock-0000000012")]);
+        assert_eq!(rates.of(X), Some(2.5));
+        assert_eq!(rates.of("/locks/y"), None);
+    }
+
+    #[test]
+    fn who_holds_on_hands_nothing_over_and_the_rate_goes_down_to_nothing() {
+        let mut rates = Rates::default();
+        rates.look(second(0), held("0.1", "a-lock-0000000007"));
+        rates.look(second(1), held("0.2", "a-lock-0000000008"));
+        assert_eq!(rates.of(X), Some(1.0));
+        let mut last = 1.0;
+        for n in 2..60 {
+            rates.look(second(n), held("0.2", "a-lock-0000000008"));
+            let rate = rates.of(X).expect("was seen twice");
+            assert!(rate < last || rate == 0.0, "{rate} after {last}");
+            last = rate;
+        }
+        assert_eq!(last, 0.0);
+    }
+
+    #[test]
+    fn a_steady_rate_is_told_as_it_is() {
+        let mut rates = Rates::default();
+        let nodes: Vec<_> = (0..50).map(|n| (format!("0.{n}"), format!("a-lock-{:010}", n * 4))).collect();
+        for (n, (token, node)) in (0..).zip(&nodes) {
+            rates.look(second(n), Look { path: X, holder: Some((token, node)) });
+        }
+        let rate = rates.of(X).expect("was seen often");
+        assert!((rate - 4.0).abs() < 1e-9, "{rate}");
+    }
+
+    #[test]
+    fn a_lock_that_is_free_in_between_is_handed_over_all_the_same() {
+        let mut rates = Rates::default();
+        rates.look(second(0), held("0.1", "a-lock-0000000007"));
+        rates.look(second(1), FREE);
+        assert_eq!(rates.of(X), Some(0.0));
+        rates.look(second(2), held("0.5", "a-lock-0000000008"));
+        assert!(rates.of(X).expect("was seen") > 0.0);
+    }
+
+    #[test]
+    fn names_without_numbers_and_numbers_that_begin_again_count_once() {
+        let mut rates = Rates::default();
+        rates.look(second(0), held("0.1", "0a1b2c"));
+        rates.look(second(1), held("0.2", "0a1b2d"));
+        assert_eq!(rates.of(X), Some(1.0));
+        let mut rates = Rates::default();
+        rates.look(second(0), held("0.1", "a-lock-0000009000"));
+        rates.look(second(2), held("0.2", "a-lock-0000000000"));
+        assert_eq!(rates.of(X), Some(0.5));
+        assert_eq!(number("-0000000012"), Some(12));
+        assert_eq!(number("a\u{e9}000000012"), None);
+        assert_eq!(number("12"), None);
+    }
+
+    #[test]
+    fn locks_that_are_gone_are_forgotten() {
+        let mut rates = Rates::default();
+        rates.survey(second(0), [held("0.1", "a-lock-0000000001")]);
+        rates.survey(second(1), []);
+        rates.survey(second(2), [held("0.2", "a-lock-0000000002")]);
+        assert_eq!(rates.of(X), None);
+    }
+
+    #[test]
+    fn two_looks_at_the_same_moment_are_one() {
+        let mut rates = Rates::default();
+        rates.look(second(1), held("0.1", "a-lock-0000000001"));
+        rates.look(second(1), held("0.2", "a-lock-0000000002"));
+        assert_eq!(rates.of(X), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! A lock and its people, as the screen needs them: of everything that a snapshot says.
+
+use zoolock::{Entry, Snapshot};
+
+use crate::list::role;
+use crate::status::who;
+
+/// One lock.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lock {
+    pub(super) path: String,
+    /// How people call it: below the root, without the root.
+    pub(super) name: String,
+    pub(super) holders: Vec<Person>,
+    /// Those that were read, in the order of their turns.
+    pub(super) waiters: Vec<Person>,
+    /// All of them.
+    pub(super) waiting: usize,
+    pub(super) previous: &'static str,
+    pub(super) permits: Option<u32>,
+    pub(super) clash: Option<String>,
+    pub(super) unread: Vec<String>,
+    /// Hand-overs a second.
+    pub(super) rate: Option<f64>,
+}
+
+/// Who holds or waits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Person {
+    pub(super) node: String,
+    pub(super) token: Option<String>,
+    pub(super) asked: bool,
+    pub(super) since_ms: Option<u64>,
+    /// Alone, as a reader, with so many permits.
+    pub(super) role: String,
+    /// Everything it says about itself, in a few words.
+    pub(super) words: String,
+    pub(super) host: Option<String>,
+    pub(super) pid: Option<u32>,
+    pub(super) program: Option<String>,
+    pub(super) note: Option<String>,
+}
+
+impl Lock {
+    /// What a snapshot says.
+    pub(super) fn of(lock: Snapshot, root: &str) -> Self {
+        Self {
+            name: name(&lock.path, root).to_owned(),
+            waiting: lock.waiting,
+            holders: lock.holder.into_iter().chain(lock.beside).map(Person::of).collect(),
+            waiters: lock.waiters.into_iter().map(Person::of).collect(),
+            path: lock.path,
+            previous: lock.previous,
+            permits: lock.permits,
+            clash: lock.clash,
+            unread: lock.unread,
+            rate: None,
+        }
+    }
+
+    /// Since when somebody waits, at the longest.
+    pub(super) fn longest_since(&self) -> Option<u64> {
+        self.waiters.iter().filter_map(|waiter| waiter.since_ms).min()
+    }
+
+    /// Holders first, then waiters in their order.
+    pub(super) fn queue(&self) -> impl Iterator<Item = &Person> {
+        self.holders.iter().chain(&self.waiters)
+    }
+
+    /// Who stands at this place in the queue.
+    pub(super) fn at(&self, index: usize) -> Option<&Person> {
+        match index.checked_sub(self.holders.len()) {
+            None => self.holders.get(index),
+            Some(index) => self.waiters.get(index),
+        }
+    }
+}
+
+impl Person {
+    fn of(entry: Entry) -> Self {
+        Self {
+            words: who(&entry),
+            role: role(&entry),
+            asked: entry.revoked,
+            node: entry.node,
+            token: entry.token,
+            since_ms: entry.since_ms,
+            host: entry.host,
+            pid: entry.pid,
+            program: entry.program,
+            note: entry.note.or(entry.identifier),
+        }
+    }
+}
+
+fn name<'a>(path: &'a str, root: &str) -> &'a str {
+    let below = match root {
+        "/" => None,
+        root => path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')),
+    };
+    below.unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_called_by_its_name_below_the_root() {
+        assert_eq!(name("/locks/db/main", "/locks"), "db/main");
+        assert_eq!(name("/lockstep", "/locks"), "/lockstep");
+        assert_eq!(name("/locks", "/locks"), "/locks");
+        assert_eq!(name("/x", "/"), "/x");
+    }
+}

@@ -1,0 +1,257 @@
+//! `zoolock top`: all locks on one screen, live.
+
+mod keys;
+mod lock;
+mod model;
+mod order;
+mod question;
+#[cfg(test)]
+mod samples;
+mod screen;
+mod survey;
+mod text;
+mod view;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use jiff::tz::TimeZone;
+use rustix::process::{Signal, kill_current_process_group};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use zoolock::{Ticket, Zoolock};
+
+use crate::args::ColorWhen;
+use crate::connect::{abandon, connect};
+use crate::exit::{Exit, Failure};
+use crate::plan::{Endpoint, Top};
+use crate::signals::{Signals, ends};
+use crate::status::{is_zoolock, who};
+use crate::talk::{Talk, printable, use_color};
+use crate::terminal;
+
+use keys::Typed;
+use model::{Model, News, Now, Setting, Wish};
+use question::{Deed, Means};
+use screen::Screen;
+use survey::{Order, Reader};
+
+/// Ages are drawn in seconds.
+const TICK: Duration = Duration::from_secs(1);
+/// Whoever revokes or breaks hears after this time at the latest that nothing was heard.
+const DEED_BOUND: Duration = Duration::from_secs(10);
+/// Within this time what was sent to a stopped process has arrived.
+const STOPPING: Duration = Duration::from_millis(50);
+
+/// Shows the screen until somebody wants its end.
+pub(crate) async fn top(plan: Top, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+    if !std::io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "`top` needs a terminal on standard output; for pipes and files there are `zoolock ls --json`, and \
+             `zoolock watch NAME --json` for every event",
+        ));
+    }
+    if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
+        return Err(Failure::usage(
+            "this terminal (TERM) cannot show a full screen; `zoolock ls` prints line by line",
+        ));
+    }
+    if plan.logs && std::io::stderr().is_terminal() {
+        return Err(Failure::usage("--verbose would write over the screen; send it to a file: 2> FILE"));
+    }
+    // While nothing is on the screen yet: what goes wrong is said as everywhere, and ^C ends it.
+    let (zoolock, zoolock_now) = watch::channel(connect(&plan.service, talk).await?);
+    let outcome = show(plan, zoolock, color, talk).await;
+    let last = zoolock_now.borrow().clone();
+    abandon(last).await;
+    outcome
+}
+
+async fn show(
+    plan: Top,
+    zoolock: watch::Sender<Zoolock>,
+    color: ColorWhen,
+    talk: &Arc<Talk>,
+) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
+    for signal in [Signal::TSTP, Signal::CONT] {
+        signals.also(signal).map_err(|error| Failure::unavailable(error.to_string()))?;
+    }
+    let begun = Instant::now();
+    let mut model = Model::new(setting(&plan), now(begun));
+    let (order, orders) = watch::channel(Order { subject: model.subject(), now: 0 });
+    let (news, heard) = mpsc::channel(4);
+    let screen = Screen::take(use_color(color, true)).map_err(|error| no_terminal(&error))?;
+    let keys = keys::listen().map_err(|error| no_terminal(&error))?;
+    let zoolock_now = zoolock.subscribe();
+    let reader = Reader { plan, talk: Arc::clone(talk), zoolock, orders, news };
+    // On a thread of its own: a hundred thousand locks are work. It ends with us.
+    let mut reading = JoinSet::new();
+    reading.spawn(reader.read());
+    let stage =
+        Stage { screen, keys, signals, heard, deeds: JoinSet::new(), zoolock: zoolock_now, order, begun };
+    stage.run(&mut model).await
+}
+
+fn setting(plan: &Top) -> Setting {
+    let service = match &plan.service.endpoint {
+        Endpoint::Local => "this user's server",
+        Endpoint::Remote { hosts, .. } => hosts,
+    };
+    let below = plan.prefix.as_deref().unwrap_or(&plan.service.root);
+    Setting {
+        place: printable(&format!("{service} · {below}")),
+        read_only: plan.read_only,
+        zone: TimeZone::system(),
+    }
+}
+
+/// Everything that the screen reacts to.
+struct Stage {
+    screen: Screen,
+    keys: mpsc::Receiver<Typed>,
+    signals: Signals,
+    heard: mpsc::Receiver<News>,
+    /// Those under way.
+    deeds: JoinSet<Result<String, String>>,
+    zoolock: watch::Receiver<Zoolock>,
+    order: watch::Sender<Order>,
+    begun: Instant,
+}
+
+impl Stage {
+    async fn run(mut self, model: &mut Model) -> Result<Exit, Failure> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if Screen::panicked() {
+                return Err(Failure::unavailable(
+                    "a part of `top` has failed, as told above; start it again",
+                ));
+            }
+            let (width, height) = self.screen.size().map_err(|error| no_terminal(&error))?;
+            model.resize(width, height);
+            self.screen.draw(model).map_err(|error| no_terminal(&error))?;
+            // Keys first: whoever types does not wait for what is read.
+            let typed = tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    if ends(signal) {
+                        return Ok(Exit::signal(signal));
+                    }
+                    self.signalled(signal).await?;
+                    None
+                }
+                typed = self.keys.recv() => typed,
+                Some(done) = self.deeds.join_next() => {
+                    model.tick(now(self.begun));
+                    // Else it has panicked, and said so.
+                    if let Ok(outcome) = done {
+                        model.done(outcome);
+                    }
+                    self.read_now();
+                    None
+                }
+                Some(news) = self.heard.recv() => {
+                    model.tick(now(self.begun));
+                    model.hear(news);
+                    None
+                }
+                _ = ticks.tick() => None,
+            };
+            model.tick(now(self.begun));
+            let more = std::iter::from_fn(|| self.keys.try_recv().ok());
+            for typed in typed.into_iter().chain(more.collect::<Vec<_>>()) {
+                let keys = match typed {
+                    Typed::Keys(keys) => keys,
+                    Typed::Resized => continue,
+                    Typed::Gone(error) => return Err(no_terminal(&error)),
+                };
+                for key in keys {
+                    match model.key(key) {
+                        None => {}
+                        Some(Wish::Quit) => return Ok(Exit::OK),
+                        Some(Wish::Stop) => stop(model),
+                        Some(Wish::Redraw) => self.screen.clear().map_err(|error| no_terminal(&error))?,
+                        Some(Wish::Read) => self.read_now(),
+                        Some(Wish::Do(deed)) => self.begin(deed),
+                    }
+                }
+            }
+            let subject = model.subject();
+            self.order.send_if_modified(|order| {
+                let other = order.subject != subject;
+                order.subject = subject;
+                other
+            });
+        }
+    }
+
+    fn read_now(&self) {
+        self.order.send_modify(|order| order.now += 1);
+    }
+
+    /// Does what was asked and answered, beside everything else.
+    fn begin(&mut self, deed: Deed) {
+        let zoolock = self.zoolock.borrow().clone();
+        self.deeds.spawn(async move {
+            let unknown =
+                || Err(format!("{}: no answer; whether it was done is not known, look again", deed.name));
+            timeout(DEED_BOUND, carry_out(&zoolock, &deed)).await.unwrap_or_else(|_| unknown())
+        });
+    }
+
+    async fn signalled(&mut self, signal: Signal) -> Result<(), Failure> {
+        if signal == Signal::TSTP {
+            self.screen.lend();
+            terminal::stop_ourselves();
+            sleep(STOPPING).await;
+            self.signals.forget(Signal::TSTP);
+            self.signals.forget(Signal::CONT);
+        } else if signal != Signal::CONT {
+            return Ok(());
+        }
+        // In the background this stops us until we are in front again.
+        self.screen.take_again().map_err(|error| no_terminal(&error))
+    }
+}
+
+/// ^Z, which the terminal in raw mode does not make a signal of.
+fn stop(model: &mut Model) {
+    if terminal::is_controlled_by_a_shell() {
+        // Ourselves and whoever was started with us, as the terminal would.
+        let _ = kill_current_process_group(Signal::TSTP);
+    } else {
+        model.say("no shell here to go back to; q quits".to_owned());
+    }
+}
+
+async fn carry_out(zoolock: &Zoolock, deed: &Deed) -> Result<String, String> {
+    let Deed { means, path, name, token } = deed;
+    let ticket: Ticket = token.parse().map_err(|error| format!("token {error}"))?;
+    let mutex = zoolock.mutex(path);
+    match means {
+        Means::Revoke => {
+            mutex.revoke(ticket).await.map_err(|error| error.to_string())?;
+            Ok(format!("{name}: asked {ticket} to let go"))
+        }
+        Means::Break => {
+            let broken = mutex.break_lock(ticket).await.map_err(|error| error.to_string())?;
+            // Theirs look at their own znode no more once they hold.
+            let deaf = broken.family != "native" && !is_zoolock(&broken);
+            let more = if deaf { ", which does not notice: end it" } else { "" };
+            Ok(format!("{name}: taken away from {ticket}, {}{more}", who(&broken)))
+        }
+    }
+}
+
+fn now(begun: Instant) -> Now {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { running: begun.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+}
+
+fn no_terminal(error: &std::io::Error) -> Failure {
+    Failure::new(Exit::OUTPUT, format!("the terminal cannot be used: {error}"))
+}

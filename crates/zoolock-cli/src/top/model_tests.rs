@@ -1,0 +1,322 @@
+use super::super::samples::{NOON, at, lock, model, pace, person, setting, token};
+use super::*;
+
+fn keys(model: &mut Model, text: &str) {
+    for c in text.chars() {
+        assert_eq!(model.key(Key::Char(c)), None, "{c}");
+    }
+}
+
+fn names(model: &Model) -> Vec<&str> {
+    model.rows.iter().map(|place| model.locks[*place].name.as_str()).collect()
+}
+
+fn chosen(model: &Model) -> &str {
+    model.lock().map_or("", |lock| lock.name.as_str())
+}
+
+fn said(model: &Model) -> &str {
+    model.said.as_ref().map_or("", |said| said.text.as_str())
+}
+
+fn locks(count: usize) -> Vec<Lock> {
+    (0..count).map(|n| lock(&format!("job{n:03}"), &[])).collect()
+}
+
+#[test]
+fn locks_are_ordered_by_keys_and_by_the_next_of_three() {
+    let mut model = model();
+    assert_eq!(names(&model), ["db/main", "nightly", "deploys", "reports"]);
+    keys(&mut model, "2");
+    assert_eq!(names(&model), ["nightly", "db/main", "deploys", "reports"]);
+    keys(&mut model, "s");
+    assert_eq!(names(&model), ["reports", "db/main", "nightly", "deploys"]);
+    keys(&mut model, "s");
+    assert_eq!(model.order, Order::Waiters);
+}
+
+#[test]
+fn the_cursor_stays_on_its_lock_when_rows_move() {
+    let mut model = model();
+    keys(&mut model, "j");
+    assert_eq!(chosen(&model), "nightly");
+    keys(&mut model, "2");
+    assert_eq!((chosen(&model), model.cursor.at), ("nightly", 0));
+    model.hear(News::Locks(vec![lock("a", &[person(1, 9), person(2, 9_000)]), lock("nightly", &[])], pace()));
+    assert_eq!((chosen(&model), model.cursor.at), ("nightly", 1));
+    // It is gone, and somebody else is in its row.
+    model.hear(News::Locks(vec![lock("a", &[]), lock("b", &[]), lock("c", &[])], pace()));
+    assert_eq!((chosen(&model), model.cursor.at), ("b", 1));
+    model.hear(News::Locks(Vec::new(), pace()));
+    assert_eq!((chosen(&model), model.cursor.at), ("", 0));
+    for key in [Key::Down, Key::End, Key::Enter, Key::Char('r'), Key::PageUp] {
+        assert_eq!(model.key(key), None);
+    }
+}
+
+#[test]
+fn at_the_very_top_the_cursor_stays_at_the_top() {
+    let mut model = model();
+    keys(&mut model, "jk3");
+    assert_eq!((chosen(&model), model.cursor.at), ("reports", 0));
+}
+
+#[test]
+fn pages_and_ends_keep_the_cursor_on_the_screen() {
+    let mut model = Model::new(setting(), at(0));
+    model.hear(News::Locks(locks(100), pace()));
+    let room = model.room();
+    assert_eq!(room, 18);
+    for (key, at, first) in [
+        (Key::PageDown, room, 1),
+        (Key::PageDown, 2 * room, room + 1),
+        (Key::Up, 2 * room - 1, room + 1),
+        (Key::End, 99, 100 - room),
+        (Key::PageUp, 99 - room, 99 - room),
+        (Key::Home, 0, 0),
+        (Key::PageUp, 0, 0),
+        (Key::Char('G'), 99, 100 - room),
+    ] {
+        assert_eq!(model.key(key), None);
+        assert_eq!((model.cursor.at, model.cursor.first), (at, first), "{key:?}");
+    }
+    // More room shows more, without a gap below the last one; less keeps the cursor in sight.
+    model.resize(80, 56);
+    assert_eq!(model.cursor.first, 50);
+    model.resize(80, 16);
+    assert_eq!(model.cursor.first, 90);
+}
+
+#[test]
+fn a_filter_is_typed_kept_and_taken_back() {
+    let mut model = model();
+    keys(&mut model, "/QN");
+    assert!(names(&model).is_empty());
+    assert_eq!(model.key(Key::Backspace), None);
+    assert_eq!(model.key(Key::Backspace), None);
+    keys(&mut model, "night");
+    assert_eq!(names(&model), ["nightly"]);
+    assert_eq!(model.key(Key::Enter), None);
+    // Letters are keys again.
+    keys(&mut model, "j2");
+    assert_eq!((names(&model), model.order), (vec!["nightly"], Order::Longest));
+    keys(&mut model, "/x");
+    assert_eq!(model.key(Key::Esc), None);
+    assert_eq!(model.filter, "night");
+    assert_eq!(model.key(Key::Esc), None);
+    assert_eq!(names(&model).len(), 4);
+    keys(&mut model, "/");
+    keys(&mut model, &"x".repeat(1000));
+    assert!(model.filter.len() < 100);
+}
+
+#[test]
+fn the_queue_of_a_lock_is_opened_read_and_left() {
+    let mut model = model();
+    assert_eq!(model.subject(), Subject::All);
+    assert_eq!(model.key(Key::Enter), None);
+    assert_eq!(model.subject(), Subject::One("/locks/db/main".to_owned()));
+    keys(&mut model, "jj");
+    let on = |model: &Model| model.queue.as_ref().expect("it is open").cursor.at;
+    assert_eq!(on(&model), 2);
+    // The first has left: who was chosen is the second now.
+    let news = News::Queue(Box::new(lock("db/main", &[person(2, 60), person(3, 5)])), pace());
+    model.hear(news);
+    assert_eq!(on(&model), 1);
+    // News of another queue come too late.
+    model.hear(News::Queue(Box::new(lock("nightly", &[])), pace()));
+    assert_eq!(model.lock().map(|lock| lock.waiting), Some(1));
+    assert_eq!(model.key(Key::Esc), None);
+    assert_eq!(model.subject(), Subject::All);
+    assert_eq!(model.key(Key::Char('q')), Some(Wish::Quit));
+}
+
+#[test]
+fn a_holder_is_asked_only_after_a_yes() {
+    let deed = Deed {
+        means: Means::Revoke,
+        path: "/locks/db/main".to_owned(),
+        name: "db/main".to_owned(),
+        token: token(1),
+    };
+    let mut model = model();
+    for no in [Key::Char('n'), Key::Enter, Key::Esc, Key::Char('q'), Key::Down] {
+        keys(&mut model, "r");
+        assert_eq!(model.key(no), None);
+        assert!(said(&model).contains("nobody was asked"), "{:?}", model.said);
+    }
+    keys(&mut model, "r");
+    assert_eq!(model.key(Key::Char('y')), Some(Wish::Do(deed)));
+    assert!(model.question.is_none());
+    model.done(Ok("db/main: asked it".to_owned()));
+    assert!(said(&model).contains("asked it"));
+    model.done(Err("it is not there".to_owned()));
+    assert!(model.said.as_ref().is_some_and(|said| said.bad && said.text == "it is not there"));
+}
+
+#[test]
+fn a_lock_is_broken_only_by_the_whole_word() {
+    let mut model = model();
+    for wrong in ["", "y", "brea", "breaks", "Break"] {
+        keys(&mut model, "b");
+        keys(&mut model, wrong);
+        assert_eq!(model.key(Key::Enter), None);
+        assert!(said(&model).contains("nothing was broken"), "{wrong}");
+    }
+    keys(&mut model, "b");
+    keys(&mut model, "brek");
+    assert_eq!(model.key(Key::Backspace), None);
+    // What comes meanwhile does not change whom the question is about.
+    model.hear(News::Locks(vec![lock("db/main", &[person(2, 60)])], pace()));
+    assert!(!model.still_there(&model.question.clone().expect("it is open")));
+    keys(&mut model, "ak");
+    let Some(Wish::Do(deed)) = model.key(Key::Enter) else { panic!("it was the word") };
+    assert_eq!((deed.means, deed.token), (Means::Break, token(1)));
+    assert_eq!(model.key(Key::Interrupt), Some(Wish::Quit));
+}
+
+#[test]
+fn one_who_waits_is_broken_by_its_own_token() {
+    let mut model = model();
+    assert_eq!(model.key(Key::Enter), None);
+    assert_eq!(model.key(Key::End), None);
+    keys(&mut model, "b");
+    let question = model.question.clone().expect("it is open");
+    assert_eq!((&question.deed.token, question.holds), (&token(3), false));
+    assert!(model.still_there(&question));
+    model.hear(News::Queue(Box::new(lock("db/main", &[person(1, 184)])), pace()));
+    assert!(!model.still_there(&question));
+}
+
+#[test]
+fn nothing_is_asked_where_nobody_is_meant() {
+    let mut model = model();
+    keys(&mut model, "jjb");
+    assert_eq!((chosen(&model), model.question.is_none()), ("deploys", true));
+    assert!(said(&model).contains("free"));
+    // Of several holders one has to be chosen; one who cannot be read has no token.
+    let mut shared = lock("db/main", &[person(1, 9)]);
+    shared.holders.push(Person { token: None, ..person(2, 8) });
+    model.hear(News::Locks(vec![shared], pace()));
+    keys(&mut model, "gr");
+    assert!(model.question.is_none() && said(&model).contains("2 hold db/main"), "{:?}", model.said);
+    assert_eq!(model.key(Key::Enter), None);
+    keys(&mut model, "jr");
+    assert!(model.question.is_none() && said(&model).contains("cannot be read"), "{:?}", model.said);
+    keys(&mut model, "kr");
+    assert!(model.question.is_some());
+}
+
+#[test]
+fn read_only_does_nothing_to_locks() {
+    let mut model = model();
+    model.setting.read_only = true;
+    for key in ["r", "b"] {
+        keys(&mut model, key);
+        assert!(model.question.is_none() && said(&model).contains("--read-only"));
+    }
+}
+
+#[test]
+fn silence_is_told_since_the_last_answer_and_ends_by_itself() {
+    let mut model = model();
+    model.tick(at(12));
+    model.hear(News::Alive);
+    model.tick(at(20));
+    model.hear(News::Silence("no answer".to_owned()));
+    model.tick(at(30));
+    model.hear(News::Refused("no credentials".to_owned()));
+    let trouble = model.trouble.clone().expect("nobody answers");
+    assert_eq!((trouble.since.unix_ms, trouble.why.as_str()), (at(12).unix_ms, "no credentials"));
+    assert!(trouble.refused);
+    // What was true when it was read does not go on.
+    assert_eq!(model.as_of(), NOON + 2000);
+    model.hear(News::Locks(locks(1), pace()));
+    assert!(model.trouble.is_none());
+    assert_eq!(model.as_of(), NOON + 30_000);
+}
+
+#[test]
+fn what_was_said_goes_with_time_or_with_the_next_key() {
+    let mut model = model();
+    model.say("done".to_owned());
+    model.tick(at(31));
+    assert_eq!(said(&model), "done");
+    model.tick(at(32));
+    assert_eq!(said(&model), "");
+    model.say("done".to_owned());
+    keys(&mut model, "j");
+    assert_eq!(said(&model), "");
+}
+
+#[test]
+fn nothing_is_done_that_cannot_be_seen() {
+    let mut model = model();
+    model.resize(40, 5);
+    keys(&mut model, "rby");
+    assert!(model.question.is_none());
+    assert_eq!(model.key(Key::Char('q')), Some(Wish::Quit));
+    model.resize(80, 24);
+    keys(&mut model, "r");
+    model.resize(40, 5);
+    assert_eq!(model.key(Key::Char('y')), None);
+    model.resize(80, 24);
+    assert!(model.question.is_some());
+}
+
+#[test]
+fn help_is_closed_by_any_key_that_then_does_nothing_else() {
+    let mut model = model();
+    keys(&mut model, "?");
+    assert!(model.help);
+    keys(&mut model, "q");
+    assert!(!model.help);
+}
+
+#[test]
+fn keys_are_safe_in_any_order() {
+    let all = [
+        Key::Up,
+        Key::Down,
+        Key::PageUp,
+        Key::PageDown,
+        Key::Home,
+        Key::End,
+        Key::Enter,
+        Key::Esc,
+        Key::Backspace,
+        Key::Redraw,
+        Key::Stop,
+    ];
+    let all = all.into_iter().chain("123sjkrby/?x é夜".chars().map(Key::Char)).collect::<Vec<_>>();
+    let mut model = model();
+    // A walk that is always the same.
+    let mut state = 1_u64;
+    for step in 0..20_000_u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let pick = usize::try_from(state >> 33).expect("31 bits");
+        model.key(all[pick % all.len()]);
+        match pick % 97 {
+            0 => model.hear(News::Locks(locks(pick % 50), pace())),
+            1 => model.resize(
+                u16::try_from(pick % 120).expect("is small"),
+                u16::try_from(pick % 40).expect("is small"),
+            ),
+            2 => model.hear(News::Silence("no answer".to_owned())),
+            3 => {
+                if let Subject::One(path) = model.subject() {
+                    let lock = lock(path.trim_start_matches("/locks/"), &vec![person(1, 1); pick % 30]);
+                    model.hear(News::Queue(Box::new(lock), pace()));
+                }
+            }
+            _ => {}
+        }
+        model.tick(at(step));
+        let (cursor, count) = match &model.queue {
+            Some(queue) => (&queue.cursor, queue.lock.queue().count()),
+            None => (&model.cursor, model.rows.len()),
+        };
+        assert!(cursor.at == 0 || cursor.at < count);
+        assert!(cursor.first <= cursor.at && cursor.at < cursor.first + model.room());
+    }
+}

@@ -1,0 +1,201 @@
+//! Text that fits: so many columns, whatever others wrote into it.
+
+use std::fmt::Write as _;
+
+use unicode_width::UnicodeWidthChar;
+
+use crate::talk::printable;
+
+/// So many marks a letter may carry: enough for any script, too few to climb into other lines.
+const MARKS: usize = 2;
+
+/// A letter with its marks, and how many columns it takes.
+struct Letter {
+    text: String,
+    width: usize,
+}
+
+/// The beginning of `text`, in `width` columns at most; … says that there is more.
+pub(super) fn fit(text: &str, width: usize) -> String {
+    let letters = letters(text);
+    if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
+        return letters.into_iter().map(|letter| letter.text).collect();
+    }
+    let mut left = width.saturating_sub(1);
+    let mut fitting: String = letters
+        .into_iter()
+        .map_while(|letter| {
+            left = left.checked_sub(letter.width)?;
+            Some(letter.text)
+        })
+        .collect();
+    if width > 0 {
+        fitting.push('…');
+    }
+    fitting
+}
+
+/// The end of `text`: of a path, the part that tells most.
+pub(super) fn fit_end(text: &str, width: usize) -> String {
+    let letters = letters(text);
+    if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
+        return letters.into_iter().map(|letter| letter.text).collect();
+    }
+    let mut left = width.saturating_sub(1);
+    let fits = |letter: &&Letter| match left.checked_sub(letter.width) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    let count = letters.iter().rev().take_while(fits).count();
+    let mut fitting = if width > 0 { "…".to_owned() } else { String::new() };
+    fitting.extend(letters[letters.len() - count..].iter().map(|letter| letter.text.as_str()));
+    fitting
+}
+
+/// In so many lines of so many columns, broken between words; the last one is cut.
+pub(super) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
+    let mut wrapped: Vec<String> = Vec::new();
+    for word in printable(text).split(' ') {
+        let full = wrapped.len() == lines;
+        match wrapped.last_mut() {
+            Some(line) if full || self::width(line) + 1 + self::width(word) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => wrapped.push(word.to_owned()),
+        }
+    }
+    wrapped.into_iter().map(|line| fit(&line, width)).collect()
+}
+
+/// Made safe to print, and apart. What shows nothing by itself stays with the letter it belongs to.
+fn letters(text: &str) -> Vec<Letter> {
+    let mut letters: Vec<Letter> = Vec::with_capacity(text.len());
+    let mut marks = 0;
+    for c in printable(text).chars() {
+        // How a picture is drawn: terminals do not agree how many columns that takes.
+        if ('\u{fe00}'..='\u{fe0f}').contains(&c) {
+            continue;
+        }
+        match (c.width().unwrap_or(0), letters.last_mut()) {
+            (0, Some(letter)) if marks < MARKS => {
+                marks += 1;
+                letter.text.push(c);
+            }
+            // Too many of them, or one that would stand on what is before the text.
+            (0, _) => {}
+            (width, _) => {
+                marks = 0;
+                letters.push(Letter { text: c.to_string(), width });
+            }
+        }
+    }
+    letters
+}
+
+/// How many columns a text takes that was made to fit.
+pub(super) fn width(fitting: &str) -> usize {
+    fitting.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// A time in no more than two units and seven columns.
+pub(super) fn age(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    let mut text = String::new();
+    let _ = match seconds {
+        0..60 => write!(text, "{seconds}s"),
+        60..3600 => write!(text, "{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => write!(text, "{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        86_400..8_640_000 => write!(text, "{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+        _ => write!(text, "{}d", seconds / 86_400),
+    };
+    text
+}
+
+/// A rate in no more than six columns.
+pub(super) fn rate(rate: Option<f64>) -> String {
+    match rate {
+        None => "-".to_owned(),
+        Some(rate) if rate < 0.005 => "0".to_owned(),
+        Some(rate) if rate < 9.995 => format!("{rate:.2}"),
+        Some(rate) if rate < 99.95 => format!("{rate:.1}"),
+        Some(rate) => format!("{rate:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut_at_the_end_or_at_the_beginning() {
+        assert_eq!(fit("nightly", 7), "nightly");
+        assert_eq!(fit("nightly", 6), "night…");
+        assert_eq!(fit_end("db/main", 7), "db/main");
+        assert_eq!(fit_end("db/main", 5), "…main");
+        assert_eq!((fit("x", 0), fit_end("x", 0)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn wide_letters_take_two_columns_and_are_not_cut_in_the_middle() {
+        assert_eq!(fit("夜間処理", 8), "夜間処理");
+        assert_eq!(fit("夜間処理", 7), "夜間処…");
+        assert_eq!(fit("夜間処理", 6), "夜間…");
+        assert_eq!(fit_end("夜間処理", 6), "…処理");
+        for columns in 0..9 {
+            assert!(width(&fit("夜間処理", columns)) <= columns);
+            assert!(width(&fit_end("夜間処理", columns)) <= columns);
+        }
+    }
+
+    #[test]
+    fn marks_take_no_column_and_do_not_pile_up() {
+        assert_eq!(fit("pru\u{308}fung", 7), "pru\u{308}fung");
+        let tower = format!("a{}b", "\u{301}".repeat(50));
+        assert_eq!(fit(&tower, 5), "a\u{301}\u{301}b");
+        assert_eq!(fit("\u{301}a", 5), "a");
+        assert_eq!(fit("❤\u{fe0f}x", 5), "❤x");
+    }
+
+    #[test]
+    fn what_would_move_the_cursor_is_escaped() {
+        for text in ["\x1b[2J", "\u{9b}2J", "\u{202e}", "\r", "\t", "\u{200b}", "\x7f"] {
+            let shown = fit(text, 40);
+            assert!(shown.starts_with('\\') && shown.chars().all(|c| c.is_ascii_graphic()), "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_broken_between_words() {
+        assert_eq!(wrap("one two three four", 9, 3), ["one two", "three", "four"]);
+        assert_eq!(wrap("one two three four", 9, 2), ["one two", "three fo…"]);
+        assert_eq!(wrap("a-word-too-long b", 6, 3), ["a-wor…", "b"]);
+        assert_eq!(wrap("", 6, 3), [""]);
+    }
+
+    #[test]
+    fn an_age_has_two_units_at_most() {
+        let ages = [(0, "0s"), (59, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m")];
+        for (seconds, text) in ages.into_iter().chain([(90_000, "1d01h"), (u64::MAX / 1000, "213503982334d")])
+        {
+            assert_eq!(age(seconds * 1000), text);
+        }
+    }
+
+    #[test]
+    fn a_rate_has_as_many_digits_as_there_is_room_for() {
+        let rates = [
+            (None, "-"),
+            (Some(0.0), "0"),
+            (Some(0.1), "0.10"),
+            (Some(9.999), "10.0"),
+            (Some(1234.5), "1234"),
+        ];
+        for (value, text) in rates {
+            assert_eq!(rate(value), text);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The screen, drawn from the model. What color says, a sign says as well.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::widgets::{Block, Clear, Widget};
+
+use super::lock::{Lock, Person};
+use super::model::{LEAST_HEIGHT, LEAST_WIDTH, Model, Queue, Read};
+use super::order::Order;
+use super::question::{Means, Question, WORD};
+use super::text::{age, fit, fit_end, rate, width, wrap};
+use crate::duration::humane;
+
+/// Columns of the list that are neither the name nor the holder, with the gaps between them.
+const FIXED: usize = 34;
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: bool) {
+    let area = frame.area();
+    let mut screen = Screen { buffer: frame.buffer_mut(), area, color };
+    if model.too_small() {
+        let asked = format!("terminal too small: {}×{}", area.width, area.height);
+        screen.line(0, &asked, Style::new());
+        screen.line(1, &format!("needs {LEAST_WIDTH}×{LEAST_HEIGHT}; q quits"), Style::new());
+        return;
+    }
+    screen.head(model);
+    match &model.queue {
+        Some(queue) => screen.queue(model, queue),
+        None => screen.locks(model),
+    }
+    screen.foot(model);
+    match &model.question {
+        Some(question) => screen.question(model, question),
+        None if model.help => screen.help(model.setting.read_only),
+        None => {}
+    }
+}
+
+struct Screen<'a> {
+    buffer: &'a mut Buffer,
+    area: Rect,
+    color: bool,
+}
+
+impl Screen<'_> {
+    /// Writes into `width` columns from `x` on, and nowhere else.
+    fn put(&mut self, x: usize, y: u16, width: usize, text: &str, style: Style) {
+        self.set(x, y, width, &fit(text, width), style);
+    }
+
+    /// The same for text that fits.
+    fn set(&mut self, x: usize, y: u16, width: usize, fitting: &str, style: Style) {
+        let x = u16::try_from(x).unwrap_or(u16::MAX);
+        if x < self.area.width && y < self.area.height {
+            self.buffer.set_stringn(x, y, fitting, width, style);
+        }
+    }
+
+    /// At the right end of `width` columns.
+    fn put_right(&mut self, x: usize, y: u16, columns: usize, text: &str, style: Style) {
+        let text = fit(text, columns);
+        self.set(x + columns - width(&text).min(columns), y, columns, &text, style);
+    }
+
+    fn line(&mut self, y: u16, text: &str, style: Style) {
+        self.put(0, y, self.columns(), text, style);
+    }
+
+    fn columns(&self) -> usize {
+        usize::from(self.area.width)
+    }
+
+    fn bad(&self) -> Style {
+        let style = Style::new().add_modifier(Modifier::BOLD);
+        if self.color { style.fg(Color::Red) } else { style }
+    }
+
+    fn invert(&mut self, y: u16) {
+        let row = Rect { x: 0, y, width: self.area.width, height: 1 };
+        self.buffer.set_style(row, Style::new().add_modifier(Modifier::REVERSED));
+    }
+
+    /// Where we are, and how reading goes.
+    fn head(&mut self, model: &Model) {
+        let clock = clock(model.now.unix_ms, &model.setting.zone);
+        let columns = self.columns() - clock.len() - 1;
+        self.put(0, 0, columns, &format!("zoolock top · {}", model.setting.place), BOLD);
+        self.put_right(columns + 1, 0, clock.len(), &clock, Style::new());
+        let zone = &model.setting.zone;
+        if let Some(trouble) = &model.trouble {
+            let gone = model.now.running.saturating_sub(trouble.since.running);
+            let what = if trouble.refused { "not read" } else { "disconnected" };
+            let text = format!(
+                "! {what} since {}, for {}: {}",
+                self::clock(trouble.since.unix_ms, zone),
+                age(u64::try_from(gone.as_millis()).unwrap_or(u64::MAX)),
+                trouble.why
+            );
+            self.line(1, &text, self.bad());
+            return;
+        }
+        let Some(Read { at, pace }) = model.read() else { return self.line(1, "reading …", Style::new()) };
+        let mut text = format!(
+            "read {} in {}, every {}",
+            self::clock(at.unix_ms, zone),
+            humane(pace.took),
+            humane(pace.every)
+        );
+        if model.queue.is_none() {
+            let counts = [(model.locks.len(), "locks"), (model.held, "held"), (model.waiting, "waiting")];
+            text = format!("{} · {text}", counts.map(|(count, what)| format!("{count} {what}")).join(", "));
+        }
+        self.line(1, &text, Style::new());
+    }
+
+    fn locks(&mut self, model: &Model) {
+        let mut x = 0;
+        let orders = ["1 waiters", "2 longest wait", "3 hand-overs/s"];
+        for (order, name) in Order::ALL.into_iter().zip(orders) {
+            let chosen = order == model.order;
+            let name = if chosen { format!("[{name}]") } else { format!(" {name} ") };
+            let style = if chosen { BOLD } else { Style::new() };
+            self.put(x, 2, name.len(), &name, style);
+            x += name.len() + 1;
+        }
+        if model.editing.is_some() || !model.filter.is_empty() {
+            let end = if model.editing.is_some() { "_" } else { "" };
+            let text = format!("/{}{end} ({})", model.filter, model.rows.len());
+            self.put(x + 2, 2, self.columns().saturating_sub(x + 2), &text, BOLD);
+        }
+        let columns = Columns::of(self.columns());
+        columns.row(self, 3, ["", "LOCK", "WAITING", "LONGEST", "RATE/S", "HELD", "HOLDER"], BOLD);
+        if model.rows.is_empty() && model.read().is_some() {
+            let text =
+                if model.locks.is_empty() { "no locks" } else { "no lock has this in its name or holder" };
+            self.put(2, 4, self.columns() - 2, text, Style::new());
+        }
+        let shown = model.rows.iter().enumerate().skip(model.cursor.first).take(model.room());
+        for (y, (index, place)) in (4..).zip(shown) {
+            let lock = &model.locks[*place];
+            let ago = |since: Option<u64>| {
+                since.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)))
+            };
+            let holder = match lock.holders.as_slice() {
+                [] => "-".to_owned(),
+                [holder] => holder.words.clone(),
+                [holder, others @ ..] => format!("{} and {} more", holder.words, others.len()),
+            };
+            let chosen = index == model.cursor.at;
+            let cells: [&str; 7] = [
+                marks(lock, chosen),
+                &lock.name,
+                &lock.waiting.to_string(),
+                &ago(lock.longest_since()),
+                &rate(lock.rate),
+                &ago(lock.holders.first().and_then(|holder| holder.since_ms)),
+                &holder,
+            ];
+            let style = if lock.clash.is_some() { self.bad() } else { Style::new() };
+            columns.row(self, y, cells, style);
+            if chosen {
+                self.invert(y);
+            }
+        }
+    }
+
+    fn queue(&mut self, model: &Model, queue: &Queue) {
+        let Queue { lock, cursor, .. } = queue;
+        let mut about = format!(": {} hold, {} wait", lock.holders.len(), lock.waiting);
+        if let Some(permits) = lock.permits {
+            about.push_str(&format!(", {permits} permits"));
+        }
+        if let Some(rate) = lock.rate {
+            about.push_str(&format!(", {} hand-overs/s", self::rate(Some(rate))));
+        }
+        about.push_str(&format!(", previous: {}", lock.previous));
+        let columns = self.columns();
+        let path = fit_end(&lock.path, columns.saturating_sub(width(&about)).max(20));
+        self.set(0, 2, columns, &path, BOLD);
+        let after = width(&path);
+        self.put(after, 2, columns.saturating_sub(after), &about, Style::new());
+        match (&lock.clash, lock.unread.as_slice()) {
+            (Some(clash), _) => self.line(3, &format!("! {clash}"), self.bad()),
+            (None, []) => {}
+            (None, parts) => {
+                let text = format!("? may not be read, whoever is there is not shown: {}", parts.join(", "));
+                self.line(3, &text, self.bad());
+            }
+        }
+        let token =
+            lock.queue().filter_map(|who| Some(who.token.as_ref()?.len())).max().unwrap_or(0).clamp(5, 24);
+        let place = QueueColumns { token };
+        place.row(self, 4, ["", "#", "SINCE", "TOKEN", "WHO"], BOLD);
+        let count = lock.holders.len() + lock.waiters.len();
+        if count == 0 {
+            self.put(2, 5, columns - 2, "free, and nobody waits", Style::new());
+        }
+        let shown = lock.queue().enumerate().skip(cursor.first).take(model.room());
+        for (y, (index, who)) in (5..).zip(shown) {
+            let number = match (index.checked_sub(lock.holders.len()), who.asked) {
+                // They are asked to let go.
+                (None, true) => "asked".to_owned(),
+                (None, false) => "holds".to_owned(),
+                (Some(turn), _) => (turn + 1).to_string(),
+            };
+            let since = who.since_ms.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)));
+            let mark = if index == cursor.at { ">" } else { "" };
+            let cells: [&str; 5] = [mark, &number, &since, &short(who.token.as_deref()), &who.words];
+            place.row(self, y, cells, Style::new());
+            if index == cursor.at {
+                self.invert(y);
+            }
+        }
+        if let Some(who) = lock.at(cursor.at) {
+            self.details(model, lock, who);
+        }
+    }
+
+    /// Everything about one, in the five lines above the last two.
+    fn details(&mut self, model: &Model, lock: &Lock, who: &Person) {
+        let y = self.area.height - 7;
+        let unread = lock.waiting.saturating_sub(lock.waiters.len());
+        let more =
+            if unread == 0 { String::new() } else { format!(" and {unread} more who wait, not read ") };
+        let rule = "─".repeat(self.columns().saturating_sub(width(&more)));
+        self.line(y, &format!("{rule}{more}"), Style::new());
+        let or = |text: Option<&str>| text.unwrap_or("unknown").to_owned();
+        let pid = who.pid.map_or("unknown".to_owned(), |pid| pid.to_string());
+        let since = match who.since_ms {
+            Some(since) => moment(since, &model.setting.zone),
+            None => "unknown".to_owned(),
+        };
+        let asked = if who.asked { ", asked to let go" } else { "" };
+        let half = self.columns() / 2;
+        let rows = [
+            (("host", or(who.host.as_deref())), ("as", format!("{}{asked}", who.role))),
+            (("program", format!("{}, pid {pid}", or(who.program.as_deref()))), ("since", since)),
+        ];
+        for (y, ((left, this), (right, that))) in (y + 1..).zip(rows) {
+            self.pair(0, y, half - 1, left, &this);
+            self.pair(half, y, self.columns() - half, right, &that);
+        }
+        self.pair(0, y + 3, self.columns(), "token", &or(who.token.as_deref()));
+        match &who.note {
+            Some(note) => self.pair(0, y + 4, self.columns(), "note", note),
+            None => self.pair(0, y + 4, self.columns(), "node", &who.node),
+        }
+    }
+
+    fn pair(&mut self, x: usize, y: u16, columns: usize, name: &str, value: &str) {
+        self.put(x, y, columns, name, BOLD);
+        self.put(x + 8, y, columns.saturating_sub(8), value, Style::new());
+    }
+
+    /// What was said, and the keys.
+    fn foot(&mut self, model: &Model) {
+        let y = self.area.height - 2;
+        if let Some(said) = &model.said {
+            let (sign, style) = if said.bad { ("! ", self.bad()) } else { ("", Style::new()) };
+            // It may be over what is above: it goes with the next key.
+            let lines = wrap(&format!("{sign}{}", said.text), self.columns(), 3);
+            let blank = " ".repeat(self.columns());
+            for (above, line) in (0..).zip(lines.iter().rev()) {
+                self.line(y - above, &blank, Style::reset());
+                self.line(y - above, line, style);
+            }
+        }
+        let deeds = if model.setting.read_only { "" } else { "r revoke  b break  " };
+        let keys = if model.editing.is_some() {
+            "type what to look for; enter keeps it, esc takes it back".to_owned()
+        } else if model.queue.is_some() {
+            format!("esc back  {deeds}space read now  ? help  q quit")
+        } else {
+            format!("enter queue  s order  / filter  {deeds}? help  q quit")
+        };
+        self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
+    }
+
+    fn question(&mut self, model: &Model, question: &Question) {
+        let Question { deed, words, holds, since_ms, typed } = question;
+        let since = since_ms.map_or("unknown".to_owned(), |since| age(model.as_of().saturating_sub(since)));
+        let (title, asked) = match (deed.means, holds) {
+            (Means::Revoke, true) => ("revoke", "Ask the holder to let go?"),
+            (Means::Revoke, false) => ("revoke", "Ask this waiter to go?"),
+            (Means::Break, true) => ("break", "Take the lock away from its holder?"),
+            (Means::Break, false) => ("break", "Take this waiter out of the queue?"),
+        };
+        let doing = if *holds { "held for" } else { "waits for" };
+        let mut lines = vec![
+            (asked.to_owned(), BOLD),
+            (format!("lock   {}", deed.path), Style::new()),
+            (format!("who    {words}"), Style::new()),
+            (format!("token  {}, {doing} {since}", deed.token), Style::new()),
+        ];
+        if !model.still_there(question) {
+            lines.push(("! it is not there any more: nothing would happen".to_owned(), self.bad()));
+        } else if deed.means == Means::Break && *holds {
+            lines.push(("! it may go on for a moment as if it had the lock".to_owned(), self.bad()));
+        } else {
+            lines.push((String::new(), Style::new()));
+        }
+        lines.push(match deed.means {
+            Means::Revoke => ("y asks it, any other key does not".to_owned(), Style::new()),
+            Means::Break => (format!("type {WORD} and enter, or esc: {typed}_"), Style::new()),
+        });
+        self.window(title, &lines);
+    }
+
+    fn help(&mut self, read_only: bool) {
+        let deeds = if read_only {
+            "r b          (not with --read-only)"
+        } else {
+            "r b          ask the chosen one to let go; take the lock away from it"
+        };
+        let lines = [
+            "↑ ↓ k j      one row        PgUp PgDn  one page    Home End g G  first, last",
+            "enter  esc   the queue of the chosen lock, and back",
+            "1 2 3  s     order by waiters, longest wait, hand-overs; s: the next of them",
+            "/            only locks with this in name or holder; esc shows all again",
+            deeds,
+            "space        read now       ^L  draw again        ^Z  stop        q ^C  quit",
+            "",
+            "WAITING how many wait        LONGEST for how long the first of them has",
+            "HELD    for how long         RATE/S  hand-overs a second, over ten seconds",
+            "! several may hold at once, the queue says why   ? some may not be read",
+            "Ages go by the clocks of those who queued. Any key closes this.",
+        ];
+        self.window("help", &lines.map(|line| (line.to_owned(), Style::new())));
+    }
+
+    /// A frame in the middle, over what is there.
+    fn window(&mut self, title: &str, lines: &[(String, Style)]) {
+        let columns = self.area.width.min(80);
+        let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2).min(self.area.height);
+        let place = Rect {
+            x: (self.area.width - columns) / 2,
+            y: (self.area.height - height) / 2,
+            width: columns,
+            height,
+        };
+        Clear.render(place, self.buffer);
+        Block::bordered().title(format!(" {title} ")).render(place, self.buffer);
+        for (y, (text, style)) in (place.y + 1..place.bottom() - 1).zip(lines) {
+            self.put(usize::from(place.x) + 2, y, usize::from(columns) - 4, text, *style);
+        }
+    }
+}
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
+/// The chosen row, and what is wrong with the lock.
+fn marks(lock: &Lock, chosen: bool) -> &'static str {
+    match (chosen, &lock.clash, lock.unread.is_empty()) {
+        (true, Some(_), _) => ">!",
+        (false, Some(_), _) => " !",
+        (true, None, false) => ">?",
+        (false, None, false) => " ?",
+        (true, None, true) => ">",
+        (false, None, true) => "",
+    }
+}
+
+/// Where the columns of the list are.
+struct Columns {
+    name: usize,
+    holder: usize,
+}
+
+impl Columns {
+    fn of(columns: usize) -> Self {
+        let rest = columns.saturating_sub(FIXED);
+        let name = rest / 2;
+        Self { name, holder: rest - name }
+    }
+
+    fn row(&self, screen: &mut Screen<'_>, y: u16, cells: [&str; 7], style: Style) {
+        let [marks, name, waiting, longest, rate, held, holder] = cells;
+        screen.put(0, y, 2, marks, style);
+        screen.set(3, y, self.name, &fit_end(name, self.name), style);
+        let mut x = 3 + self.name + 1;
+        for (text, columns) in [(waiting, 7), (longest, 7), (rate, 6), (held, 6)] {
+            screen.put_right(x, y, columns, text, style);
+            x += columns + 1;
+        }
+        screen.put(x, y, self.holder, holder, style);
+    }
+}
+
+/// Where those of a queue are.
+struct QueueColumns {
+    token: usize,
+}
+
+impl QueueColumns {
+    fn row(&self, screen: &mut Screen<'_>, y: u16, cells: [&str; 5], style: Style) {
+        let [mark, number, since, token, who] = cells;
+        screen.put(0, y, 1, mark, style);
+        screen.put_right(2, y, 5, number, style);
+        screen.put_right(8, y, 7, since, style);
+        screen.put(17, y, self.token, token, style);
+        let x = 17 + self.token + 2;
+        screen.put(x, y, screen.columns().saturating_sub(x), who, style);
+    }
+}
+
+/// A token without the zeros that all tokens have: what tells those of one queue apart. Whole ones are shown where one is
+/// chosen.
+fn short(token: Option<&str>) -> String {
+    let Some(token) = token else { return "-".to_owned() };
+    let parts: Vec<_> = token.split('-').map(|part| part.trim_start_matches('0')).collect();
+    match parts.as_slice() {
+        ["", zxid, ""] => (*zxid).to_owned(),
+        [epoch, zxid, ""] => format!("{epoch}-{zxid}"),
+        _ => token.to_owned(),
+    }
+}
+
+fn clock(unix_ms: u64, zone: &TimeZone) -> String {
+    told(unix_ms, zone, "%H:%M:%S")
+}
+
+fn moment(unix_ms: u64, zone: &TimeZone) -> String {
+    told(unix_ms, zone, "%Y-%m-%d %H:%M:%S")
+}
+
+fn told(unix_ms: u64, zone: &TimeZone, how: &str) -> String {
+    let moment = i64::try_from(unix_ms).ok().and_then(|unix_ms| Timestamp::from_millisecond(unix_ms).ok());
+    moment.map_or_else(|| "?".to_owned(), |moment| moment.to_zoned(zone.clone()).strftime(how).to_string())
+}
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;

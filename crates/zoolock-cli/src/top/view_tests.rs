@@ -1,0 +1,295 @@
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::super::lock::Person;
+use super::super::model::{Key, News};
+use super::super::samples::{at, lock, model, pace, person, setting, token};
+use super::*;
+
+/// The screen as text, without what is blank at the ends of lines.
+fn screen(model: &mut Model, columns: u16, lines: u16) -> String {
+    model.resize(columns, lines);
+    let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("there is room");
+    terminal.draw(|frame| draw(frame, model, false)).expect("nothing can fail");
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for y in 0..lines {
+        let mut line = String::new();
+        let mut x = 0;
+        while x < columns {
+            let symbol = buffer[(x, y)].symbol();
+            line.push_str(symbol);
+            x += u16::try_from(width(symbol).max(1)).expect("is small");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn keys(model: &mut Model, text: &str) {
+    for c in text.chars() {
+        assert_eq!(model.key(Key::Char(c)), None);
+    }
+}
+
+fn same(seen: &str, expected: &str) {
+    let expected = expected.trim_start_matches('\n');
+    assert!(seen == expected, "the screen is:\n{seen}\nand was to be:\n{expected}");
+}
+
+#[test]
+fn the_list_of_locks() {
+    same(&screen(&mut model(), 80, 24), LIST);
+}
+
+const LIST: &str = "
+zoolock top · zk1:2181 · /locks                                         03:04:07
+4 locks, 3 held, 3 waiting · read 03:04:07 in 12ms, every 1s
+[1 waiters]  2 longest wait   3 hand-overs/s
+   LOCK                    WAITING LONGEST RATE/S   HELD HOLDER
+>  db/main                       2   1m02s   0.25  3m06s web1 pid 4001 (backup.…
+   nightly                       1   1h56m      0  2h00m web4 pid 4004 (backup.…
+   deploys                       0       -      -      - -
+   reports                       0       -   12.5     3s web6 pid 4006 (backup.…
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+enter queue  s order  / filter  r revoke  b break  ? help  q quit
+";
+
+#[test]
+fn the_queue_of_a_lock() {
+    let mut model = model();
+    let mut people = vec![person(1, 184), person(2, 60), person(3, 5)];
+    people[0].note = Some("database move, call Ann".to_owned());
+    people[0].asked = true;
+    let mut main = lock("db/main", &people);
+    main.rate = Some(0.25);
+    model.key(Key::Enter);
+    model.hear(News::Queue(Box::new(main), pace()));
+    same(&screen(&mut model, 80, 24), QUEUE);
+    // One without a note shows its node.
+    model.key(Key::Down);
+    let text = screen(&mut model, 80, 24);
+    assert!(
+        text.contains("\nnode    _c_2-lock-0000000002\n") && text.contains("\n>     1   1m02s"),
+        "{text}"
+    );
+}
+
+const QUEUE: &str = "
+zoolock top · zk1:2181 · /locks                                         03:04:07
+read 03:04:07 in 12ms, every 1s
+/locks/db/main: 1 hold, 2 wait, 0.25 hand-overs/s, previous: clean
+
+      #   SINCE  TOKEN      WHO
+> asked   3m06s  500000101  web1 pid 4001 (backup.sh)
+      1   1m02s  500000102  web2 pid 4002 (backup.sh)
+      2      7s  500000103  web3 pid 4003 (backup.sh)
+
+
+
+
+
+
+
+
+
+────────────────────────────────────────────────────────────────────────────────
+host    web1                            as      alone, asked to let go
+program backup.sh, pid 4001             since   2026-01-02 03:01:01
+token   00000000-0000000500000101-00000000
+note    database move, call Ann
+
+esc back  r revoke  b break  space read now  ? help  q quit
+";
+
+#[test]
+fn the_questions_name_the_lock_the_holder_and_the_token() {
+    let mut model = model();
+    keys(&mut model, "r");
+    let text = screen(&mut model, 80, 24);
+    let window = |text: &str| {
+        text.lines().filter(|line| line.contains('│')).map(str::to_owned).collect::<Vec<_>>().join("\n")
+            + "\n"
+    };
+    same(&window(&text), REVOKE);
+    keys(&mut model, "nb");
+    keys(&mut model, "bre");
+    same(&window(&screen(&mut model, 80, 24)), BREAK);
+    model.hear(News::Locks(vec![lock("db/main", &[person(2, 60)])], pace()));
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("! it is not there any more") && text.contains(&token(1)), "{text}");
+}
+
+const REVOKE: &str = "
+│ Ask the holder to let go?                                                    │
+│ lock   /locks/db/main                                                        │
+│ who    web1 pid 4001 (backup.sh)                                             │
+│ token  00000000-0000000500000101-00000000, held for 3m06s                    │
+│                                                                              │
+│ y asks it, any other key does not                                            │
+";
+
+const BREAK: &str = "
+│ Take the lock away from its holder?                                          │
+│ lock   /locks/db/main                                                        │
+│ who    web1 pid 4001 (backup.sh)                                             │
+│ token  00000000-0000000500000101-00000000, held for 3m06s                    │
+│ ! it may go on for a moment as if it had the lock                            │
+│ type break and enter, or esc: bre_                                           │
+";
+
+#[test]
+fn silence_is_said_in_words_and_ages_stand_still() {
+    let mut model = model();
+    model.tick(at(20));
+    model.hear(News::Silence("no answer".to_owned()));
+    model.tick(at(62));
+    let text = screen(&mut model, 80, 24);
+    assert_eq!(text.lines().nth(1), Some("! disconnected since 03:04:07, for 1m00s: no answer"));
+    assert!(text.contains("1m02s   0.25  3m06s"), "{text}");
+}
+
+#[test]
+fn before_the_first_answer_nothing_is_claimed() {
+    let mut model = Model::new(setting(), at(0));
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("reading") && !text.contains("no locks"), "{text}");
+    model.hear(News::Locks(Vec::new(), pace()));
+    assert!(screen(&mut model, 80, 24).contains("no locks"));
+}
+
+#[test]
+fn a_filter_is_shown_with_what_it_finds() {
+    let mut model = model();
+    keys(&mut model, "/night");
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("/night_ (1)") && text.contains("enter keeps it"), "{text}");
+    keys(&mut model, "x");
+    assert!(screen(&mut model, 80, 24).contains("no lock has this"));
+}
+
+#[test]
+fn signs_say_what_is_wrong_without_color() {
+    let mut model = model();
+    let mut clash = lock("a", &[person(1, 5), person(2, 5)]);
+    clash.clash = Some("kazoo does not see zoolock; use --naming kazoo".to_owned());
+    let mut hidden = lock("b", &[person(3, 5)]);
+    hidden.unread = vec!["/locks/b/leases".to_owned()];
+    model.hear(News::Locks(vec![clash.clone(), hidden], pace()));
+    let text = screen(&mut model, 80, 24);
+    assert!(text.contains("\n>! a ") && text.contains("\n ? b "), "{text}");
+    model.key(Key::Enter);
+    model.hear(News::Queue(Box::new(clash), pace()));
+    assert!(screen(&mut model, 80, 24).contains("\n! kazoo does not see zoolock"));
+}
+
+#[test]
+fn what_others_wrote_stays_in_its_column() {
+    let evil = Person {
+        words: "夜間\x1b[2J\u{202e}\u{301}pid".to_owned(),
+        note: Some("\r\n\x1b]0;gone\x07 夜".to_owned()),
+        host: Some("host\u{200f}\u{9b}31m".to_owned()),
+        ..person(1, 5)
+    };
+    let mut model = model();
+    let held = lock("夜/\x1b[31m\t\u{202e}x", std::slice::from_ref(&evil));
+    let plain = lock("plain", &[person(2, 5)]);
+    model.hear(News::Locks(vec![held.clone(), plain], pace()));
+    let list = screen(&mut model, 80, 24);
+    // The figures stand in the same columns as everywhere.
+    let column = |line: usize| {
+        let line = list.lines().nth(line).expect("a row");
+        width(&line[..line.find("7s").expect("an age")])
+    };
+    assert_eq!(column(4), column(5), "{list}");
+    model.key(Key::Enter);
+    model.hear(News::Queue(Box::new(held), pace()));
+    let queue = screen(&mut model, 80, 24);
+    keys(&mut model, "b");
+    let asked = screen(&mut model, 80, 24);
+    for text in [&list, &queue, &asked] {
+        assert!(!text.contains(['\x1b', '\x07', '\r', '\t', '\u{9b}', '\u{202e}', '\u{200f}']), "{text:?}");
+        assert!(text.contains("\\u{1b}"), "{text}");
+        assert!(text.lines().all(|line| width(line) <= 80), "{text}");
+    }
+}
+
+#[test]
+fn no_size_is_too_small_to_say_so() {
+    let mut model = model();
+    model.key(Key::Enter);
+    keys(&mut model, "b");
+    for (columns, lines) in [(0, 0), (1, 1), (20, 2), (59, 24), (80, 15), (60, 16), (61, 17), (200, 60)] {
+        let text = screen(&mut model, columns, lines);
+        let small = columns < 60 || lines < 16;
+        assert_eq!(text.contains("type break"), !small, "{columns}×{lines}:\n{text}");
+    }
+    assert!(screen(&mut model, 40, 10).starts_with("terminal too small: 40×10\nneeds 60×16; q quits\n"));
+}
+
+#[test]
+fn the_smallest_screen_shows_the_keys_and_the_help_fits() {
+    let mut model = model();
+    let text = screen(&mut model, 60, 16);
+    assert!(text.contains("q quit") && text.contains("db/main") && text.contains("1m02s"), "{text}");
+    keys(&mut model, "?");
+    let text = screen(&mut model, 80, 24);
+    let cut = text.lines().any(|line| line.contains('│') && line.contains('…'));
+    assert!(text.contains("┌ help ") && !cut, "{text}");
+    model.setting.read_only = true;
+    keys(&mut model, " ");
+    assert!(!screen(&mut model, 80, 24).contains("revoke"));
+}
+
+#[test]
+fn color_adds_nothing_that_signs_do_not_say() {
+    let mut model = model();
+    model.hear(News::Silence("no answer".to_owned()));
+    let colors = |color| {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("there is room");
+        terminal.draw(|frame| draw(frame, &model, color)).expect("nothing can fail");
+        let buffer = terminal.backend().buffer().clone();
+        let text = buffer.content.iter().map(|cell| cell.symbol().to_owned()).collect::<String>();
+        (buffer.content.iter().any(|cell| cell.fg != Color::Reset), text)
+    };
+    let ((plain, without), (colored, with)) = (colors(false), colors(true));
+    assert!(!plain && colored);
+    assert_eq!(without, with);
+}
+
+/// Only what is seen is drawn: a thousand times as many locks do not take longer, but for noise.
+#[test]
+fn a_hundred_thousand_locks_are_drawn_as_fast_as_a_hundred() {
+    let took = |count: u32| {
+        let mut model = Model::new(setting(), at(0));
+        let locks = (0..count).map(|n| lock(&format!("job{n:06}"), &[person(n, 5)])).collect();
+        model.hear(News::Locks(locks, pace()));
+        model.key(Key::End);
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("there is room");
+        let mut round = || {
+            let begun = Instant::now();
+            terminal.draw(|frame| draw(frame, &model, false)).expect("nothing can fail");
+            begun.elapsed()
+        };
+        (0..20).map(|_| round()).min().expect("twenty rounds")
+    };
+    let (few, many) = (took(100), took(100_000));
+    assert!(many < few * 10 + Duration::from_millis(1), "{few:?} and {many:?}");
+}
