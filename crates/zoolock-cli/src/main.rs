@@ -34,6 +34,7 @@ mod status;
 mod talk;
 mod terminal;
 mod top;
+mod ui;
 mod watch;
 
 use std::io::{IsTerminal, Write};
@@ -109,6 +110,7 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,
             Plan::Bench(plan) => bench::bench(plan, color, talk).await,
             Plan::Doctor(plan) => doctor::doctor(plan, color, talk).await,
+            Plan::Ui(plan) => ui::ui(*plan, talk).await,
             Plan::Serve(plan) => serve::serve(*plan, talk).await,
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),

@@ -16,6 +16,7 @@ use crate::executable;
 use crate::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
 use crate::serve_plan::{self, Serve};
+use crate::ui::{self, plan::Ui};
 
 /// The grace period where the session is long enough for it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -67,6 +68,7 @@ pub(crate) enum Plan {
     },
     Bench(Bench),
     Doctor(Doctor),
+    Ui(Box<Ui>),
     Serve(Box<Serve>),
     ServeLocal {
         idle: Duration,
@@ -307,6 +309,7 @@ impl Plan {
                     json: global.json,
                 }))
             }
+            Command::Ui(asked) => ui::plan::plan(&global, asked),
             Command::Serve(serve) => serve_plan::plan(*serve, &global),
             Command::Become(_) | Command::Reap(_) => {
                 Err(Failure::usage("`become` and `reap` are not for the command line"))
@@ -361,7 +364,7 @@ fn bench(global: &Global, asked: BenchArgs) -> Result<Bench, Failure> {
     Ok(Bench { service, works, time, tasks, json: global.json })
 }
 
-fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
+pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
     let session_timeout = duration("--session-timeout", &global.session_timeout)?;
     if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&session_timeout) {
         return Err(Failure::usage(format!(

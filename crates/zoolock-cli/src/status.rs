@@ -121,7 +121,7 @@ pub(crate) fn is_zoolock(entry: &Entry) -> bool {
 }
 
 /// Whose client somebody is who says nothing that we know.
-fn make(entry: &Entry) -> &'static str {
+pub(crate) fn make(entry: &Entry) -> &'static str {
     // Curator's UUID has dashes.
     let of_go = entry.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
     match entry.family {

@@ -1,0 +1,50 @@
+//! Times as the pages show them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Milliseconds of Unix time.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
+}
+
+/// How long something lasts, in two units at most: script.js says it in the same way.
+pub(super) fn span(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// As machines read it; nothing where a year has five digits, which anybody may write into his node.
+pub(super) fn iso(ms: u64) -> Option<String> {
+    let stamp = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
+    Some(stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// As people read it, in the one time that all hosts have in common.
+pub(super) fn time_of_day(ms: u64) -> String {
+    let stamp = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    stamp.map_or_else(|| "?".to_owned(), |stamp| stamp.strftime("%H:%M:%S").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_two_units_at_most() {
+        let spans = [0, 59_999, 60_000, 3_599_000, 3_600_000, 86_399_000, 86_400_000, 1_000_000_000];
+        let said = ["0s", "59s", "1m 0s", "59m 59s", "1h 0m", "23h 59m", "1d 0h", "11d 13h"];
+        assert_eq!(spans.map(span), said);
+    }
+
+    #[test]
+    fn no_time_is_too_late() {
+        assert_eq!(iso(0).as_deref(), Some("1970-01-01T00:00:00Z"));
+        assert_eq!(iso(u64::MAX), None);
+        assert_eq!((time_of_day(3_661_000), time_of_day(u64::MAX)), ("01:01:01".to_owned(), "?".to_owned()));
+    }
+}

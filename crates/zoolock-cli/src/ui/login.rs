@@ -1,0 +1,283 @@
+//! Who is at the door: what a cookie or a proxy says, and how often somebody may try.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, header};
+use subtle::ConstantTimeEq as _;
+
+use super::plan::Access;
+use crate::talk::printable;
+
+/// The name of the cookie.
+const COOKIE: &str = "zoolock_ui";
+/// Without a word from it a login ends.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+/// And in any case.
+const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
+/// Operators, and few; the oldest goes.
+const MOST: usize = 256;
+/// The longest name that a proxy may say.
+const LONGEST_NAME: usize = 128;
+
+/// How many wrong tokens one address, and how many all of them, may send within [`MEMORY`].
+const WRONG: u32 = 10;
+const WRONG_OF_ALL: u32 = 100;
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// Who looks at a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Viewer {
+    /// Nothing can be changed here.
+    ReadOnly,
+    /// He may log in.
+    Stranger,
+    /// He may revoke and break.
+    Operator(Operator),
+    /// Operators come by way of the proxy, and he does not.
+    Bypasser,
+}
+
+/// Somebody who may change something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Operator {
+    /// Made safe to show.
+    pub(super) name: String,
+    /// What his forms have to bring along.
+    pub(super) csrf: String,
+    /// He can log out.
+    pub(super) by_token: bool,
+}
+
+/// Why somebody was not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    Wrong,
+    TooOften,
+    NoTokens,
+}
+
+/// Knows the operators.
+pub(super) struct Door {
+    access: Option<Access>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// By cookie, or by what the proxy says. A cookie has 256 random bits: the time that a look-up takes tells nothing.
+    logins: HashMap<Key, Login>,
+    wrong: HashMap<IpAddr, (u32, Instant)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Cookie(String),
+    Said(String),
+}
+
+struct Login {
+    csrf: String,
+    begun: Instant,
+    seen: Instant,
+}
+
+impl Door {
+    pub(super) fn new(access: Option<Access>) -> Self {
+        Self { access, inside: Mutex::default() }
+    }
+
+    /// Who sends a request.
+    pub(super) fn viewer(&self, headers: &HeaderMap, peer: IpAddr) -> Viewer {
+        match &self.access {
+            None => Viewer::ReadOnly,
+            Some(Access::Token(_)) => {
+                let known = cookie(headers).and_then(|cookie| self.known(Key::Cookie(cookie), false));
+                known.map_or(Viewer::Stranger, |csrf| {
+                    Viewer::Operator(Operator { name: "operator".to_owned(), csrf, by_token: true })
+                })
+            }
+            Some(Access::Proxy { header, peers }) => {
+                let mut said = headers.get_all(header).iter();
+                let name = match (said.next(), said.next()) {
+                    (Some(name), None) => name.to_str().ok().map(str::trim),
+                    _ => None,
+                };
+                let known = name
+                    .filter(|name| !name.is_empty() && name.len() <= LONGEST_NAME)
+                    .filter(|_| peers.contains(&peer.to_canonical()))
+                    .and_then(|name| Some((name, self.known(Key::Said(name.to_owned()), true)?)));
+                known.map_or(Viewer::Bypasser, |(name, csrf)| {
+                    Viewer::Operator(Operator { name: printable(name), csrf, by_token: false })
+                })
+            }
+        }
+    }
+
+    /// Lets somebody in who has the token; returns the value of `Set-Cookie`.
+    pub(super) fn enter(&self, token: &str, peer: IpAddr) -> Result<String, Refused> {
+        let Some(Access::Token(expected)) = &self.access else { return Err(Refused::NoTokens) };
+        let now = Instant::now();
+        let mut inside = self.inside();
+        inside.wrong.retain(|_, (_, since)| now.duration_since(*since) < MEMORY);
+        let of_all: u32 = inside.wrong.values().map(|(count, _)| count).sum();
+        let of_peer = inside.wrong.get(&peer).map_or(0, |(count, _)| *count);
+        if of_peer >= WRONG || of_all >= WRONG_OF_ALL {
+            return Err(Refused::TooOften);
+        }
+        // The length is told by the time it takes; it is that of every such token.
+        if !bool::from(token.trim().as_bytes().ct_eq(expected)) {
+            inside.wrong.entry(peer).or_insert((0, now)).0 += 1;
+            return Err(Refused::Wrong);
+        }
+        let cookie = random();
+        inside.admit(Key::Cookie(cookie.clone()), now);
+        Ok(format!("{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", LONGEST.as_secs()))
+    }
+
+    /// Forgets a login; returns the value of `Set-Cookie`.
+    pub(super) fn leave(&self, headers: &HeaderMap) -> String {
+        if let Some(cookie) = cookie(headers) {
+            self.inside().logins.remove(&Key::Cookie(cookie));
+        }
+        format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0")
+    }
+
+    /// The token for the forms of somebody who is known, or becomes so.
+    fn known(&self, key: Key, admit: bool) -> Option<String> {
+        let now = Instant::now();
+        let mut inside = self.inside();
+        inside.forget(now);
+        if admit && !inside.logins.contains_key(&key) {
+            inside.admit(key.clone(), now);
+        }
+        let login = inside.logins.get_mut(&key)?;
+        login.seen = now;
+        Some(login.csrf.clone())
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn admit(&mut self, key: Key, now: Instant) {
+        self.forget(now);
+        if self.logins.len() >= MOST
+            && let Some(oldest) =
+                self.logins.iter().min_by_key(|(_, login)| login.seen).map(|(key, _)| key.clone())
+        {
+            self.logins.remove(&oldest);
+        }
+        self.logins.insert(key, Login { csrf: random(), begun: now, seen: now });
+    }
+
+    fn forget(&mut self, now: Instant) {
+        self.logins.retain(|_, login| {
+            now.duration_since(login.seen) < IDLE && now.duration_since(login.begun) < LONGEST
+        });
+    }
+}
+
+/// Whether a form brings along what its page was given.
+pub(super) fn is_same(operator: &Operator, csrf: &str) -> bool {
+    operator.csrf.as_bytes().ct_eq(csrf.as_bytes()).into()
+}
+
+fn cookie(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = all.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value.to_owned())
+}
+
+/// 256 random bits.
+fn random() -> String {
+    let mut bits = [0; 32];
+    getrandom::fill(&mut bits).expect("the random source worked when the session was opened");
+    bits.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    const TOKEN: &str = "correct horse battery";
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
+
+    fn by_token() -> Door {
+        Door::new(Some(Access::Token(TOKEN.as_bytes().to_vec())))
+    }
+
+    fn with_cookie(set: &str) -> HeaderMap {
+        let pair = set.split(';').next().expect("the pair is first");
+        let value = HeaderValue::from_str(&format!("theme=dark; {pair}")).expect("a value");
+        HeaderMap::from_iter([(header::COOKIE, value)])
+    }
+
+    #[test]
+    fn the_token_opens_and_the_cookie_is_kept_from_others() {
+        let door = by_token();
+        assert_eq!(door.viewer(&HeaderMap::new(), PEER), Viewer::Stranger);
+        let set = door.enter(TOKEN, PEER).expect("it is the token");
+        for word in ["HttpOnly", "SameSite=Strict", "Max-Age=43200", "Path=/"] {
+            assert!(set.contains(word), "{set}");
+        }
+        let headers = with_cookie(&set);
+        assert!(matches!(door.viewer(&headers, PEER), Viewer::Operator(_)));
+        door.leave(&headers);
+        assert_eq!(door.viewer(&headers, PEER), Viewer::Stranger);
+    }
+
+    #[test]
+    fn every_login_has_forms_of_its_own() {
+        let door = by_token();
+        let of = |set: &str| match door.viewer(&with_cookie(set), PEER) {
+            Viewer::Operator(operator) => operator,
+            other => panic!("{other:?}"),
+        };
+        let one = of(&door.enter(TOKEN, PEER).expect("it is the token"));
+        let other = of(&door.enter(TOKEN, PEER).expect("it is the token"));
+        assert!(is_same(&one, &one.csrf) && !is_same(&one, &other.csrf));
+        assert!(!is_same(&one, "") && !is_same(&one, &one.csrf[1..]));
+        assert_eq!(one.csrf.len(), 64);
+    }
+
+    #[test]
+    fn who_guesses_has_to_wait_and_others_do_not() {
+        let door = by_token();
+        for _ in 0..WRONG {
+            assert_eq!(door.enter("correct horse", PEER), Err(Refused::Wrong));
+        }
+        assert_eq!(door.enter(TOKEN, PEER), Err(Refused::TooOften));
+        assert!(door.enter(TOKEN, ELSEWHERE).is_ok());
+    }
+
+    #[test]
+    fn only_the_proxy_is_believed() {
+        let header = "x-forwarded-user".parse().expect("a name");
+        let door = Door::new(Some(Access::Proxy { header, peers: vec![PEER] }));
+        let said = |names: &[&str]| {
+            let values = names.iter().map(|name| HeaderValue::from_str(name).expect("a value"));
+            let mut headers = HeaderMap::new();
+            values.for_each(|value| _ = headers.append("x-forwarded-user", value));
+            headers
+        };
+        let Viewer::Operator(ada) = door.viewer(&said(&["ada"]), PEER) else { panic!("she is known") };
+        assert_eq!(ada.name, "ada");
+        // The same forms as before, and others than somebody else's.
+        assert_eq!(door.viewer(&said(&["ada"]), PEER), Viewer::Operator(ada.clone()));
+        let mapped = "::ffff:127.0.0.1".parse().expect("an address");
+        assert_eq!(door.viewer(&said(&["ada"]), mapped), Viewer::Operator(ada.clone()));
+        assert!(!matches!(door.viewer(&said(&["bob"]), PEER), Viewer::Operator(bob) if bob.csrf == ada.csrf));
+        assert_eq!(door.viewer(&said(&["ada"]), ELSEWHERE), Viewer::Bypasser);
+        assert_eq!(door.viewer(&said(&["ada", "bob"]), PEER), Viewer::Bypasser);
+        assert_eq!(door.viewer(&said(&[""]), PEER), Viewer::Bypasser);
+        assert_eq!(door.enter(TOKEN, PEER), Err(Refused::NoTokens));
+    }
+}

@@ -1,0 +1,61 @@
+//! Who stands where: the same owner may hold one lock and wait for another.
+
+use std::collections::HashMap;
+
+use zoolock::{Entry, Snapshot};
+
+/// Somebody, with all his places.
+pub(super) struct Owner<'a> {
+    /// The first of them, by which he is described.
+    pub(super) entry: &'a Entry,
+    pub(super) holds: Vec<(&'a str, &'a Entry)>,
+    pub(super) waits: Vec<(&'a str, &'a Entry)>,
+}
+
+/// All that stand anywhere, in the order of the locks; and for each place whose it is.
+pub(super) fn owners(locks: &[Snapshot]) -> Vec<Owner<'_>> {
+    let mut known: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut owners: Vec<Owner<'_>> = Vec::new();
+    for lock in locks {
+        let path = lock.path.as_str();
+        let holders = lock.holder.iter().chain(&lock.beside).map(|entry| (entry, true));
+        for (entry, holds) in holders.chain(lock.waiters.iter().map(|entry| (entry, false))) {
+            let at = *known.entry(key(path, entry)).or_insert_with(|| {
+                let (holds, waits) = (Vec::new(), Vec::new());
+                owners.push(Owner { entry, holds, waits });
+                owners.len() - 1
+            });
+            let places = if holds { &mut owners[at].holds } else { &mut owners[at].waits };
+            places.push((path, entry));
+        }
+    }
+    owners
+}
+
+/// By what he is known again; of whom nobody says anything is alone.
+fn key<'a>(path: &'a str, entry: &'a Entry) -> (&'a str, &'a str) {
+    match &entry.owner {
+        Some(owner) => (entry.owner_kind, owner),
+        // No kind begins with a slash.
+        None => (path, &entry.node),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::sample::{entry, lock};
+
+    #[test]
+    fn one_owner_has_all_his_places() {
+        let mut other = entry("lock-0000000001", "0.2.0");
+        other.owner = Some("job-8".to_owned());
+        let rows = [
+            lock("/locks/a", Some(entry("lock-0000000000", "0.1.0")), vec![other.clone()]),
+            lock("/locks/b", Some(other), vec![entry("lock-0000000001", "0.3.0")]),
+        ];
+        let owners = owners(&rows);
+        let places = |owner: &Owner<'_>| (owner.holds.len(), owner.waits.len());
+        assert_eq!(owners.iter().map(places).collect::<Vec<_>>(), [(1, 1), (1, 1)]);
+    }
+}

@@ -1,0 +1,330 @@
+//! All locks.
+
+use std::cmp::{Ordering, Reverse};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use maud::{Markup, html};
+use serde::Deserialize;
+use zoolock::{Entry, Snapshot};
+
+use super::Page;
+use super::parts::{Part, ago, at, cell, count, counted, figure, host, left, lock_href, quoted, rate, title};
+use crate::talk::printable;
+use crate::ui::Site;
+use crate::ui::board::{Board, Listed, Row};
+use crate::ui::http::Peer;
+
+/// How long the first page waits for the first reading.
+pub(super) const PATIENCE: Duration = Duration::from_millis(900);
+
+/// By what the list is sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Sort {
+    #[default]
+    Name,
+    Waiting,
+    Longest,
+    Rate,
+    Since,
+}
+
+/// What is asked for in the address.
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::ui) struct Asked {
+    #[serde(default)]
+    q: String,
+    #[serde(default)]
+    sort: Sort,
+    page: Option<usize>,
+}
+
+/// `/`
+pub(in crate::ui) async fn locks(
+    State(site): State<Site>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let board = site.boards.look(false, PATIENCE).await;
+    let viewer = site.viewer(&headers, peer);
+    let main = html! {
+        h1 { "Locks" }
+        (list(&board, &asked, &site.service.root))
+    };
+    let news = Some(("/events".to_owned(), board.number));
+    Page { title: "Locks", here: "/", viewer: &viewer, news, main }.answer(StatusCode::OK)
+}
+
+fn list(board: &Board, asked: &Asked, root: &str) -> Markup {
+    let Some(listed) = &board.locks else { return reading(board) };
+    let rows = &listed.locks;
+    let found = found(listed, asked);
+    let part = Part::of(found.len(), asked.page);
+    let held = rows.iter().filter(|lock| lock.holder.is_some()).count();
+    let waiting: usize = rows.iter().map(|lock| lock.waiting).sum();
+    html! {
+        p.summary #summary role="status" {
+            (counted(rows.len(), "lock", "locks")) " · " (count(held)) " held · " (count(waiting)) " waiting"
+        }
+        (as_of(board))
+        form.filter role="search" method="get" action="/" {
+            label for="q" { "Filter" }
+            input #q type="search" name="q" value=(asked.q) placeholder="name, host, program or note"
+                autocomplete="off" spellcheck="false";
+            @if asked.sort != Sort::Name { input type="hidden" name="sort" value=(asked.sort.word()); }
+            button type="submit" { "Filter" }
+            @if !asked.q.is_empty() { a href=(href("", asked.sort, 1)) { "All" } }
+        }
+        @if found.is_empty() {
+            p.empty {
+                @if rows.is_empty() { "There are no locks below " code { (printable(root)) } "." }
+                @else { "Nothing matches “" (printable(&asked.q)) "”." }
+            }
+        } @else {
+            div.scroll role="region" aria-label="List of locks" tabindex="0" {
+                table.reflow role="table" {
+                    caption {
+                        @if found.len() == rows.len() { "All locks" } @else { (counted(found.len(), "match", "matches")) }
+                        @if found.len() > part.end - part.first {
+                            ", " (count(part.first + 1)) " to " (count(part.end))
+                        }
+                    }
+                    (header(asked))
+                    tbody role="rowgroup" {
+                        @for row in &found[part.first..part.end] { (line(row, root)) }
+                    }
+                }
+            }
+            (part.links(|page| href(&asked.q, asked.sort, page)))
+        }
+    }
+}
+
+/// Before the first reading has come.
+pub(super) fn reading(board: &Board) -> Markup {
+    html! {
+        @match &board.trouble {
+            Some(trouble) => {
+                p.alert.bad role="alert" { strong { "The locks cannot be read. " } (printable(trouble)) }
+            }
+            None => p #summary role="status" { "Reading the locks for the first time…" },
+        }
+        p.noscript { a href="" { "Look again" } }
+    }
+}
+
+/// When it was read, at what cost, and what went wrong since.
+pub(super) fn as_of(board: &Board) -> Markup {
+    html! {
+        p.quiet.asof {
+            "Read at " (at(board.seen_ms)) " in " (cost(board.cost)) "."
+        }
+        @if let Some(trouble) = &board.trouble {
+            p.alert.bad role="alert" { strong { "This is old: the locks cannot be read. " } (printable(trouble)) }
+        }
+    }
+}
+
+pub(super) fn cost(cost: Duration) -> String {
+    match cost.as_millis() {
+        0 => "less than 1 ms".to_owned(),
+        ms @ 1..1_000 => format!("{ms} ms"),
+        ms => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+    }
+}
+
+impl Sort {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Waiting => "waiting",
+            Self::Longest => "longest",
+            Self::Rate => "rate",
+            Self::Since => "since",
+        }
+    }
+
+    fn compare(self, a: &Row<'_>, b: &Row<'_>) -> Ordering {
+        let none_last = |at: Option<u64>| at.unwrap_or(u64::MAX);
+        match self {
+            // They are sorted so already.
+            Self::Name => Ordering::Equal,
+            Self::Waiting => Reverse(a.lock.waiting).cmp(&Reverse(b.lock.waiting)),
+            Self::Longest => none_last(a.waits_since_ms).cmp(&none_last(b.waits_since_ms)),
+            Self::Rate => b.rate.unwrap_or(-1.0).total_cmp(&a.rate.unwrap_or(-1.0)),
+            Self::Since => {
+                let since =
+                    |row: &Row| none_last(row.lock.holder.as_ref().and_then(|holder| holder.since_ms));
+                since(a).cmp(&since(b))
+            }
+        }
+    }
+}
+
+fn found<'a>(listed: &'a Listed, asked: &Asked) -> Vec<Row<'a>> {
+    let wanted = asked.q.trim().to_lowercase();
+    let mut found: Vec<Row<'_>> =
+        listed.rows().filter(|row| wanted.is_empty() || matches(row.lock, &wanted)).collect();
+    found.sort_by(|a, b| asked.sort.compare(a, b));
+    found
+}
+
+fn matches(lock: &Snapshot, wanted: &str) -> bool {
+    let has = |text: &String| text.to_lowercase().contains(wanted);
+    let says = |entry: &Entry| {
+        [&entry.host, &entry.program, &entry.note, &entry.identifier].into_iter().flatten().any(has)
+    };
+    has(&lock.path) || lock.holder.iter().chain(&lock.beside).any(says)
+}
+
+fn href(q: &str, sort: Sort, page: usize) -> String {
+    let mut parts = Vec::new();
+    if !q.is_empty() {
+        parts.push(format!("q={}", quoted(q)));
+    }
+    if sort != Sort::Name {
+        parts.push(format!("sort={}", sort.word()));
+    }
+    if page > 1 {
+        parts.push(format!("page={page}"));
+    }
+    if parts.is_empty() { "/".to_owned() } else { format!("/?{}", parts.join("&")) }
+}
+
+fn header(asked: &Asked) -> Markup {
+    let head = |word: &str, sort: Option<Sort>, direction: &str| {
+        let sorted = sort == Some(asked.sort);
+        html! {
+            th scope="col" role="columnheader" aria-sort=[sorted.then_some(direction)] {
+                @match sort {
+                    Some(sort) => a href=(href(&asked.q, sort, 1)) { (word) @if sorted { span aria-hidden="true" { " ▾" } } },
+                    None => (word),
+                }
+            }
+        }
+    };
+    html! {
+        thead role="rowgroup" {
+            tr role="row" {
+                (head("Lock", Some(Sort::Name), "ascending"))
+                (head("Holder", None, ""))
+                (head("Host · process", None, ""))
+                (head("Since", Some(Sort::Since), "ascending"))
+                (head("Waiting", Some(Sort::Waiting), "descending"))
+                (head("Longest", Some(Sort::Longest), "descending"))
+                (head("Turns/s", Some(Sort::Rate), "descending"))
+                (head("Last one left", None, ""))
+            }
+        }
+    }
+}
+
+fn line(row: &Row<'_>, root: &str) -> Markup {
+    let lock = row.lock;
+    let name = lock.path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&lock.path);
+    let holder = lock.holder.as_ref();
+    html! {
+        tr role="row" data-key=(printable(&lock.path)) {
+            th scope="row" role="rowheader" data-label="Lock" {
+                div {
+                    a href=(lock_href(&lock.path)) { (printable(name)) }
+                    @if lock.clash.is_some() { " " span.badge.bad { "several may hold" } }
+                    @if !lock.unread.is_empty() { " " span.badge { "partly unread" } }
+                }
+            }
+            (cell("Holder", html! {
+                @match holder {
+                    Some(holder) => {
+                        (title(holder))
+                        @if !lock.beside.is_empty() { span.quiet { " and " (count(lock.beside.len())) " more" } }
+                        @if holder.revoked { " " span.badge { "asked to let go" } }
+                    }
+                    None => span.quiet { "free" },
+                }
+            }))
+            (cell("Host · process", html! { (holder.map_or_else(|| "–".to_owned(), host)) }))
+            (figure("Since", ago(holder.and_then(|holder| holder.since_ms))))
+            (figure("Waiting", count(lock.waiting)))
+            (figure("Longest", ago(row.waits_since_ms)))
+            (figure("Turns/s", rate(row.rate)))
+            (cell("Last one left", left(lock.previous)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ui::sample::{entry, lock};
+
+    fn row(path: &str, waiters: usize, rate: Option<f64>) -> (Snapshot, Option<f64>) {
+        let waiters = (0..waiters).map(|at| entry(&format!("lock-{at:010}"), "0.1.0")).collect();
+        (lock(path, Some(entry("lock-0000000000", "0.1.0")), waiters), rate)
+    }
+
+    fn board(locks: Vec<(Snapshot, Option<f64>)>) -> Board {
+        Board { number: 1, locks: Some(Arc::new(Listed::of(locks))), ..Board::default() }
+    }
+
+    fn names(text: &str) -> Vec<&str> {
+        text.split("data-key=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect()
+    }
+
+    #[test]
+    fn it_is_sorted_and_filtered_as_the_address_says() {
+        let board = board(vec![
+            row("/locks/a", 1, Some(0.5)),
+            row("/locks/b", 3, None),
+            row("/locks/c", 0, Some(7.0)),
+        ]);
+        let shown = |sort, q: &str| {
+            let asked = Asked { sort, q: q.to_owned(), page: None };
+            list(&board, &asked, "/locks").into_string()
+        };
+        assert_eq!(names(&shown(Sort::Waiting, "")), ["/locks/b", "/locks/a", "/locks/c"]);
+        assert_eq!(names(&shown(Sort::Rate, "")), ["/locks/c", "/locks/a", "/locks/b"]);
+        assert_eq!(names(&shown(Sort::Longest, "")), ["/locks/a", "/locks/b", "/locks/c"]);
+        assert_eq!(names(&shown(Sort::Name, "S/B")), ["/locks/b"]);
+        assert_eq!(names(&shown(Sort::Name, "HOST")).len(), 3);
+        assert!(shown(Sort::Name, "<zzz>").contains("&lt;zzz&gt;"));
+    }
+
+    #[test]
+    fn a_hundred_stand_on_a_page() {
+        let board = board((0..250).map(|at| row(&format!("/locks/{at:04}"), 0, None)).collect());
+        let asked = Asked { page: Some(3), ..Asked::default() };
+        let text = list(&board, &asked, "/locks").into_string();
+        assert_eq!(names(&text).len(), 50);
+        assert!(text.contains("href=\"/?page=2\"") && text.contains("Page 3 of 3"), "{text}");
+    }
+
+    #[test]
+    fn what_others_wrote_is_text() {
+        let mut hostile = row("/locks/<script>alert(1)</script>\"'\u{202e}", 0, None);
+        let holder = hostile.0.holder.as_mut().expect("it is held");
+        holder.note = Some("<img src=x onerror=alert(2)>\x1b]0;\u{202e}".to_owned());
+        holder.host = Some("</td><b>".to_owned());
+        let text = list(&board(vec![hostile]), &Asked::default(), "/locks").into_string();
+        for bad in ["<script", "<img", "</td><b>", "\u{202e}<", "\x1b"] {
+            assert!(!text.contains(bad), "{bad:?} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_are_shown_in_well_under_a_second() {
+        let board =
+            board((0..100_000).map(|at| row(&format!("/locks/{at:06}"), at % 3, Some(0.1))).collect());
+        let begun = std::time::Instant::now();
+        let asked = Asked { sort: Sort::Waiting, q: "0".to_owned(), page: Some(500) };
+        let text = list(&board, &asked, "/locks").into_string();
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(names(&text).len(), 100);
+    }
+}

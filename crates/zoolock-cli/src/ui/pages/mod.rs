@@ -1,0 +1,158 @@
+//! What is around every page.
+
+pub(super) mod graph;
+pub(super) mod lock;
+pub(super) mod locks;
+pub(super) mod login;
+pub(super) mod parts;
+mod pictures;
+pub(super) mod sessions;
+mod web;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use maud::{DOCTYPE, Markup, html};
+
+use super::clock::now_ms;
+use super::login::Viewer;
+use crate::talk::printable;
+
+/// A page, but for what is around it.
+pub(super) struct Page<'a> {
+    pub(super) title: &'a str,
+    /// Its place in the menu.
+    pub(super) here: &'a str,
+    pub(super) viewer: &'a Viewer,
+    /// Where it hears of news, and up to which number it knows them.
+    pub(super) news: Option<(String, u64)>,
+    pub(super) main: Markup,
+}
+
+/// The menu.
+const MENU: [(&str, &str); 3] = [("/", "Locks"), ("/graph", "Wait-for graph"), ("/sessions", "Sessions")];
+
+impl Page<'_> {
+    pub(super) fn answer(self, status: StatusCode) -> Response {
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        (status, [(header::CONTENT_TYPE, html)], self.markup().into_string()).into_response()
+    }
+
+    fn markup(self) -> Markup {
+        let Self { title, here, viewer, news, main } = self;
+        let (events, number) = news.unzip();
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (printable(title)) " · zoolock" }
+                    link rel="stylesheet" href="/style.css";
+                    link rel="icon" href="/icon.svg" type="image/svg+xml";
+                    script src="/script.js" defer {}
+                }
+                body {
+                    a.skip href="#main" { "Skip to content" }
+                    header {
+                        a.brand href="/" { "zoolock" }
+                        nav aria-label="Pages" {
+                            ul {
+                                @for (href, word) in MENU {
+                                    li { a href=(href) aria-current=[(href == here).then_some("page")] { (word) } }
+                                }
+                            }
+                        }
+                        div.who {
+                            @if events.is_some() { span #live .live hidden { "live" } }
+                            (whoever(viewer))
+                        }
+                    }
+                    main #main tabindex="-1" data-events=[events] data-number=[number] data-now=(now_ms()) { (main) }
+                    footer {
+                        p {
+                            "Times are UTC, by the clocks of those who queue. History is what was seen since this process \
+                             began. "
+                            a href="/metrics" { "Metrics" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn whoever(viewer: &Viewer) -> Markup {
+    html! {
+        @match viewer {
+            Viewer::ReadOnly | Viewer::Bypasser => span.quiet { "read-only" },
+            Viewer::Stranger => a href="/login" { "Log in" },
+            Viewer::Operator(operator) => {
+                span { (operator.name) }
+                @if operator.by_token {
+                    form method="post" action="/logout" {
+                        input type="hidden" name="csrf" value=(operator.csrf);
+                        button.plain type="submit" { "Log out" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A page that says one thing, and where to go on.
+pub(super) fn word(
+    viewer: &Viewer,
+    status: StatusCode,
+    title: &str,
+    words: &str,
+    on: (&str, &str),
+) -> Response {
+    let main = html! {
+        h1 { (printable(title)) }
+        p { (printable(words)) }
+        p { a href=(on.0) { (on.1) } }
+    };
+    Page { title, here: "", viewer, news: None, main }.answer(status)
+}
+
+/// Nothing is there.
+pub(super) async fn missing() -> Response {
+    word(
+        &Viewer::ReadOnly,
+        StatusCode::NOT_FOUND,
+        "No such page",
+        "There is nothing at this address.",
+        ("/", "All locks"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_is_text() {
+        let hostile = "/locks/<script>alert('1')</script>\"onload=\"x\u{202e}\x1b[31m";
+        let page = Page {
+            title: hostile,
+            here: "/",
+            viewer: &Viewer::ReadOnly,
+            news: Some((format!("/events?name={}", parts::quoted(hostile)), 1)),
+            main: html! { p title=(printable(hostile)) { (printable(hostile)) } },
+        };
+        let text = page.markup().into_string();
+        assert!(!text.contains("<script>alert") && !text.contains("\"onload"), "{text}");
+        assert!(!text.contains('\u{202e}') && !text.contains('\x1b'), "{text}");
+        assert!(text.contains("\\u{202e}\\u{1b}[31m"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_inline() {
+        // What the policy would refuse.
+        let text = Page { title: "x", here: "/", viewer: &Viewer::Stranger, news: None, main: html! {} }
+            .markup()
+            .into_string();
+        assert!(!text.contains("style=") && !text.contains(" on") && !text.contains("<style"), "{text}");
+    }
+}

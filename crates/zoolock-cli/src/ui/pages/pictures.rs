@@ -1,0 +1,227 @@
+//! The queue and the history of a lock, drawn. Whatever they show stands in a table beside them, too.
+
+use maud::{Markup, html};
+use zoolock::{Entry, Snapshot};
+
+use super::parts::{count, title};
+use crate::talk::printable;
+use crate::ui::clock::{span, time_of_day};
+use crate::ui::history::Tenure;
+
+/// Boxes in the picture of a queue.
+const HOLDERS: usize = 4;
+const WAITERS: usize = 12;
+/// Their size, and the arrows between them.
+const WIDTH: usize = 168;
+const HEIGHT: usize = 62;
+const GAP: usize = 34;
+const LETTERS: usize = 17;
+
+/// Lines of a timeline, one for each of those who held it last.
+const LANES: usize = 8;
+const LANE: u64 = 30;
+/// The part with the names, and the part with the bars.
+const NAMES: u64 = 220;
+const BARS: u64 = 620;
+const NAME_LETTERS: usize = 28;
+
+/// The first of a queue, from left to right.
+pub(super) fn queue(lock: &Snapshot) -> Markup {
+    let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
+    let (shown, hidden) = (holders.len().min(HOLDERS), holders.len().saturating_sub(HOLDERS));
+    let waiters = &lock.waiters[..lock.waiters.len().min(WAITERS)];
+    let more = lock.waiting.saturating_sub(waiters.len());
+    let rows = shown.max(1) + usize::from(hidden > 0);
+    let columns = 1 + waiters.len() + usize::from(more > 0);
+    let (width, height) = (columns * (WIDTH + GAP) - GAP + 4, rows * (HEIGHT + 10) - 10 + 4);
+    let middle = 2 + (rows * (HEIGHT + 10) - 10 - HEIGHT) / 2;
+    let x = |column: usize| 2 + column * (WIDTH + GAP);
+    html! {
+        figure.picture {
+            div.scroll role="region" aria-label="Picture of the queue" tabindex="0" {
+                svg.queue viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img"
+                    aria-label={ "A queue: " (count(holders.len())) " hold, " (count(lock.waiting)) " wait" }
+                {
+                    @for (at, holder) in holders.iter().take(shown).enumerate() {
+                        (person(x(0), 2 + at * (HEIGHT + 10), holder, "holds", "holds"))
+                    }
+                    @if holders.is_empty() {
+                        rect.box.free x=(x(0)) y=(middle) width=(WIDTH) height=(HEIGHT) rx="8" {}
+                        text.quiet x=(x(0) + WIDTH / 2) y=(middle + 36) text-anchor="middle" { "free" }
+                    }
+                    @if hidden > 0 {
+                        text.quiet x=(x(0) + 12) y=(2 + shown * (HEIGHT + 10) + 36) { "and " (count(hidden)) " more hold" }
+                    }
+                    @for (at, waiter) in waiters.iter().enumerate() {
+                        (arrow(x(at + 1), middle + HEIGHT / 2))
+                        (person(x(at + 1), middle, waiter, "waits", &(at + 1).to_string()))
+                    }
+                    @if more > 0 {
+                        (arrow(x(waiters.len() + 1), middle + HEIGHT / 2))
+                        text.quiet x=(x(waiters.len() + 1) + 4) y=(middle + 36) { "and " (count(more)) " more" }
+                    }
+                }
+            }
+            figcaption { "Who holds stands at the left; each waits for those before it." }
+        }
+    }
+}
+
+fn person(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup {
+    let host = entry.host.as_deref().map_or_else(|| "–".to_owned(), printable);
+    html! {
+        g {
+            title { (title(entry)) }
+            rect class={ "box " (class) } x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
+            text class={ "tag " (class) } x=(x + WIDTH - 10) y=(y + 19) text-anchor="end" { (word) }
+            text.name x=(x + 12) y=(y + 37) { (cut(&title(entry), LETTERS)) }
+            text.host x=(x + 12) y=(y + 53) { (cut(&host, LETTERS + 4)) }
+        }
+    }
+}
+
+/// From what stands at `x` to what stands before it.
+fn arrow(x: usize, y: usize) -> Markup {
+    let (from, to) = (x - 5, x - GAP + 7);
+    html! {
+        path.arrow d={ "M" (from) " " (y) "H" (to) "m6 -5l-6 5l6 5" } fill="none" {}
+    }
+}
+
+/// Who held a lock when: a line for each of the last ones.
+pub(super) fn timeline(tenures: &[Tenure], now: u64) -> Markup {
+    let mut lanes: Vec<&str> = Vec::new();
+    for tenure in tenures {
+        if !lanes.contains(&tenure.who.as_str()) {
+            lanes.push(&tenure.who);
+        }
+    }
+    let others = lanes.len().saturating_sub(LANES);
+    lanes.truncate(LANES);
+    let lane = |tenure: &Tenure| lanes.iter().position(|who| *who == tenure.who);
+    let shown: Vec<(usize, &Tenure)> =
+        tenures.iter().filter_map(|tenure| Some((lane(tenure)?, tenure))).collect();
+    let begin =
+        shown.iter().map(|(_, tenure)| tenure.from_ms).min().unwrap_or(now).min(now.saturating_sub(10_000));
+    let x = |ms: u64| NAMES + ms.clamp(begin, now).saturating_sub(begin) * BARS / (now - begin).max(1);
+    let (width, bottom) = (NAMES + BARS + 40, LANE * lanes.len() as u64);
+    html! {
+        figure.picture {
+            div.scroll role="region" aria-label="Picture of the history" tabindex="0" {
+                svg.timeline viewBox={ "0 0 " (width) " " (bottom + 28) } width=(width) height=(bottom + 28) role="img"
+                    aria-label={ "Who held the lock in the last " (span(now - begin)) ", as in the table below" }
+                {
+                    @for (ms, y) in ticks(begin, now).map(|ms| (ms, bottom)) {
+                        line.grid x1=(x(ms)) x2=(x(ms)) y1="0" y2=(y + 4) {}
+                        text.axis x=(x(ms)) y=(y + 20) text-anchor="middle" { (time_of_day(ms)) }
+                    }
+                    @for (at, who) in lanes.iter().enumerate() {
+                        @let y = at as u64 * LANE;
+                        line.lane x1="0" x2=(width) y1=(y + LANE) y2=(y + LANE) {}
+                        text.name x="4" y=(y + 20) { title { (who) } (cut(who, NAME_LETTERS)) }
+                    }
+                    @for (at, tenure) in shown {
+                        @let from = x(tenure.from_ms);
+                        @let to = x(tenure.until_ms.unwrap_or(now));
+                        @let bad = matches!(tenure.left, "crashed" | "broken" | "panicked") && tenure.until_ms.is_some();
+                        g {
+                            title { (tenure.who) ", " (said(tenure, now)) }
+                            rect class=(class(tenure, bad)) x=(from) y=(at as u64 * LANE + 8) rx="3" height="14"
+                                width=((to.saturating_sub(from)).max(3)) {}
+                            // Not by its colour alone.
+                            @if bad { text.cross x=(to + 4) y=(at as u64 * LANE + 20) { "✕" } }
+                        }
+                    }
+                }
+            }
+            figcaption {
+                "The last " (span(now - begin)) "."
+                @if others > 0 { " " (count(others)) " more held it before, and are in the table alone." }
+            }
+        }
+    }
+}
+
+fn said(tenure: &Tenure, now: u64) -> String {
+    let time = span(tenure.until_ms.unwrap_or(now).saturating_sub(tenure.from_ms));
+    let end = if tenure.until_ms.is_some() { tenure.left } else { "holds" };
+    format!("{} for {time}, {end}", time_of_day(tenure.from_ms))
+}
+
+fn class(tenure: &Tenure, bad: bool) -> &'static str {
+    match tenure.until_ms {
+        None => "bar holds",
+        Some(_) if bad => "bar bad",
+        Some(_) => "bar",
+    }
+}
+
+/// Four to eight moments, on full steps of a clock.
+fn ticks(begin: u64, now: u64) -> impl Iterator<Item = u64> {
+    const STEPS: [u64; 13] = [1, 2, 5, 15, 30, 60, 120, 300, 900, 1_800, 3_600, 7_200, 14_400];
+    let length = now - begin;
+    let step = STEPS.into_iter().map(|seconds| seconds * 1000).find(|step| length / step <= 6);
+    let step = step.unwrap_or_else(|| (length / 6).max(1));
+    let first = begin.next_multiple_of(step);
+    (0..8).map(move |at| first + at * step).take_while(move |ms| *ms <= now)
+}
+
+/// Its beginning, where it is too long.
+pub(super) fn cut(text: &str, letters: usize) -> String {
+    if text.chars().nth(letters).is_none() {
+        return text.to_owned();
+    }
+    text.chars().take(letters - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::sample::{entry, lock};
+
+    #[test]
+    fn a_long_queue_has_a_small_picture() {
+        let waiters = (1..=5_000).map(|at| entry(&format!("lock-{at:010}"), &format!("0.{at}.0"))).collect();
+        let text = queue(&lock("/locks/x", Some(entry("lock-0000000000", "0.0.0")), waiters)).into_string();
+        assert_eq!(text.matches("<rect").count(), 1 + WAITERS);
+        assert!(text.contains("and 4\u{202f}988 more"), "{text}");
+    }
+
+    #[test]
+    fn a_free_lock_has_a_picture_too() {
+        let text = queue(&lock("/locks/x", None, vec![])).into_string();
+        assert!(text.contains(">free<"), "{text}");
+    }
+
+    #[test]
+    fn a_timeline_bears_any_times() {
+        let tenure = |from_ms, until_ms| Tenure {
+            node: "lock-0000000001".to_owned(),
+            token: None,
+            who: "ada".to_owned(),
+            from_ms,
+            or_before: false,
+            until_ms,
+            left: "crashed",
+        };
+        for tenures in [vec![], vec![tenure(5, None)], vec![tenure(99, Some(20)), tenure(0, Some(u64::MAX))]]
+        {
+            let text = timeline(&tenures, 50).into_string();
+            assert_eq!(text.matches("<rect").count(), tenures.len());
+        }
+        assert!(timeline(&[tenure(0, Some(7))], 50).into_string().contains('✕'));
+    }
+
+    #[test]
+    fn ticks_are_few_and_round() {
+        for length in [10_000, 61_000, 3_599_000, 86_400_000, 31_536_000_000] {
+            let ticks: Vec<u64> = ticks(1_234, 1_234 + length).collect();
+            assert!((1..=8).contains(&ticks.len()), "{length}: {ticks:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_letters() {
+        assert_eq!((cut("prüfung", 7), cut("prüfung", 4)), ("prüfung".to_owned(), "prü…".to_owned()));
+    }
+}

@@ -1,0 +1,234 @@
+//! The wait-for graph, drawn: whoever waits stands to the right of those for whom it waits.
+
+use std::collections::{HashMap, HashSet};
+
+use maud::{Markup, html};
+use zoolock::{Deadlock, Party, Place};
+
+use super::parts::{count, title};
+use super::pictures::cut;
+use crate::talk::printable;
+
+/// Owners in the picture.
+const DRAWN: usize = 40;
+/// Their boxes.
+const WIDTH: usize = 180;
+const HEIGHT: usize = 48;
+const ACROSS: usize = WIDTH + 150;
+const DOWN: usize = HEIGHT + 34;
+/// A way back runs below the boxes.
+const BELOW: usize = 56;
+/// Longer chains are drawn as if they ended here.
+const LAYERS: usize = 12;
+const LETTERS: usize = 18;
+
+/// One waits for another.
+pub(super) struct Edge<'a> {
+    from: usize,
+    to: usize,
+    /// Where it waits.
+    pub(super) waits: &'a Place,
+    /// Behind whom, there.
+    pub(super) behind: &'a Place,
+    pub(super) in_circle: bool,
+    /// It closes a circle, and so leads back.
+    closing: bool,
+}
+
+/// Everybody who waits or is waited for.
+pub(super) struct Web<'a> {
+    owners: &'a [Party],
+    pub(super) edges: Vec<Edge<'a>>,
+}
+
+impl<'a> Web<'a> {
+    pub(super) fn of(owners: &'a [Party], deadlocks: impl Iterator<Item = &'a Deadlock>) -> Self {
+        let mut at: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut holders: HashMap<&str, Vec<(usize, &Place)>> = HashMap::new();
+        for (number, owner) in owners.iter().enumerate() {
+            for place in owner.holds.iter().chain(&owner.waits) {
+                at.insert((&place.lock, &place.entry.node), number);
+            }
+            for place in &owner.holds {
+                holders.entry(&place.lock).or_default().push((number, place));
+            }
+        }
+        let of = |place: &Place| at.get(&(place.lock.as_str(), place.entry.node.as_str())).copied();
+        let mut edges = Vec::new();
+        let mut drawn = HashSet::new();
+        for deadlock in deadlocks {
+            let around = deadlock.edges.iter().zip(deadlock.edges.iter().cycle().skip(1));
+            for (number, (edge, next)) in around.enumerate() {
+                let (waits, behind) = (&edge.waits_for, &next.holds);
+                if let (Some(from), Some(to)) = (of(waits), of(behind)) {
+                    drawn.insert((from, to, waits.lock.as_str()));
+                    let closing = number + 1 == deadlock.edges.len();
+                    edges.push(Edge { from, to, waits, behind, in_circle: true, closing });
+                }
+            }
+        }
+        for (from, owner) in owners.iter().enumerate() {
+            for waits in &owner.waits {
+                for &(to, behind) in holders.get(waits.lock.as_str()).into_iter().flatten() {
+                    if drawn.insert((from, to, &waits.lock)) {
+                        edges.push(Edge { from, to, waits, behind, in_circle: false, closing: false });
+                    }
+                }
+            }
+        }
+        Self { owners, edges }
+    }
+
+    /// Those who are worth a box: in a circle, stuck, in the middle of a chain, waited for by many.
+    fn chosen(&self) -> Vec<usize> {
+        let mut in_circle = vec![false; self.owners.len()];
+        let mut waited_for = vec![0_usize; self.owners.len()];
+        for edge in &self.edges {
+            in_circle[edge.from] |= edge.in_circle;
+            in_circle[edge.to] |= edge.in_circle;
+            waited_for[edge.to] += 1;
+        }
+        let waits = |at: usize| !self.owners[at].waits.is_empty();
+        let mut all: Vec<usize> =
+            (0..self.owners.len()).filter(|&at| waits(at) || waited_for[at] > 0).collect();
+        all.sort_by_key(|&at| {
+            let between = waits(at) && waited_for[at] > 0;
+            (!in_circle[at], !self.owners[at].stuck, !between, usize::MAX - waited_for[at])
+        });
+        all.truncate(DRAWN);
+        all
+    }
+
+    /// How far each stands from those who wait for nobody.
+    fn layers(&self, chosen: &[usize]) -> HashMap<usize, usize> {
+        let mut layers: HashMap<usize, usize> = chosen.iter().map(|&at| (at, 0)).collect();
+        for _ in 0..LAYERS {
+            let mut moved = false;
+            for edge in self.edges.iter().filter(|edge| !edge.closing && edge.from != edge.to) {
+                let (Some(&from), Some(&to)) = (layers.get(&edge.from), layers.get(&edge.to)) else {
+                    continue;
+                };
+                if from <= to && to + 1 < LAYERS {
+                    layers.insert(edge.from, to + 1);
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        layers
+    }
+
+    /// Where each stands, and how much room all take: below each other, near those for whom they wait.
+    fn layout(&self) -> (HashMap<usize, (usize, usize)>, usize, usize) {
+        let chosen = self.chosen();
+        let layers = self.layers(&chosen);
+        let mut places: HashMap<usize, (usize, usize)> = HashMap::new();
+        let (mut across, mut down) = (0, 0);
+        for layer in 0..LAYERS {
+            let mut here: Vec<usize> = chosen.iter().copied().filter(|at| layers[at] == layer).collect();
+            here.sort_by_key(|&at| {
+                let targets = self.edges.iter().filter(|edge| edge.from == at);
+                let rows: Vec<usize> = targets.filter_map(|edge| Some(places.get(&edge.to)?.1)).collect();
+                if rows.is_empty() { 0 } else { rows.iter().sum::<usize>() / rows.len() }
+            });
+            for (row, at) in here.into_iter().enumerate() {
+                let place = (2 + layer * ACROSS, 2 + row * DOWN);
+                (across, down) = (across.max(place.0 + WIDTH + 2), down.max(place.1 + HEIGHT + 2));
+                places.insert(at, place);
+            }
+        }
+        (places, across, down)
+    }
+}
+
+pub(super) fn picture(web: &Web<'_>) -> Markup {
+    let (places, width, down) = web.layout();
+    let shown: Vec<_> = web
+        .edges
+        .iter()
+        .filter_map(|edge| Some((edge, *places.get(&edge.from)?, *places.get(&edge.to)?)))
+        .collect();
+    let height = down + if shown.iter().any(|(_, from, to)| from.0 <= to.0) { BELOW } else { 0 };
+    let hidden = web.owners.len() - places.len();
+    let mut boxes: Vec<_> = places.iter().collect();
+    boxes.sort_unstable();
+    let circle: HashSet<usize> =
+        web.edges.iter().filter(|edge| edge.in_circle).flat_map(|edge| [edge.from, edge.to]).collect();
+    html! {
+        figure.picture {
+            div.scroll role="region" aria-label="Picture of who waits for whom" tabindex="0" {
+                svg.web viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="img"
+                    aria-label="Who waits for whom, as in the table below"
+                {
+                    @for (edge, from, to) in &shown { (line(edge, *from, *to)) }
+                    @for (at, (x, y)) in boxes { (person(&web.owners[*at], *x, *y, circle.contains(at))) }
+                }
+            }
+            figcaption {
+                "Arrows lead from who waits to who stands in the way. Circles are drawn thick and dashed, with a ⚠."
+                @if hidden > 0 { " " (count(hidden)) " more owners are not drawn." }
+            }
+        }
+    }
+}
+
+fn person(party: &Party, x: usize, y: usize, in_circle: bool) -> Markup {
+    let class = match (in_circle, party.waits.is_empty()) {
+        (true, _) => "box circle",
+        (false, true) => "box holds",
+        (false, false) => "box waits",
+    };
+    let Some(place) = party.holds.first().or(party.waits.first()) else { return html! {} };
+    let host = place.entry.host.as_deref().map_or_else(|| "–".to_owned(), printable);
+    let host = match place.entry.pid {
+        Some(pid) => format!("{host} · {pid}"),
+        None => host,
+    };
+    html! {
+        g {
+            title { (title(&place.entry)) }
+            rect class=(class) x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
+            text.name x=(x + 12) y=(y + 21) {
+                @if in_circle { "⚠ " }
+                (cut(&title(&place.entry), LETTERS - 2 * usize::from(in_circle)))
+            }
+            text.host x=(x + 12) y=(y + 38) { (cut(&host, LETTERS + 5)) }
+        }
+    }
+}
+
+fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize, usize)) -> Markup {
+    let class = if edge.in_circle { "edge circle" } else { "edge" };
+    let back = from_x <= to_x;
+    let (path, tip, label) = if back {
+        // Out at the bottom, in at the bottom.
+        let (x, y) = (from_x + WIDTH / 2, from_y + HEIGHT);
+        let (to_x, to_y) = (to_x + WIDTH / 2, to_y + HEIGHT);
+        let low = y.max(to_y) + BELOW;
+        (
+            format!("M{x} {y}C{x} {low} {to_x} {low} {to_x} {}", to_y + 3),
+            format!("M{} {}l5 -8l5 8", to_x - 5, to_y + 10),
+            ((x + to_x) / 2, y.max(to_y) + BELOW * 3 / 4 + 4),
+        )
+    } else {
+        let (x, y) = (from_x, from_y + HEIGHT / 2);
+        let (to_x, to_y) = (to_x + WIDTH, to_y + HEIGHT / 2);
+        let middle = (x + to_x) / 2;
+        (
+            format!("M{x} {y}C{middle} {y} {middle} {to_y} {} {to_y}", to_x + 3),
+            format!("M{} {}l-8 5l8 5", to_x + 10, to_y - 5),
+            (middle, (y + to_y) / 2 - 7),
+        )
+    };
+    let name = printable(edge.waits.lock.rsplit('/').next().unwrap_or(&edge.waits.lock));
+    html! {
+        g {
+            title { (printable(&edge.waits.lock)) }
+            path class=(class) d=(path) fill="none" {}
+            path class={ (class) " tip" } d=(tip) fill="none" {}
+            text.label x=(label.0) y=(label.1) text-anchor="middle" { (cut(&name, 18)) }
+        }
+    }
+}

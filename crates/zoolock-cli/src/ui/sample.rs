@@ -1,0 +1,39 @@
+//! Snapshots as tests need them. Only the library makes one, so the first is a real one; the rest are copies.
+
+use std::sync::OnceLock;
+
+use zoolock::{Entry, Snapshot, Zoolock};
+
+/// One that is held, and nobody waits.
+fn real() -> &'static Snapshot {
+    static REAL: OnceLock<Snapshot> = OnceLock::new();
+    // On a thread of its own: the test may have a runtime.
+    let take = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let zoolock = Zoolock::embedded().await.expect("a server in this process");
+            let guard = zoolock.mutex("x").lock().await.expect("it is free");
+            let seen = zoolock.mutex("x").snapshot().await.expect("a look");
+            guard.release().await.expect("it is ours");
+            zoolock.close().await;
+            seen
+        })
+    };
+    REAL.get_or_init(|| std::thread::spawn(take).join().expect("a snapshot"))
+}
+
+/// A contender of ours.
+pub(super) fn entry(node: &str, token: &str) -> Entry {
+    let mut entry = real().holder.clone().expect("it was held");
+    (entry.node, entry.token) = (node.to_owned(), Some(token.to_owned()));
+    (entry.host, entry.pid) = (Some("host".to_owned()), Some(7));
+    (entry.program, entry.note, entry.since_ms) = (None, None, Some(1_000));
+    entry
+}
+
+pub(super) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> Snapshot {
+    let mut lock = real().clone();
+    (lock.path, lock.holder, lock.previous) = (path.to_owned(), holder, "unknown");
+    (lock.waiting, lock.waiters) = (waiters.len(), waiters);
+    lock
+}

@@ -1,0 +1,142 @@
+"use strict";
+// Keeps an open page true: when the server says that there is news, the page is asked for again, and what is different in
+// it is changed in place, so that focus, selection and scroll position stay. Without this script pages are whole, too.
+(() => {
+  document.documentElement.classList.add("scripted");
+  const main = document.getElementById("main");
+  const sign = document.getElementById("live");
+
+  // ---- ages, told on every second by the clock of the server ----
+
+  let ahead = main ? Number(main.dataset.now) - Date.now() : 0;
+
+  function span(ms) {
+    const s = Math.max(0, Math.floor(ms / 1000));
+    if (s < 60) return `${s}s`;
+    if (s < 3600) return `${Math.floor(s / 60)}m ${s % 60}s`;
+    if (s < 86400) return `${Math.floor(s / 3600)}h ${Math.floor(s / 60) % 60}m`;
+    return `${Math.floor(s / 86400)}d ${Math.floor(s / 3600) % 24}h`;
+  }
+
+  function tick() {
+    const now = Date.now() + ahead;
+    for (const time of document.querySelectorAll("time[data-since]")) {
+      const text = span(now - Number(time.dataset.since));
+      if (time.textContent !== text) time.textContent = text;
+    }
+  }
+
+  setInterval(tick, 1000);
+
+  // ---- what is different in the new page ----
+
+  const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE && (node.id || node.dataset?.key)) || null;
+
+  function morph(old, fresh) {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+      return;
+    }
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const keyed = new Map();
+    for (const child of old.childNodes) if (keyOf(child)) keyed.set(keyOf(child), child);
+    let at = old.firstChild;
+    for (const wanted of fresh.childNodes) {
+      const key = keyOf(wanted);
+      let match = key ? keyed.get(key) : at;
+      if (match && (match.nodeName !== wanted.nodeName || (!key && keyOf(match)))) match = null;
+      if (!match) {
+        old.insertBefore(document.importNode(wanted, true), at);
+        continue;
+      }
+      keyed.delete(key);
+      if (match === at) at = at.nextSibling;
+      else old.insertBefore(match, at);
+      if (!match.isEqualNode(wanted)) morph(match, wanted);
+    }
+    while (at) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
+  }
+
+  function change(fresh) {
+    const focused = document.activeElement;
+    morph(main, fresh);
+    ahead = Number(main.dataset.now) - Date.now();
+    tick();
+    // What was moved has lost it.
+    if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+  }
+
+  // ---- news ----
+
+  if (!main || !main.dataset.events) return;
+
+  function say(state, text) {
+    if (!sign) return;
+    sign.hidden = false;
+    sign.dataset.state = state;
+    sign.textContent = text;
+  }
+
+  let busy = false;
+  let again = false;
+
+  async function look() {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    do {
+      again = false;
+      try {
+        const answer = await fetch(location.href, { cache: "no-store" });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const fresh = page.getElementById("main");
+        if (answer.ok && fresh) change(fresh);
+      } catch {
+        say("lost", "not live");
+      }
+    } while (again);
+    busy = false;
+  }
+
+  let source = null;
+  let timer = 0;
+
+  function listen() {
+    clearTimeout(timer);
+    if (source) return;
+    source = new EventSource(main.dataset.events);
+    source.addEventListener("open", () => say("live", "live"));
+    source.addEventListener("news", (event) => {
+      say("live", "live");
+      if (event.data !== main.dataset.number) look();
+    });
+    source.addEventListener("error", () => {
+      say("lost", "not live");
+      // It comes back by itself, unless it was refused.
+      if (source && source.readyState === EventSource.CLOSED) {
+        source = null;
+        timer = setTimeout(listen, 5000);
+      }
+    });
+  }
+
+  function stop() {
+    clearTimeout(timer);
+    if (source) source.close();
+    source = null;
+  }
+
+  // A browser has six connections for us, and a page that nobody sees needs none.
+  const visible = () => (document.hidden ? stop() : listen());
+  document.addEventListener("visibilitychange", visible);
+  window.addEventListener("pagehide", stop);
+  window.addEventListener("pageshow", visible);
+  visible();
+})();

@@ -1,0 +1,116 @@
+//! What keeps other sites out: who may name us, who may send us a form, and what a page of ours may do.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::Site;
+
+/// Nothing from elsewhere, nothing inline, in nobody's frame. The icon is an image of ours.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Around every request.
+pub(super) async fn shield(State(site): State<Site>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let mut response = if host.is_some_and(|host| is_ours(host, &site.hosts)) {
+        next.run(request).await
+    } else {
+        let word = "this is not the name of zoolock ui: use its address, or start it with --host NAME\n";
+        (StatusCode::MISDIRECTED_REQUEST, word).into_response()
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Whether a request names us. A page of somebody else's can have its own name lead to our address (DNS rebinding), and then
+/// reads us as itself; it cannot do so with an address, nor with `localhost`. The port says nothing: it is another one where
+/// somebody comes by way of ssh -L, or a proxy.
+fn is_ours(host: &str, hosts: &[String]) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => host,
+    };
+    let name = name.to_ascii_lowercase();
+    let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    name == "localhost"
+        || name.parse::<std::net::Ipv4Addr>().is_ok()
+        || literal.is_some_and(|name| name.parse::<std::net::Ipv6Addr>().is_ok())
+        || hosts.contains(&name)
+}
+
+/// Whether a form was sent by a page of ours, as far as the browser says. With `no-referrer` it names no origin; then it
+/// says in another header what it is to us. Whoever is no browser says nothing, and has no cookie that others could use.
+pub(super) fn is_from_us(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    if let Some(site) = text("sec-fetch-site") {
+        return site == "same-origin";
+    }
+    match (text("origin"), text("host")) {
+        (None | Some("null"), _) => true,
+        (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, from)| from == host),
+        (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_refused() {
+        let hosts = ["locks.example".to_owned()];
+        for ours in [
+            "localhost:2190",
+            "LOCALHOST",
+            "127.0.0.1:2190",
+            "127.0.0.1",
+            "[::1]:2190",
+            "10.0.0.7:80",
+            "locks.example",
+            "Locks.Example:443",
+        ] {
+            assert!(is_ours(ours, &hosts), "{ours}");
+        }
+        for other in [
+            "",
+            "evil.example",
+            "localhost.evil.example:2190",
+            "127.0.0.1.evil.example",
+            "locks.example.evil",
+            "[::1",
+            "::1",
+            "0x7f000001",
+            "locks.example:x",
+        ] {
+            assert!(!is_ours(other, &hosts), "{other}");
+        }
+    }
+
+    #[test]
+    fn forms_of_others_are_refused() {
+        let from = |pairs: &[(&'static str, &'static str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
+            is_from_us(&pairs.collect())
+        };
+        assert!(from(&[("host", "a:1"), ("origin", "null"), ("sec-fetch-site", "same-origin")]));
+        assert!(from(&[("host", "a:1"), ("origin", "http://a:1")]));
+        assert!(from(&[("host", "a:1")]));
+        assert!(!from(&[("host", "a:1"), ("origin", "http://a:1"), ("sec-fetch-site", "cross-site")]));
+        assert!(!from(&[("host", "a:1"), ("origin", "http://a:1"), ("sec-fetch-site", "same-site")]));
+        assert!(!from(&[("host", "a:1"), ("origin", "http://a:2")]));
+        assert!(!from(&[("host", "a:1"), ("origin", "https://evil.example")]));
+    }
+}
