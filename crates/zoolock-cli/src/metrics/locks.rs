@@ -35,7 +35,7 @@ fn figures(lock: &Snapshot, now_ms: u64) -> Figures {
         path: lock.path.clone(),
         is_held: lock.holder.is_some(),
         held_seconds: lock.holder.as_ref().and_then(since).unwrap_or(0.0),
-        waiters: lock.waiters.len(),
+        waiters: lock.waiting,
         longest_wait_seconds: lock.waiters.iter().filter_map(since).fold(0.0, f64::max),
         clashes: lock.clash.is_some(),
         crashed: lock.previous == "crashed",

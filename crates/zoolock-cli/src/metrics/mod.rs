@@ -18,7 +18,6 @@ pub(crate) use exporter::{Export, during};
 pub(crate) use otlp::Collector;
 
 /// What a list of locks comes to, as Prometheus reads it.
-#[allow(dead_code, reason = "the pages show it")]
 pub(crate) fn of_locks(locks: &[zoolock::Snapshot]) -> String {
     text::render(&locks::families(locks))
 }

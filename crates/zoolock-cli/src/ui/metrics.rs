@@ -1,6 +1,5 @@
 //! `/metrics`: the locks for Prometheus.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -18,14 +17,7 @@ pub(super) async fn metrics(State(site): State<Site>) -> Response {
     let (Some(listed), None) = (&board.locks, &board.trouble) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "the locks cannot be read\n").into_response();
     };
-    let mut text = String::new();
-    let held = listed.locks.iter().filter(|lock| lock.holder.is_some()).count();
-    let waiting: usize = listed.locks.iter().map(|lock| lock.waiting).sum();
-    for (name, value) in
-        [("zoolock_locks", listed.locks.len()), ("zoolock_locks_held", held), ("zoolock_waiters", waiting)]
-    {
-        let _ = writeln!(text, "# TYPE {name} gauge\n{name} {value}");
-    }
+    let text = crate::metrics::of_locks(&listed.locks);
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (StatusCode::OK, kind, text).into_response()
 }
