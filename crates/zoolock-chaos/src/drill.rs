@@ -14,9 +14,10 @@ use tokio::time::{Instant, sleep};
 use crate::Outcome;
 use crate::clock::{now, seconds};
 use crate::crew::Crew;
-use crate::ensemble::{Ensemble, NODES};
+use crate::ensemble::{Ensemble, NODES, SYNC_LIMIT};
 use crate::faults::{Field, Kind};
 use crate::judge;
+use crate::mend;
 use crate::referee::Referee;
 use crate::report;
 use crate::timeline::Sample;
@@ -57,7 +58,8 @@ pub(crate) struct Settings {
     out: Option<PathBuf>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// `90s`, `30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.len().saturating_sub(1));
     let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; say 90s or 30m"))?;
     match unit {
@@ -87,7 +89,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let dir = TempDir::with_prefix_in("zoolock-chaos-", dir)?;
     let file = dir.path().join("referee.sqlite");
     let socket = dir.path().join("referee");
-    let mut ensemble = Ensemble::lay_out(dir.path()).await?;
+    let mut ensemble = Ensemble::lay_out(dir.path(), SYNC_LIMIT).await?;
     ensemble.whole(START).await?;
     let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(Break::Unfenced))?);
     let nodes: Vec<_> = (0..NODES).map(|node| ensemble.client_addr(node)).collect();
@@ -260,28 +262,10 @@ impl Campaign<'_> {
     }
 }
 
-/// Looks whether the nodes agree, and lets one that does not begin anew from the leader's data.
-///
-/// ZooKeeper 3.8.0 under load, with a follower that has lost its leader or comes back: seen here, znodes on one node only,
-/// after direct questions to each. ZOOKEEPER-4712 and ZOOKEEPER-4785 describe such; which it was is not known. No
-/// client can be right there.
+/// What ZooKeeper itself does wrong is no violation of ours.
 async fn mend(field: &mut Field, seen: &Mutex<Seen>) -> Outcome<()> {
-    let nodes: Vec<String> = (0..NODES).map(|node| field.ensemble.client_addr(node).to_string()).collect();
-    for _ in 0..NODES {
-        let (odd, path) = match tree::odd_one_out(&nodes).await {
-            Ok(None) => return Ok(()),
-            Ok(Some(odd)) => odd,
-            Err(error) => {
-                eprintln!("not looked whether the nodes agree: {error}");
-                return Ok(());
-            }
-        };
-        let diverged = format!("node {} is alone with its view of {path}", odd + 1);
-        eprintln!("     ZooKeeper itself: {diverged}; it begins anew");
-        seen.lock().unwrap_or_else(PoisonError::into_inner).diverged.push(diverged);
-        field.ensemble.wipe(odd).await?;
-        field.ensemble.whole(WHOLE).await?;
-    }
+    let diverged = mend::mend(&mut field.ensemble, WHOLE).await?;
+    seen.lock().unwrap_or_else(PoisonError::into_inner).diverged.extend(diverged);
     Ok(())
 }
 

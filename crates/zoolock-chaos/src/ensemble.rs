@@ -17,7 +17,7 @@ use crate::link::{Fault, Link};
 
 /// So many nodes.
 pub(crate) const NODES: usize = 3;
-/// The tick of the ensemble, and after how many of them a follower is given up.
+/// The tick of the ensemble, and after how many of them a follower is given up, unless it is said otherwise.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
 pub(crate) const SYNC_LIMIT: u32 = 5;
 const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
@@ -48,7 +48,7 @@ struct Node {
 
 impl Ensemble {
     /// Writes the configuration of each node and opens the ways. Nothing is started.
-    pub(crate) async fn lay_out(dir: &Path) -> Outcome<Self> {
+    pub(crate) async fn lay_out(dir: &Path, sync_limit: u32) -> Outcome<Self> {
         let mut own = Vec::new();
         for _ in 0..NODES {
             own.push((Port::reserve()?, [Port::reserve()?, Port::reserve()?]));
@@ -89,7 +89,7 @@ impl Ensemble {
             std::fs::create_dir_all(dir.join("data"))?;
             std::fs::write(dir.join("data/myid"), (at + 1).to_string())?;
             let mut config = format!(
-                "tickTime={}\ninitLimit=10\nsyncLimit={SYNC_LIMIT}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
+                "tickTime={}\ninitLimit=10\nsyncLimit={sync_limit}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
                  maxClientCnxns=0\n4lw.commands.whitelist=*\nadmin.enableServer=false\n",
                 TICK.as_millis(),
                 dir.join("data").display(),

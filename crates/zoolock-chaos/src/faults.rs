@@ -253,7 +253,8 @@ impl Kind {
     }
 }
 
-const SHUT: Fault = Fault { no_way_forth: true, no_way_back: true, delay: Duration::ZERO };
+/// Nothing passes.
+pub(crate) const SHUT: Fault = Fault { no_way_forth: true, no_way_back: true, delay: Duration::ZERO };
 
 impl Field {
     /// Puts everything right that can be put right at once.
@@ -285,7 +286,8 @@ async fn one_who_ponders(referee: &Referee) -> Option<usize> {
     None
 }
 
-fn isolate(ensemble: &Ensemble, node: usize) {
+/// Cuts a node off from the others, both ways; its clients still reach it.
+pub(crate) fn isolate(ensemble: &Ensemble, node: usize) {
     for other in 0..NODES {
         hush(ensemble, node, other);
         hush(ensemble, other, node);

@@ -4,6 +4,7 @@
 //! `cargo run --release -p zoolock-chaos -- run --time 30m` needs no privileges: three Apache ZooKeepers on loopback, whose
 //! every way to each other and to each client goes through a port that can be shut, one way or both, or made late.
 
+mod binary;
 mod clock;
 mod crew;
 mod drill;
@@ -12,7 +13,10 @@ mod faults;
 mod held;
 mod judge;
 mod link;
+mod loss;
+mod mend;
 mod notes;
+mod orders;
 mod referee;
 mod report;
 mod task;
@@ -38,16 +42,23 @@ struct Args {
 enum What {
     /// Starts an ensemble and workers, breaks them, and judges.
     Run(drill::Settings),
+    /// Takes holders from an ensemble in three ways, and looks whether they know in time that their locks are lost.
+    Loss(loss::Settings),
     /// Some tasks that take locks.
     #[command(hide = true)]
     Worker(worker::Settings),
+    /// Holds one lock and says what its guard says.
+    #[command(hide = true)]
+    Holder(loss::holder::Settings),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let ended = match Args::parse().what {
         What::Run(settings) => drill::run(&settings).await,
+        What::Loss(settings) => loss::run(&settings).await,
         What::Worker(settings) => worker::run(settings).await.map(|()| true),
+        What::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,

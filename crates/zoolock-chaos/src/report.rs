@@ -8,7 +8,7 @@ use crate::drill::Settings;
 use crate::judge::Verdict;
 
 /// How many violations are shown.
-const SHOWN: usize = 40;
+pub(crate) const SHOWN: usize = 40;
 
 /// What came out, as Markdown.
 pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String {

@@ -1,0 +1,216 @@
+//! A holder as the drill has it: a process behind a way of its own, and what was seen of it.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use zoolock_tests::ports::Port;
+
+use super::words::Word;
+use super::{Break, SESSION};
+use crate::Outcome;
+use crate::binary;
+use crate::clock::now;
+use crate::faults::SHUT;
+use crate::link::{Fault, Link};
+
+/// It takes no notice of TERM, nor does what it has started. Each of them keeps the pipe open for as long as it lives.
+const COMMAND: &str = r#"trap '' TERM; exec 9> "$BAND"; sleep 1000 & echo up >&9; wait"#;
+/// For who looks for the writer of a pipe that has none yet.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long a process may take to end that was told to.
+const END: Duration = Duration::from_secs(20);
+
+/// What posts have in common.
+pub(crate) struct Ground {
+    pub(crate) dir: PathBuf,
+    pub(crate) zoolock: PathBuf,
+    pub(crate) broken: Option<Break>,
+}
+
+/// A holder.
+pub(crate) struct Post {
+    lock: String,
+    runs: bool,
+    link: Link,
+    child: Child,
+    record: Arc<Mutex<Record>>,
+    listening: JoinHandle<()>,
+}
+
+/// What was seen of a holder. Times are those of [`now`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// When it had the lock.
+    pub(crate) held: Option<i64>,
+    /// When it looked, and whether its guard was valid.
+    pub(crate) looks: Vec<(i64, bool)>,
+    /// When its guard said that it is lost, and why.
+    pub(crate) lost: Option<(i64, String)>,
+    /// When the last process of its command was gone.
+    pub(crate) dead: Option<i64>,
+}
+
+impl Post {
+    /// Starts a holder that reaches one node only. `runs`: it is `zoolock run` with a command.
+    pub(crate) async fn start(ground: &Ground, node: SocketAddr, lock: &str, runs: bool) -> Outcome<Self> {
+        let link = Link::open(Port::reserve()?, node, None, Duration::ZERO).await?;
+        let address = link.addr().to_string();
+        let record = Arc::new(Mutex::new(Record::default()));
+        let errors = File::options().create(true).append(true).open(ground.dir.join("holders.log"))?;
+        let (child, listening) = if runs {
+            let band = ground.dir.join(lock);
+            let _ = std::fs::remove_file(&band);
+            mknodat(CWD, &band, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+            let pipe = pipe::OpenOptions::new().open_receiver(&band)?;
+            let child = run(ground, &address, lock, &band).stderr(errors).spawn()?;
+            (child, tokio::spawn(attend(pipe, record.clone())))
+        } else {
+            let mut child = hold(ground, &address, lock)?.stderr(errors).spawn()?;
+            let said = child.stdout.take().ok_or("it is piped")?;
+            (child, tokio::spawn(listen(said, record.clone())))
+        };
+        Ok(Post { lock: lock.to_owned(), runs, link, child, record, listening })
+    }
+
+    pub(crate) fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.runs
+    }
+
+    pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
+        lock(&self.record)
+    }
+
+    /// How many connections it has to its node.
+    pub(crate) fn connections(&self) -> usize {
+        self.link.connections()
+    }
+
+    /// Lets nothing pass any more. With `reset` the connection it has is closed, else it is silent.
+    pub(crate) fn shut(&self, reset: bool) {
+        self.link.set(SHUT);
+        if reset {
+            self.link.cut();
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        self.link.set(Fault::default());
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        if let Ok(None) = self.child.try_wait()
+            && let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid as i32))
+        {
+            // Until it is waited for, the number is our child's.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Whether it knows by now that the lock is lost.
+    pub(crate) fn knows(&mut self) -> bool {
+        match self.runs {
+            true => !matches!(self.child.try_wait(), Ok(None)),
+            false => self.record().lost.is_some(),
+        }
+    }
+
+    /// Lets it end; its exit code, where it did.
+    pub(crate) async fn end(mut self) -> (Record, Option<i32>) {
+        if self.runs {
+            // Most often it has ended by itself. A second request kills the command.
+            for _ in 0..2 {
+                self.signal(Signal::TERM);
+                let _ = timeout(Duration::from_millis(500), self.child.wait()).await;
+            }
+        } else if let Some(mut input) = self.child.stdin.take() {
+            let _ = input.write_all(b"end\n").await;
+        }
+        let code = match timeout(END, self.child.wait()).await {
+            Ok(ended) => ended.ok().and_then(|status| status.code()),
+            Err(_) => {
+                let _ = self.child.kill().await;
+                None
+            }
+        };
+        // Whatever it has said is in the pipe, and so is its end.
+        let _ = timeout(END, &mut self.listening).await;
+        self.listening.abort();
+        let record = std::mem::take(&mut *self.record());
+        (record, code)
+    }
+}
+
+fn hold(ground: &Ground, address: &str, lock: &str) -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["holder", "--connect", address, "--lock", lock]);
+    if let Some(broken) = ground.broken.and_then(|broken| broken.to_possible_value()) {
+        command.args(["--break", broken.get_name()]);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
+    Ok(command)
+}
+
+fn run(ground: &Ground, address: &str, lock: &str, band: &Path) -> Command {
+    let timeout = format!("{}s", SESSION.as_secs());
+    let mut command = binary::command(&ground.zoolock, &ground.dir);
+    command.args(["run", "--strict-renewal", "--session-timeout", &timeout, "--connect", address, lock]);
+    if ground.broken == Some(Break::NeverLost) {
+        command.args(["--on-lost", "warn"]);
+    }
+    command.args(["--", "sh", "-c", COMMAND]).env("BAND", band);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// Writes down what a holder says.
+async fn listen(said: ChildStdout, record: Arc<Mutex<Record>>) {
+    let mut lines = BufReader::new(said).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let record = &mut *lock(&record);
+        match serde_json::from_str(&line) {
+            Ok(Word::Held { at }) => record.held = Some(at),
+            Ok(Word::Looked { at, valid }) => record.looks.push((at, valid)),
+            Ok(Word::Lost { at, why }) => record.lost = Some((at, why)),
+            Err(error) => eprintln!("a holder says `{line}`: {error}"),
+        }
+    }
+}
+
+/// Waits until a command is up, and until nobody is left who has its end of the pipe: the kernel closes that when a
+/// process dies, whoever waits for it and when.
+async fn attend(mut pipe: pipe::Receiver, record: Arc<Mutex<Record>>) {
+    let mut bytes = [0; 64];
+    loop {
+        let read = pipe.read(&mut bytes).await;
+        let at = now();
+        let is_up = lock(&record).held.is_some();
+        match read {
+            Ok(0) | Err(_) if is_up => {
+                lock(&record).dead = Some(at);
+                return;
+            }
+            Ok(0) | Err(_) => sleep(LOOK).await,
+            Ok(_) => lock(&record).held = Some(at),
+        }
+    }
+}
+
+fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
+}
