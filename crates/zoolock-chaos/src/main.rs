@@ -13,10 +13,12 @@ mod faults;
 mod held;
 mod judge;
 mod link;
+mod load;
 mod loss;
 mod mend;
 mod notes;
 mod orders;
+mod process;
 mod referee;
 mod report;
 mod task;
@@ -44,12 +46,17 @@ enum What {
     Run(drill::Settings),
     /// Takes holders from an ensemble in three ways, and looks whether they know in time that their locks are lost.
     Loss(loss::Settings),
+    /// Thousands of sessions and locks that come and go: memory and files are to stay as they are.
+    Load(load::Settings),
     /// Some tasks that take locks.
     #[command(hide = true)]
     Worker(worker::Settings),
     /// Holds one lock and says what its guard says.
     #[command(hide = true)]
     Holder(loss::holder::Settings),
+    /// Some of the thousands of sessions.
+    #[command(hide = true)]
+    Churn(load::churn::Settings),
 }
 
 #[tokio::main]
@@ -57,8 +64,10 @@ async fn main() -> ExitCode {
     let ended = match Args::parse().what {
         What::Run(settings) => drill::run(&settings).await,
         What::Loss(settings) => loss::run(&settings).await,
+        What::Load(settings) => load::run(&settings).await,
         What::Worker(settings) => worker::run(settings).await.map(|()| true),
         What::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),
+        What::Churn(settings) => load::churn::churn(settings).await.map(|()| true),
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,

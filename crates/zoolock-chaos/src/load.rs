@@ -1,0 +1,237 @@
+//! Hours squeezed into minutes: thousands of sessions and ten times as many locks, which come and go, against `zoolock serve`
+//! and Apache ZooKeeper. Memory and file descriptors of server and clients are to stay as they are, and nothing is to be
+//! left.
+
+pub(crate) mod churn;
+mod crowd;
+mod flat;
+mod pair;
+mod report;
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+use crate::Outcome;
+use crate::clock::{now, seconds};
+use crate::drill::duration;
+use crate::process::Having;
+use churn::Tally;
+use crowd::Crowd;
+use server::{Counts, Server};
+
+/// Who opens many sessions at once waits for them.
+const OPENED: Duration = Duration::from_secs(300);
+/// How long all may take to let go, to close, and to be forgotten by the server.
+const SETTLED: Duration = Duration::from_secs(120);
+/// A process has some files open that it opened on the way, once.
+const OTHER_FILES: u64 = 8;
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What keeps the locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+pub(crate) enum Kind {
+    /// `zoolock serve`, with its data on the disk.
+    Serve,
+    /// One Apache ZooKeeper.
+    Apache,
+}
+
+/// What clients do wrong, so that the judge is seen to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Break {
+    /// They keep some memory of each turn.
+    Leak,
+}
+
+/// The settings of a run.
+#[derive(Args, Debug)]
+pub(crate) struct Settings {
+    /// How many sessions at once; two for each task.
+    #[arg(long, default_value_t = 5_000)]
+    sessions: usize,
+    /// How many different locks.
+    #[arg(long, default_value_t = 50_000)]
+    locks: usize,
+    /// How long they come and go: `90s`, `5m`.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    time: Duration,
+    /// How many processes the clients are in.
+    #[arg(long, default_value_t = 5)]
+    processes: usize,
+    /// How many turns a second they are to take together.
+    #[arg(long, default_value_t = 500)]
+    rate: u64,
+    /// By how much a figure may grow over the second half of the time, in percent of its mean there.
+    #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
+    tolerance: f64,
+    /// What decides what is done when; a random one unless given. It is printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only this server.
+    #[arg(long, value_delimiter = ',', value_name = "SERVER")]
+    only: Vec<Kind>,
+    /// Does something wrong on purpose: the run must fail.
+    #[arg(long = "break", value_name = "WHAT")]
+    broken: Option<Break>,
+    /// Where to leave the table, and all samples as JSON.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// How it was at a time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Sample {
+    /// Seconds since they began.
+    at: f64,
+    turns: u64,
+    server: Having,
+    clients: Having,
+}
+
+/// What came of one server.
+#[derive(Debug, Serialize)]
+pub(crate) struct Story {
+    kind: Kind,
+    /// Before anybody came.
+    server_before: Having,
+    clients_before: Having,
+    /// Seconds it took to open all sessions.
+    opening: f64,
+    samples: Vec<Sample>,
+    tally: Tally,
+    /// When everybody had stopped, their sessions still open.
+    idle: Counts,
+    /// When all sessions were closed.
+    empty: Counts,
+    server_after: Having,
+    clients_after: Having,
+    /// Directories of locks, and whatever is in them.
+    directories: usize,
+    left: Vec<String>,
+}
+
+/// Runs it, and says whether all stayed as it was.
+pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
+    if settings.sessions < 2 * settings.processes || settings.locks < settings.sessions / 2 {
+        return Err("too few sessions for so many processes, or fewer locks than tasks".into());
+    }
+    let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("seed {seed}, {} sessions, {} locks, {:?}", settings.sessions, settings.locks, settings.time);
+    let mut terminated = signal(SignalKind::terminate())?;
+    let stories = tokio::select! {
+        stories = all(settings, seed) => stories?,
+        _ = tokio::signal::ctrl_c() => return Err("interrupted".into()),
+        _ = terminated.recv() => return Err("terminated".into()),
+    };
+    let violations: Vec<String> =
+        stories.iter().flat_map(|story| report::violations(settings, story)).collect();
+    let text = report::text(settings, seed, &stories, &violations);
+    println!("{text}");
+    if let Some(out) = &settings.out {
+        std::fs::create_dir_all(out)?;
+        std::fs::write(out.join("load.md"), &text)?;
+        std::fs::write(out.join("load.json"), serde_json::to_string(&stories)?)?;
+    }
+    Ok(violations.is_empty())
+}
+
+async fn all(settings: &Settings, seed: u64) -> Outcome<Vec<Story>> {
+    let mut stories = Vec::new();
+    for kind in Kind::value_variants() {
+        if settings.only.is_empty() || settings.only.contains(kind) {
+            stories.push(one(settings, *kind, seed).await?);
+        }
+    }
+    Ok(stories)
+}
+
+async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
+    let dir = TempDir::with_prefix("zoolock-load-")?;
+    let server = Server::start(kind, dir.path()).await?;
+    let mut crowd = Crowd::start(settings, &server.addr(), seed)?;
+    // They have begun when they say so; by then they have what a process has.
+    crowd.all_say(churn::Phase::Ready, OPENED).await?;
+    let (server_before, clients_before) = (Having::of(server.pid()?)?, crowd.having()?);
+    let begun = now();
+    crowd.tell("open").await?;
+    crowd.all_say(churn::Phase::Open, OPENED).await?;
+    let opening = seconds(now() - begun);
+    eprintln!("{kind:?}: {} sessions are open after {opening:.1} s", settings.sessions);
+    crowd.tell("churn").await?;
+    let samples = watch(settings, &server, &crowd).await?;
+    crowd.tell("stop").await?;
+    crowd.all_say(churn::Phase::Idle, SETTLED).await?;
+    let idle = server
+        .settles(|counts| counts.is_free() && counts.sessions == (settings.sessions / 2 * 2) as u64)
+        .await?;
+    crowd.tell("close").await?;
+    crowd.all_say(churn::Phase::Closed, SETTLED).await?;
+    let empty = server.settles(|counts| counts.is_free() && counts.sessions == 0).await?;
+    let (server_after, clients_after) =
+        back(&server, &crowd, server_before.files, clients_before.files).await?;
+    let tally = crowd.tally();
+    crowd.end().await?;
+    let (directories, left) = server.left().await?;
+    server.end().await?;
+    let story = Story {
+        kind,
+        server_before,
+        clients_before,
+        opening,
+        samples,
+        tally,
+        idle,
+        empty,
+        server_after,
+        clients_after,
+        directories,
+        left,
+    };
+    Ok(story)
+}
+
+/// Looks at all of them once a second, and often enough where it is short.
+async fn watch(settings: &Settings, server: &Server, crowd: &Crowd) -> Outcome<Vec<Sample>> {
+    let mut samples = Vec::new();
+    let begun = Instant::now();
+    let mut ticks = interval((settings.time / 50).min(Duration::from_secs(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = Instant::now();
+    while begun.elapsed() < settings.time {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = sleep_until(begun + settings.time) => break,
+        }
+        let (at, turns) = (begun.elapsed().as_secs_f64(), crowd.tally().turns());
+        let sample = Sample { at, turns, server: Having::of(server.pid()?)?, clients: crowd.having()? };
+        if told.elapsed() >= Duration::from_secs(15) {
+            told = Instant::now();
+            let mib = |having: &Having| having.memory >> 20;
+            let (of_server, of_clients) = (mib(&sample.server), mib(&sample.clients));
+            eprintln!("{at:5.0} s: {turns} turns, server {of_server} MiB, clients {of_clients} MiB");
+        }
+        samples.push(sample);
+    }
+    Ok(samples)
+}
+
+/// Until the files are closed, which the last threads of the clients do in the background.
+async fn back(server: &Server, crowd: &Crowd, of_server: u64, of_clients: u64) -> Outcome<(Having, Having)> {
+    let deadline = Instant::now() + SETTLED;
+    loop {
+        let (at_server, at_clients) = (Having::of(server.pid()?)?, crowd.having()?);
+        let is_back = at_server.files <= of_server + OTHER_FILES
+            && at_clients.files <= of_clients + OTHER_FILES * crowd.len() as u64;
+        if is_back || Instant::now() > deadline {
+            return Ok((at_server, at_clients));
+        }
+        sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,175 @@
+//! A process of the crowd: some pairs of sessions, which it opens, lets work, and closes as it is told.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::Break;
+use super::pair::Pair;
+use crate::Outcome;
+use crate::orders::Orders;
+use crate::process::allow_files;
+
+/// How many sessions are opened at once.
+const AT_ONCE: usize = 16;
+/// How often it says how far it is.
+const TELL: Duration = Duration::from_millis(200);
+
+/// The settings of a process.
+#[derive(Args, Debug)]
+pub(crate) struct Settings {
+    #[arg(long)]
+    pub(crate) connect: String,
+    #[arg(long)]
+    pub(crate) pairs: usize,
+    /// Its locks are those from this number on.
+    #[arg(long)]
+    pub(crate) first: usize,
+    #[arg(long)]
+    pub(crate) locks: usize,
+    /// Between two turns of a pair, on average.
+    #[arg(long)]
+    pub(crate) pause_ms: u64,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[arg(long = "break")]
+    pub(crate) broken: Option<Break>,
+}
+
+/// How far a process is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Phase {
+    #[default]
+    Starting,
+    Ready,
+    /// All sessions are open.
+    Open,
+    Churning,
+    /// Nobody has a lock any more or waits for one.
+    Idle,
+    /// All sessions are closed.
+    Closed,
+}
+
+/// What a process has done, a line of JSON.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    pub(crate) phase: Phase,
+    /// How often which turn was taken.
+    pub(crate) turns: BTreeMap<String, u64>,
+    /// What went wrong, and how often.
+    pub(crate) errors: BTreeMap<String, u64>,
+    /// How many different locks were held.
+    pub(crate) locks: usize,
+    /// How many sessions were opened, the first ones included.
+    pub(crate) opened: u64,
+}
+
+impl Tally {
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.values().sum()
+    }
+
+    /// That of both together, as far as the slower one.
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.phase = self.phase.min(other.phase);
+        self.locks += other.locks;
+        self.opened += other.opened;
+        for (own, others) in [(&mut self.turns, &other.turns), (&mut self.errors, &other.errors)] {
+            for (what, count) in others {
+                *own.entry(what.clone()).or_default() += count;
+            }
+        }
+    }
+}
+
+/// What the pairs of a process share.
+pub(super) struct Board(Mutex<Tally>);
+
+impl Board {
+    pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, phase: Phase) -> Outcome<()> {
+        self.tally().phase = phase;
+        self.tell()
+    }
+
+    fn tell(&self) -> Outcome<()> {
+        let line = serde_json::to_string(&*self.tally())?;
+        Ok(writeln!(std::io::stdout().lock(), "{line}")?)
+    }
+}
+
+/// Does what it is told until it is told to end.
+pub(crate) async fn churn(settings: Settings) -> Outcome<()> {
+    allow_files();
+    let mut orders = Orders::listen();
+    let board = Arc::new(Board(Mutex::default()));
+    board.say(Phase::Ready)?;
+    orders.expect("open").await?;
+    let pairs = open(&settings, &board).await?;
+    board.say(Phase::Open)?;
+    orders.expect("churn").await?;
+    let (stop, stopped) = watch::channel(false);
+    let mut working = JoinSet::new();
+    for pair in pairs {
+        working.spawn(pair.work(stopped.clone()));
+    }
+    board.say(Phase::Churning)?;
+    let telling = tokio::spawn({
+        let board = board.clone();
+        async move {
+            while board.tell().is_ok() {
+                sleep(TELL).await;
+            }
+        }
+    });
+    orders.expect("stop").await?;
+    stop.send_replace(true);
+    let mut pairs = Vec::new();
+    while let Some(pair) = working.join_next().await {
+        pairs.push(pair?);
+    }
+    board.say(Phase::Idle)?;
+    orders.expect("close").await?;
+    let mut closing = JoinSet::new();
+    pairs.into_iter().for_each(|pair| drop(closing.spawn(pair.close())));
+    while let Some(closed) = closing.join_next().await {
+        closed?;
+    }
+    board.say(Phase::Closed)?;
+    let ended = orders.expect("end").await;
+    telling.abort();
+    ended
+}
+
+async fn open(settings: &Settings, board: &Arc<Board>) -> Outcome<Vec<Pair>> {
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut opening = JoinSet::new();
+    for number in 0..settings.pairs {
+        let share = |number: usize| settings.first + number * settings.locks / settings.pairs;
+        let locks = share(number)..share(number + 1);
+        let seed = settings.seed ^ (settings.first + number) as u64;
+        let pause = Duration::from_millis(settings.pause_ms);
+        let (connect, board) = (settings.connect.clone(), board.clone());
+        let (broken, turns) = (settings.broken, turns.clone());
+        opening.spawn(async move {
+            let _turn = turns.acquire_owned().await?;
+            Pair::open(connect, locks, pause, seed, broken, board).await
+        });
+    }
+    let mut pairs = Vec::new();
+    while let Some(opened) = opening.join_next().await {
+        pairs.push(opened??);
+    }
+    Ok(pairs)
+}

@@ -1,0 +1,63 @@
+//! Whether a figure grows.
+
+/// How much a figure grew over its second half by the line that fits it best (least squares), as a part of its mean there.
+/// `None`: there is too little to say.
+pub(crate) fn growth(points: &[(f64, f64)]) -> Option<f64> {
+    let (first, last) = (points.first()?.0, points.last()?.0);
+    let half: Vec<_> = points.iter().filter(|(at, _)| *at >= f64::midpoint(first, last)).collect();
+    if half.len() < 8 {
+        return None;
+    }
+    let count = half.len() as f64;
+    let mean = half.iter().map(|(_, value)| value).sum::<f64>() / count;
+    let middle = half.iter().map(|(at, _)| at).sum::<f64>() / count;
+    let (mut both, mut along) = (0.0, 0.0);
+    for (at, value) in &half {
+        both += (at - middle) * (value - mean);
+        along += (at - middle) * (at - middle);
+    }
+    let time = last - half.first()?.0;
+    (mean > 0.0 && along > 0.0).then(|| both / along * time / mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::growth;
+
+    /// As a run has it unless it is told otherwise.
+    const TOLERANCE: f64 = 0.05;
+
+    fn points(value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        (0..=100).map(f64::from).map(|at| (at, value(at))).collect()
+    }
+
+    #[test]
+    fn what_rises_at_first_and_then_stays_is_flat() {
+        let growth = growth(&points(|at| 100.0 * at.min(40.0))).expect("there is enough");
+        assert!(growth.abs() < 1e-9, "{growth}");
+    }
+
+    #[test]
+    fn a_leak_is_the_part_that_it_adds() {
+        // From 150 to 200.
+        let growth = growth(&points(|at| 100.0 + at)).expect("there is enough");
+        assert!((growth - 50.0 / 175.0).abs() < 1e-9, "{growth}");
+        assert!(growth > TOLERANCE);
+    }
+
+    #[test]
+    fn a_saw_is_flat_and_a_rising_one_is_not() {
+        let saw = |at: f64| 100.0 + at % 10.0;
+        let flat = growth(&points(saw)).expect("there is enough");
+        assert!(flat.abs() < TOLERANCE, "{flat}");
+        let rising = growth(&points(|at| saw(at) + at / 5.0)).expect("there is enough");
+        assert!(rising > TOLERANCE, "{rising}");
+    }
+
+    #[test]
+    fn little_says_nothing() {
+        assert_eq!(growth(&[]), None);
+        assert_eq!(growth(&points(|_| 1.0)[..10]), None);
+        assert_eq!(growth(&points(|_| 0.0)), None);
+    }
+}

@@ -1,0 +1,234 @@
+//! Two sessions and one task that takes locks by them, in all the ways in which locks and sessions come and go.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use zoolock::{Error, Guard, Zoolock};
+
+use super::Break;
+use super::churn::Board;
+
+/// Long enough for an ensemble that is slow, and no longer: a lock that is never had is an error.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What is kept of each turn where memory is to leak.
+const LEAK: usize = 16 << 10;
+
+static LEAKED: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// Two sessions, whose locks nobody else asks for.
+pub(super) struct Pair {
+    connect: String,
+    one: Zoolock,
+    other: Zoolock,
+    locks: Range<usize>,
+    /// How many of them were held.
+    held: usize,
+    next: usize,
+    pause: Duration,
+    rng: Rng,
+    broken: Option<Break>,
+    board: Arc<Board>,
+}
+
+/// What a turn is.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// Acquired, held, released.
+    Plain,
+    /// The same, and nobody waits for the release.
+    Dropped,
+    /// The other one waits and has it next.
+    HandedOver,
+    /// The other one waits, and not for long enough.
+    TimedOut,
+    /// Whoever asks for it does not wait for the answer.
+    Cancelled,
+    /// The other one does so while it is held.
+    CancelledInQueue,
+    /// A session is closed and another one opened.
+    Reopened,
+    /// The session of the holder is closed, and the other one has the lock next.
+    ClosedInHold,
+}
+
+impl Turn {
+    fn some(rng: &mut Rng) -> Turn {
+        match rng.u8(..100) {
+            0..54 => Turn::Plain,
+            54..64 => Turn::Dropped,
+            64..74 => Turn::HandedOver,
+            74..82 => Turn::TimedOut,
+            82..90 => Turn::Cancelled,
+            90..96 => Turn::CancelledInQueue,
+            96..98 => Turn::Reopened,
+            _ => Turn::ClosedInHold,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Turn::Plain => "released",
+            Turn::Dropped => "dropped",
+            Turn::HandedOver => "handed over",
+            Turn::TimedOut => "timed out",
+            Turn::Cancelled => "cancelled",
+            Turn::CancelledInQueue => "cancelled in the queue",
+            Turn::Reopened => "session closed and opened",
+            Turn::ClosedInHold => "session closed under the lock",
+        }
+    }
+}
+
+async fn connect(address: &str) -> Result<Zoolock, Error> {
+    Zoolock::builder().connect_timeout(PATIENCE).connect(address).await
+}
+
+impl Pair {
+    pub(super) async fn open(
+        address: String,
+        locks: Range<usize>,
+        pause: Duration,
+        seed: u64,
+        broken: Option<Break>,
+        board: Arc<Board>,
+    ) -> crate::Outcome<Pair> {
+        let (one, other) = (connect(&address).await?, connect(&address).await?);
+        board.tally().opened += 2;
+        let (next, rng) = (locks.start, Rng::with_seed(seed));
+        Ok(Pair { connect: address, one, other, locks, held: 0, next, pause, rng, broken, board })
+    }
+
+    /// Turn after turn, until it is told to stop.
+    pub(super) async fn work(mut self, mut stopped: watch::Receiver<bool>) -> Pair {
+        let most = u64::try_from(2 * self.pause.as_millis()).unwrap_or(u64::MAX).max(1);
+        loop {
+            let pause = Duration::from_millis(self.rng.u64(..most));
+            // Whoever could tell is gone, or tells.
+            if timeout(pause, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
+                return self;
+            }
+            let turn = Turn::some(&mut self.rng);
+            let taken = self.take(turn).await;
+            let mut tally = self.board.tally();
+            match taken {
+                Ok(()) => *tally.turns.entry(turn.name().to_owned()).or_default() += 1,
+                Err(error) => {
+                    *tally.errors.entry(format!("{}: {error}", turn.name())).or_default() += 1;
+                }
+            }
+            if self.broken == Some(Break::Leak) {
+                LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(vec![1; LEAK]);
+            }
+        }
+    }
+
+    /// Closes both and waits until they are closed.
+    pub(super) async fn close(self) {
+        self.one.close().await;
+        self.other.close().await;
+    }
+
+    async fn take(&mut self, turn: Turn) -> Result<(), String> {
+        let name = format!("l{:05}", self.next);
+        let (mutex, waiting) = (self.one.mutex(&name), self.other.mutex(&name));
+        let hold = Duration::from_millis(self.rng.u64(1..20));
+        let soon = Duration::from_micros(self.rng.u64(..10_000));
+        match turn {
+            Turn::Cancelled => {
+                // It may be had before that.
+                if let Ok(guard) = timeout(soon, mutex.lock()).await {
+                    release(guard.map_err(|error| brief(&error))?).await?;
+                }
+                return Ok(());
+            }
+            Turn::Reopened => return self.reopen().await,
+            _ => {}
+        }
+        let guard = mutex.lock_timeout(PATIENCE).await.map_err(|error| brief(&error))?;
+        self.is_held();
+        match turn {
+            Turn::Dropped => {
+                sleep(hold).await;
+                drop(guard);
+                Ok(())
+            }
+            Turn::HandedOver => {
+                let letting_go = async {
+                    sleep(hold).await;
+                    release(guard).await
+                };
+                let (released, next) = tokio::join!(letting_go, waiting.lock_timeout(PATIENCE));
+                released?;
+                release(next.map_err(|error| brief(&error))?).await
+            }
+            Turn::TimedOut => {
+                match waiting.lock_timeout(hold).await {
+                    Err(Error::Timeout { .. }) => {}
+                    Err(error) => return Err(brief(&error)),
+                    Ok(_) => return Err("two hold it".to_owned()),
+                }
+                release(guard).await
+            }
+            Turn::CancelledInQueue => {
+                if let Ok(granted) = timeout(soon, waiting.lock()).await {
+                    return Err(granted.map_or_else(|error| brief(&error), |_| "two hold it".to_owned()));
+                }
+                release(guard).await
+            }
+            Turn::ClosedInHold => {
+                let ending = async {
+                    sleep(hold).await;
+                    self.one.close().await;
+                };
+                let ((), next) = tokio::join!(ending, waiting.lock_timeout(PATIENCE));
+                if guard.is_valid() {
+                    return Err("valid without a session".to_owned());
+                }
+                drop(guard);
+                release(next.map_err(|error| brief(&error))?).await?;
+                self.reopen().await
+            }
+            Turn::Plain | Turn::Cancelled | Turn::Reopened => {
+                sleep(hold).await;
+                release(guard).await
+            }
+        }
+    }
+
+    /// The next lock next time.
+    fn is_held(&mut self) {
+        if self.held < self.locks.len() {
+            self.held += 1;
+            self.board.tally().locks += 1;
+        }
+        self.next = if self.next + 1 < self.locks.end { self.next + 1 } else { self.locks.start };
+    }
+
+    async fn reopen(&mut self) -> Result<(), String> {
+        self.one.close().await;
+        let fresh = connect(&self.connect).await.map_err(|error| brief(&error))?;
+        self.board.tally().opened += 1;
+        drop(std::mem::replace(&mut self.one, fresh));
+        // Neither of them grows older than the other.
+        std::mem::swap(&mut self.one, &mut self.other);
+        Ok(())
+    }
+}
+
+async fn release(guard: Guard) -> Result<(), String> {
+    guard.release().await.map_err(|error| brief(&error))
+}
+
+/// Without the names in it.
+fn brief(error: &Error) -> String {
+    match error {
+        Error::Lost { reason, .. } => format!("lost, {reason}"),
+        Error::Timeout { .. } => "not acquired in time".to_owned(),
+        Error::Unavailable { message, .. } => message.chars().take(60).collect(),
+        error => error.to_string().rsplit(": ").next().unwrap_or_default().chars().take(60).collect(),
+    }
+}
