@@ -20,6 +20,8 @@ pub mod binary;
 pub mod embedded;
 pub mod failure;
 pub mod four_letter;
+#[cfg(doctest)]
+mod guide;
 pub mod history;
 pub mod options;
 pub mod own_runtime;

@@ -1,0 +1,31 @@
+//! All blocks of a page, in the order in which a reader meets them.
+
+use crate::book::Page;
+use crate::console::Console;
+use crate::sql::Database;
+use crate::world::World;
+use crate::{crontab, flags, unit};
+
+/// Runs them all. Panics at the first that does not do what it says.
+pub(crate) fn run(page: &Page) {
+    let world = World::for_page(page);
+    let mut console = None;
+    let mut database = Database::for_page(page);
+    for block in page.blocks() {
+        match block.language() {
+            "console" => console.get_or_insert_with(|| Console::open(&world)).run(&block),
+            "sql" => database.run(&block),
+            "crontab" => crontab::run(&block, &world),
+            "ini" => unit::run(&block, &world),
+            "properties" => unit::check_properties(&block),
+            // Compiled as doctests.
+            "rust" => {}
+            "sh" if page.path == "README.md" => flags::check_commands(&block, &world),
+            other => panic!("{}: nobody runs a block of {other:?}", block.place),
+        }
+    }
+    if let Some(console) = console {
+        console.close();
+    }
+    flags::check_mentions(page, &world);
+}
