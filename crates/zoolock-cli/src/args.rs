@@ -63,7 +63,13 @@ pub(crate) struct Global {
     pub(crate) auth: Option<String>,
 
     /// Who may look at what we create with --auth, as SCHEME:ID; it belongs to those who have our credentials
-    #[arg(long, global = true, value_name = "SCHEME:ID", conflicts_with = "world_writable", help_heading = "Connection")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SCHEME:ID",
+        conflicts_with = "world_writable",
+        help_heading = "Connection"
+    )]
     pub(crate) reader: Vec<String>,
 
     /// Let everybody do everything with what we create, though we have credentials

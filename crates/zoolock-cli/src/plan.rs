@@ -8,7 +8,8 @@ use clap::ValueEnum as _;
 use zoolock::{ConnectString, LockPath, Naming, Ticket};
 
 use crate::args::{
-    Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, OnLost, OnRevoke, TopArgs, Waiting, Work,
+    Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, OnLost, OnRevoke, TopArgs, Waiting,
+    Work,
 };
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};

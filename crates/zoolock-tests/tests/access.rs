@@ -3,9 +3,9 @@
 mod common;
 
 use common::{connect, directory, settings};
+use zookeeper_client::{Acl, AuthId, Permission};
 use zoolock::{Builder, Error, Zoolock};
 use zoolock_tests::{Place, on_both_arms, tree};
-use zookeeper_client::{Acl, AuthId, Permission};
 
 async fn open(place: &Place, builder: Builder) -> Zoolock {
     builder.connect(&place.connect_string()).await.expect("a session")
@@ -81,19 +81,22 @@ on_both_arms!(readers_see_and_do_nothing_else, |place| async move {
     reader.close().await;
 });
 
-on_both_arms!(a_queue_is_shared_with_those_who_have_no_credentials_where_that_is_asked_for, |place| async move {
-    let zl = open(&place, ours().world_writable()).await;
-    let guard = zl.mutex("nightly").lock().await.expect("free");
-    let stranger = connect(&place).await;
-    assert!(stranger.mutex("nightly").try_lock().await.expect("it answers").is_none());
-    let client = tree::connect(&place.addr()).await.expect("a session");
-    let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("readable");
-    assert_eq!(acls, [Acl::new(Permission::ALL, AuthId::anyone())]);
-    guard.release().await.expect("ours");
-    stranger.mutex("nightly").lock().await.expect("free").release().await.expect("released");
-    zl.close().await;
-    stranger.close().await;
-});
+on_both_arms!(
+    a_queue_is_shared_with_those_who_have_no_credentials_where_that_is_asked_for,
+    |place| async move {
+        let zl = open(&place, ours().world_writable()).await;
+        let guard = zl.mutex("nightly").lock().await.expect("free");
+        let stranger = connect(&place).await;
+        assert!(stranger.mutex("nightly").try_lock().await.expect("it answers").is_none());
+        let client = tree::connect(&place.addr()).await.expect("a session");
+        let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("readable");
+        assert_eq!(acls, [Acl::new(Permission::ALL, AuthId::anyone())]);
+        guard.release().await.expect("ours");
+        stranger.mutex("nightly").lock().await.expect("free").release().await.expect("released");
+        zl.close().await;
+        stranger.close().await;
+    }
+);
 
 #[tokio::test]
 async fn readers_that_make_no_sense_are_refused_before_anything_is_sent() {

@@ -267,7 +267,10 @@ impl Builder {
         };
         let shown = format!("reader {scheme}:{id}");
         if self.world_writable {
-            return Err(Error::invalid(shown, "may do everything where all is world-writable; leave one of them out"));
+            return Err(Error::invalid(
+                shown,
+                "may do everything where all is world-writable; leave one of them out",
+            ));
         }
         if self.auth.is_empty() {
             return Err(Error::invalid(
@@ -275,7 +278,9 @@ impl Builder {
                 "may do everything, like everybody, where nobody has credentials; give some of our own (`auth`), too",
             ));
         }
-        if let Some((scheme, id)) = self.readers.iter().find(|(scheme, id)| scheme.is_empty() || id.is_empty()) {
+        if let Some((scheme, id)) =
+            self.readers.iter().find(|(scheme, id)| scheme.is_empty() || id.is_empty())
+        {
             return Err(Error::invalid(
                 format!("reader {scheme:?}:{id:?}"),
                 "is nobody; name a scheme and an id, such as `x509` and `CN=ops`",

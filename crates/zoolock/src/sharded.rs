@@ -94,7 +94,10 @@ impl Sharded {
             if root != other {
                 return Err(Error::invalid(
                     format!("shard {:?}", shard.name),
-                    format!("has the root {root}, and shard {:?} has {other}; all have to have the same", first.name),
+                    format!(
+                        "has the root {root}, and shard {:?} has {other}; all have to have the same",
+                        first.name
+                    ),
                 ));
             }
         }

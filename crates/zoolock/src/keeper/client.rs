@@ -126,7 +126,8 @@ fn acls(access: &Access) -> Arc<[Acl]> {
     match access {
         Access::Everybody => Arc::from(&*Acls::anyone_all()),
         Access::Ours { readers } => {
-            let readers = readers.iter().map(|(scheme, id)| Acl::new(Permission::READ, AuthId::new(scheme, id)));
+            let readers =
+                readers.iter().map(|(scheme, id)| Acl::new(Permission::READ, AuthId::new(scheme, id)));
             Acls::creator_all().iter().cloned().chain(readers).collect()
         }
     }
