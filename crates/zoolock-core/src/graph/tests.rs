@@ -173,11 +173,12 @@ fn lock(owners: usize) -> impl Strategy<Value = Lock> {
 fn left(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
     let standing = |gone: &BTreeSet<usize>| {
         let stays = |asked: &&(usize, Role, u32)| members.contains(&asked.0) && !gone.contains(&asked.0);
-        locks.iter().map(|(permits, asked)| {
+        let queue = |(permits, asked): &Lock| {
             let asked: Vec<_> = asked.iter().filter(stays).copied().collect();
             let holds = holding(*permits, &asked);
             asked.into_iter().zip(holds)
-        })
+        };
+        locks.iter().flat_map(queue).collect::<Vec<_>>()
     };
     let mut ends = BTreeSet::new();
     let (mut seen, mut next) = (BTreeSet::new(), vec![BTreeSet::new()]);
@@ -186,7 +187,7 @@ fn left(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
             continue;
         }
         let waits: BTreeSet<usize> =
-            standing(&gone).flatten().filter(|(_, holds)| !holds).map(|((owner, ..), _)| owner).collect();
+            standing(&gone).into_iter().filter(|(_, holds)| !holds).map(|((owner, ..), _)| owner).collect();
         let can_go: Vec<usize> =
             members.iter().copied().filter(|owner| !gone.contains(owner) && !waits.contains(owner)).collect();
         if can_go.is_empty() {
