@@ -98,7 +98,7 @@ pub(crate) struct Global {
     )]
     pub(crate) token_epoch: u32,
 
-    /// Print JSON on standard output (hold, ls, show, bench, doctor, serve --status)
+    /// Print JSON on standard output (hold, ls, show, why, deadlocks, bench, doctor, serve --status)
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
@@ -137,6 +137,10 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// All locks on one screen, live: by waiters, by longest wait, by hand-overs
     Top(TopArgs),
+    /// Say why a lock is not free: who holds it, what that one waits for itself, and so on
+    Why(WhyArgs),
+    /// Find those who wait for each other in a circle, and say what to break
+    Deadlocks(DeadlocksArgs),
     /// Ask the holder of a lock to let go
     Revoke(RevokeArgs),
     /// Take a lock away from the one holder that has this token
@@ -181,6 +185,11 @@ pub(crate) struct Waiting {
     /// A word to whoever looks at the lock
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
+
+    /// To whom the lock belongs, for `why` and `deadlocks`: commands of one job have one owner [default: for run, a new
+    /// one, which CMD inherits]
+    #[arg(long, env = "ZOOLOCK_OWNER", value_name = "ID")]
+    pub(crate) owner: Option<String>,
 
     #[command(flatten)]
     pub(crate) kind: KindArgs,
@@ -244,7 +253,7 @@ const RUN_HELP: &str = "\
 CMD gets a process group of its own, our standard input, and in its environment ZOOLOCK_NAME, \
 ZOOLOCK_TOKEN (rises with every holder: let what CMD writes to refuse a lower one; not with \
 --shared and --permits, where others hold at the same time), ZOOLOCK_TICKET (for `zoolock revoke` and `break`), \
-ZOOLOCK_PREVIOUS (clean, crashed, unknown) and ZOOLOCK_PATH. Several names and paths have a space between them. INT, TERM, HUP, QUIT, USR1 and USR2 \
+ZOOLOCK_PREVIOUS (clean, crashed, unknown), ZOOLOCK_PATH and ZOOLOCK_OWNER (see --owner). Several names and paths have a space between them. INT, TERM, HUP, QUIT, USR1 and USR2 \
 are passed on to the group; a second INT or TERM kills it.
 
 When the server cannot be reached, CMD goes on; if that lasts, the group gets TERM, and --grace \
@@ -369,6 +378,27 @@ pub(crate) struct TopArgs {
     /// Only look: without the keys that revoke and break
     #[arg(long)]
     pub(crate) read_only: bool,
+}
+
+const WHY_HELP: &str = "\
+All locks below --root are read, with everyone who waits. Who belongs together is what clients say: `zoolock run` and what it \
+runs are one owner, as are locks that one task (or thread) of a program takes; of clients of other makes only the session is \
+known.";
+
+/// `zoolock why`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = WHY_HELP)]
+pub(crate) struct WhyArgs {
+    /// The lock: a name below --root, or an absolute path
+    pub(crate) name: String,
+}
+
+/// `zoolock deadlocks`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = WHY_HELP)]
+pub(crate) struct DeadlocksArgs {
+    /// Only among the locks at and below this name
+    pub(crate) prefix: Option<String>,
 }
 
 const REVOKE_HELP: &str = "\

@@ -46,6 +46,8 @@ pub(crate) struct Environment {
     pub(crate) ticket: String,
     pub(crate) previous: &'static str,
     pub(crate) path: String,
+    /// For what the command locks itself.
+    pub(crate) owner: Option<String>,
 }
 
 /// Something happened to the command.
@@ -264,6 +266,9 @@ fn reaper(start: &Start<'_>, socket: OwnedFd) -> Command {
         .env("ZOOLOCK_TICKET", &environment.ticket)
         .env("ZOOLOCK_PREVIOUS", environment.previous)
         .env("ZOOLOCK_PATH", &environment.path);
+    if let Some(owner) = &environment.owner {
+        process.env("ZOOLOCK_OWNER", owner);
+    }
     match &environment.token {
         Some(token) => process.env("ZOOLOCK_TOKEN", token),
         // One that we inherited would be another lock's.

@@ -22,7 +22,7 @@ const FAREWELL_BOUND: Duration = Duration::from_millis(500);
 pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, access } => {
-            let mut builder = builder(service);
+            let mut builder = builder(service)?;
             if let Some((scheme, credentials)) = auth {
                 builder = builder.auth(scheme, credentials.clone());
             }
@@ -46,7 +46,7 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
             talk.detail(format_args!("using this user's server at {}", server.address));
         }
         // A secret that is made anew must not lock us out of what the server has kept; it serves nobody else anyway.
-        let builder = builder(service).auth("digest", server.credentials()).world_writable();
+        let builder = builder(service)?.auth("digest", server.credentials()).world_writable();
         let connected = builder.connect(&server.address.to_string()).await;
         match connected {
             Ok(zoolock) => return Ok(zoolock),
@@ -108,7 +108,7 @@ pub(crate) async fn connect_as(
     }
 }
 
-fn builder(service: &Service) -> zoolock::Builder {
+fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {
     let mut builder = Zoolock::builder()
         .session_timeout(service.session_timeout)
         .connect_timeout(service.connect_timeout)
@@ -130,7 +130,10 @@ fn builder(service: &Service) -> zoolock::Builder {
     if let Some(program) = &service.program {
         builder = builder.program(program);
     }
-    builder
+    if let Some(owner) = &service.owner {
+        builder = builder.owner_id(owner)?;
+    }
+    Ok(builder)
 }
 
 /// Ends the session, so that nothing of ours is left on the server; it would end by itself in time.

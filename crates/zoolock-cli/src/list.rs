@@ -1,4 +1,4 @@
-//! `zoolock ls` and `zoolock show`: who holds what, and who waits.
+//! `zoolock ls` and `zoolock show`: who holds what, and who waits; and how what is shown looks.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write as _};
@@ -23,12 +23,12 @@ pub(crate) async fn ls(
     talk: &Talk,
 ) -> Result<Exit, Failure> {
     let zoolock = connect(service, talk).await?;
-    let listed = zoolock.locks(prefix).await;
+    // How long the next in turn has waited, and how many there are; not all of ten thousand.
+    let listed = zoolock.survey(prefix, 1).await;
     close(zoolock).await;
-    let mut locks = listed?;
-    locks.sort_by(|a, b| a.path.cmp(&b.path));
+    let locks = listed?;
     if json {
-        return print(&to_json(&locks));
+        return print(&document(&Locks { locks }));
     }
     if locks.is_empty() {
         match prefix {
@@ -38,8 +38,15 @@ pub(crate) async fn ls(
         return Ok(Exit::OK);
     }
     let rows = locks.iter().map(|lock| row(lock, &service.root)).collect::<Vec<_>>();
-    let header = ["LOCK", "SINCE", "WAITING", "HOLDER"].map(str::to_owned);
-    let printed = print(&table(&header, &rows, &Look::of_stdout(color)));
+    let header = ["LOCK", "SINCE", "WAITING", "LONGEST", "HOLDER"].map(str::to_owned);
+    let look = Look::of_stdout(color);
+    let printed = print(&match look.width {
+        Some(width) if width < WIDE => {
+            let narrow = |[lock, since, waiting, _, holder]: [String; 5]| [lock, since, waiting, holder];
+            table(&narrow(header), &rows.into_iter().map(narrow).collect::<Vec<_>>(), &look)
+        }
+        _ => table(&header, &rows, &look),
+    });
     if locks.iter().any(|lock| lock.clash.is_some()) {
         talk.note("! marks locks that several may hold at once: `zoolock show` says why, and what to do");
     }
@@ -62,7 +69,7 @@ pub(crate) async fn show(
     close(zoolock).await;
     let lock = looked?;
     if json {
-        return print(&to_json(&lock));
+        return print(&document(&lock));
     }
     let look = Look::of_stdout(color);
     let mut text = format!("{}\n", look.bold(&printable(&lock.path)));
@@ -120,12 +127,13 @@ pub(crate) async fn show(
     print(&text)
 }
 
-fn row(lock: &Snapshot, root: &str) -> [String; 4] {
-    let name = lock
-        .path
-        .strip_prefix(root)
-        .and_then(|rest| if root == "/" { None } else { rest.strip_prefix('/') })
-        .unwrap_or(&lock.path);
+/// What a lock is called below the root; its path where it lies elsewhere.
+pub(crate) fn name<'a>(path: &'a str, root: &str) -> &'a str {
+    let below = path.strip_prefix(root).filter(|_| root != "/");
+    below.and_then(|rest| rest.strip_prefix('/')).unwrap_or(path)
+}
+
+fn row(lock: &Snapshot, root: &str) -> [String; 5] {
     let (since, holder) = match &lock.holder {
         Some(holder) => {
             let others = match lock.beside.len() {
@@ -141,7 +149,8 @@ fn row(lock: &Snapshot, root: &str) -> [String; 4] {
         (None, false) => "? ",
         (None, true) => "",
     };
-    [printable(name), since, lock.waiters.len().to_string(), format!("{mark}{holder}")]
+    let longest = lock.waiters.first().and_then(age).unwrap_or_else(|| "-".to_owned());
+    [printable(name(&lock.path, root)), since, lock.waiting.to_string(), longest, format!("{mark}{holder}")]
 }
 
 fn owner(entry: &Entry) -> String {
@@ -160,8 +169,33 @@ pub(crate) fn role(entry: &Entry) -> String {
     }
 }
 
+/// The documents of which `docs/JSON.md` says what they mean.
+const SCHEMA: &str = "zoolock/1";
+
+/// From so many columns on there is room for how long the next in turn has waited.
+const WIDE: usize = 80;
+
+/// What `ls` prints as JSON: an object, to which something can be added.
+#[derive(Serialize)]
+struct Locks {
+    locks: Vec<Snapshot>,
+}
+
+/// A document that says how it is to be read.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: &'static str,
+    #[serde(flatten)]
+    what: &'a T,
+}
+
+/// One JSON document of those that `docs/JSON.md` describes.
+pub(crate) fn document(what: &impl Serialize) -> String {
+    to_json(&Document { schema: SCHEMA, what })
+}
+
 /// How long ago a contender arrived, by the clock of this machine; the clock of its own may differ.
-fn age(entry: &Entry) -> Option<String> {
+pub(crate) fn age(entry: &Entry) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
     let age = SystemTime::now().duration_since(since).unwrap_or_default();
     let seconds = age.as_secs();
@@ -178,7 +212,7 @@ fn age(entry: &Entry) -> Option<String> {
 /// How the output looks.
 pub(crate) struct Look {
     color: bool,
-    width: Option<usize>,
+    pub(crate) width: Option<usize>,
 }
 
 impl Look {
@@ -242,7 +276,7 @@ pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], 
 }
 
 /// Text in lines of the width of the terminal, all but the first one indented.
-fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
+pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
     let Some(width) = width.filter(|width| *width > 2 * indent) else { return text.to_owned() };
     let mut lines = String::new();
     // Where the first line stands, two columns are taken.
@@ -261,7 +295,7 @@ fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
     lines
 }
 
-/// One JSON document, as `ls`, `show`, `bench`, `doctor` and `serve --status` print it.
+/// One JSON document, as `bench`, `doctor` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
     text.push('\n');

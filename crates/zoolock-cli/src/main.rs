@@ -11,6 +11,7 @@ mod child;
 mod clock;
 mod connect;
 mod credentials;
+mod deadlocks;
 mod doctor;
 mod duration;
 mod executable;
@@ -36,6 +37,7 @@ mod terminal;
 mod top;
 mod ui;
 mod watch;
+mod why;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -105,6 +107,10 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             }
             Plan::Show { service, name, json } => list::show(&service, &name, json, color, talk).await,
             Plan::Top(plan) => top::top(plan, color, talk).await,
+            Plan::Why { service, name, json } => why::why(&service, &name, json, color, talk).await,
+            Plan::Deadlocks { service, prefix, json } => {
+                deadlocks::deadlocks(&service, prefix.as_deref(), json, color, talk).await
+            }
             Plan::Revoke { service, name, ticket } => operate::revoke(&service, &name, ticket, talk).await,
             Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
             Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use zoolock::{ConnectString, LockPath, Naming, Ticket};
+use zoolock::{ConnectString, LockPath, Naming, Ticket, Zoolock};
 
 use crate::args::{
     Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, OnLost, OnRevoke, TopArgs, Waiting,
@@ -51,6 +51,16 @@ pub(crate) enum Plan {
         json: bool,
     },
     Top(Top),
+    Why {
+        service: Service,
+        name: String,
+        json: bool,
+    },
+    Deadlocks {
+        service: Service,
+        prefix: Option<String>,
+        json: bool,
+    },
     /// Without a ticket: whoever holds.
     Revoke {
         service: Service,
@@ -89,6 +99,7 @@ pub(crate) struct Service {
     pub(crate) root: String,
     pub(crate) note: Option<String>,
     pub(crate) program: Option<String>,
+    pub(crate) owner: Option<String>,
     pub(crate) grace: Option<Duration>,
     pub(crate) token_epoch: u32,
     pub(crate) naming: Naming,
@@ -228,6 +239,10 @@ impl Plan {
                 let mut service = service(&global, run.waiting.note.clone())?;
                 name_as(&mut service, &run.waiting.kind)?;
                 service.strict_renewal = run.waiting.strict_renewal;
+                service.owner = Some(match owner(&run.waiting)? {
+                    Some(owner) => owner,
+                    None => new_owner()?,
+                });
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
                 // What was not asked for follows what is granted.
@@ -258,6 +273,7 @@ impl Plan {
                 let mut service = service(&global, hold.waiting.note.clone())?;
                 name_as(&mut service, &hold.waiting.kind)?;
                 service.strict_renewal = hold.waiting.strict_renewal;
+                service.owner = owner(&hold.waiting)?;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
                 let export = export(&hold.waiting.export)?;
                 Ok(Self::Hold(Hold { service, wanted, export, json: global.json }))
@@ -273,6 +289,16 @@ impl Plan {
                 Ok(Self::Show { service, name: show.name, json: global.json })
             }
             Command::Top(asked) => top(&global, asked).map(Self::Top),
+            Command::Why(why) => {
+                let service = service(&global, None)?;
+                check_name(&why.name, &service.root)?;
+                Ok(Self::Why { service, name: why.name, json: global.json })
+            }
+            Command::Deadlocks(deadlocks) => {
+                let service = service(&global, None)?;
+                check_prefix(deadlocks.prefix.as_deref(), &service.root)?;
+                Ok(Self::Deadlocks { service, prefix: deadlocks.prefix, json: global.json })
+            }
             Command::Revoke(revoke) => {
                 refuse_json(&global, "revoke")?;
                 let service = service(&global, revoke.note)?;
@@ -322,7 +348,7 @@ impl Plan {
 pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
-            "--json means nothing to `{command}`; it is for hold, ls, show, bench, doctor and serve --status"
+            "--json means nothing to `{command}`; it is for hold, ls, show, why, deadlocks, bench, doctor and serve --status"
         )));
     }
     Ok(())
@@ -414,6 +440,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         root: global.root.clone(),
         note,
         program: None,
+        owner: None,
         grace: None,
         token_epoch: global.token_epoch,
         naming: Naming::Native,
@@ -520,6 +547,20 @@ fn access(global: &Global) -> Result<Access, Failure> {
         ));
     }
     Ok(Access::Readers(readers))
+}
+
+/// Whose lock it is, if somebody says so; an empty variable is as none.
+fn owner(waiting: &Waiting) -> Result<Option<String>, Failure> {
+    let Some(owner) = waiting.owner.as_ref().filter(|owner| !owner.is_empty()) else { return Ok(None) };
+    let checked = Zoolock::builder().owner_id(owner);
+    checked.map_err(|error| Failure::usage(format!("--{error} (--owner, or ZOOLOCK_OWNER)")))?;
+    Ok(Some(owner.clone()))
+}
+
+fn new_owner() -> Result<String, Failure> {
+    let number =
+        getrandom::u64().map_err(|error| Failure::unavailable(format!("no random number: {error}")))?;
+    Ok(format!("run-{number:016x}"))
 }
 
 fn check_name(name: &str, root: &str) -> Result<(), Failure> {

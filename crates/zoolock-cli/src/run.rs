@@ -64,6 +64,7 @@ pub(crate) async fn run_under(
         ticket: holder.ticket(),
         previous: holder.previous(),
         path: holder.paths().join(" "),
+        owner: plan.service.owner.clone(),
     };
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(|terminal| terminal.is_ours())

@@ -1,0 +1,91 @@
+//! `zoolock why`: what a lock is waited for.
+
+use std::fmt::Write as _;
+
+use zoolock::{Link, Place, Why};
+
+use crate::args::ColorWhen;
+use crate::connect::{close, connect};
+use crate::exit::{Exit, Failure};
+use crate::list::{Look, age, document, name as short, print, role, wrapped};
+use crate::plan::Service;
+use crate::status::who;
+use crate::talk::{Talk, printable};
+
+/// Says who holds the lock, what that one waits for, who holds that, and so on.
+pub(crate) async fn why(
+    service: &Service,
+    name: &str,
+    json: bool,
+    color: ColorWhen,
+    talk: &Talk,
+) -> Result<Exit, Failure> {
+    let zoolock = connect(service, talk).await?;
+    let looked = zoolock.why(name).await;
+    close(zoolock).await;
+    let why = looked?;
+    if json {
+        return print(&document(&why));
+    }
+    print(&told(&why, &service.root, &Look::of_stdout(color)))
+}
+
+/// The chain in sentences, one who stands in the way after the other.
+fn told(why: &Why, root: &str, look: &Look) -> String {
+    let lock = |path: &str| printable(short(path, root));
+    let mut text = String::new();
+    let mut line = |sentence: &str| {
+        // What is carried over stands below what was said.
+        _ = writeln!(text, "{}", wrapped(sentence, 4, look.width));
+    };
+    if why.chain.is_empty() {
+        line(&format!("{} is free", look.bold(&lock(&why.lock))));
+        return text;
+    }
+    let links = match why.end {
+        // The last one is there already.
+        "circle" => &why.chain[..why.chain.len() - 1],
+        _ => &why.chain[..],
+    };
+    for (at, link) in links.iter().enumerate() {
+        let how = stands(&link.holds);
+        let subject = match at {
+            0 => format!("{} is ", look.bold(&lock(&link.holds.lock))),
+            _ => "  which is ".to_owned(),
+        };
+        line(&format!("{subject}{how} {}{}{}", who(&link.holds.entry), beside(link), since(&link.holds)));
+        if let Some(wants) = &link.waits_for {
+            let what = look.bold(&lock(&wants.lock));
+            line(&format!("  who waits for {what} ({}){}", role(&wants.entry), since(wants)));
+        }
+    }
+    line(&match (why.end, why.chain.last()) {
+        ("circle", Some(last)) => format!(
+            "  which is {} {}, as said above: a circle, and so they wait for ever; `zoolock deadlocks` says what to break",
+            stands(&last.holds),
+            who(&last.holds.entry)
+        ),
+        ("permits", _) => "  and that is more permits than there are: it waits for ever".to_owned(),
+        ("unknown", _) => "  who waits for what cannot be read".to_owned(),
+        _ => {
+            "  who waits for no lock that is seen from here: it works, or waits for something else".to_owned()
+        }
+    });
+    text
+}
+
+fn stands(place: &Place) -> &'static str {
+    if place.granted { "held by" } else { "wanted before by" }
+}
+
+fn beside(link: &Link) -> String {
+    match link.beside {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    }
+}
+
+/// How long somebody has stood there.
+pub(crate) fn since(place: &Place) -> String {
+    age(&place.entry).map_or_else(String::new, |age| format!(", since {age}"))
+}
