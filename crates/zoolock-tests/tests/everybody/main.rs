@@ -13,4 +13,5 @@ mod reading;
 mod revoking;
 mod semaphores;
 mod unread;
+mod waiting;
 mod zkcli;

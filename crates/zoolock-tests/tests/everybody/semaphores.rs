@@ -18,7 +18,8 @@ const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 /// The paths that `ls` lists.
 async fn listed(place: &Place) -> Vec<String> {
     let said = zoolock(place, &["ls", "--json"]).await;
-    let locks: Vec<Value> = serde_json::from_str(&said.output).expect("JSON");
+    let said: Value = serde_json::from_str(&said.output).expect("JSON");
+    let locks = said["locks"].as_array().expect("a list");
     locks.iter().map(|lock| lock["path"].as_str().expect("text").to_owned()).collect()
 }
 
