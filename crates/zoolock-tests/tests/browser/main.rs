@@ -44,16 +44,18 @@ async fn pages(mut command: Command) -> (Child, String) {
     (child, url)
 }
 
-/// Three tasks hold one lock each, and want the next one's. Each lets go of all it has when it has both.
+/// Three services hold one lock each, and want the next one's. Each lets go of all it has when it has both.
 async fn circle(addr: SocketAddr) -> JoinSet<()> {
-    let zl = Zoolock::connect(&addr.to_string()).await.expect("a session");
     let (all, mut tasks) = (Arc::new(Barrier::new(4)), JoinSet::new());
-    for (mine, next) in [("a", "b"), ("b", "c"), ("c", "a")] {
-        let (zl, all) = (zl.clone(), Arc::clone(&all));
+    for (program, mine, next) in
+        [("billing", "invoice", "order"), ("orders", "order", "parcel"), ("shipping", "parcel", "invoice")]
+    {
+        let zl = Zoolock::builder().program(program).connect(&addr.to_string()).await.expect("a session");
+        let all = Arc::clone(&all);
         tasks.spawn(async move {
-            let guard = zl.mutex(format!("circle/{mine}")).lock().await.expect("it is free");
+            let guard = zl.mutex(format!("{mine}/7")).lock().await.expect("it is free");
             all.wait().await;
-            let both = zl.mutex(format!("circle/{next}")).lock().await.expect("somebody breaks the circle");
+            let both = zl.mutex(format!("{next}/7")).lock().await.expect("somebody breaks the circle");
             drop((guard, both));
         });
     }

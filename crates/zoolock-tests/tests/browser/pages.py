@@ -1,5 +1,6 @@
 """zoolock ui as people meet it. Needs in the environment: UI and READ_ONLY (addresses), TOKEN, CONNECT, ZOOLOCK (the
-command), CHROMIUM, SCREENSHOTS (a directory), and perhaps ONLY (what the names of trials have to match). What only the library can do is asked for on standard output."""
+command), CHROMIUM, SCREENSHOTS (a directory), and perhaps ONLY (what the names of trials have to match). What only the
+library can do is asked for on standard output."""
 
 import http.client
 import importlib.resources
@@ -340,6 +341,7 @@ def a_deadlock_is_drawn_and_broken(browser):
     expect(page.locator("svg .box.circle")).to_have_count(3)
     expect(page.get_by_text("⚠ circle")).to_have_count(3)
     expect(page.get_by_text("Seen once")).to_have_count(0)
+    page.emulate_media(color_scheme="dark")
     shot(page, "deadlock")
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)

@@ -120,23 +120,42 @@ impl<'a> Web<'a> {
         layers
     }
 
-    /// Where each stands, and how much room all take: below each other, near those for whom they wait.
+    fn in_circles(&self) -> HashSet<usize> {
+        let edges = self.edges.iter().filter(|edge| edge.in_circle);
+        edges.flat_map(|edge| [edge.from, edge.to]).collect()
+    }
+
+    /// Where each stands, and how much room all take: circles on top, with room for their way back, the others below, near
+    /// those for whom they wait.
     fn layout(&self) -> (HashMap<usize, (usize, usize)>, usize, usize) {
         let chosen = self.chosen();
-        let layers = self.layers(&chosen);
+        let (layers, in_circles) = (&self.layers(&chosen), self.in_circles());
+        let in_layer = |layer: usize| chosen.iter().copied().filter(move |at| layers[at] == layer);
+        let circles = |layer: usize| in_layer(layer).filter(|at| in_circles.contains(at)).count();
+        let top = (0..LAYERS).map(circles).max().unwrap_or_default();
         let mut places: HashMap<usize, (usize, usize)> = HashMap::new();
         let (mut across, mut down) = (0, 0);
         for layer in 0..LAYERS {
-            let mut here: Vec<usize> = chosen.iter().copied().filter(|at| layers[at] == layer).collect();
+            let mut here: Vec<usize> = in_layer(layer).collect();
             here.sort_by_key(|&at| {
                 let targets = self.edges.iter().filter(|edge| edge.from == at);
                 let rows: Vec<usize> = targets.filter_map(|edge| Some(places.get(&edge.to)?.1)).collect();
-                if rows.is_empty() { 0 } else { rows.iter().sum::<usize>() / rows.len() }
+                let near = if rows.is_empty() { 0 } else { rows.iter().sum::<usize>() / rows.len() };
+                (!in_circles.contains(&at), near)
             });
-            for (row, at) in here.into_iter().enumerate() {
-                let place = (2 + layer * ACROSS, 2 + row * DOWN);
-                (across, down) = (across.max(place.0 + WIDTH + 2), down.max(place.1 + HEIGHT + 2));
-                places.insert(at, place);
+            let (mut circle, mut other) = (0, 0);
+            for at in here {
+                let y = if in_circles.contains(&at) {
+                    circle += 1;
+                    (circle - 1) * (DOWN + BELOW)
+                } else {
+                    other += 1;
+                    top * (DOWN + BELOW) + (other - 1) * DOWN
+                };
+                let below = if in_circles.contains(&at) { BELOW } else { 0 };
+                across = across.max(layer * ACROSS + WIDTH + 4);
+                down = down.max(y + HEIGHT + below + 4);
+                places.insert(at, (2 + layer * ACROSS, 2 + y));
             }
         }
         (places, across, down)
@@ -150,12 +169,13 @@ pub(super) fn picture(web: &Web<'_>) -> Markup {
         .iter()
         .filter_map(|edge| Some((edge, *places.get(&edge.from)?, *places.get(&edge.to)?)))
         .collect();
-    let height = down + if shown.iter().any(|(_, from, to)| from.0 <= to.0) { BELOW } else { 0 };
+    let back =
+        |(edge, from, to): &(&Edge<'_>, (usize, usize), (usize, usize))| from.0 <= to.0 && !edge.in_circle;
+    let height = down + if shown.iter().any(back) { BELOW } else { 0 };
     let hidden = web.owners.len() - places.len();
     let mut boxes: Vec<_> = places.iter().collect();
     boxes.sort_unstable();
-    let circle: HashSet<usize> =
-        web.edges.iter().filter(|edge| edge.in_circle).flat_map(|edge| [edge.from, edge.to]).collect();
+    let circle = web.in_circles();
     html! {
         figure.picture {
             div.scroll role="region" aria-label="Picture of who waits for whom" tabindex="0" {
@@ -222,13 +242,32 @@ fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize,
             (middle, (y + to_y) / 2 - 7),
         )
     };
-    let name = printable(edge.waits.lock.rsplit('/').next().unwrap_or(&edge.waits.lock));
     html! {
         g {
             title { (printable(&edge.waits.lock)) }
             path class=(class) d=(path) fill="none" {}
             path class={ (class) " tip" } d=(tip) fill="none" {}
-            text.label x=(label.0) y=(label.1) text-anchor="middle" { (cut(&name, 18)) }
+            text.label x=(label.0) y=(label.1) text-anchor="middle" { (end(&printable(&edge.waits.lock), LETTERS)) }
         }
+    }
+}
+
+/// Its end, where it is too long: that is what tells locks apart.
+fn end(text: &str, letters: usize) -> String {
+    let hidden = text.chars().count().saturating_sub(letters);
+    if hidden == 0 {
+        text.to_owned()
+    } else {
+        ['…'].into_iter().chain(text.chars().skip(hidden + 1)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_is_cut_at_its_beginning() {
+        assert_eq!((end("/locks/a", 8), end("/locks/ab", 8)), ("/locks/a".to_owned(), "…ocks/ab".to_owned()));
     }
 }
