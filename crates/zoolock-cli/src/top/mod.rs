@@ -49,8 +49,8 @@ const STOPPING: Duration = Duration::from_millis(50);
 pub(crate) async fn top(plan: Top, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage(
-            "`top` needs a terminal on standard output; for pipes and files there are `zoolock ls --json`, and \
-             `zoolock watch NAME --json` for every event",
+            "`top` needs a terminal on standard output; for pipes and files there are `zoolock ls --json` and \
+             `zoolock show NAME --json`",
         ));
     }
     if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {

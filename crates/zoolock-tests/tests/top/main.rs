@@ -67,8 +67,8 @@ impl House {
 async fn token(holder: &mut Child) -> String {
     let stdout = holder.stdout.as_mut().expect("it is piped");
     let mut line = String::new();
-    let read = BufReader::new(stdout).read_line(&mut line);
-    tokio::time::timeout(BOUND, read).await.expect("in time").expect("a line");
+    let mut stdout = BufReader::new(stdout);
+    tokio::time::timeout(BOUND, stdout.read_line(&mut line)).await.expect("in time").expect("a line");
     line.trim().to_owned()
 }
 
@@ -296,7 +296,7 @@ async fn the_terminal_is_given_back_however_it_ends() {
 
     // What has no screen gets none.
     tmux.run(&format!("{} | cat; echo", house.line("top")));
-    tmux.until("it says what to do", |screen| screen.contains("zoolock ls --json")).await;
+    tmux.until("it says what to do", |screen| screen.replace('\n', "").contains("zoolock ls --json")).await;
     tmux.run(&format!("clear; TERM=dumb {}", house.line("top")));
     tmux.until("it says what to do", |screen| screen.contains("(TERM)") && screen.contains("zoolock ls"))
         .await;
