@@ -40,49 +40,37 @@ fn documented() -> BTreeSet<String> {
 
 /// The metrics that an expression names: words that are no function, keyword, label or duration.
 fn named(expression: &str) -> BTreeSet<String> {
-    const KEYWORDS: [&str; 13] = [
-        "by",
-        "without",
-        "on",
-        "ignoring",
-        "group_left",
-        "group_right",
-        "and",
-        "or",
-        "unless",
-        "bool",
-        "offset",
-        "inf",
-        "nan",
-    ];
-    let text: Vec<char> = expression.chars().collect();
+    const KEYWORDS: [&str; 9] =
+        ["and", "or", "unless", "bool", "offset", "inf", "nan", "group_left", "group_right"];
+    const BEFORE_LABELS: [&str; 4] = ["by", "without", "on", "ignoring"];
+    // Text first: it may have any brackets in it.
+    let bare: String = expression.split(['"', '\'']).step_by(2).collect();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut names = BTreeSet::new();
-    let mut at = 0;
-    while at < text.len() {
-        let skipped_to = match text[at] {
-            '{' => Some('}'),
-            '[' => Some(']'),
-            quote @ ('"' | '\'') => Some(quote),
-            _ => None,
-        };
-        if let Some(end) = skipped_to {
-            at += 1 + text[at + 1..].iter().position(|c| *c == end).expect("what is opened is closed");
-        } else if text[at].is_ascii_alphabetic() || text[at] == '_' {
-            let word: String =
-                text[at..].iter().take_while(|c| c.is_ascii_alphanumeric() || **c == '_').collect();
-            at += word.len() - 1;
-            let rest: String = text[at + 1..].iter().collect();
-            let opens = rest.trim_start().starts_with('(');
-            if ["by", "without", "on", "ignoring"].contains(&word.as_str()) && opens {
-                // The names of labels.
-                at += 1 + text[at + 1..].iter().position(|c| *c == ')').expect("it is closed");
-            } else if !opens && !KEYWORDS.contains(&word.as_str()) {
-                names.insert(word);
+    let mut rest = bare.as_str();
+    while let Some(first) = rest.chars().next() {
+        let closed = |text: &str, bracket: char| text.find(bracket).expect("what is opened is closed") + 1;
+        let length = match first {
+            '{' => closed(rest, '}'),
+            '[' => closed(rest, ']'),
+            // A number, with its unit.
+            '0'..='9' => rest.find(|c: char| !is_part(c) && c != '.').unwrap_or(rest.len()),
+            _ if is_part(first) => {
+                let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+                let (word, after) = (&rest[..length], rest[length..].trim_start());
+                let aggregates = BEFORE_LABELS.iter().any(|label| after.starts_with(&format!("{label} (")));
+                if BEFORE_LABELS.contains(&word) && after.starts_with('(') {
+                    closed(rest, ')')
+                } else {
+                    if !after.starts_with('(') && !aggregates && !KEYWORDS.contains(&word) {
+                        names.insert(word.to_owned());
+                    }
+                    length
+                }
             }
-        } else if text[at].is_ascii_digit() {
-            at += text[at..].iter().take_while(|c| c.is_ascii_alphanumeric() || **c == '.').count() - 1;
-        }
-        at += 1;
+            _ => first.len_utf8(),
+        };
+        rest = &rest[length..];
     }
     names
 }
@@ -112,7 +100,7 @@ fn metrics_are_found_in_an_expression() {
     );
     assert_eq!(of("histogram_quantile(0.99, x_bucket)"), ["x_bucket"]);
     assert_eq!(of("up{job=\"zoolock\"} == 0"), ["up"]);
-    assert_eq!(of("max(zoolock_x) > 1e3"), ["zoolock_x"]);
+    assert_eq!(of("max by (a, b) (zoolock_x) > 1e3"), ["zoolock_x"]);
 }
 
 #[test]
