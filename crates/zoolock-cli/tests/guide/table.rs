@@ -9,7 +9,10 @@ use crate::book::Page;
 /// To a tenth, and never more than it is.
 fn seconds(time: Duration) -> String {
     let tenths = time.as_millis() / 100;
-    if tenths % 10 == 0 { format!("{} s", tenths / 10) } else { format!("{}.{} s", tenths / 10, tenths % 10) }
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole} s"),
+        (whole, tenth) => format!("{whole}.{tenth} s"),
+    }
 }
 
 #[test]
