@@ -212,6 +212,7 @@ pub(crate) fn age(entry: &Entry) -> Option<String> {
 /// How the output looks.
 pub(crate) struct Look {
     color: bool,
+    /// How many columns there are, on a terminal.
     pub(crate) width: Option<usize>,
 }
 
@@ -234,11 +235,6 @@ impl Look {
     /// In this colour, where there are any.
     pub(crate) fn painted(&self, color: &str, text: &str) -> String {
         if self.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    /// How many columns there are, on a terminal.
-    pub(crate) fn width(&self) -> Option<usize> {
-        self.width
     }
 }
 

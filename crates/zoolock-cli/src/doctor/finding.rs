@@ -155,10 +155,10 @@ impl Report {
         for finding in &self.findings {
             let level = format!("{:<7}", finding.level.word());
             let level = look.painted(finding.level.color(), &level);
-            let what = folded(&printable(&finding.what), indent, look.width());
+            let what = folded(&printable(&finding.what), indent, look.width);
             text.push_str(&format!("{level}  {:<check$}  {what}\n", finding.check));
             if let Some(remedy) = &finding.remedy {
-                let remedy = folded(&format!("→ {}", printable(remedy)), indent, look.width());
+                let remedy = folded(&format!("→ {}", printable(remedy)), indent, look.width);
                 text.push_str(&format!("{:indent$}{remedy}\n", ""));
             }
         }
