@@ -318,13 +318,21 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_are_shown_in_well_under_a_second() {
-        let board =
-            board((0..100_000).map(|at| row(&format!("/locks/{at:06}"), at % 3, Some(0.1))).collect());
-        let begun = std::time::Instant::now();
-        let asked = Asked { sort: Sort::Waiting, q: String::new(), page: Some(500) };
-        let text = list(&board, &asked, "/locks").into_string();
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert_eq!(names(&text).len(), 100);
+    fn twenty_times_as_many_take_no_more_than_sixty_times_as_long() {
+        let shown = |count: usize| {
+            let row = |at: usize| row(&format!("/locks/{at:06}"), at % 3, Some(0.1));
+            let board = board((0..count).map(row).collect());
+            let asked = Asked { sort: Sort::Waiting, q: String::new(), page: Some(count / 200) };
+            let one = || {
+                let begun = std::time::Instant::now();
+                let text = list(&board, &asked, "/locks").into_string();
+                assert_eq!(names(&text).len(), 100);
+                begun.elapsed()
+            };
+            // The quickest of a few: others use the machine, too.
+            (0..5).map(|_| one()).min().expect("five")
+        };
+        let (few, many) = (shown(5_000), shown(100_000));
+        assert!(many <= few * 60, "{few:?} for 5,000, {many:?} for 100,000");
     }
 }
