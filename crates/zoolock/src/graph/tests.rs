@@ -40,6 +40,10 @@ fn alone(number: usize, owner: &str) -> Entry {
     entry(number, owner, "exclusive")
 }
 
+fn permit(number: usize, owner: &str) -> Entry {
+    entry(number, owner, "permit")
+}
+
 /// Three owners over three nested locks, and one who waits behind them.
 fn nested() -> [Snapshot; 3] {
     [
@@ -116,7 +120,6 @@ fn a_reader_that_writes_does_not_wait_for_itself() {
 
 #[test]
 fn the_holders_of_a_semaphore_have_all_its_permits_where_nobody_says_how_many() {
-    let permit = |number, owner| entry(number, owner, "permit");
     let of_two = |second: &str| {
         [
             lock("/locks/s", &[permit(0, "ann"), permit(1, second)], &[permit(2, "bob")]),
