@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, report: &mut Report) -> bool {
     let open = match &service.endpoint {
         Endpoint::Remote { auth: None, .. } => true,
-        Endpoint::Remote { hosts, auth: Some(_) } => gets_in(hosts, service, place).await,
+        Endpoint::Remote { hosts, auth: Some(_), .. } => gets_in(hosts, service, place).await,
         Endpoint::Local => match known.there.first() {
             Some(address) => gets_in(address, service, place).await,
             None => false,

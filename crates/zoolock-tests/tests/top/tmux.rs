@@ -14,7 +14,7 @@ const BOUND: Duration = Duration::from_secs(60);
 const SESSION: &str = "screen";
 
 /// Whether there is one.
-pub fn availability() -> Availability {
+pub(crate) fn availability() -> Availability {
     match Command::new("tmux").arg("-V").output() {
         Ok(_) => Availability::Available,
         Err(error) => Availability::Missing(format!("no tmux ({error})")),
@@ -22,14 +22,14 @@ pub fn availability() -> Availability {
 }
 
 /// One terminal, with a shell in it.
-pub struct Tmux {
+pub(crate) struct Tmux {
     server: Child,
     home: TempDir,
 }
 
 impl Tmux {
     /// Starts it; `environment` is the shell's.
-    pub async fn start(environment: &[(&str, &str)]) -> Result<Self> {
+    pub(crate) async fn start(environment: &[(&str, &str)]) -> Result<Self> {
         let home = TempDir::new().map_err(|error| Failure::during("making a place for tmux", error))?;
         // In the foreground, so that it is ours and ends with us whatever happens.
         let server =
@@ -51,38 +51,38 @@ impl Tmux {
     }
 
     /// Where its shell is.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.home.path()
     }
 
     /// Types text, letter by letter.
-    pub fn type_text(&self, text: &str) {
+    pub(crate) fn type_text(&self, text: &str) {
         self.ask(&["send-keys", "-t", SESSION, "-l", text]).expect("tmux takes it");
     }
 
     /// Types keys by their names: Enter, Escape, Down, C-c.
-    pub fn press(&self, keys: &[&str]) {
+    pub(crate) fn press(&self, keys: &[&str]) {
         self.ask(&[&["send-keys", "-t", SESSION], keys].concat()).expect("tmux takes them");
     }
 
     /// Types a command line into the shell.
-    pub fn run(&self, line: &str) {
+    pub(crate) fn run(&self, line: &str) {
         self.type_text(line);
         self.press(&["Enter"]);
     }
 
-    pub fn resize(&self, columns: u16, lines: u16) {
+    pub(crate) fn resize(&self, columns: u16, lines: u16) {
         let (columns, lines) = (columns.to_string(), lines.to_string());
         self.ask(&["resize-window", "-t", SESSION, "-x", &columns, "-y", &lines]).expect("tmux does it");
     }
 
     /// What is on it.
-    pub fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         self.ask(&["capture-pane", "-t", SESSION, "-p"]).expect("tmux shows it")
     }
 
     /// What tmux knows about it.
-    pub fn tells(&self, format: &str) -> String {
+    pub(crate) fn tells(&self, format: &str) -> String {
         self.ask(&["display-message", "-t", SESSION, "-p", format])
             .expect("tmux says it")
             .trim_end()
@@ -90,7 +90,7 @@ impl Tmux {
     }
 
     /// Waits until the screen is as `condition` wants it, and returns it.
-    pub async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
         let look = async || {
             let screen = self.screen();
             if condition(&screen) {
