@@ -192,8 +192,7 @@ impl Screen<'_> {
                 self.line(3, &text, self.bad());
             }
         }
-        let token =
-            lock.queue().filter_map(|who| Some(who.token.as_ref()?.len())).max().unwrap_or(0).clamp(5, 24);
+        let token = lock.queue().map(|who| short(who.token.as_deref()).len()).max().unwrap_or(0).clamp(5, 24);
         let place = QueueColumns { token };
         place.row(self, 4, ["", "#", "SINCE", "TOKEN", "WHO"], BOLD);
         let count = lock.holders.len() + lock.waiters.len();
@@ -278,6 +277,8 @@ impl Screen<'_> {
         } else {
             format!("enter queue  s order  / filter  {deeds}? help  q quit")
         };
+        // Where it is narrow one space has to do.
+        let keys = if width(&keys) > self.columns() { keys.replace("  ", " ") } else { keys };
         self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
     }
 

@@ -84,6 +84,10 @@ fn tests_that_are_named_exist() {
                     let text = std::fs::read_to_string(entry).expect("UTF-8");
                     let names = text.split("fn ").skip(1).filter_map(|rest| rest.split('(').next());
                     functions.extend(names.map(str::to_owned));
+                    // One body, a test for each server.
+                    let bodies =
+                        text.split("on_both_arms!(").skip(1).filter_map(|rest| rest.split(',').next());
+                    functions.extend(bodies.map(str::to_owned));
                 }
                 _ => {}
             }

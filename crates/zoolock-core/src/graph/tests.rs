@@ -7,19 +7,22 @@ use crate::ids::Sequence;
 use crate::names::{Name, Spelling};
 use crate::queue::holders;
 
+/// An owner and what it asks for.
+type Asked = (usize, Role, u32);
+
 /// Queues of owners and what they ask for; who holds follows from that.
-fn graph(queues: &[(u64, &[(usize, Role, u32)])]) -> Graph {
+fn graph(queues: &[(u64, &[Asked])]) -> Graph {
     Graph::of(queues.iter().map(|(permits, asked)| queue(*permits, asked)).collect())
 }
 
-fn queue(permits: u64, asked: &[(usize, Role, u32)]) -> Queue {
+fn queue(permits: u64, asked: &[Asked]) -> Queue {
     let place = |(&(owner, role, weight), holds)| Place { owner, role, weight, holds, upgrades: None };
     Queue { permits, places: asked.iter().zip(holding(permits, asked)).map(place).collect() }
 }
 
 /// As those see it who look at a queue from outside.
-fn holding(permits: u64, asked: &[(usize, Role, u32)]) -> Vec<bool> {
-    let name = |(at, &(_, role, weight)): (usize, &(usize, Role, u32))| Name {
+fn holding(permits: u64, asked: &[Asked]) -> Vec<bool> {
+    let name = |(at, &(_, role, weight)): (usize, &Asked)| Name {
         spelling: Spelling::Lock,
         role,
         weight,
@@ -131,7 +134,7 @@ fn whoever_asks_for_more_than_there_is_waits_for_nobody() {
 #[test]
 fn a_reader_that_wants_to_write_waits_for_the_other_readers_alone() {
     // 0 and 1 read, 2 wants to write, 0 wants to write, too, and goes first.
-    let upgrading = |of_one: &[(usize, Role, u32)]| {
+    let upgrading = |of_one: &[Asked]| {
         let mut queue = queue(0, &[(0, R, 1), (1, R, 1), (2, X, 1), (0, X, 1)]);
         queue.places[3].upgrades = Some(0);
         let mut other = vec![(3, X, 1)];
@@ -172,7 +175,7 @@ fn lock(owners: usize) -> impl Strategy<Value = Lock> {
 /// Who never goes on, by trying: whoever holds all that it asks for may go next, in whatever order.
 fn left(locks: &[Lock], members: &BTreeSet<usize>) -> BTreeSet<usize> {
     let standing = |gone: &BTreeSet<usize>| {
-        let stays = |asked: &&(usize, Role, u32)| members.contains(&asked.0) && !gone.contains(&asked.0);
+        let stays = |asked: &&Asked| members.contains(&asked.0) && !gone.contains(&asked.0);
         let queue = |(permits, asked): &Lock| {
             let asked: Vec<_> = asked.iter().filter(stays).copied().collect();
             let holds = holding(*permits, &asked);

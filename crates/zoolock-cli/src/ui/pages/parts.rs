@@ -41,7 +41,7 @@ pub(super) fn at(ms: u64) -> Markup {
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "–".to_owned(),
-        Some(rate) if rate == 0.0 => "0".to_owned(),
+        Some(0.0) => "0".to_owned(),
         Some(rate) if rate < 0.1 => "< 0.1".to_owned(),
         Some(rate) if rate < 10.0 => format!("{rate:.1}"),
         Some(rate) => format!("{rate:.0}"),
@@ -53,7 +53,7 @@ pub(super) fn count(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push('\u{202f}');
         }
         text.push(digit);
