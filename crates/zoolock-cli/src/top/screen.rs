@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{execute, style};
 
@@ -38,9 +38,7 @@ impl Screen {
                 before(panic);
             }));
         });
-        // What one draws goes out in one write.
-        let terminal = Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout())))?;
-        let mut screen = Self { terminal, color };
+        let mut screen = Self { terminal: terminal()?, color };
         screen.take_again()?;
         Ok(screen)
     }
@@ -51,7 +49,7 @@ impl Screen {
         disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
-        self.terminal.clear()
+        self.clear()
     }
 
     pub(super) fn draw(&mut self, model: &Model) -> io::Result<()> {
@@ -65,7 +63,10 @@ impl Screen {
 
     /// Forgets what is on it.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        // Its own way to do this asks the terminal where the cursor is, and the answer would be read as keys.
+        execute!(io::stdout(), Clear(ClearType::All))?;
+        self.terminal = terminal()?;
+        Ok(())
     }
 
     /// Gives it back, to take it again later.
@@ -85,6 +86,11 @@ impl Drop for Screen {
             give_back();
         }
     }
+}
+
+/// What one draws goes out in one write.
+fn terminal() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
+    Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout())))
 }
 
 /// A terminal that is gone needs nothing.
