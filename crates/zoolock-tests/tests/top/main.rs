@@ -157,8 +157,11 @@ async fn a_queue_is_found_looked_at_and_cleared_from_the_screen() {
         .await;
 
     tmux.press(&["Home", "Enter"]);
-    let screen =
-        tmux.until("the queue is shown", |screen| screen.contains("/locks/db/main: 1 hold, 2 wait")).await;
+    let screen = tmux
+        .until("the queue is shown", |screen| {
+            screen.contains("/locks/db/main: 1 hold, 2 wait") && !screen.contains("not read")
+        })
+        .await;
     let words = |line: usize, count| {
         let line = screen.lines().nth(line).unwrap_or_default();
         line.split_whitespace().take(count).map(masked).collect::<Vec<_>>().join(" ")
@@ -202,7 +205,7 @@ async fn a_queue_is_found_looked_at_and_cleared_from_the_screen() {
     tmux.type_text("break");
     tmux.press(&["Enter"]);
     let refused = |screen: &str| {
-        screen.contains("! db/main: ")
+        screen.contains("! lock /locks/db/main: ")
             && screen.contains(&second_token)
             && screen.contains(": 1 hold, 0 wait")
     };
