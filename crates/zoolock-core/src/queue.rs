@@ -104,21 +104,21 @@ pub fn decide<S: AsRef<str>>(
 }
 
 /// Who holds among contenders in the order of their queue ([`Name::order`]), for those who look from outside.
-/// `permits`: the size of the semaphore. Where `upgrades` says of a writer that it is a reader's, and it has but one
-/// before it, that is its own. A reader with the number of a writer that holds is that writer's (Curator).
+/// `permits`: the size of the semaphore. Where `upgrades` says of a writer that it is a reader's, and but one
+/// holds before it, that is its own. A reader with the number of a writer that holds is that writer's (Curator).
 ///
 /// One that was granted by a larger semaphore than there is now, or that has not heard yet that it is its turn, cannot
 /// be told from the names.
 pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
     let mut weight = 0u64;
     let (mut exclusive, mut upgradable) = (0usize, 0usize);
-    let mut writer = None;
+    let (mut writer, mut holding) = (None, 0usize);
     queue
         .iter()
         .enumerate()
         .map(|(before, name)| {
             weight += u64::from(name.weight);
-            match name.role {
+            let holds = match name.role {
                 Role::Permit => exclusive == 0 && permits.is_none_or(|permits| weight <= permits.into()),
                 Role::Shared => exclusive == 0 || writer == Some(name.sequence),
                 Role::Upgradable => {
@@ -127,11 +127,14 @@ pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option
                 }
                 Role::Exclusive => {
                     exclusive += 1;
-                    let holds = before == 0 || (before == 1 && upgrades(before));
+                    // Writers that stand between it and its reader wait for that one.
+                    let holds = before == 0 || (holding == 1 && upgrades(before));
                     writer = writer.or(holds.then_some(name.sequence));
                     holds
                 }
-            }
+            };
+            holding += usize::from(holds);
+            holds
         })
         .collect()
 }
@@ -370,6 +373,11 @@ mod tests {
         assert_eq!(holders(&own, |_| false, None), [true, true, false]);
         let queued = names(&["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002"]);
         assert_eq!(holders(&queued, |_| false, None), [true, false, false]);
+        let between = names(&["__READ__0000000001", "__WRIT__0000000002", "__WRIT__0000000004"]);
+        assert_eq!(holders(&between, |at| at == 2, None), [true, false, true]);
+        assert_eq!(holders(&between, |_| false, None), [true, false, false]);
+        let others = names(&["__READ__0000000001", "__READ__0000000002", "__WRIT__0000000004"]);
+        assert_eq!(holders(&others, |at| at == 2, None), [true, true, false]);
         let permits = names(&["permit-2-0000000001", "permit-2-0000000002", "permit-1-0000000003"]);
         assert_eq!(holders(&permits, |_| false, Some(3)), [true, false, false]);
         assert_eq!(holders(&permits, |_| false, Some(5)), [true, true, true]);

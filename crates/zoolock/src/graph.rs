@@ -136,14 +136,16 @@ impl WaitGraph {
     pub fn of(locks: &[Snapshot]) -> WaitGraph {
         let mut numbers = HashMap::new();
         let mut count = 0;
-        let mut number = |entry: &Entry| {
+        let mut number = |entry: &Entry, alone: bool| {
             let mut new = || {
                 count += 1;
                 count - 1
             };
             match &entry.owner {
-                Some(owner) => *numbers.entry((entry.owner_kind, owner.clone())).or_insert_with(new),
-                None => new(),
+                Some(owner) if !alone => {
+                    *numbers.entry((entry.owner_kind, owner.clone())).or_insert_with(new)
+                }
+                _ => new(),
             }
         };
         let (mut found, mut queues) = (Vec::new(), Vec::new());
@@ -154,8 +156,13 @@ impl WaitGraph {
                 let reader = entry.of.as_ref()?;
                 entries.clone().position(|other| other.id.as_ref() == Some(reader) && other.of.is_none())
             };
+            // Of a client of another make only the session is known: two of one lock are two threads, and no circle.
+            let is_thread = |entry: &Entry| {
+                let same = |other: &&Entry| other.owner == entry.owner;
+                entry.owner_kind == "session" && entries.clone().filter(same).nth(1).is_some()
+            };
             let places = entries.clone().enumerate().map(|(at, entry)| graph::Place {
-                owner: number(entry),
+                owner: number(entry, is_thread(entry)),
                 role: role(entry),
                 weight: entry.weight,
                 holds: at < holders.len(),
@@ -194,8 +201,9 @@ impl WaitGraph {
                 (!stuck.contains(&place.owner), !place.holds, !waits)
             });
             let Some(at) = best else {
-                if !why.chain.is_empty() {
-                    why.end = "permits";
+                if let Some(last) = why.chain.last() {
+                    let permits = last.waits_for.as_ref().is_some_and(|place| place.entry.role == "permit");
+                    why.end = if permits { "permits" } else { "working" };
                 }
                 return why;
             };
@@ -307,10 +315,15 @@ impl Zoolock {
     /// # Errors
     /// As [`Zoolock::locks`].
     pub async fn deadlocks(&self, prefix: Option<&str>) -> Result<Vec<Deadlock>, Error> {
-        let mut locks = self.locks(prefix).await?;
-        let suspects = WaitGraph::of(&locks).suspects();
+        Ok(self.confirmed(self.locks(prefix).await?).await?.deadlocks())
+    }
+
+    /// The graph of these locks, those that seem to be in a circle looked at once more.
+    async fn confirmed(&self, mut locks: Vec<Snapshot>) -> Result<WaitGraph, Error> {
+        let graph = WaitGraph::of(&locks);
+        let suspects = graph.suspects();
         if suspects.is_empty() {
-            return Ok(Vec::new());
+            return Ok(graph);
         }
         let keeper = self.keeper().await?;
         let (reader, view) = (Reader::new(&*keeper), self.view());
@@ -319,7 +332,7 @@ impl Zoolock {
             let now = snapshot::read(&reader, path, &view).await?;
             *lock = in_both(lock, now);
         }
-        Ok(WaitGraph::of(&locks).deadlocks())
+        Ok(WaitGraph::of(&locks))
     }
 
     /// Why the lock `name` is not free: who holds it, for what under the root that one waits itself, who has that, and
@@ -334,7 +347,7 @@ impl Zoolock {
         if locks.iter().all(|lock| lock.path != path) {
             locks.push(self.mutex(name).snapshot().await?);
         }
-        Ok(WaitGraph::of(&locks).why(&path))
+        Ok(self.confirmed(locks).await?.why(&path))
     }
 }
 

@@ -7,12 +7,7 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
 use crate::connect::connect_plainly;
 use crate::exit::{Exit, Failure};
-use crate::plan::{Endpoint, Service};
-
-const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-const KEPT: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(Acls::anyone_all());
-const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
+use crate::plan::{Access, Endpoint, Service};
 
 /// As long as what a contender of ours says about itself.
 const DATA: [u8; 160] = [b'x'; 160];
@@ -24,10 +19,20 @@ const PATIENCE: usize = 20;
 /// A plain session, and what is made by it.
 pub(super) struct Ground {
     client: Client,
+    /// As the library's: with credentials nobody else's.
+    acls: Acls<'static>,
     /// With the chroot.
     dir: String,
     /// What is above it and was not there before, from the bottom.
     missing: Vec<String>,
+}
+
+/// What the library would give a node.
+fn acls(service: &Service) -> Acls<'static> {
+    match &service.endpoint {
+        Endpoint::Remote { auth: Some(_), access: Access::Readers(_), .. } => Acls::creator_all(),
+        Endpoint::Remote { .. } | Endpoint::Local => Acls::anyone_all(),
+    }
 }
 
 impl Ground {
@@ -50,7 +55,11 @@ impl Ground {
                 Err(error) => return Err(failed(above, &error)),
             }
         }
-        Ok(Self { client, dir, missing })
+        Ok(Self { client, acls: acls(service), dir, missing })
+    }
+
+    fn create(&self, mode: CreateMode) -> CreateOptions<'static> {
+        mode.with_acls(self.acls)
     }
 
     /// Makes a directory in it, and it.
@@ -59,10 +68,10 @@ impl Ground {
         let mut todo = vec![path.as_str()];
         for _ in 0..PATIENCE + 2 * path.matches('/').count() {
             let Some(top) = todo.last().copied() else { return Ok(path) };
-            let made = match self.client.create(top, b"", &CONTAINER).await {
+            let made = match self.client.create(top, b"", &self.create(CreateMode::Container)).await {
                 // Before 3.5.3 there are no containers.
                 Err(Error::Unimplemented | Error::BadArguments(_) | Error::MarshallingError) => {
-                    self.client.create(top, b"", &PERSISTENT).await
+                    self.client.create(top, b"", &self.create(CreateMode::Persistent)).await
                 }
                 made => made,
             };
@@ -79,7 +88,7 @@ impl Ground {
     pub(super) async fn make_kept(&self, name: &str) -> Result<String, Failure> {
         let path = self.make(name).await?;
         let kept = format!("{path}/kept");
-        match self.client.create(&kept, b"", &KEPT).await {
+        match self.client.create(&kept, b"", &self.create(CreateMode::Ephemeral)).await {
             Ok(_) | Err(Error::NodeExists) => Ok(path),
             Err(error) => Err(failed(&kept, &error)),
         }
@@ -87,7 +96,7 @@ impl Ground {
 
     /// One node made and deleted, one awaited after the other.
     pub(super) async fn create_delete(&self, prefix: &str) -> Result<(), Failure> {
-        let made = self.client.create(prefix, &DATA, &NODE).await;
+        let made = self.client.create(prefix, &DATA, &self.create(CreateMode::EphemeralSequential)).await;
         let (_, sequence) = made.map_err(|error| failed(prefix, &error))?;
         let node = format!("{prefix}{sequence}");
         self.client.delete(&node, None).await.map_err(|error| failed(&node, &error))

@@ -85,8 +85,8 @@ pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, open: bool, report: &
             Open::No => closed += 1,
         }
     }
-    let remedy = "let only those reach the service who may (a firewall, `zoolock serve --require-auth`); whatever zoolock \
-                  makes is open to all who get in";
+    let remedy = "let only those reach the service who may (a firewall, `zoolock serve --require-auth`), or give all \
+                  clients --auth: what they make from then on is theirs alone; what is there keeps its list";
     if !owned.is_empty() {
         let what = format!("{everybody} may delete or change what is in {}", named(&owned));
         report.add("acl", level, what, Some(remedy.to_owned()));

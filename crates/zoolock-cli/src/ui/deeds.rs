@@ -188,17 +188,31 @@ pub(super) async fn deed(
         (Err(error), _) => return wrong(&viewer, &error.to_string()),
         (_, Err(error)) => return wrong(&viewer, &format!("token {error}")),
     };
-    let done = carry_out(&site, *deed, &path, ticket, &said(operator, peer, note)).await;
-    // Also who was refused: somebody tried.
-    let outcome = match &done {
-        Ok(done) => done.word().to_owned(),
-        Err(trouble) => format!("refused: {trouble}"),
+    // A task of its own: a browser that hangs up in the middle takes neither the deed back nor the line about it.
+    let doing = tokio::spawn({
+        let (site, deed, path, token) = (site.clone(), *deed, path.clone(), token.clone());
+        let said = said(operator, peer, note);
+        async move {
+            let done = carry_out(&site, deed, &path, ticket, &said).await;
+            // Also who was refused: somebody tried.
+            let outcome = match &done {
+                Ok(done) => done.word().to_owned(),
+                Err(trouble) => format!("refused: {trouble}"),
+            };
+            site.talk
+                .note(format_args!("ui: {} of {path}, token {token}, by {said}: {outcome}", deed.word()));
+            done
+        }
+    });
+    let Ok(done) = doing.await else {
+        return pages::word(
+            &viewer,
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "Nobody knows whether it was done",
+            "Something of ours has failed. Look at the lock again.",
+            ("/", "All locks"),
+        );
     };
-    site.talk.note(format_args!(
-        "ui: {} of {path}, token {token}, by {}: {outcome}",
-        deed.word(),
-        said(operator, peer, note)
-    ));
     match done {
         Ok(done) => Redirect::to(&href_after(&path, done)).into_response(),
         Err(Trouble::Lock(Error::NoSuchHolder { .. })) => stale(&viewer, &path, token),

@@ -91,7 +91,8 @@ impl Eyes {
     pub(super) async fn look(&self, path: &str, patience: Duration) -> Arc<Seen> {
         let now = Instant::now();
         let Some(mut sight) = self.watch(path) else {
-            return Arc::new(self.shared.look(path, &Seen::default()).await);
+            let trouble = "too many locks are looked at just now; try again".to_owned();
+            return Arc::new(Seen { trouble: Some(trouble), ..Seen::default() });
         };
         let new = |seen: &Arc<Seen>| seen.begun.is_some_and(|begun| begun >= now);
         let _ = timeout(patience, sight.wait_for(new)).await;

@@ -12,6 +12,8 @@ use crate::status::who;
 const OF_ONE: usize = 64;
 /// And for all of them; the oldest go.
 const OF_ALL: usize = 50_000;
+/// Of how many locks anything is known; a list of all takes those out that are gone.
+const MOST_LOCKS: usize = 200_000;
 /// What is counted for the rate.
 const WINDOW_MS: u64 = 60_000;
 /// In less time nothing can be said about it.
@@ -61,6 +63,10 @@ struct Past {
 impl History {
     /// Takes what was seen between `begun_ms` and `now_ms`.
     pub(super) fn note(&mut self, lock: &Snapshot, begun_ms: u64, now_ms: u64) {
+        if self.locks.len() >= MOST_LOCKS && !self.locks.contains_key(&lock.path) {
+            // Anybody may ask for the page of a lock that is not there.
+            return;
+        }
         let past = self.locks.entry(lock.path.clone()).or_default();
         let first = past.first_look_ms == 0;
         if first {

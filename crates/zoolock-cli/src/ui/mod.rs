@@ -137,6 +137,14 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 /// A page without TLS on the network is somebody's decision, since reverse proxies live on other hosts, too. It is to be
 /// one that was noticed.
 fn warn(plan: &Ui, address: SocketAddr, talk: &Talk) {
+    if let Some(plan::Access::Proxy { peers, .. }) = &plan.access
+        && peers.iter().any(std::net::IpAddr::is_loopback)
+    {
+        talk.note(
+            "--trusted-proxy is this machine: whoever has a process here can say that he is anybody, and revoke and \
+             break; use --token-file where others have",
+        );
+    }
     if address.ip().is_loopback() {
         return;
     }

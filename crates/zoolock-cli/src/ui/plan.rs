@@ -57,7 +57,8 @@ pub(crate) fn plan(global: &Global, asked: UiArgs) -> Result<Plan, Failure> {
             let header = header.parse::<HeaderName>().map_err(|_| {
                 Failure::usage(format!("--trusted-header {header:?}: is no name of a header"))
             })?;
-            Some(Access::Proxy { header, peers: asked.trusted_proxy })
+            let peers = asked.trusted_proxy.iter().map(std::net::IpAddr::to_canonical).collect();
+            Some(Access::Proxy { header, peers })
         }
         (None, None) if asked.allow_operate => {
             return Err(Failure::usage(
@@ -82,7 +83,15 @@ fn name(host: &str) -> Result<String, Failure> {
 }
 
 fn token(path: &Path) -> Result<Vec<u8>, Failure> {
-    let token = private("--token-file", path, TOKEN_LIMIT)?;
+    let token = private("--token-file", path, TOKEN_LIMIT + 1)?;
+    if token.len() as u64 > TOKEN_LIMIT {
+        return Err(Failure::usage(format!(
+            "--token-file: {} holds more than {TOKEN_LIMIT} characters, which nobody can type",
+            path.display()
+        )));
+    }
+    // As what is typed into the form.
+    let token = token.trim_ascii().to_vec();
     if token.len() < SHORTEST_TOKEN {
         return Err(Failure::usage(format!(
             "--token-file: {} holds fewer than {SHORTEST_TOKEN} characters, which can be guessed; make one with: \

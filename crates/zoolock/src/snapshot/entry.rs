@@ -30,7 +30,7 @@ pub(super) fn of(contender: &Contender, node: String, read: Option<(Vec<u8>, Sta
     };
     let (owner, owner_kind) = owner(&data, read.as_ref().map(|(_, stat)| stat.owner));
     Entry {
-        node,
+        node: without_session(contender, node),
         family: match contender.family() {
             Family::Native => "native",
             Family::DotNet => "dotnet",
@@ -98,6 +98,16 @@ fn disguised(session: SessionId) -> String {
     let mut hasher = SipHasher24::new_with_key(key);
     hasher.write_i64(session.0);
     format!("session-{:016x}", hasher.finish())
+}
+
+/// ZooKeeper's own recipe writes its session into its names, and whoever knows that can take the session over.
+fn without_session(contender: &Contender, node: String) -> String {
+    if contender.name.is_none_or(|name| name.spelling != Spelling::WriteLock) {
+        return node;
+    }
+    let (directory, name) = node.split_at(node.rfind('/').map_or(0, |at| at + 1));
+    let digits = name.len().checked_sub(10).and_then(|at| name.get(at..));
+    format!("{directory}x-…-{}", digits.unwrap_or_default())
 }
 
 /// Whether this is the writer's node of somebody who reads already.
@@ -205,6 +215,19 @@ mod tests {
         assert_eq!(told(HEX, Part::Lease, b"job 7"), identifier("job 7"));
         assert_eq!(told("x-7-0000000007", queue, b"\x12\x34"), (None, None));
         assert_eq!(told("x-7-0000000007", queue, b"\x12\x35"), identifier("0x1235"));
+    }
+
+    #[test]
+    fn no_name_shows_a_session() {
+        let shown = |node: &str| {
+            let directory = LockPath::from_server("/locks/x".to_owned());
+            let name = Name::parse(node.rsplit('/').next().expect("a name"));
+            let contender = Contender { directory, node: node.to_owned(), part: Part::Queue, name };
+            of(&contender, node.to_owned(), None, 0).node
+        };
+        assert_eq!(shown("x-72057594037927936-0000000007"), "x-…-0000000007");
+        assert_eq!(shown("/locks/x/x-5-0000000007"), "/locks/x/x-…-0000000007");
+        assert_eq!(shown("lock-0000000007"), "lock-0000000007");
     }
 
     #[test]

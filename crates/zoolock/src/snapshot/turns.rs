@@ -31,6 +31,9 @@ pub(super) struct Turns {
     pub(super) waiters: Vec<Reading>,
 }
 
+/// How far behind a lone reader its writer is looked for; whoever counts all of a longer queue may count one too many.
+const UPGRADES: usize = 16;
+
 /// The numbers of those who are yet to be read, so that all who hold and the first `waiters` of the others are known.
 ///
 /// Who holds in a queue follows from the names, but for a reader that writes. Where every permit is a node of its own,
@@ -39,6 +42,9 @@ pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize)
     let names: Vec<Name> = super::names_in(readings, Part::Queue).collect();
     let holds =
         zoolock_core::queue::holders(&names, |at| readings.get(at).is_some_and(Reading::upgrades), permits);
+    // A reader that writes stands behind its own reader, and perhaps behind writers that wait for that one.
+    let lone_reader = holds.iter().filter(|holds| **holds).count() == 1
+        && names.first().is_some_and(|name| name.role != Role::Exclusive);
     let (mut queued, mut guarding) = (0, 0);
     let is_needed = |(at, reading): (usize, &Reading)| {
         let needed = match reading.contender.part {
@@ -46,7 +52,7 @@ pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize)
             Part::Queue if holds.get(at) == Some(&true) => true,
             Part::Queue => {
                 queued += 1;
-                let perhaps_upgrades = at == 1 && names[at].role == Role::Exclusive;
+                let perhaps_upgrades = lone_reader && at <= UPGRADES && names[at].role == Role::Exclusive;
                 perhaps_upgrades || queued <= waiters
             }
             Part::Lease => true,

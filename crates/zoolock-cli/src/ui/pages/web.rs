@@ -11,6 +11,10 @@ use crate::talk::printable;
 
 /// Owners in the picture.
 const DRAWN: usize = 40;
+/// How many of those who hold a lock stand in the way of one who waits, in the picture and the table.
+const EACH: usize = 8;
+/// Of how many who wait for whom the page tells at most; circles are always there.
+const MOST_EDGES: usize = 5_000;
 /// Their boxes.
 const WIDTH: usize = 180;
 const HEIGHT: usize = 48;
@@ -67,9 +71,12 @@ impl<'a> Web<'a> {
                 }
             }
         }
-        for (from, owner) in owners.iter().enumerate() {
+        'all: for (from, owner) in owners.iter().enumerate() {
             for waits in &owner.waits {
-                for &(to, behind) in holders.get(waits.lock.as_str()).into_iter().flatten() {
+                for &(to, behind) in holders.get(waits.lock.as_str()).into_iter().flatten().take(EACH) {
+                    if edges.len() >= MOST_EDGES {
+                        break 'all;
+                    }
                     if drawn.insert((from, to, &waits.lock)) {
                         edges.push(Edge { from, to, waits, behind, in_circle: false, closing: false });
                     }
