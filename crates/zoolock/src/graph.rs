@@ -157,9 +157,13 @@ impl WaitGraph {
                 entries.clone().position(|other| other.id.as_ref() == Some(reader) && other.of.is_none())
             };
             // Of a client of another make only the session is known: two of one lock are two threads, and no circle.
+            let mut of_session: HashMap<&str, usize> = HashMap::new();
+            for owner in entries.clone().filter_map(|entry| entry.owner.as_deref()) {
+                *of_session.entry(owner).or_default() += 1;
+            }
             let is_thread = |entry: &Entry| {
-                let same = |other: &&Entry| other.owner == entry.owner;
-                entry.owner_kind == "session" && entries.clone().filter(same).nth(1).is_some()
+                let count = entry.owner.as_deref().and_then(|owner| of_session.get(owner));
+                entry.owner_kind == "session" && count.is_some_and(|count| *count > 1)
             };
             let places = entries.clone().enumerate().map(|(at, entry)| graph::Place {
                 owner: number(entry, is_thread(entry)),

@@ -171,3 +171,16 @@ fn what_was_not_there_in_both_looks_was_perhaps_never_there_at_once() {
     let now = in_both(&a, lock("/locks/a", &[alone(0, "ann")], &[again, alone(8, "dan")]));
     assert!(now.holder.is_some() && now.waiters.is_empty() && now.waiting == 0);
 }
+
+#[test]
+fn two_threads_of_a_client_of_another_make_wait_for_each_other_on_one_lock_and_are_no_circle() {
+    let thread = |number: usize| Entry { owner_kind: "session", ..alone(number, "jvm") };
+    let one = WaitGraph::of(&[lock("/locks/a", &[thread(0)], &[thread(1)])]);
+    assert_eq!(one.deadlocks().len(), 0);
+    assert_eq!(one.why("/locks/a").end, "working");
+    let across = [
+        lock("/locks/a", &[thread(0)], &[alone(1, "ann")]),
+        lock("/locks/b", &[alone(2, "ann")], &[thread(3)]),
+    ];
+    assert_eq!(WaitGraph::of(&across).deadlocks().len(), 1);
+}
