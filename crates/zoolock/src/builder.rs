@@ -87,7 +87,8 @@ impl Builder {
     /// Credentials, such as the scheme `digest` with `user:password`. May be given several times.
     ///
     /// What we create then belongs to whoever has them: nobody else may read, change or delete it, nor queue in a lock
-    /// directory that we have made. So all who use a lock need the same, unless [`Builder::world_writable`] says otherwise.
+    /// directory that we have made, the root and its `.audit` among them, without which nothing can be broken. So all who
+    /// use a root need the same, unless [`Builder::world_writable`] says otherwise.
     /// Without credentials everybody who reaches the service may do everything with our locks.
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), credentials.into()));
