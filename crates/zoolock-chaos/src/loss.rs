@@ -164,6 +164,8 @@ struct Rivals {
     waiting: JoinSet<(usize, Granted)>,
     granted: Vec<Option<i64>>,
     guards: Vec<Guard>,
+    /// What did not go well with them; the round goes on, and its table is not lost.
+    failed: Vec<String>,
 }
 
 impl Drill {
@@ -246,9 +248,9 @@ impl Drill {
         while let Some(case) = ending.join_next().await {
             self.cases.push(case?);
         }
-        let refused = rivals.release().await;
+        let failed = rivals.release().await;
         self.violations
-            .extend(refused.into_iter().map(|error| format!("round {round}, {}: {error}", fault.name())));
+            .extend(failed.into_iter().map(|error| format!("round {round}, {}: {error}", fault.name())));
         self.diverged.extend(mend(&mut self.ensemble, WHOLE).await?);
         let client = tree::connect(&self.ensemble.connect_string()).await?;
         let left = left(&client).await?;
@@ -271,7 +273,13 @@ impl Drill {
                 (number, guard.map(|guard| (now(), guard)))
             });
         }
-        Ok(Rivals { clients, waiting, granted: vec![None; posts.len()], guards: Vec::new() })
+        Ok(Rivals {
+            clients,
+            waiting,
+            granted: vec![None; posts.len()],
+            guards: Vec::new(),
+            failed: Vec::new(),
+        })
     }
 }
 
@@ -280,9 +288,13 @@ impl Rivals {
     async fn until_granted(&mut self, deadline: Instant) -> Outcome<()> {
         while let Ok(Some(ended)) = timeout_at(deadline, self.waiting.join_next()).await {
             let (number, granted) = ended?;
-            let (at, guard) = granted.map_err(|error| format!("a rival is not served: {error}"))?;
-            self.granted[number] = Some(at);
-            self.guards.push(guard);
+            match granted {
+                Ok((at, guard)) => {
+                    self.granted[number] = Some(at);
+                    self.guards.push(guard);
+                }
+                Err(error) => self.failed.push(format!("a rival is not served: {error}")),
+            }
         }
         Ok(())
     }
@@ -290,16 +302,15 @@ impl Rivals {
     /// Lets all go. What did not go well.
     async fn release(mut self) -> Vec<String> {
         self.waiting.shutdown().await;
-        let mut refused = Vec::new();
         for guard in self.guards {
             if let Err(error) = guard.release().await {
-                refused.push(format!("a rival could not let go: {error}"));
+                self.failed.push(format!("a rival could not let go: {error}"));
             }
         }
         for client in self.clients {
             client.close().await;
         }
-        refused
+        self.failed
     }
 }
 
