@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -122,6 +122,12 @@ impl Apache {
     /// Freezes the process (SIGSTOP): its connections stay, nothing answers.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        // Only one of its threads is woken for the signal, and the others go on until that one has run. This
+        // returns once all of them stand.
+        let process = self.process();
+        let child = process.as_ref().expect("it has just been sent a signal");
+        waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED)
+            .expect("our child, which runs, can be waited for");
     }
 
     /// Lets a frozen process go on (SIGCONT).
