@@ -65,6 +65,30 @@ on_both_arms!(what_we_create_belongs_to_those_who_have_our_credentials, |place| 
     }
 });
 
+on_both_arms!(who_may_not_write_down_a_break_is_told_where, |place| async move {
+    // The root is everybody's, and each has locks of its own in it.
+    let anybody = connect(&place).await;
+    anybody.mutex("open").lock().await.expect("free").release().await.expect("ours");
+    let (first, second) =
+        (open(&place, ours()).await, open(&place, settings().auth("digest", "ops:x")).await);
+    let broken = first.mutex("theirs").lock().await.expect("free");
+    first
+        .mutex("theirs")
+        .break_lock(broken.token())
+        .await
+        .expect("the first one makes the place for the lines");
+    let kept = second.mutex("mine").lock().await.expect("free");
+    match second.mutex("mine").break_lock(kept.token()).await {
+        Err(error @ Error::Denied { .. }) => assert!(error.to_string().contains("/locks/.audit"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(kept.is_valid(), "a break that is refused does nothing");
+    kept.release().await.expect("still ours");
+    for zl in [anybody, first, second] {
+        zl.close().await;
+    }
+});
+
 on_both_arms!(readers_see_and_do_nothing_else, |place| async move {
     let zl = open(&place, ours().reader("world", "anyone")).await;
     let guard = zl.mutex("nightly").lock().await.expect("free");

@@ -127,6 +127,9 @@ impl Lock {
                     let made = directory::make(keeper.clone(), audit, true).await;
                     made.map_err(|error| self.refusal(error))?;
                 }
+                Err(error @ KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
+                    return Err(self.unbroken(&error, &audit));
+                }
                 Err(error) => return Err(self.refusal(error)),
             }
         }
@@ -208,6 +211,19 @@ impl Lock {
             message: format!(
                 "nobody who can be read has the token {ticket}, but {first}{others} cannot be read; give credentials \
                  that may do that there"
+            ),
+        }
+    }
+
+    /// The node may be written, and not all that goes with its end.
+    fn unbroken(&self, error: &KeeperError, audit: &str) -> Error {
+        let audit = self.zoolock.shown(audit);
+        Error::Denied {
+            subject: format!("lock {}", self.path()),
+            message: format!(
+                "{}; give credentials that may delete in its directory and create in {audit}, which belongs to those who \
+                 first broke a lock of this root (a root for each of several owners keeps them apart)",
+                error.message
             ),
         }
     }

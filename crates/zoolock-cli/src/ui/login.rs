@@ -11,8 +11,9 @@ use subtle::ConstantTimeEq as _;
 use super::plan::Access;
 use crate::talk::printable;
 
-/// The name of the cookie.
-const COOKIE: &str = "zoolock_ui";
+/// How the name of the cookie begins. A browser has one jar for all ports of a host, so the rest is another one for each
+/// process: two of them on one host do not log each other's operators out.
+const COOKIE: &str = "zoolock_ui_";
 /// Without a word from it a login ends.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// And in any case.
@@ -62,6 +63,8 @@ pub(super) enum Refused {
 /// Knows the operators.
 pub(super) struct Door {
     access: Option<Access>,
+    /// The name of the cookie.
+    cookie: String,
     inside: Mutex<Inside>,
 }
 
@@ -86,7 +89,8 @@ struct Login {
 
 impl Door {
     pub(super) fn new(access: Option<Access>) -> Self {
-        Self { access, inside: Mutex::default() }
+        let cookie = format!("{COOKIE}{}", &random()[..8]);
+        Self { access, cookie, inside: Mutex::default() }
     }
 
     /// Who sends a request.
@@ -94,7 +98,7 @@ impl Door {
         match &self.access {
             None => Viewer::ReadOnly,
             Some(Access::Token(_)) => {
-                let known = cookie(headers).and_then(|cookie| self.known(Key::Cookie(cookie), false));
+                let known = self.cookie(headers).and_then(|cookie| self.known(Key::Cookie(cookie), false));
                 known.map_or(Viewer::Stranger, |csrf| {
                     Viewer::Operator(Operator { name: "operator".to_owned(), csrf, by_token: true })
                 })
@@ -117,7 +121,7 @@ impl Door {
     }
 
     /// Lets somebody in who has the token; returns the value of `Set-Cookie`.
-    pub(super) fn enter(&self, token: &str, peer: IpAddr) -> Result<String, Refused> {
+    pub(super) fn enter(&self, token: &str, peer: IpAddr, headers: &HeaderMap) -> Result<String, Refused> {
         let Some(Access::Token(expected)) = &self.access else { return Err(Refused::NoTokens) };
         let now = Instant::now();
         let mut inside = self.inside();
@@ -134,15 +138,31 @@ impl Door {
         }
         let cookie = random();
         inside.admit(Key::Cookie(cookie.clone()), now);
-        Ok(format!("{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}", LONGEST.as_secs()))
+        Ok(self.set(&cookie, LONGEST, headers))
     }
 
     /// Forgets a login; returns the value of `Set-Cookie`.
     pub(super) fn leave(&self, headers: &HeaderMap) -> String {
-        if let Some(cookie) = cookie(headers) {
+        if let Some(cookie) = self.cookie(headers) {
             self.inside().logins.remove(&Key::Cookie(cookie));
         }
-        format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0")
+        self.set("", Duration::ZERO, headers)
+    }
+
+    /// Where a proxy speaks TLS with the browser, the cookie never crosses the network without. Whoever says so falsely
+    /// keeps his own cookie from himself.
+    fn set(&self, value: &str, age: Duration, headers: &HeaderMap) -> String {
+        let tls =
+            headers.get("x-forwarded-proto").is_some_and(|by| by.as_bytes().eq_ignore_ascii_case(b"https"));
+        let secure = if tls { "; Secure" } else { "" };
+        let (name, age) = (&self.cookie, age.as_secs());
+        format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}")
+    }
+
+    fn cookie(&self, headers: &HeaderMap) -> Option<String> {
+        let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = all.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        pairs.find(|(name, _)| *name == self.cookie).map(|(_, value)| value.to_owned())
     }
 
     /// The token for the forms of somebody who is known, or becomes so.
@@ -187,12 +207,6 @@ pub(super) fn is_same(operator: &Operator, csrf: &str) -> bool {
     operator.csrf.as_bytes().ct_eq(csrf.as_bytes()).into()
 }
 
-fn cookie(headers: &HeaderMap) -> Option<String> {
-    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = all.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value.to_owned())
-}
-
 /// 256 random bits.
 fn random() -> String {
     let mut bits = [0; 32];
@@ -224,10 +238,11 @@ mod tests {
     fn the_token_opens_and_the_cookie_is_kept_from_others() {
         let door = by_token();
         assert_eq!(door.viewer(&HeaderMap::new(), PEER), Viewer::Stranger);
-        let set = door.enter(TOKEN, PEER).expect("it is the token");
+        let set = door.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token");
         for word in ["HttpOnly", "SameSite=Strict", "Max-Age=43200", "Path=/"] {
             assert!(set.contains(word), "{set}");
         }
+        assert!(!set.contains("Secure"), "without TLS the browser would throw it away: {set}");
         let headers = with_cookie(&set);
         assert!(matches!(door.viewer(&headers, PEER), Viewer::Operator(_)));
         door.leave(&headers);
@@ -241,21 +256,42 @@ mod tests {
             Viewer::Operator(operator) => operator,
             other => panic!("{other:?}"),
         };
-        let one = of(&door.enter(TOKEN, PEER).expect("it is the token"));
-        let other = of(&door.enter(TOKEN, PEER).expect("it is the token"));
+        let one = of(&door.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token"));
+        let other = of(&door.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token"));
         assert!(is_same(&one, &one.csrf) && !is_same(&one, &other.csrf));
         assert!(!is_same(&one, "") && !is_same(&one, &one.csrf[1..]));
         assert_eq!(one.csrf.len(), 64);
     }
 
     #[test]
+    fn behind_tls_the_cookie_stays_there() {
+        let (door, https) = (
+            by_token(),
+            HeaderMap::from_iter([(
+                "x-forwarded-proto".parse().expect("a name"),
+                HeaderValue::from_static("https"),
+            )]),
+        );
+        assert!(door.enter(TOKEN, PEER, &https).expect("it is the token").ends_with("; Secure"));
+        assert!(door.leave(&https).ends_with("; Secure"));
+    }
+
+    #[test]
+    fn two_on_one_host_have_cookies_of_their_own() {
+        let (one, other) = (by_token(), by_token());
+        let set = one.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token");
+        let name = |set: &str| set.split('=').next().map(str::to_owned);
+        assert_ne!(name(&set), name(&other.enter(TOKEN, PEER, &HeaderMap::new()).expect("the same token")));
+    }
+
+    #[test]
     fn who_guesses_has_to_wait_and_others_do_not() {
         let door = by_token();
         for _ in 0..WRONG {
-            assert_eq!(door.enter("correct horse", PEER), Err(Refused::Wrong));
+            assert_eq!(door.enter("correct horse", PEER, &HeaderMap::new()), Err(Refused::Wrong));
         }
-        assert_eq!(door.enter(TOKEN, PEER), Err(Refused::TooOften));
-        assert!(door.enter(TOKEN, ELSEWHERE).is_ok());
+        assert_eq!(door.enter(TOKEN, PEER, &HeaderMap::new()), Err(Refused::TooOften));
+        assert!(door.enter(TOKEN, ELSEWHERE, &HeaderMap::new()).is_ok());
     }
 
     #[test]
@@ -278,6 +314,6 @@ mod tests {
         assert_eq!(door.viewer(&said(&["ada"]), ELSEWHERE), Viewer::Bypasser);
         assert_eq!(door.viewer(&said(&["ada", "bob"]), PEER), Viewer::Bypasser);
         assert_eq!(door.viewer(&said(&[""]), PEER), Viewer::Bypasser);
-        assert_eq!(door.enter(TOKEN, PEER), Err(Refused::NoTokens));
+        assert_eq!(door.enter(TOKEN, PEER, &HeaderMap::new()), Err(Refused::NoTokens));
     }
 }

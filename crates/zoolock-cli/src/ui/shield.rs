@@ -25,7 +25,7 @@ pub(super) async fn shield(State(site): State<Site>, request: Request, next: Nex
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
+        (header::REFERRER_POLICY, "same-origin"),
         (header::CACHE_CONTROL, "no-store"),
     ] {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
@@ -49,15 +49,16 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
         || hosts.contains(&name)
 }
 
-/// Whether a form was sent by a page of ours, as far as the browser says. With `no-referrer` it names no origin; then it
-/// says in another header what it is to us. Whoever is no browser says nothing, and has no cookie that others could use.
+/// Whether a form was sent by a page of ours, as far as the browser says: with `same-origin` it names the origin to us, and
+/// "null" is a page of somebody else's that hides. Whoever is no browser says nothing, and has no cookie that others could
+/// use.
 pub(super) fn is_from_us(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     if let Some(site) = text("sec-fetch-site") {
         return site == "same-origin";
     }
     match (text("origin"), text("host")) {
-        (None | Some("null"), _) => true,
+        (None, _) => true,
         (Some(origin), Some(host)) => origin.split_once("://").is_some_and(|(_, from)| from == host),
         (Some(_), None) => false,
     }
@@ -105,7 +106,8 @@ mod tests {
                 .map(|(name, value)| (name.parse().expect("a name"), HeaderValue::from_static(value)));
             is_from_us(&pairs.collect())
         };
-        assert!(from(&[("host", "a:1"), ("origin", "null"), ("sec-fetch-site", "same-origin")]));
+        assert!(from(&[("host", "a:1"), ("origin", "http://a:1"), ("sec-fetch-site", "same-origin")]));
+        assert!(!from(&[("host", "a:1"), ("origin", "null")]));
         assert!(from(&[("host", "a:1"), ("origin", "http://a:1")]));
         assert!(from(&[("host", "a:1")]));
         assert!(!from(&[("host", "a:1"), ("origin", "http://a:1"), ("sec-fetch-site", "cross-site")]));

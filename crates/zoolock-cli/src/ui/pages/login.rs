@@ -65,7 +65,7 @@ pub(in crate::ui) async fn enter(
     }
     let next = next(entering.next.as_deref());
     let from = peer.0.ip().to_canonical();
-    match site.door.enter(&entering.token, from) {
+    match site.door.enter(&entering.token, from, &headers) {
         Ok(cookie) => {
             site.talk.note(format_args!("ui: operator at {from} logged in"));
             let cookie = HeaderValue::from_str(&cookie).expect("digits and words");
