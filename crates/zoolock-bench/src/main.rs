@@ -1,7 +1,7 @@
 //! Measures zoolock beside its peers: the same work, on the same machine, in one run, taking turns.
 //!
 //! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
-//! bench/results; `-- server` measures the embedded server alone. Absolute figures drift with the machine; the ratios
+//! bench/results; `-- server` measures the embedded server alone, `-- scale` what an ensemble carries. Absolute figures drift with the machine; the ratios
 //! are what counts.
 
 mod client;
@@ -11,6 +11,7 @@ mod job;
 mod page;
 mod process;
 mod report;
+mod scale;
 mod server;
 mod servers;
 mod stats;
@@ -57,6 +58,8 @@ enum What {
         #[arg(long)]
         dry_run: bool,
     },
+    /// What an ensemble carries: measured points, a model fitted to them, and that model with a million clients.
+    Scale(scale::Settings),
     /// A client that takes its orders from standard input.
     #[command(hide = true)]
     Worker { client: worker::Client },
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
             let run = server::run(&server::Settings { rounds, znodes, dir, zoolock });
             run.and_then(|figures| report::write(&figures, dry_run))
         }
+        What::Scale(settings) => scale::main(&settings),
         What::Worker { client } => worker::run(client),
     };
     match ended {

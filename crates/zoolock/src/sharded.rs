@@ -118,6 +118,18 @@ impl Sharded {
         Ok(&self.shard(name.as_ref()).name)
     }
 
+    /// Which of these shards has the lock at a path, as `zoolock ls` shows paths; none of none. By the names alone, so that
+    /// what moves can be known before a shard is added.
+    ///
+    /// # Examples
+    /// ```
+    /// use zoolock::Sharded;
+    /// assert_eq!(Sharded::home(["red", "blue"], "/zoolock/accounts/7"), Some("blue"));
+    /// ```
+    pub fn home<'a>(shards: impl IntoIterator<Item = &'a str>, path: &str) -> Option<&'a str> {
+        shards.into_iter().max_by_key(|shard| (weight(shard, path), *shard))
+    }
+
     /// The names of the shards and their clients.
     pub fn shards(&self) -> impl Iterator<Item = (&str, &Zoolock)> {
         self.shards.iter().map(|shard| (shard.name.as_str(), &shard.zoolock))
@@ -198,8 +210,8 @@ impl Sharded {
         let first = &self.shards[0];
         let path = first.zoolock.path(name);
         let path = path.as_ref().map_or(name, |path| first.zoolock.shown(path.as_str()));
-        let heaviest = self.shards.iter().max_by_key(|shard| (weight(&shard.name, path), &shard.name));
-        heaviest.unwrap_or(first)
+        let home = Self::home(self.shards.iter().map(|shard| shard.name.as_str()), path);
+        self.shards.iter().find(|shard| Some(shard.name.as_str()) == home).unwrap_or(first)
     }
 }
 
@@ -236,10 +248,10 @@ fn weight(shard: &str, path: &str) -> u64 {
 mod tests {
     use std::collections::HashMap;
 
-    use super::weight;
+    use super::{Sharded, weight};
 
     fn home<'a>(shards: &[&'a str], path: &str) -> &'a str {
-        shards.iter().max_by_key(|shard| weight(shard, path)).expect("there are some")
+        Sharded::home(shards.iter().copied(), path).expect("there are some")
     }
 
     #[test]
