@@ -32,11 +32,11 @@ mod serve;
 mod serve_plan;
 mod signals;
 mod status;
+mod supervisor;
 mod talk;
 mod terminal;
 mod top;
 mod ui;
-mod watch;
 mod why;
 
 use std::io::{IsTerminal, Write};

@@ -14,9 +14,9 @@ use crate::keep::keep;
 use crate::local::Keeper;
 use crate::plan::Run;
 use crate::signals::Signals;
+use crate::supervisor::{End, Supervisor};
 use crate::talk::{Talk, printable};
 use crate::terminal::{self, Terminal};
-use crate::watch::{End, Watch};
 
 /// How long the server may take to confirm a release.
 const RELEASE_BOUND: Duration = Duration::from_secs(5);
@@ -78,7 +78,8 @@ pub(crate) async fn run_under(
     let grace = plan.grace_of(zoolock.session_timeout().unwrap_or(plan.service.session_timeout));
     let start = Start { command: &plan.command, environment: &environment, foreground, grace, lease };
     let child = Child::start(start).await?;
-    Ok(Watch::new(plan, grace, holder, talk, child, lease, terminal.as_ref()).until_the_end(signals).await)
+    let supervisor = Supervisor::new(plan, grace, holder, talk, child, lease, terminal.as_ref());
+    Ok(supervisor.until_the_end(signals).await)
 }
 
 /// The command's name, for people.

@@ -54,7 +54,7 @@ enum Phase {
     Killed,
 }
 
-pub(crate) struct Watch<'a> {
+pub(crate) struct Supervisor<'a> {
     name: &'a str,
     grace: Duration,
     on_lost: OnLost,
@@ -88,7 +88,7 @@ pub(crate) struct Watch<'a> {
     interrupted: bool,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> Supervisor<'a> {
     pub(crate) fn new(
         plan: &'a Run,
         grace: Duration,
