@@ -25,6 +25,7 @@ mod local;
 mod metrics;
 mod operate;
 mod plan;
+mod pokes;
 mod rates;
 mod reaper;
 mod run;

@@ -11,7 +11,7 @@ use zoolock::{Error, Snapshot, Zoolock};
 
 use super::clock::now_ms;
 use super::history::History;
-use super::pokes::{Poked, Pokes};
+use crate::pokes::{Poked, Pokes};
 
 /// As many locks as people can have open; each is a watch and a reading now and then.
 const MOST: usize = 64;

@@ -13,7 +13,6 @@ mod metrics;
 mod owners;
 mod pages;
 pub(crate) mod plan;
-mod pokes;
 #[cfg(test)]
 mod sample;
 mod shield;
@@ -38,12 +37,12 @@ use self::eye::Eyes;
 use self::history::History;
 use self::login::{Door, Viewer};
 use self::plan::Ui;
-use self::pokes::Pokes;
 use crate::connect::{close, connect};
 use crate::exit::{Exit, Failure};
 use crate::list::print;
 use crate::local::Keeper;
 use crate::plan::Service;
+use crate::pokes::Pokes;
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 

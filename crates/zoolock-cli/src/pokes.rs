@@ -10,7 +10,7 @@ use crate::connect::connect_plainly;
 use crate::plan::{Endpoint, Service};
 
 /// A session of its own: the library's reads locks, and what it has is not for others.
-pub(super) struct Pokes {
+pub(crate) struct Pokes {
     service: Service,
     /// With the first part of all its paths.
     chroot: String,
@@ -18,12 +18,12 @@ pub(super) struct Pokes {
 }
 
 /// Somebody who is told.
-pub(super) struct Poked {
+pub(crate) struct Poked {
     watcher: Option<PersistentWatcher>,
 }
 
 impl Pokes {
-    pub(super) fn new(service: Service) -> Self {
+    pub(crate) fn new(service: Service) -> Self {
         let chroot = match &service.endpoint {
             Endpoint::Remote { hosts, .. } => hosts.find('/').map_or("", |at| &hosts[at..]),
             Endpoint::Local => "",
@@ -34,7 +34,7 @@ impl Pokes {
 
     /// Is told of what happens to the lock with this path; nothing where the service has no such watches, or is not to be
     /// had just now.
-    pub(super) async fn at(&self, path: &str) -> Option<Poked> {
+    pub(crate) async fn at(&self, path: &str) -> Option<Poked> {
         let client = self.client().await?;
         let path = format!("{}{path}", self.chroot);
         let set = client.watch(&path, AddWatchMode::PersistentRecursive);
@@ -52,7 +52,7 @@ impl Pokes {
     }
 
     /// Ends the session, so that nothing of it is left on the server.
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let Some(client) = self.client.lock().await.take() else { return };
         let mut states = client.state_watcher();
         drop(client);
@@ -65,12 +65,12 @@ impl Pokes {
 
 impl Poked {
     /// Whether something may still come of it.
-    pub(super) fn works(&self) -> bool {
+    pub(crate) fn works(&self) -> bool {
         self.watcher.is_some()
     }
 
     /// Resolves when something happened, or may have; never where there is nobody to tell.
-    pub(super) async fn told(poked: &mut Option<Poked>) {
+    pub(crate) async fn told(poked: &mut Option<Poked>) {
         let Some(watcher) = poked.as_mut().and_then(|poked| poked.watcher.as_mut()) else {
             return std::future::pending().await;
         };
