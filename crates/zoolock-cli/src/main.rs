@@ -29,6 +29,8 @@ mod pokes;
 mod rates;
 mod reaper;
 mod run;
+#[cfg(test)]
+mod sample;
 mod serve;
 mod serve_plan;
 mod signals;

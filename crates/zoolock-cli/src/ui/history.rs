@@ -204,8 +204,8 @@ fn number(node: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{entry, lock};
     use super::*;
+    use crate::sample::{entry, lock};
 
     fn held(number: u32) -> Snapshot {
         lock("/locks/x", Some(entry(&format!("lock-{number:010}"), &format!("0.{number}.0"))), vec![])

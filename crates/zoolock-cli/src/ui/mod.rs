@@ -13,8 +13,6 @@ mod metrics;
 mod owners;
 mod pages;
 pub(crate) mod plan;
-#[cfg(test)]
-mod sample;
 mod shield;
 
 use std::net::SocketAddr;

@@ -266,8 +266,8 @@ pub(in crate::ui) fn href_after(path: &str, done: Done) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::{entry, lock};
     use crate::ui::login::Operator;
-    use crate::ui::sample::{entry, lock};
 
     fn seen(lock: Snapshot) -> Seen {
         Seen { number: 1, lock: Some(lock), ..Seen::default() }

@@ -262,7 +262,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::ui::sample::{entry, lock};
+    use crate::sample::{entry, lock};
 
     fn row(path: &str, waiters: usize, rate: Option<f64>) -> (Snapshot, Option<f64>) {
         let waiters = (0..waiters).map(|at| entry(&format!("lock-{at:010}"), "0.1.0")).collect();

@@ -177,7 +177,7 @@ pub(super) fn cut(text: &str, letters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ui::sample::{entry, lock};
+    use crate::sample::{entry, lock};
 
     #[test]
     fn a_long_queue_has_a_small_picture() {

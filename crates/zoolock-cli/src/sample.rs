@@ -23,7 +23,7 @@ fn real() -> &'static Snapshot {
 }
 
 /// A contender of ours.
-pub(super) fn entry(node: &str, token: &str) -> Entry {
+pub(crate) fn entry(node: &str, token: &str) -> Entry {
     let mut entry = real().holder.clone().expect("it was held");
     (entry.node, entry.token) = (node.to_owned(), Some(token.to_owned()));
     (entry.host, entry.pid) = (Some("host".to_owned()), Some(7));
@@ -31,7 +31,7 @@ pub(super) fn entry(node: &str, token: &str) -> Entry {
     entry
 }
 
-pub(super) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> Snapshot {
+pub(crate) fn lock(path: &str, holder: Option<Entry>, waiters: Vec<Entry>) -> Snapshot {
     let mut lock = real().clone();
     (lock.path, lock.holder, lock.previous) = (path.to_owned(), holder, "unknown");
     (lock.waiting, lock.waiters) = (waiters.len(), waiters);
