@@ -85,6 +85,20 @@ macro_rules! operate {
                 self.lock.snapshot().await
             }
 
+            /// The same again and again, with the next `waiters` of those who wait: see
+            /// [`Glances`](crate::Glances). The others are counted and not read.
+            ///
+            /// ```no_run
+            /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
+            /// let mut glances = zl.mutex("nightly").glances(0);
+            /// let seen = glances.look().await?;
+            /// println!("{} wait for {:?}", seen.lock.waiting, seen.lock.holder);
+            /// # Ok(()) }
+            /// ```
+            pub fn glances(&self, waiters: usize) -> crate::Glances {
+                crate::Glances::new(self.lock.clone(), waiters)
+            }
+
             /// Asks a holder or waiter to let go: its [`revoked`](crate::Guard::revoked) resolves. A lock of Curator's
             /// that was made revocable is asked in Curator's words. Other makes have no such thing, and nothing is
             /// written for them.

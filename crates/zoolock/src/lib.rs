@@ -186,7 +186,7 @@ pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard
 pub use semaphore::{PermitGuard, Semaphore};
 pub use session::Connection;
 pub use sharded::Sharded;
-pub use snapshot::{Entry, Snapshot};
+pub use snapshot::{Entry, Glance, Glances, Snapshot};
 pub use ticket::Ticket;
 pub use zoolock::Zoolock;
 pub use zoolock_core::FencingToken;

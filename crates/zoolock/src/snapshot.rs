@@ -2,17 +2,24 @@
 
 mod entry;
 pub(crate) mod gather;
+mod glances;
 pub(crate) mod reader;
+#[cfg(test)]
+mod tests;
 mod turns;
 mod walk;
 
+pub use glances::{Glance, Glances};
 pub(crate) use walk::walk;
+
+use std::collections::{HashMap, HashSet};
 
 use futures_util::StreamExt;
 use serde::Serialize;
+use zoolock_core::Sequence;
 use zoolock_core::contender::Failure;
 use zoolock_core::names::Name;
-use zoolock_core::record::{Left, Record};
+use zoolock_core::record::{Left, Marker, Record};
 
 use crate::error::Error;
 use crate::keeper::{KeeperError, Stat};
@@ -38,6 +45,9 @@ pub struct Snapshot {
     pub waiting: usize,
     /// How the last holder that we know of left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
     pub previous: &'static str,
+    /// The number of the holder of whom `previous` tells, with which the name of its node ended; `None` where that is
+    /// `unknown`.
+    pub previous_number: Option<u32>,
     /// How many permits there are, if it is a semaphore that says so; Curator's does not.
     pub permits: Option<u32>,
     /// Whether the data of the directory belongs to something else, in which case no marker is left there.
@@ -110,20 +120,48 @@ pub(crate) struct View<'a> {
 
 /// Reads one lock. A directory that does not exist is a free lock.
 pub(crate) async fn read(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Result<Snapshot, Error> {
+    let here = gathered(reader, path, view).await?;
+    describe(reader, here, view, None).await.map(|described| described.0)
+}
+
+async fn gathered(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Result<Gathered, Error> {
     match Gathered::at(reader, path.clone()).await {
-        Ok(found) => describe(reader, found.unwrap_or_else(|| Gathered::nothing(path)), view).await,
+        Ok(found) => Ok(found.unwrap_or_else(|| Gathered::nothing(path))),
         Err(error) => Err(refusal(shown(&path, view.chroot), error)),
     }
 }
 
-async fn describe(reader: &Reader<'_>, here: Gathered, view: &View<'_>) -> Result<Snapshot, Error> {
+/// What is known before a look, and after it.
+#[derive(Default)]
+struct Known {
+    /// The contenders that were read, by the paths of their nodes; none where that is not allowed.
+    read: HashMap<String, Option<(Vec<u8>, Stat)>>,
+    /// The paths of nodes that are the looker's own.
+    own: HashSet<String>,
+}
+
+/// Describes what was gathered; with what is known of it from earlier looks, also the place of the first of our own among those who wait.
+async fn describe(
+    reader: &Reader<'_>,
+    here: Gathered,
+    view: &View<'_>,
+    mut known: Option<&mut Known>,
+) -> Result<(Snapshot, Option<usize>), Error> {
     let Gathered { path, record, size, contenders, unread, .. } = here;
     let chroot = view.chroot;
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
         _ => None,
     };
+    let mut before = known.as_mut().map(|known| std::mem::take(&mut known.read)).unwrap_or_default();
     let mut readings: Vec<Reading> = contenders.into_iter().map(Reading::new).collect();
+    if !before.is_empty() {
+        for reading in &mut readings {
+            if let Some(read) = before.remove(&reading.contender.path()) {
+                (reading.read, reading.asked) = (read, true);
+            }
+        }
+    }
     // Again where somebody has gone meanwhile: another one holds then.
     loop {
         let needed = turns::needed(&readings, permits, view.waiters);
@@ -149,33 +187,61 @@ async fn describe(reader: &Reader<'_>, here: Gathered, view: &View<'_>) -> Resul
         readings.retain(|_| gone.next() == Some(false));
     }
     let names: Vec<Name> = names_in(&readings, Part::Queue).collect();
+    if let Some(known) = &mut known {
+        let asked = readings.iter().filter(|reading| reading.asked);
+        known.read = asked.map(|reading| (reading.contender.path(), reading.read.clone())).collect();
+    }
+    let (previous, of) = previous(reader, &path, record, &names).await;
     let clash = clash(&readings, &names);
     let Turns { holders, waiters } = turns::of(readings, &names, permits, size);
     let entry = |reading: Reading| entry(&reading.contender, &path, reading.read, view);
     let mut holders = holders.into_iter().map(entry);
-    let present = |sequence| names.iter().any(|name| name.sequence == sequence);
-    Ok(Snapshot {
+    let place = known
+        .filter(|known| !known.own.is_empty())
+        .and_then(|known| waiters.iter().position(|reading| known.own.contains(&reading.contender.path())));
+    let lock = Snapshot {
         path: shown(&path, chroot).to_owned(),
         holder: holders.next(),
         beside: holders.collect(),
         waiting: waiters.len(),
         waiters: waiters.into_iter().take(view.waiters).map(entry).collect(),
-        previous: match record {
-            Record::Marker(marker) => match marker.left {
-                Left::Released | Left::Downgraded => "clean",
-                Left::Panicked => "panicked",
-                Left::Broken => "broken",
-                // It has begun; how the one before it left is written over.
-                Left::Held if present(marker.sequence) => "unknown",
-                Left::Held => "crashed",
-            },
-            _ => "unknown",
-        },
+        previous,
+        previous_number: of.and_then(|sequence| u32::try_from(sequence.0).ok()),
         permits: permits.or(size),
         foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && size.is_none(),
         clash,
         unread: unread.iter().map(|part| called(part.as_str(), &path, chroot)).collect(),
-    })
+    };
+    Ok((lock, place))
+}
+
+/// How the last holder left that the record tells of, and which one that was.
+async fn previous(
+    reader: &Reader<'_>,
+    path: &LockPath,
+    record: Record,
+    names: &[Name],
+) -> (&'static str, Option<Sequence>) {
+    let Record::Marker(marker) = record else { return ("unknown", None) };
+    let left = |marker: Marker| match marker.left {
+        Left::Released | Left::Downgraded => ("clean", Some(marker.sequence)),
+        Left::Panicked => ("panicked", Some(marker.sequence)),
+        Left::Broken => ("broken", Some(marker.sequence)),
+        // It has begun; how the one before it left is written over.
+        Left::Held => ("unknown", None),
+    };
+    if marker.left != Left::Held || names.iter().any(|name| name.sequence == marker.sequence) {
+        return left(marker);
+    }
+    // The record was read before the queue. Whoever went in between may have said so in the transaction that took its
+    // node, and only what is read after the queue can tell that from a crash.
+    let Ok((data, _)) = reader.read(path.as_str()).await else { return ("unknown", None) };
+    match Record::parse(&data) {
+        Record::Marker(now) if now == marker => ("crashed", Some(marker.sequence)),
+        // Perhaps by one who came after the queue was read.
+        Record::Marker(now) => left(now),
+        _ => ("unknown", None),
+    }
 }
 
 /// Describes a contender of the lock at `path`. `read`: its node, where that may be read.

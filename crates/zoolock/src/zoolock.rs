@@ -212,6 +212,11 @@ impl Zoolock {
         session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }
 
+    /// Those of all sessions.
+    pub(crate) fn keepers(&self) -> Vec<Arc<dyn Keeper>> {
+        self.inner.sessions.all().iter().filter_map(|session| session.keeper()).collect()
+    }
+
     pub(crate) fn new_contender(&self) -> ContenderId {
         ContenderId(chance::uuid().as_u128())
     }

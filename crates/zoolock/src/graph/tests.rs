@@ -29,6 +29,7 @@ fn lock(path: &str, holders: &[Entry], waiters: &[Entry]) -> Snapshot {
         waiters: waiters.to_vec(),
         waiting: waiters.len(),
         previous: "unknown",
+        previous_number: None,
         permits: None,
         foreign_record: false,
         clash: None,

@@ -1,19 +1,21 @@
 //! Which nodes stand for the contenders of one lock, whoever made them.
 
-use zoolock_core::SessionId;
 use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, Layout, is_kazoo_lease};
 use zoolock_core::names::{Family, Name, Spelling};
 use zoolock_core::record::Record;
+use zoolock_core::{SessionId, Zxid};
 
 use super::reader::Reader;
-use crate::keeper::KeeperError;
+use crate::keeper::{KeeperError, Stat};
 use crate::layout::{Places, places};
 use crate::path::LockPath;
 
 /// What lives at one path.
 pub(crate) struct Gathered {
     pub(crate) path: LockPath,
+    /// When the directory was made; `None` where there is none.
+    pub(crate) made: Option<Zxid>,
     pub(crate) record: Record,
     /// How many permits a semaphore of kazoo has.
     pub(crate) size: Option<u32>,
@@ -68,6 +70,7 @@ impl Gathered {
     pub(crate) fn nothing(path: LockPath) -> Gathered {
         Gathered {
             path,
+            made: None,
             record: Record::Empty,
             size: None,
             curators: false,
@@ -85,8 +88,9 @@ impl Gathered {
 
     /// Looks at one path; `None` where there is nothing.
     pub(crate) async fn at(reader: &Reader<'_>, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
-        let Some((data, children)) = look(reader, path.as_str()).await? else { return Ok(None) };
-        let mut here = Gathered { record: Record::parse(&data), ..Gathered::nothing(path) };
+        let Some((data, stat, children)) = look(reader, path.as_str()).await? else { return Ok(None) };
+        let (made, record) = (Some(stat.czxid), Record::parse(&data));
+        let mut here = Gathered { made, record, ..Gathered::nothing(path) };
         here.add(&here.path.clone(), Part::Queue, children);
         here.add_curators(reader).await?;
         here.add_kazoos(reader).await?;
@@ -135,7 +139,7 @@ impl Gathered {
             }
             return Ok(());
         };
-        let Some((data, held)) = looked else { return Ok(()) };
+        let Some((data, _, held)) = looked else { return Ok(()) };
         let is_lock = matches!(Record::parse(&data), Record::Marker(_) | Record::Semaphore(_));
         if is_lock || !of(&held, Spelling::CuratorLease) {
             return Ok(());
@@ -216,9 +220,11 @@ pub(super) fn is_denied(error: &KeeperError) -> bool {
     error.failure == Failure::Refused(Refusal::Denied)
 }
 
-async fn look(reader: &Reader<'_>, path: &str) -> Result<Option<(Vec<u8>, Vec<String>)>, KeeperError> {
+type Looked = (Vec<u8>, Stat, Vec<String>);
+
+async fn look(reader: &Reader<'_>, path: &str) -> Result<Option<Looked>, KeeperError> {
     match reader.data_and_children(path).await {
-        (Ok((data, _)), Ok((children, _))) => Ok(Some((data, children))),
+        (Ok((data, stat)), Ok((children, _))) => Ok(Some((data, stat, children))),
         (Err(error), _) | (_, Err(error)) if error.failure == Failure::NoNode => Ok(None),
         (Err(error), _) | (_, Err(error)) => Err(error),
     }

@@ -72,6 +72,9 @@ async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<
     let below = others.iter().filter(|name| *name != SESSIONS && *name != AUDIT).map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
     let beside = here.beside.clone();
-    let lock = if here.is_lock() { Some(describe(reader, here, view).await?) } else { None };
+    let lock = match here.is_lock() {
+        true => Some(describe(reader, here, view, None).await?.0),
+        false => None,
+    };
     Ok(Found { lock, below, beside })
 }
