@@ -98,7 +98,7 @@ pub(crate) struct Global {
     )]
     pub(crate) token_epoch: u32,
 
-    /// Print JSON on standard output (hold, ls, show, why, deadlocks, bench, doctor, serve --status)
+    /// Print JSON on standard output (hold, ls, show, watch, why, deadlocks, bench, doctor, serve --status)
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
@@ -135,6 +135,8 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show one lock: its holder and everyone who waits
     Show(ShowArgs),
+    /// Watch one lock: a line for everything that happens to it
+    Watch(WatchArgs),
     /// All locks on one screen, live: by waiters, by longest wait, by hand-overs
     Top(TopArgs),
     /// Say why a lock is not free: who holds it, what that one waits for itself, and so on
@@ -355,6 +357,20 @@ pub(crate) struct LsArgs {
 /// `zoolock show`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ShowArgs {
+    /// The lock: a name below --root, or an absolute path
+    pub(crate) name: String,
+}
+
+const WATCH_HELP: &str = "\
+Who is there already is told first (holds, waits), then everything as it happens, also to a lock that nobody has used yet: \
+queued, granted, released, and crashed, panicked or broken where that is written; gone where nothing is written, as \
+readers, permits and clients of other makes do; left, gave up waiting. What comes and goes between two looks is \
+counted (unseen), and so is an outage told (lost, back). ^C ends it, with exit code 0.";
+
+/// `zoolock watch`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = WATCH_HELP)]
+pub(crate) struct WatchArgs {
     /// The lock: a name below --root, or an absolute path
     pub(crate) name: String,
 }

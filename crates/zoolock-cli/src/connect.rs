@@ -6,7 +6,7 @@ use zookeeper_client::Client;
 use zoolock::Zoolock;
 
 use crate::exit::{Exit, Failure};
-use crate::local;
+use crate::local::{self, State, StateDir};
 use crate::plan::{Access, Endpoint, Service};
 use crate::talk::Talk;
 
@@ -67,6 +67,16 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// This user's server, which may have come back elsewhere. It is not started: whoever only looks needs none.
+pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zoolock> {
+    let Endpoint::Local = service.endpoint else { return None };
+    let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
+    if !StateDir::open().is_ok_and(listens) {
+        return None;
+    }
+    connect(service, talk).await.ok()
 }
 
 /// A plain session with the same service, for requests that are no lock's: without the chroot, which is the caller's to

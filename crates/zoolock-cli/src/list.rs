@@ -194,6 +194,12 @@ pub(crate) fn document(what: &impl Serialize) -> String {
     to_json(&Document { schema: SCHEMA, what })
 }
 
+/// The same in one line.
+pub(crate) fn document_line(what: &impl Serialize) -> String {
+    let text = serde_json::to_string(&Document { schema: SCHEMA, what });
+    text.expect("what we show is always JSON") + "\n"
+}
+
 /// How long ago a contender arrived, by the clock of this machine; the clock of its own may differ.
 pub(crate) fn age(entry: &Entry) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
@@ -253,15 +259,7 @@ pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], 
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', padding));
         }
-        let line = line.trim_end();
-        match look.width {
-            Some(width) if line.chars().count() > width => {
-                let mut cut: String = line.chars().take(width.saturating_sub(1)).collect();
-                cut.push('…');
-                cut
-            }
-            _ => line.to_owned(),
-        }
+        fitted(line.trim_end(), look.width)
     };
     let mut text = format!("{}\n", look.bold(&line(header)));
     for row in rows {
@@ -269,6 +267,18 @@ pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], 
         text.push('\n');
     }
     text
+}
+
+/// One line, cut at the edge of the terminal.
+pub(crate) fn fitted(line: &str, width: Option<usize>) -> String {
+    match width {
+        Some(width) if line.chars().count() > width => {
+            let mut cut: String = line.chars().take(width.saturating_sub(1)).collect();
+            cut.push('…');
+            cut
+        }
+        _ => line.to_owned(),
+    }
 }
 
 /// Text in lines of the width of the terminal, all but the first one indented.

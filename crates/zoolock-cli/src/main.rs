@@ -40,6 +40,7 @@ mod talk;
 mod terminal;
 mod top;
 mod ui;
+mod watch;
 mod why;
 
 use std::io::{IsTerminal, Write};
@@ -109,6 +110,7 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
                 list::ls(&service, prefix.as_deref(), json, color, talk).await
             }
             Plan::Show { service, name, json } => list::show(&service, &name, json, color, talk).await,
+            Plan::Watch { service, name, json } => watch::watch(&service, &name, json, color, talk).await,
             Plan::Top(plan) => top::top(plan, color, talk).await,
             Plan::Why { service, name, json } => why::why(&service, &name, json, color, talk).await,
             Plan::Deadlocks { service, prefix, json } => {

@@ -50,6 +50,11 @@ pub(crate) enum Plan {
         name: String,
         json: bool,
     },
+    Watch {
+        service: Service,
+        name: String,
+        json: bool,
+    },
     Top(Top),
     Why {
         service: Service,
@@ -287,6 +292,11 @@ impl Plan {
                 let service = service(&global, None)?;
                 check_name(&show.name, &service.root)?;
                 Ok(Self::Show { service, name: show.name, json: global.json })
+            }
+            Command::Watch(watch) => {
+                let service = service(&global, None)?;
+                check_name(&watch.name, &service.root)?;
+                Ok(Self::Watch { service, name: watch.name, json: global.json })
             }
             Command::Top(asked) => top(&global, asked).map(Self::Top),
             Command::Why(why) => {

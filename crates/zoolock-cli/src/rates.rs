@@ -112,7 +112,7 @@ fn take_in(seen: &mut Option<Seen>, now: Duration, look: Look<'_>) {
 }
 
 /// The ten digits at the end of a name that the service numbered.
-fn number(node: &str) -> Option<u32> {
+pub(crate) fn number(node: &str) -> Option<u32> {
     let digits = node.get(node.len().checked_sub(10)?..)?;
     if digits.bytes().all(|byte| byte.is_ascii_digit()) { digits.parse().ok() } else { None }
 }

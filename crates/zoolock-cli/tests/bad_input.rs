@@ -24,6 +24,7 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
         (&["hold", "a//b"], "a//b"),
         (&["show", "a/"], "a/"),
         (&["ls", ".."], ".."),
+        (&["watch", ".."], ".."),
         (&["why", "a//b"], "a//b"),
         (&["deadlocks", ".."], ".."),
         (&["run", "--owner", "two words", "a", "--", "true"], "two words"),

@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
 
 use common::{Running, Sandbox, wait_until};
 use serde_json::Value;
@@ -31,6 +32,7 @@ fn within(what: &str, field: &str) -> Option<&'static str> {
     Some(match (what, field) {
         ("ls", "locks") => "A lock",
         ("A lock" | "show", "holder" | "beside" | "waiters") => "A contender",
+        ("watch", "contender") => "A contender",
         ("why", "chain") => "A link",
         ("A link" | "An edge", "holds" | "waits_for") => "A place",
         ("deadlocks", "deadlocks") => "A deadlock",
@@ -52,7 +54,9 @@ fn note(what: &str, value: &Value, fields: &mut Fields, words: &mut BTreeSet<Str
                 } else {
                     assert!(!value.is_object(), "{field} of {what} is an object that is not followed");
                 }
-                if ["family", "role", "owner_kind", "previous", "end", "schema"].contains(&field.as_str()) {
+                if ["family", "role", "owner_kind", "previous", "end", "schema", "event"]
+                    .contains(&field.as_str())
+                {
                     words.insert(value.as_str().expect("a word").to_owned());
                 }
             }
@@ -66,6 +70,25 @@ fn nested(sandbox: &Sandbox, outer: &str, inner: &str) -> Running {
     let script =
         format!("touch {outer}; while ! [ -e {inner} ]; do sleep 0.02; done; {zoolock} run {inner} -- true");
     sandbox.start(&["run", outer, "--", "sh", "-c", &script])
+}
+
+/// What is told of a lock that one holds while another comes, up to that.
+fn events(sandbox: &Sandbox) -> Vec<Value> {
+    let mut watch = sandbox.converse(&["watch", "watched", "--json"]);
+    let mut stderr = BufReader::new(watch.0.stderr.take().expect("caught"));
+    stderr.read_line(&mut String::new()).expect("it says that it looks");
+    let mut lines = BufReader::new(watch.0.stdout.take().expect("caught")).lines();
+    let _holder = sandbox.start(&["run", "watched", "--", "sleep", "1000"]);
+    let mut events = Vec::new();
+    let mut next = |word: &str| {
+        let line = lines.next().expect("it goes on").expect("text");
+        events.push(serde_json::from_str::<Value>(&line).expect("JSON"));
+        assert_eq!(events[events.len() - 1]["event"], word, "{line}");
+    };
+    next("granted");
+    let _waiter = sandbox.start(&["run", "watched", "--", "true"]);
+    next("queued");
+    events
 }
 
 #[test]
@@ -99,6 +122,9 @@ fn every_field_is_documented_and_every_documented_one_is_printed() {
         let done = sandbox.output(&[&[what], rest, &["--json"]].concat());
         assert_eq!(done.code, 0, "{done:?}");
         note(what, &serde_json::from_str(&done.stdout).expect("JSON"), &mut printed, &mut words);
+    }
+    for event in events(&sandbox) {
+        note("watch", &event, &mut printed, &mut words);
     }
     let (documented, text) = documented();
     // What has all fields of something else says so in a sentence.

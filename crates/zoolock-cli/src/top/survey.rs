@@ -9,9 +9,8 @@ use zoolock::{Error, Snapshot, Zoolock};
 
 use super::lock::Lock;
 use super::model::{News, Pace, Subject};
-use crate::connect::connect;
-use crate::local::{self, State, StateDir};
-use crate::plan::{Endpoint, Top};
+use crate::connect::found_again;
+use crate::plan::Top;
 use crate::rates::{Look, Rates};
 use crate::talk::Talk;
 
@@ -90,8 +89,10 @@ impl Reader {
                 }
                 Err(error) => {
                     *due = Instant::now() + AGAIN;
-                    if matches!(error, Error::Unavailable { .. }) {
-                        self.find_again().await;
+                    if matches!(error, Error::Unavailable { .. })
+                        && let Some(zoolock) = found_again(&self.plan.service, &self.talk).await
+                    {
+                        self.zoolock.send_replace(zoolock);
                     }
                     no_news(&error)
                 }
@@ -129,17 +130,6 @@ impl Reader {
         tokio::select! {
             seen = reading => seen,
             never = asking => never,
-        }
-    }
-
-    /// This user's server may have come back elsewhere. It is not started: whoever only looks needs none.
-    async fn find_again(&self) {
-        let Endpoint::Local = self.plan.service.endpoint else { return };
-        let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
-        if StateDir::open().is_ok_and(listens)
-            && let Ok(zoolock) = connect(&self.plan.service, &self.talk).await
-        {
-            self.zoolock.send_replace(zoolock);
         }
     }
 }
