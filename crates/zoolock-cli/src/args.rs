@@ -211,6 +211,10 @@ pub(crate) struct ExportArgs {
     /// The collector of OpenTelemetry's to push metrics to, as http://HOST:4318
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,
+
+    /// Tell the figures of different locks apart, by a label lock with the path
+    #[arg(long)]
+    pub(crate) metrics_by_lock: bool,
 }
 
 /// What kind of lock is taken.

@@ -131,6 +131,9 @@ fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {
     if service.strict_renewal {
         builder = builder.strict_renewal();
     }
+    if service.metrics_by_lock {
+        builder = builder.metrics_by_lock();
+    }
     if let Some(grace) = service.grace {
         builder = builder.grace(grace);
     }

@@ -110,6 +110,7 @@ pub(crate) struct Service {
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) strict_renewal: bool,
+    pub(crate) metrics_by_lock: bool,
 }
 
 /// Which server keeps them.
@@ -263,6 +264,7 @@ impl Plan {
                     ));
                 }
                 let export = export(&run.waiting.export)?;
+                service.metrics_by_lock = run.waiting.export.metrics_by_lock;
                 Ok(Self::Run(Run {
                     service,
                     wanted,
@@ -281,6 +283,7 @@ impl Plan {
                 service.owner = owner(&hold.waiting)?;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
                 let export = export(&hold.waiting.export)?;
+                service.metrics_by_lock = hold.waiting.export.metrics_by_lock;
                 Ok(Self::Hold(Hold { service, wanted, export, json: global.json }))
             }
             Command::Ls(ls) => {
@@ -456,10 +459,16 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         naming: Naming::Native,
         kazoo_pattern: false,
         strict_renewal: false,
+        metrics_by_lock: false,
     })
 }
 
 fn export(asked: &ExportArgs) -> Result<Export, Failure> {
+    if asked.metrics_by_lock && asked.metrics.is_none() && asked.otlp.is_none() {
+        return Err(Failure::usage(
+            "--metrics-by-lock goes with --metrics or --otlp: without them nobody is told",
+        ));
+    }
     let address = |text: &String| serve_plan::address("--metrics", text);
     let metrics = asked.metrics.as_ref().map(address).transpose()?;
     let collector = |text: &String| {
@@ -758,6 +767,8 @@ mod tests {
     fn monitors_that_cannot_be_reached_are_refused_before_anything_is_begun() {
         assert!(refused(&["run", "--metrics", "9090", "x", "--", "true"]).contains("--metrics"));
         assert!(refused(&["hold", "--otlp", "https://otel:4318", "x"]).contains("https"));
+        assert!(refused(&["hold", "--metrics-by-lock", "x"]).contains("--otlp"));
+        assert!(plan(&["hold", "--metrics-by-lock", "--metrics", "127.0.0.1:0", "x"]).is_ok());
         assert!(plan(&["hold", "--metrics", "127.0.0.1:0", "--otlp", "http://otel:4318", "x"]).is_ok());
     }
 

@@ -56,6 +56,18 @@ fn a_holder_shows_what_it_holds() {
 }
 
 #[test]
+fn locks_are_told_apart_where_that_is_asked_for() {
+    let sandbox = Sandbox::new();
+    let line = ["hold", "--metrics", "127.0.0.1:0", "--metrics-by-lock", "x"];
+    let mut holder = sandbox.converse(&line);
+    let address = metrics_address(&mut BufReader::new(holder.0.stderr.take().expect("caught")));
+    let series = "zoolock_holding{kind=\"mutex\",lock=\"/locks/x\"} 1";
+    common::wait_until("it holds", || scrape(&address).lines().any(|line| line == series));
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
 fn an_address_that_is_taken_is_told_before_anything_is_begun() {
     let sandbox = Sandbox::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");

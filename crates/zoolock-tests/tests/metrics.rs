@@ -1,11 +1,13 @@
 //! What the library counts is what docs/METRICS.md says that it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use zoolock::{Error, LossReason, Zoolock};
+use tokio::sync::{Mutex, MutexGuard};
+use zoolock::{Builder, Error, LossReason, Naming, Zoolock};
 use zoolock_tests::{Arm, Proxy, Server, ServerOptions, opcode};
 
 const DOCS: &str = include_str!("../../../docs/METRICS.md");
@@ -73,18 +75,93 @@ impl Seen {
     }
 }
 
+/// The one recorder that a process can have; its tests take turns.
+async fn recorder() -> (&'static Snapshotter, MutexGuard<'static, ()>) {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    static RECORDER: LazyLock<Snapshotter> = LazyLock::new(|| {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        recorder.install().expect("there is no other in this process");
+        snapshotter
+    });
+    let turn = TURN.lock().await;
+    // What the one before counted.
+    RECORDER.snapshot();
+    (&*RECORDER, turn)
+}
+
+fn settings() -> Builder {
+    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(6))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn to_wait_for_a_session_is_to_wait_for_the_lock() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
+    let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
+    let patience = Duration::from_secs(2);
+    let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("a session");
+    zl.close().await;
+    proxy.refuse(true).await;
+    let late = zl.mutex("x").lock_timeout(Duration::from_millis(100)).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    let none = zl.mutex("x").lock().await;
+    assert!(matches!(none, Err(Error::Unavailable { .. })), "{none:?}");
+    seen.look(snapshotter);
+    for outcome in ["timeout", "unavailable"] {
+        assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
+    }
+    proxy.refuse(false).await;
+    let guard = zl.mutex("x").lock().await.expect("there is one again");
+    guard.release().await.expect("ours");
+    zl.close().await;
+    seen.look(snapshotter);
+    assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_holding", &[])), (0.0, 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_is_counted_as_what_it_is() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
+    let zl = settings().connect(&server.addr()).await.expect("a session");
+
+    // The guard of such a semaphore is a mutex to nobody but those who take it.
+    for naming in [Naming::CuratorSemaphore, Naming::Kazoo] {
+        let slots = zl.semaphore(format!("slots-{naming}"), 2).naming(naming);
+        let permits = [slots.acquire().await.expect("free"), slots.acquire().await.expect("free")];
+        assert!(slots.try_acquire(1).await.expect("an answer").is_none());
+        seen.look(snapshotter);
+        assert_eq!(seen.of("zoolock_holding", &[("kind", "lease")]), 2.0, "{naming}");
+        for permit in permits {
+            permit.release().await.expect("ours");
+        }
+    }
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "lease"), ("outcome", "acquired")]), 4.0);
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "lease"), ("outcome", "busy")]), 2.0);
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "mutex")]), 0.0);
+    assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 0.0);
+
+    let reader = zl.rwlock("rw").write().await.expect("free").downgrade().await.expect("ours");
+    seen.look(snapshotter);
+    let holding = |seen: &Seen, kind| seen.of("zoolock_holding", &[("kind", kind)]);
+    assert_eq!((holding(&seen, "writer"), holding(&seen, "reader")), (0.0, 1.0));
+    assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "writer")]), 1.0);
+    reader.release().await.expect("ours");
+    zl.close().await;
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "reader")]), 1.0);
+    assert_eq!(seen.of("zoolock_holding", &[]), 0.0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_counted_is_what_is_documented() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    recorder.install().expect("there is no other in this process");
+    let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
 
     let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
     let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
-    let settings = || {
-        Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(6))
-    };
     let zl = settings().connect(&server.addr()).await.expect("a session");
     let shaky = settings().connect(&proxy.addr()).await.expect("a session");
 
@@ -95,7 +172,7 @@ async fn what_is_counted_is_what_is_documented() {
     assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
     let dropped = tokio::time::timeout(Duration::from_millis(50), zl.mutex("x").lock()).await;
     assert!(dropped.is_err());
-    seen.look(&snapshotter);
+    seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", "acquired"), ("kind", "mutex")]), 1.0);
     for outcome in ["busy", "timeout", "cancelled"] {
         assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
@@ -111,13 +188,13 @@ async fn what_is_counted_is_what_is_documented() {
     while zl.mutex("x").snapshot().await.expect("a look").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    seen.look(&snapshotter);
+    seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_waiting", &[]), 1.0);
     zl.mutex("x").revoke(guard.ticket()).await.expect("it is there");
     guard.revoked().await;
     guard.release().await.expect("ours");
     let guard = waiting.await.expect("no panic").expect("its turn");
-    seen.look(&snapshotter);
+    seen.look(snapshotter);
     assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
     assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));
 
@@ -136,7 +213,7 @@ async fn what_is_counted_is_what_is_documented() {
     let renewed = async {
         while seen.of("zoolock_renewals_total", &[("outcome", "confirmed")]) == 0.0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            seen.look(&snapshotter);
+            seen.look(snapshotter);
         }
     };
     tokio::time::timeout(Duration::from_secs(10), renewed).await.expect("the lease is renewed");
@@ -144,7 +221,7 @@ async fn what_is_counted_is_what_is_documented() {
     shaky.close().await;
     zl.close().await;
 
-    seen.look(&snapshotter);
+    seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_losses_total", &[("kind", "mutex"), ("reason", "broken")]), 1.0);
     assert!(seen.of("zoolock_cleanups_retried_total", &[]) >= 1.0);
     assert!(seen.of("zoolock_reconnects_total", &[]) >= 1.0);

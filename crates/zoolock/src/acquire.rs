@@ -16,6 +16,7 @@ use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
 use crate::held::Held;
 use crate::layout::{layout_of, made_by, naming_of};
+use crate::metrics::Course;
 use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
@@ -121,13 +122,47 @@ impl Lock {
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
         loop {
-            let Some(room) = self.room(reserved, patience).await? else { return Ok(None) };
-            match self.acquire_on(room, kind, directories.clone(), patience, None).await? {
+            let kind_name = kind_name(kind, directories.len());
+            let Some((room, course)) = self.begin(kind_name, reserved, patience).await? else {
+                return Ok(None);
+            };
+            match self.acquire_on(room, kind, directories.clone(), patience, None, course).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Missed => return Ok(None),
                 Attempt::Again => {}
             }
         }
+    }
+
+    /// The acquisition as it is measured, and a session with room for it: to wait for one is to wait.
+    pub(crate) async fn begin(
+        &self,
+        kind: &'static str,
+        bytes: usize,
+        patience: Patience,
+    ) -> Result<Option<(Room, Course)>, Error> {
+        let mut course = Course::begin(kind, self.label());
+        match self.room(bytes, patience).await {
+            Ok(Some(room)) => Ok(Some((room, course))),
+            Ok(None) => {
+                course.failed(Reason::TimedOut);
+                Ok(None)
+            }
+            Err(error) => {
+                course.refused(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// What the figures of this lock are told apart by, where they are.
+    pub(crate) fn label(&self) -> Option<Arc<str>> {
+        if !self.zoolock.measures_by_lock() {
+            return None;
+        }
+        let paths = self.names.iter().filter_map(|name| self.zoolock.path(name).ok());
+        let shown: Vec<String> = paths.map(|path| self.zoolock.shown(path.as_str()).to_owned()).collect();
+        Some(shown.join(", ").into())
     }
 
     /// A session with room for so many watched bytes; `None` where there was none in time.
@@ -168,7 +203,8 @@ impl Lock {
         session.reserve_anyway(reserved);
         let room = Room::of(session, reserved);
         let path = self.path();
-        match self.acquire_on(room, kind, directories, patience, Some(reader)).await? {
+        let course = Course::begin(kind_name(kind, 1), self.label());
+        match self.acquire_on(room, kind, directories, patience, Some(reader), course).await? {
             Attempt::Held(held) => Ok(Some(held)),
             Attempt::Missed => Ok(None),
             Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
@@ -182,6 +218,7 @@ impl Lock {
         directories: Vec<LockPath>,
         patience: Patience,
         of: Option<&Acquisition>,
+        course: Course,
     ) -> Result<Attempt, Error> {
         let session = room.session().clone();
         let id = self.zoolock.new_contender();
@@ -210,8 +247,8 @@ impl Lock {
         let listeners = self.options.listeners.clone();
         let epoch = self.zoolock.epoch();
         let reserved = room.hand_over();
-        let acquisition =
-            Acquisition::start(session, directories, id, config, data, reserved, (listeners, epoch));
+        let told = (listeners, epoch, course);
+        let acquisition = Acquisition::start(session, directories, id, config, data, reserved, told);
         let mut waiting = Waiting { acquisition: Some(acquisition.clone()), alarm: None };
         if let Patience::Until(deadline) = patience {
             let left = deadline.saturating_duration_since(clock::monotonic());

@@ -36,6 +36,7 @@ pub struct Builder {
     owner_id: Option<Arc<str>>,
     ensemble: Ensemble,
     strict: bool,
+    measures_by_lock: bool,
 }
 
 impl Builder {
@@ -55,6 +56,7 @@ impl Builder {
             owner_id: None,
             ensemble: Ensemble::default(),
             strict: false,
+            measures_by_lock: false,
         }
     }
 
@@ -175,6 +177,14 @@ impl Builder {
         self
     }
 
+    /// Gives all [metrics](crate::metrics) of locks a label `lock` with the path, too. Off unless set: each lock then has
+    /// series of its own, for as long as the recorder keeps them, so it is for programs with few locks whose names do not
+    /// come from outside.
+    pub fn metrics_by_lock(mut self) -> Self {
+        self.measures_by_lock = true;
+        self
+    }
+
     /// Connects to an ensemble: `host:port,host:port/chroot`.
     ///
     /// # Errors
@@ -254,6 +264,7 @@ impl Builder {
             owner: self.owner,
             askers: Askers::new(self.owner_id),
             tenures: Tenures::default(),
+            measures_by_lock: self.measures_by_lock,
             server,
         };
         let zoolock = Zoolock::new(inner);

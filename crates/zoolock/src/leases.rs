@@ -5,18 +5,19 @@
 //! what keeps those who take from waiting for each other. So it is held until all permits are there, which makes several
 //! permits all or none among those who do the same; Curator lets go of it in between.
 
-use zoolock_core::contender::{Failure, Kind, Loss, Reason};
+use zoolock_core::contender::{Failure, Kind, Loss, Reason, SessionEnd};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Name;
 use zoolock_core::record::{Marker, Size};
 use zoolock_core::{Record, Zxid};
 
-use crate::acquire::{Attempt, Lock, Patience, watched_bytes};
+use crate::acquire::{Attempt, Lock, Patience, kind_name, watched_bytes};
 use crate::error::{Error, LossReason};
 use crate::events::{Listeners, LockEvent};
 use crate::held::Held;
 use crate::keeper::{KeeperError, Stat};
 use crate::layout::{Places, made_by, naming_of, places};
+use crate::metrics::Course;
 use crate::naming::Naming;
 use crate::options::Options;
 use crate::path::LockPath;
@@ -63,9 +64,21 @@ impl Lock {
             return Err(Error::invalid(format!("{take} permits"), message));
         }
         loop {
-            let Some(room) = self.room(bytes, patience).await? else { return Ok(None) };
+            let begun = self.begin(kind_name(wanted.kind(), 1), bytes, patience).await?;
+            let Some((room, course)) = begun else { return Ok(None) };
             let mut telling = Telling { lock: self, told: false };
-            match self.take_on(room, &wanted, patience).await {
+            let mut course = Some(course);
+            let taken = self.take_on(room, &wanted, patience, &mut course).await;
+            if let Some(mut course) = course {
+                // It never came to the first permit.
+                match (&taken, patience) {
+                    (Ok(Attempt::Missed), Patience::Try) => course.failed(Reason::Busy),
+                    (Ok(Attempt::Missed), _) => course.failed(Reason::TimedOut),
+                    (Ok(_), _) => course.failed(Reason::SessionOver(SessionEnd::Expired)),
+                    (Err(error), _) => course.refused(error),
+                }
+            }
+            match taken {
                 Ok(Attempt::Again) => telling.told = true,
                 Ok(Attempt::Missed) => return Ok(None),
                 Ok(Attempt::Held(held)) => {
@@ -78,7 +91,14 @@ impl Lock {
     }
 
     /// On one session, with room for all that will be watched.
-    async fn take_on(&self, mut room: Room, wanted: &Wanted, patience: Patience) -> Result<Attempt, Error> {
+    /// The first permit takes the `course`.
+    async fn take_on(
+        &self,
+        mut room: Room,
+        wanted: &Wanted,
+        patience: Patience,
+        course: &mut Option<Course>,
+    ) -> Result<Attempt, Error> {
         // Before anything is made: Curator's directories in kazoo's would count as permits there.
         let Some(free) = self.within(patience, self.look(room.session(), wanted)).await else {
             return Ok(Attempt::Missed);
@@ -93,6 +113,7 @@ impl Lock {
             vec![wanted.places.guard.clone()],
             patience,
             None,
+            Course::unseen(),
         );
         let guard = match guard.await? {
             Attempt::Held(guard) => guard,
@@ -110,6 +131,7 @@ impl Lock {
                 vec![wanted.places.leases.clone()],
                 patience,
                 None,
+                course.take().unwrap_or_else(|| Course::begin(kind_name(wanted.kind(), 1), self.label())),
             );
             let attempt = tokio::select! {
                 biased;

@@ -5,22 +5,25 @@
 //! gauge that missed the beginning goes below zero. Without a recorder each of these costs the look whether there is one, a
 //! few nanoseconds beside the milliseconds of a round trip.
 //!
-//! There is no label with the name of a lock: names are without bounds, and so would be the series. The names of the locks
-//! that many wait for are in the metrics of `zoolock ui`. Spans (`lock`, `release`) and events of the crate `tracing`, at
+//! There is no label with the name of a lock: names are without bounds, and so would be the series. Who has few locks may ask
+//! for it ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The names of the locks that many wait for are in
+//! the metrics of `zoolock ui`. Spans (`lock`, `release`) and events of the crate `tracing`, at
 //! the level debug, have the path.
 //!
 //! Tasks that share a place in the queue ([`Mutex::batching`](crate::Mutex::batching),
 //! [`Mutex::linger`](crate::Mutex::linger)) are one acquisition here: what passes among them costs the service nothing.
 
-use std::sync::LazyLock;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
 use zoolock_core::Instant;
 use zoolock_core::contender::{Failure, Loss, Reason, SessionEnd};
 use zoolock_core::lease::Renewal;
 
 use crate::clock;
+use crate::error::Error;
 
 /// Histogram: from asking for a lock to having it, or not. Labels `kind`, `outcome`.
 pub const ACQUIRE_SECONDS: &str = "zoolock_acquire_seconds";
@@ -54,7 +57,7 @@ pub const RENEWALS: &str = "zoolock_renewals_total";
 /// The values of the label `kind`.
 const KINDS: [&str; 8] = ["mutex", "multi", "reader", "writer", "upgradable", "upgrade", "permits", "lease"];
 /// Those of `outcome` of an acquisition, in the order of [`Outcome`].
-const OUTCOMES: [&str; 6] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused"];
+const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused", "unavailable"];
 /// Those of `reason` of a loss.
 const LOSS_REASONS: [&str; 4] = ["expired", "broken", "unreachable", "closed"];
 /// Those of `reason` of a session's end.
@@ -103,19 +106,35 @@ struct Series(LazyLock<Vec<Key>>);
 
 static METADATA: Metadata<'static> = Metadata::new("zoolock", Level::INFO, Some(module_path!()));
 
+/// The lock that a series is of, where each has its own.
+type Of = Option<Arc<str>>;
+
 impl Series {
-    fn histogram(&self, at: usize) -> Histogram {
-        with_recorder(|recorder| recorder.register_histogram(&self.0[at], &METADATA))
+    fn histogram(&self, at: usize, of: &Of) -> Histogram {
+        with_recorder(|recorder| recorder.register_histogram(&self.key(at, of), &METADATA))
     }
 
-    fn gauge(&self, at: usize) -> Gauge {
-        with_recorder(|recorder| recorder.register_gauge(&self.0[at], &METADATA))
+    fn gauge(&self, at: usize, of: &Of) -> Gauge {
+        with_recorder(|recorder| recorder.register_gauge(&self.key(at, of), &METADATA))
     }
 
-    fn counter(&self, at: usize) -> Counter {
-        with_recorder(|recorder| recorder.register_counter(&self.0[at], &METADATA))
+    fn counter(&self, at: usize, of: &Of) -> Counter {
+        with_recorder(|recorder| recorder.register_counter(&self.key(at, of), &METADATA))
+    }
+
+    fn key(&self, at: usize, of: &Of) -> Cow<'_, Key> {
+        match of {
+            None => Cow::Borrowed(&self.0[at]),
+            Some(lock) => {
+                let label = Label::new(LOCK, SharedString::from_shared(Arc::clone(lock)));
+                Cow::Owned(self.0[at].with_extra_labels(vec![label]))
+            }
+        }
     }
 }
+
+/// The label that all have who have `kind`, where it is asked for.
+const LOCK: &str = "lock";
 
 /// A series for each value of a label.
 fn by(name: &'static str, label: &'static str, values: &[&'static str]) -> Vec<Key> {
@@ -153,8 +172,8 @@ static RENEWAL: Series =
 
 /// A session begins.
 pub(crate) fn session_opened() {
-    OPENED.counter(0).increment(1);
-    ALIVE.gauge(0).increment(1.0);
+    OPENED.counter(0, &None).increment(1);
+    ALIVE.gauge(0, &None).increment(1.0);
 }
 
 /// A session is over.
@@ -164,13 +183,13 @@ pub(crate) fn session_ended(end: SessionEnd) {
         SessionEnd::Closed => 1,
         SessionEnd::AuthFailed => 2,
     };
-    ENDED.counter(reason).increment(1);
-    ALIVE.gauge(0).decrement(1.0);
+    ENDED.counter(reason, &None).increment(1);
+    ALIVE.gauge(0, &None).decrement(1.0);
 }
 
 /// A session has a connection again.
 pub(crate) fn reconnected() {
-    RECONNECTED.counter(0).increment(1);
+    RECONNECTED.counter(0, &None).increment(1);
 }
 
 /// A renewal was answered.
@@ -179,14 +198,14 @@ pub(crate) fn renewed(how: Renewal, confirmed: bool) {
         Renewal::Sync => 0,
         Renewal::Write => 1,
     };
-    RENEWAL.counter(by * RENEWED.len() + usize::from(!confirmed)).increment(1);
+    RENEWAL.counter(by * RENEWED.len() + usize::from(!confirmed), &None).increment(1);
 }
 
 /// A node of ours is still there, or may be, after this answer to a delete.
 pub(crate) fn cleanup_failed(failure: Failure) {
     // The others say that it is gone, or only that the record beside it has another version.
     if matches!(failure, Failure::Unknown | Failure::Throttled | Failure::Refused(_)) {
-        RETRIED.counter(0).increment(1);
+        RETRIED.counter(0, &None).increment(1);
     }
 }
 
@@ -199,6 +218,7 @@ enum Outcome {
     Cancelled,
     Lost,
     Refused,
+    Unavailable,
 }
 
 impl From<Reason> for Outcome {
@@ -219,10 +239,22 @@ impl From<Reason> for Outcome {
     }
 }
 
+impl From<&Error> for Outcome {
+    fn from(error: &Error) -> Outcome {
+        match error {
+            Error::Timeout { .. } => Outcome::TimedOut,
+            Error::Lost { .. } => Outcome::Lost,
+            Error::Unavailable { .. } => Outcome::Unavailable,
+            _ => Outcome::Refused,
+        }
+    }
+}
+
 /// One acquisition, as it is measured.
 #[derive(Debug)]
 pub(crate) struct Course {
     kind: usize,
+    of: Of,
     began: Instant,
     /// When it was last told that it may be its turn.
     woken: Option<Instant>,
@@ -235,20 +267,28 @@ enum Stage {
     Waiting,
     Holding(Instant),
     Ended,
+    /// It is a part of something that is counted by itself.
+    Unseen,
 }
 
 impl Course {
-    /// Begins with the first request. `kind`: one of [`KINDS`].
-    pub(crate) fn begin(kind: &str) -> Course {
-        let kind = KINDS.iter().position(|known| *known == kind).unwrap_or(0);
-        WAIT.gauge(kind).increment(1.0);
-        Course { kind, began: clock::now(), woken: None, is_counted: false, stage: Stage::Waiting }
+    /// Begins when somebody asks, before there is a session to ask over. `kind`: one of [`KINDS`].
+    pub(crate) fn begin(kind: &str, of: Of) -> Course {
+        let kind = number(kind);
+        WAIT.gauge(kind, &of).increment(1.0);
+        Course { kind, of, began: clock::now(), woken: None, is_counted: false, stage: Stage::Waiting }
+    }
+
+    /// Counts nothing: it is only taken to get at something else.
+    pub(crate) fn unseen() -> Course {
+        let stage = Stage::Unseen;
+        Course { kind: 0, of: None, began: clock::now(), woken: None, is_counted: true, stage }
     }
 
     /// So many others are there; what the first reading shows counts.
     pub(crate) fn sees(&mut self, others: u32) {
         if self.stage == Stage::Waiting && !std::mem::replace(&mut self.is_counted, true) {
-            AHEAD.histogram(self.kind).record(others);
+            AHEAD.histogram(self.kind, &self.of).record(others);
         }
     }
 
@@ -260,17 +300,25 @@ impl Course {
     }
 
     pub(crate) fn granted(&mut self) {
+        if self.stage == Stage::Unseen {
+            return;
+        }
         let now = clock::now();
         self.end_waiting(Outcome::Acquired, now);
         if let Some(woken) = self.woken {
-            HANDOVER.histogram(self.kind).record(woken.until(now));
+            HANDOVER.histogram(self.kind, &self.of).record(woken.until(now));
         }
-        HELD.gauge(self.kind).increment(1.0);
+        HELD.gauge(self.kind, &self.of).increment(1.0);
         self.stage = Stage::Holding(now);
     }
 
     pub(crate) fn failed(&mut self, reason: Reason) {
         self.end_waiting(reason.into(), clock::now());
+    }
+
+    /// It came to nothing before the service was asked.
+    pub(crate) fn refused(&mut self, error: &Error) {
+        self.end_waiting(error.into(), clock::now());
     }
 
     /// Nobody wants it any more.
@@ -279,17 +327,31 @@ impl Course {
     }
 
     pub(crate) fn revoked(&self) {
-        REVOKED.counter(self.kind).increment(1);
+        if self.stage != Stage::Unseen {
+            REVOKED.counter(self.kind, &self.of).increment(1);
+        }
+    }
+
+    /// It holds on as another kind.
+    pub(crate) fn becomes(&mut self, kind: &str) {
+        let Stage::Holding(_) = self.stage else { return };
+        self.end_holding();
+        self.kind = number(kind);
+        HELD.gauge(self.kind, &self.of).increment(1.0);
+        self.stage = Stage::Holding(clock::now());
     }
 
     pub(crate) fn lost(&mut self, loss: Loss) {
+        if self.stage == Stage::Unseen {
+            return;
+        }
         let reason = match loss {
             Loss::SessionOver(SessionEnd::Expired | SessionEnd::AuthFailed) => 0,
             Loss::Broken => 1,
             Loss::Unreachable => 2,
             Loss::SessionOver(SessionEnd::Closed) => 3,
         };
-        LOST.counter(self.kind * LOSS_REASONS.len() + reason).increment(1);
+        LOST.counter(self.kind * LOSS_REASONS.len() + reason, &self.of).increment(1);
         self.end_holding();
     }
 
@@ -303,18 +365,23 @@ impl Course {
             return;
         }
         self.stage = Stage::Ended;
-        WAIT.gauge(self.kind).decrement(1.0);
+        WAIT.gauge(self.kind, &self.of).decrement(1.0);
         let series = self.kind * OUTCOMES.len() + outcome as usize;
-        ACQUIRE.histogram(series).record(self.began.until(now));
+        ACQUIRE.histogram(series, &self.of).record(self.began.until(now));
     }
 
     fn end_holding(&mut self) {
         let Stage::Holding(since) = self.stage else { return };
         self.stage = Stage::Ended;
-        HELD.gauge(self.kind).decrement(1.0);
+        HELD.gauge(self.kind, &self.of).decrement(1.0);
         let held: Duration = since.until(clock::now());
-        HOLD.histogram(self.kind).record(held);
+        HOLD.histogram(self.kind, &self.of).record(held);
     }
+}
+
+/// The place of a kind in [`KINDS`].
+fn number(kind: &str) -> usize {
+    KINDS.iter().position(|known| *known == kind).unwrap_or(0)
 }
 
 impl Drop for Course {
@@ -374,6 +441,8 @@ mod tests {
         let denied = Reason::Refused(Failure::Refused(Refusal::Denied));
         assert_eq!(Outcome::from(denied), Outcome::Refused);
         assert_eq!(Outcome::from(Reason::SessionOver(SessionEnd::Expired)), Outcome::Lost);
+        assert_eq!(Outcome::from(&Error::unavailable("session", "none")), Outcome::Unavailable);
+        assert_eq!(OUTCOMES[Outcome::Unavailable as usize], "unavailable");
     }
 
     /// Without a recorder: what a lock pays for all of it. A round trip takes a hundred thousand and more.
@@ -384,7 +453,7 @@ mod tests {
             .map(|_| {
                 let begun = std::time::Instant::now();
                 for _ in 0..turns {
-                    let mut course = Course::begin("mutex");
+                    let mut course = Course::begin("mutex", None);
                     course.sees(1);
                     course.woken();
                     course.granted();

@@ -50,6 +50,7 @@ pub(crate) struct Inner {
     pub(crate) owner: Owner,
     pub(crate) askers: Askers,
     pub(crate) tenures: Tenures,
+    pub(crate) measures_by_lock: bool,
     pub(crate) server: Option<Kept>,
 }
 
@@ -238,6 +239,10 @@ impl Zoolock {
     pub(crate) fn options(&self) -> Options {
         let Inner { naming, kazoo_pattern, .. } = *self.inner;
         Options { naming, kazoo_pattern, ..Options::default() }
+    }
+
+    pub(crate) fn measures_by_lock(&self) -> bool {
+        self.inner.measures_by_lock
     }
 
     pub(crate) fn tenures(&self) -> &Tenures {

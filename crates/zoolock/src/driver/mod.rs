@@ -35,7 +35,6 @@ use zoolock_core::contender::{
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event, Instant};
 
-use crate::acquire::kind_name;
 use crate::asker::Asker;
 use crate::clock;
 use crate::data::NodeData;
@@ -132,10 +131,9 @@ impl Acquisition {
         config: Config,
         data: NodeData,
         reserved: usize,
-        (listeners, epoch): (Listeners, u32),
+        (listeners, epoch, course): (Listeners, u32, Course),
     ) -> Arc<Acquisition> {
         let machine = Machine::new(config.clone(), directories.len());
-        let course = Course::begin(kind_name(config.kind, directories.len()));
         let acquisition = Arc::new(Acquisition {
             session,
             id,
@@ -388,6 +386,7 @@ impl Acquisition {
                 }
                 Action::Downgraded(node) => {
                     state.downgraded = Some(node);
+                    state.course.becomes("reader");
                     state.ticket = Some(Ticket::new(self.epoch, node.czxid));
                 }
                 Action::Over => self.finish(state),

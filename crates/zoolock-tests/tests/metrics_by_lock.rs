@@ -1,0 +1,42 @@
+//! The label with the name of a lock, which is there where it is asked for: `metrics.rs` looks where it is not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use zoolock::Zoolock;
+use zoolock_tests::{Arm, Server, ServerOptions};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_are_told_apart_where_that_is_asked_for() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    recorder.install().expect("there is no other in this process");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
+    let settings = Zoolock::builder().tick_time(ServerOptions::default().tick);
+    let settings = settings.session_timeout(Duration::from_secs(6)).metrics_by_lock();
+    let zl = settings.connect(&format!("{}/chroot", server.addr())).await.expect("a session");
+
+    // To look takes it away.
+    let mut holding = BTreeMap::<String, f64>::new();
+    let mut look = || {
+        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+            let (_, key) = key.into_parts();
+            let lock = key.labels().find(|label| label.key() == "lock").map(|label| label.value().to_owned());
+            let of_locks = key.labels().any(|label| label.key() == "kind");
+            assert_eq!(lock.is_some(), of_locks, "{key}");
+            if let (DebugValue::Gauge(change), "zoolock_holding", Some(lock)) = (value, key.name(), lock) {
+                *holding.entry(lock).or_default() += change.into_inner();
+            }
+        }
+        holding.clone()
+    };
+    let guard = zl.mutex("x").lock().await.expect("free");
+    let both = zl.multi(["/a", "b"]).lock().await.expect("free");
+    let expected = |count| [("/a, /locks/b".to_owned(), count), ("/locks/x".to_owned(), count)].into();
+    assert_eq!(look(), expected(1.0));
+    guard.release().await.expect("ours");
+    both.release().await.expect("ours");
+    zl.close().await;
+    assert_eq!(look(), expected(0.0));
+}
