@@ -45,6 +45,7 @@ fn told(why: &Why, root: &str, look: &Look) -> String {
     let links = match why.end {
         // The last one is there already.
         "circle" => &why.chain[..why.chain.len() - 1],
+        "unsure" if comes_back(why) => &why.chain[..why.chain.len() - 1],
         _ => &why.chain[..],
     };
     for (at, link) in links.iter().enumerate() {
@@ -65,6 +66,15 @@ fn told(why: &Why, root: &str, look: &Look) -> String {
             stands(&last.holds),
             who(&last.holds.entry)
         ),
+        ("unsure", Some(last)) if comes_back(why) => format!(
+            "  which is {} {}, as said above: a circle, if that semaphore has no permits but those that are held, which it \
+             does not say",
+            stands(&last.holds),
+            who(&last.holds.entry)
+        ),
+        ("unsure", _) => {
+            "  which is a semaphore that does not say how many permits it has: it may go on".to_owned()
+        }
         ("permits", _) => "  and that is more permits than there are: it waits for ever".to_owned(),
         ("unknown", _) => "  who waits for what cannot be read".to_owned(),
         _ => {
@@ -72,6 +82,14 @@ fn told(why: &Why, root: &str, look: &Look) -> String {
         }
     });
     text
+}
+
+/// Whether the last one of the chain was there before.
+fn comes_back(why: &Why) -> bool {
+    let Some((last, before)) = why.chain.split_last() else { return false };
+    before
+        .iter()
+        .any(|link| (&link.owner, link.owner_kind) == (&last.owner, last.owner_kind) && link.owner.is_some())
 }
 
 fn stands(place: &Place) -> &'static str {

@@ -17,8 +17,9 @@ use crate::names::Role;
 /// One queue, in the order of the turns: those who hold come first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// How many permits there are; of no matter where there is no semaphore.
-    pub permits: u64,
+    /// How many permits there are; of no matter where there is no semaphore. `None`: nobody says, and so whoever waits
+    /// for one is never taken to be stuck there.
+    pub permits: Option<u64>,
     /// Who stands there.
     pub places: Vec<Place>,
 }
@@ -345,13 +346,16 @@ impl Before {
     }
 
     /// `reads`: the reader that wants to write here is still there.
-    fn grants(&self, place: &Place, reads: bool, permits: u64) -> bool {
+    fn grants(&self, place: &Place, reads: bool, permits: Option<u64>) -> bool {
         match place.role {
             _ if place.upgrades.is_some() => self.holders <= usize::from(reads),
             Role::Exclusive => self.all == 0,
             Role::Shared => self.exclusive == 0,
             Role::Upgradable => self.exclusive + self.upgradable == 0,
-            Role::Permit => self.exclusive == 0 && self.weight.saturating_add(place.weight.into()) <= permits,
+            Role::Permit => {
+                let taken = self.weight.saturating_add(place.weight.into());
+                self.exclusive == 0 && permits.is_none_or(|permits| taken <= permits)
+            }
         }
     }
 }

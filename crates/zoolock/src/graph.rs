@@ -110,7 +110,8 @@ pub struct Why {
     pub chain: Vec<Link>,
     /// How the chain ends: `free`, nobody holds the lock; `working`, the last one waits for nothing that we see;
     /// `circle`, the last one waits for one who is in the chain already, and so for ever; `permits`, it asks for more
-    /// permits than there are; `unknown`, who the last one is could not be read.
+    /// permits than there are; `unsure`, it would be one of these two if the semaphore in between said how many permits it
+    /// has; `unknown`, who the last one is could not be read.
     pub end: &'static str,
 }
 
@@ -173,9 +174,7 @@ impl WaitGraph {
                 upgrades: reader_of(entry).filter(|reader| *reader < at),
             });
             let places = places.collect();
-            // Where nobody says how many there are, those who hold have all of them.
-            let taken = holders.iter().map(|holder| u64::from(holder.weight)).sum();
-            found.push(graph::Queue { permits: lock.permits.map_or(taken, u64::from), places });
+            found.push(graph::Queue { permits: lock.permits.map(u64::from), places });
             queues.push((lock.path.clone(), entries.cloned().collect()));
         }
         let mut made = WaitGraph { owners: Vec::new(), graph: Graph::of(found), queues };
@@ -195,7 +194,8 @@ impl WaitGraph {
         let Some(lock) = self.queues.iter().position(|(other, _)| other == path) else { return why };
         let stuck: HashSet<usize> = self.graph.stuck().into_iter().collect();
         let places = |queue: usize| &self.graph.queues()[queue].places;
-        let (mut queue, mut seen) = (lock, HashSet::new());
+        // Those of the chain, and whether each waits for one of nobody knows how many permits.
+        let (mut queue, mut seen) = (lock, Vec::<(usize, bool)>::new());
         let mut in_the_way: Vec<usize> =
             (0..places(lock).len()).filter(|at| places(lock)[*at].holds).collect();
         loop {
@@ -207,7 +207,11 @@ impl WaitGraph {
             let Some(at) = best else {
                 if let Some(last) = why.chain.last() {
                     let permits = last.waits_for.as_ref().is_some_and(|place| place.entry.role == "permit");
-                    why.end = if permits { "permits" } else { "working" };
+                    why.end = match seen.last() {
+                        Some((_, true)) => "unsure",
+                        _ if permits => "permits",
+                        _ => "working",
+                    };
                 }
                 return why;
             };
@@ -228,10 +232,16 @@ impl WaitGraph {
                 beside: in_the_way.len() - 1,
                 waits_for: waits.map(|(queue, at)| self.place(queue, at)),
             });
-            if !seen.insert(owner) {
-                why.end = "circle";
+            if let Some(first) = seen.iter().position(|(before, _)| *before == owner) {
+                let unsure = seen[first..].iter().any(|(_, unsure)| *unsure);
+                why.end = if unsure { "unsure" } else { "circle" };
                 return why;
             }
+            let is_unsure = |(queue, at): (usize, usize)| {
+                let found = &self.graph.queues()[queue];
+                found.permits.is_none() && found.places[at].role == Role::Permit
+            };
+            seen.push((owner, waits.is_some_and(is_unsure)));
             let Some((next, place)) = waits else {
                 let known = why.chain.last().is_some_and(|last| last.owner.is_some());
                 why.end = if known { "working" } else { "unknown" };

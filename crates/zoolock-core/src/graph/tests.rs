@@ -17,7 +17,7 @@ fn graph(queues: &[(u64, &[Asked])]) -> Graph {
 
 fn queue(permits: u64, asked: &[Asked]) -> Queue {
     let place = |(&(owner, role, weight), holds)| Place { owner, role, weight, holds, upgrades: None };
-    Queue { permits, places: asked.iter().zip(holding(permits, asked)).map(place).collect() }
+    Queue { permits: Some(permits), places: asked.iter().zip(holding(permits, asked)).map(place).collect() }
 }
 
 /// As those see it who look at a queue from outside.
@@ -157,6 +157,21 @@ fn those_who_came_last_into_a_long_queue_are_found_with_a_short_circle() {
     let knots = graph.knots();
     assert_eq!((knots.len(), knots[0].owners.len()), (1, 10_001));
     assert_eq!(knots[0].circle.iter().map(|step| step.owner).collect::<Vec<_>>(), [0, 10_000]);
+}
+
+#[test]
+fn whoever_waits_for_one_of_nobody_knows_how_many_permits_is_not_known_to_be_stuck() {
+    let queues = |permits| {
+        let semaphore = Queue { permits, ..queue(1, &[(0, P, 1), (1, P, 1)]) };
+        Graph::of(vec![semaphore, queue(0, &[(1, X, 1), (0, X, 1)])])
+    };
+    assert_eq!(queues(Some(1)).knots().len(), 1);
+    assert_eq!((queues(None).knots(), queues(None).stuck()), (vec![], vec![]));
+    // Who is stuck elsewhere is so all the same.
+    let semaphore = Queue { permits: None, ..queue(1, &[(2, P, 1), (1, P, 1)]) };
+    let graph =
+        Graph::of(vec![semaphore, queue(0, &[(0, X, 1), (1, X, 1)]), queue(0, &[(1, X, 1), (0, X, 1)])]);
+    assert_eq!((graph.knots().len(), graph.stuck()), (1, vec![0, 1]));
 }
 
 /// A lock: how many permits, if any, and who asks for what.

@@ -120,15 +120,21 @@ fn a_reader_that_writes_does_not_wait_for_itself() {
 }
 
 #[test]
-fn the_holders_of_a_semaphore_have_all_its_permits_where_nobody_says_how_many() {
-    let of_two = |second: &str| {
-        [
-            lock("/locks/s", &[permit(0, "ann"), permit(1, second)], &[permit(2, "bob")]),
-            lock("/locks/x", &[alone(0, "bob")], &[alone(1, "ann")]),
-        ]
+fn whether_somebody_is_stuck_at_a_semaphore_is_not_told_where_nobody_says_how_many_permits_there_are() {
+    let held_by = |second: &str, permits| {
+        let semaphore = lock("/locks/s", &[permit(0, "ann"), permit(1, second)], &[permit(2, "bob")]);
+        let other = lock("/locks/x", &[alone(0, "bob")], &[alone(1, "ann")]);
+        WaitGraph::of(&[Snapshot { permits, ..semaphore }, other])
     };
-    assert!(WaitGraph::of(&of_two("cid")).deadlocks().is_empty());
-    assert_eq!(WaitGraph::of(&of_two("ann")).deadlocks().len(), 1);
+    assert!(held_by("cid", Some(2)).deadlocks().is_empty());
+    assert_eq!(held_by("ann", Some(2)).deadlocks().len(), 1);
+    assert_eq!(held_by("ann", Some(2)).why("/locks/x").end, "circle");
+    let unsure = held_by("ann", None);
+    assert!(unsure.deadlocks().is_empty() && unsure.owners.iter().all(|owner| !owner.stuck));
+    assert_eq!(unsure.why("/locks/x").end, "unsure");
+    // Nobody holds a permit just now: the one who waits may be about to have one.
+    let next = [lock("/locks/s", &[], &[permit(2, "bob")]), lock("/locks/x", &[alone(0, "bob")], &[])];
+    assert_eq!(WaitGraph::of(&next).why("/locks/x").end, "unsure");
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn shown(viewer: &Viewer, board: &Board) -> Markup {
         @if web.edges.is_empty() {
             p.empty { "Nobody waits for anybody." }
         } @else {
+            (web.cut())
             (web::picture(&web))
             (table(&web, operator))
         }
@@ -130,7 +131,10 @@ fn table(web: &Web<'_>, operator: bool) -> Markup {
             table.reflow role="table" {
                 caption {
                     "Who waits for whom"
-                    @if edges.len() > LISTED { ", the first " (count(LISTED)) " of " (count(edges.len())) }
+                    @if edges.len() > LISTED {
+                        ", the first " (count(LISTED)) " of " (count(edges.len()))
+                        @if web.is_cut() { " and more" }
+                    }
                 }
                 (heads(&columns))
                 tbody role="rowgroup" {

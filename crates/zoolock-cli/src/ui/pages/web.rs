@@ -43,6 +43,10 @@ pub(super) struct Edge<'a> {
 pub(super) struct Web<'a> {
     owners: &'a [Party],
     pub(super) edges: Vec<Edge<'a>>,
+    /// Whether there are more than [`MOST_EDGES`].
+    more_edges: bool,
+    /// Whether some wait for more than [`EACH`] who hold one lock together.
+    more_holders: bool,
 }
 
 impl<'a> Web<'a> {
@@ -71,10 +75,14 @@ impl<'a> Web<'a> {
                 }
             }
         }
+        let (mut more_edges, mut more_holders) = (false, false);
         'all: for (from, owner) in owners.iter().enumerate() {
             for waits in &owner.waits {
-                for &(to, behind) in holders.get(waits.lock.as_str()).into_iter().flatten().take(EACH) {
+                let all = holders.get(waits.lock.as_str()).map_or(&[][..], Vec::as_slice);
+                more_holders |= all.len() > EACH;
+                for &(to, behind) in all.iter().take(EACH) {
                     if edges.len() >= MOST_EDGES {
+                        more_edges = true;
                         break 'all;
                     }
                     if drawn.insert((from, to, &waits.lock)) {
@@ -83,7 +91,26 @@ impl<'a> Web<'a> {
                 }
             }
         }
-        Self { owners, edges }
+        Self { owners, edges, more_edges, more_holders }
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.more_edges || self.more_holders
+    }
+
+    /// That not all is here.
+    pub(super) fn cut(&self) -> Markup {
+        html! {
+            @if self.more_edges {
+                p.alert {
+                    "Not all is here: of those who wait the first, up to " (count(MOST_EDGES))
+                    " lines, and every circle."
+                }
+            }
+            @if self.more_holders {
+                p.alert { "Where many hold one lock together, the first " (count(EACH)) " of them are here." }
+            }
+        }
     }
 
     /// Those who are worth a box: in a circle, stuck, in the middle of a chain, waited for by many.
@@ -271,7 +298,34 @@ fn end(text: &str, letters: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zoolock::WaitGraph;
+
     use super::*;
+    use crate::sample::{entry, lock};
+
+    /// What is said of what is left out, where so many hold and wait.
+    fn left_out(holders: usize, waiters: usize) -> String {
+        let somebody = |number: usize| {
+            let mut entry = entry(&format!("lock-{number:010}"), &format!("0.{number}"));
+            entry.owner = Some(format!("owner-{number}"));
+            entry
+        };
+        let waiting = (holders..holders + waiters).map(somebody).collect();
+        let mut lock = lock("/locks/x", Some(somebody(0)), waiting);
+        lock.beside = (1..holders).map(somebody).collect();
+        let graph = WaitGraph::of(&[lock]);
+        let web = Web::of(&graph.owners, std::iter::empty());
+        assert_eq!(web.is_cut(), !web.cut().into_string().is_empty());
+        web.cut().into_string()
+    }
+
+    #[test]
+    fn what_is_left_out_is_said() {
+        assert_eq!(left_out(1, 20), "");
+        assert_eq!(left_out(EACH, MOST_EDGES / EACH), "");
+        assert!(left_out(1, MOST_EDGES + 1).contains("up to 5\u{202f}000 lines"));
+        assert!(left_out(EACH + 1, 1).contains("the first 8 of them"));
+    }
 
     #[test]
     fn a_long_path_is_cut_at_its_beginning() {
