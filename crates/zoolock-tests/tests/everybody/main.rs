@@ -5,6 +5,9 @@ mod common;
 #[path = "../peers/foreign.rs"]
 #[allow(dead_code, reason = "each test binary uses its part")]
 mod foreign;
+#[path = "../top/tmux.rs"]
+#[allow(dead_code, reason = "each test binary uses its part")]
+mod tmux;
 
 mod breaking;
 mod make;
@@ -13,5 +16,6 @@ mod reading;
 mod revoking;
 mod semaphores;
 mod unread;
+mod views;
 mod waiting;
 mod zkcli;
