@@ -15,6 +15,7 @@ mod scale;
 mod server;
 mod servers;
 mod stats;
+mod survey;
 mod worker;
 
 use std::path::PathBuf;
@@ -60,6 +61,8 @@ enum What {
     },
     /// What an ensemble carries: measured points, a model fitted to them, and that model with a million clients.
     Scale(scale::Settings),
+    /// What a look at all locks costs Apache ZooKeeper (Debian's package): zoolock's, Curator's and kazoo's.
+    Survey(survey::Settings),
     /// A client that takes its orders from standard input.
     #[command(hide = true)]
     Worker { client: worker::Client },
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
             run.and_then(|figures| report::write(&figures, dry_run))
         }
         What::Scale(settings) => scale::main(&settings),
+        What::Survey(settings) => survey::main(&settings),
         What::Worker { client } => worker::run(client),
     };
     match ended {
