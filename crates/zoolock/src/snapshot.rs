@@ -13,13 +13,14 @@ pub use glances::{Glance, Glances};
 pub(crate) use walk::walk;
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 
 use futures_util::StreamExt;
 use serde::Serialize;
-use zoolock_core::Sequence;
 use zoolock_core::contender::Failure;
 use zoolock_core::names::Name;
 use zoolock_core::record::{Left, Marker, Record};
+use zoolock_core::{Sequence, Zxid};
 
 use crate::error::Error;
 use crate::keeper::{KeeperError, Stat};
@@ -134,31 +135,32 @@ async fn gathered(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Resul
 /// What is known before a look, and after it.
 #[derive(Default)]
 struct Known {
-    /// The contenders that were read, by the paths of their nodes; none where that is not allowed.
+    /// The contenders that were read, by the paths of their nodes; none where that is not allowed. Only those whose names
+    /// have a number: a lease of kazoo's may go and come back as another one of the same name.
     read: HashMap<String, Option<(Vec<u8>, Stat)>>,
     /// The paths of nodes that are the looker's own.
     own: HashSet<String>,
 }
 
-/// Describes what was gathered; with what is known of it from earlier looks, also the place of the first of our own among those who wait.
+/// Describes what was gathered; with what is known of it from earlier looks, also the place of the first of our own among
+/// those who wait. What is read stays known, whether the look comes to its end or not.
 async fn describe(
     reader: &Reader<'_>,
     here: Gathered,
     view: &View<'_>,
     mut known: Option<&mut Known>,
 ) -> Result<(Snapshot, Option<usize>), Error> {
-    let Gathered { path, record, size, contenders, unread, .. } = here;
+    let Gathered { path, made, record, size, contenders, unread, .. } = here;
     let chroot = view.chroot;
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
         _ => None,
     };
-    let mut before = known.as_mut().map(|known| std::mem::take(&mut known.read)).unwrap_or_default();
     let mut readings: Vec<Reading> = contenders.into_iter().map(Reading::new).collect();
-    if !before.is_empty() {
+    if let Some(known) = &known {
         for reading in &mut readings {
-            if let Some(read) = before.remove(&reading.contender.path()) {
-                (reading.read, reading.asked) = (read, true);
+            if let Some(read) = known.read.get(&reading.contender.path()) {
+                (reading.read, reading.asked) = (read.clone(), true);
             }
         }
     }
@@ -168,30 +170,39 @@ async fn describe(
         if needed.is_empty() {
             break;
         }
-        let reads = needed.into_iter().map(|at| {
-            let path = readings[at].contender.path();
-            async move { (at, reader.read(&path).await) }
+        let nodes: Vec<_> = needed.into_iter().map(|at| (at, readings[at].contender.path())).collect();
+        let reads = nodes.into_iter().map(|(at, node)| async move {
+            let read = reader.read(&node).await;
+            (at, node, read)
         });
-        let reads: Vec<_> = futures_util::stream::iter(reads).buffered(AT_ONCE).collect().await;
+        let mut reads = pin!(futures_util::stream::iter(reads).buffer_unordered(AT_ONCE));
         let mut gone = vec![false; readings.len()];
-        for (at, read) in reads {
-            readings[at].asked = true;
-            match read {
-                Ok(read) => readings[at].read = Some(read),
-                Err(error) if error.failure == Failure::NoNode => gone[at] = true,
-                Err(error) if matches!(error.failure, Failure::Refused(_)) => {}
+        while let Some((at, node, read)) = reads.next().await {
+            let read = match read {
+                Ok(read) => Some(read),
+                Err(error) if error.failure == Failure::NoNode => {
+                    gone[at] = true;
+                    continue;
+                }
+                Err(error) if matches!(error.failure, Failure::Refused(_)) => None,
                 Err(error) => return Err(refusal(shown(&path, chroot), error)),
+            };
+            let reading = &mut readings[at];
+            (reading.read, reading.asked) = (read, true);
+            // As it comes: a look that is given up has not been in vain.
+            if let Some(known) = known.as_mut().filter(|_| reading.contender.name.is_some()) {
+                known.read.insert(node, reading.read.clone());
             }
         }
         let mut gone = gone.into_iter();
         readings.retain(|_| gone.next() == Some(false));
     }
     let names: Vec<Name> = names_in(&readings, Part::Queue).collect();
+    let left = known.as_ref().map(|known| left(known, &readings)).unwrap_or_default();
+    let (previous, of) = previous(reader, &path, made, record, !left.is_empty(), &names).await;
     if let Some(known) = &mut known {
-        let asked = readings.iter().filter(|reading| reading.asked);
-        known.read = asked.map(|reading| (reading.contender.path(), reading.read.clone())).collect();
+        left.iter().for_each(|node| drop(known.read.remove(node)));
     }
-    let (previous, of) = previous(reader, &path, record, &names).await;
     let clash = clash(&readings, &names);
     let Turns { holders, waiters } = turns::of(readings, &names, permits, size);
     let entry = |reading: Reading| entry(&reading.contender, &path, reading.read, view);
@@ -215,32 +226,46 @@ async fn describe(
     Ok((lock, place))
 }
 
-/// How the last holder left that the record tells of, and which one that was.
+/// The paths of those that were read once and are not there any more.
+fn left(known: &Known, readings: &[Reading]) -> Vec<String> {
+    let here: HashSet<String> = readings.iter().map(|reading| reading.contender.path()).collect();
+    known.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
+}
+
+/// How the last holder left that the record tells of, and which one that was. `stale`: whether somebody is known to have
+/// left who may have written it since.
 async fn previous(
     reader: &Reader<'_>,
     path: &LockPath,
+    made: Option<Zxid>,
     record: Record,
+    stale: bool,
     names: &[Name],
 ) -> (&'static str, Option<Sequence>) {
-    let Record::Marker(marker) = record else { return ("unknown", None) };
-    let left = |marker: Marker| match marker.left {
+    let Some(made) = made else { return ("unknown", None) };
+    let told = |marker: Marker| match marker.left {
         Left::Released | Left::Downgraded => ("clean", Some(marker.sequence)),
         Left::Panicked => ("panicked", Some(marker.sequence)),
         Left::Broken => ("broken", Some(marker.sequence)),
         // It has begun; how the one before it left is written over.
         Left::Held => ("unknown", None),
     };
-    if marker.left != Left::Held || names.iter().any(|name| name.sequence == marker.sequence) {
-        return left(marker);
+    // Of another directory than this one, it tells of somebody else with the same number.
+    let before = record.marker_of(made);
+    let gone = |marker: Marker| {
+        marker.left == Left::Held && names.iter().all(|name| name.sequence != marker.sequence)
+    };
+    if !stale && !before.is_some_and(gone) {
+        return before.map_or(("unknown", None), told);
     }
     // The record was read before the queue. Whoever went in between may have said so in the transaction that took its
     // node, and only what is read after the queue can tell that from a crash.
-    let Ok((data, _)) = reader.read(path.as_str()).await else { return ("unknown", None) };
-    match Record::parse(&data) {
-        Record::Marker(now) if now == marker => ("crashed", Some(marker.sequence)),
+    let Ok((data, stat)) = reader.read(path.as_str()).await else { return ("unknown", None) };
+    match Record::parse(&data).marker_of(made).filter(|_| stat.czxid == made) {
+        Some(now) if Some(now) == before && gone(now) => ("crashed", Some(now.sequence)),
         // Perhaps by one who came after the queue was read.
-        Record::Marker(now) => left(now),
-        _ => ("unknown", None),
+        Some(now) => told(now),
+        None => ("unknown", None),
     }
 }
 

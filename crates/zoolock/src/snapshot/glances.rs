@@ -31,6 +31,9 @@ pub struct Glance {
     /// How many who wait stand before the first contender of this client; `None` where none of them waits, where it was
     /// not asked for ([`Glances::with_place`]), and where the service does not tell (before ZooKeeper 3.6).
     pub place: Option<usize>,
+    /// When the directory of the lock was made, as the service counts (its `czxid`); `None` where there is none. The numbers
+    /// of nodes begin again in the next one.
+    pub made: Option<i64>,
 }
 
 impl Glances {
@@ -44,11 +47,13 @@ impl Glances {
         Glances { finds_us: true, ..self }
     }
 
-    /// Looks once: two requests, and one for each contender that was not read before, of those who hold and of the next
-    /// who wait. Semaphores in the layouts of others have one or two directories more to be listed.
+    /// Looks once: two requests, one for each contender that was not read before, of those who hold and of the next who
+    /// wait, and one more where somebody has gone, who may have written how, or has crashed. Semaphores in the layouts of others have one or
+    /// two directories more to be listed, and kazoo's leases are read each time.
     ///
     /// # Cancel safety
-    /// What was read before the future was dropped may be read again.
+    /// The contenders that were read before the future was dropped are not read again: a queue that is too long for one
+    /// look is seen after a few.
     ///
     /// # Errors
     /// As [`Mutex::snapshot`](crate::Mutex::snapshot).
@@ -65,7 +70,7 @@ impl Glances {
             self.find_us(&here).await;
         }
         let (lock, place) = describe(&reader, here, &view, Some(&mut self.known)).await?;
-        Ok(Glance { lock, place })
+        Ok(Glance { lock, place, made: self.made.map(|made| made.0) })
     }
 
     fn knows_us(&self, here: &Gathered) -> bool {

@@ -1,13 +1,15 @@
 //! What a look makes of what changes while it looks.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
+use super::gather::{Contender, Gathered, Part};
 use super::reader::Reader;
-use super::{View, read};
+use super::{Known, Snapshot, View, describe, gathered, read};
 use crate::keeper::{Answer, Created, Interruptions, Keeper, Op, Stat, Watch};
 use crate::path::LockPath;
 use crate::session::lock;
@@ -17,6 +19,10 @@ struct Changing {
     record: Mutex<Marker>,
     later: Marker,
     children: Vec<String>,
+    /// How many contenders can be read before nothing is answered any more.
+    answers: AtomicUsize,
+    /// When the contenders were made.
+    born: AtomicI64,
 }
 
 const DIRECTORY: Zxid = Zxid(1);
@@ -49,11 +55,16 @@ impl Keeper for Changing {
     }
 
     fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
-        let data = match path {
-            "/locks/x" => lock(&self.record).encode().into_bytes(),
-            _ => Vec::new(),
-        };
-        Box::pin(async move { Ok((data, stat())) })
+        if path == "/locks/x" {
+            let data = lock(&self.record).encode().into_bytes();
+            return Box::pin(async move { Ok((data, stat())) });
+        }
+        let less = |answers: usize| answers.checked_sub(1);
+        if self.answers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_err() {
+            return Box::pin(std::future::pending());
+        }
+        let stat = Stat { czxid: Zxid(self.born.load(Ordering::Relaxed)), ..stat() };
+        Box::pin(async move { Ok((Vec::new(), stat)) })
     }
 
     fn children(&self, _: &str) -> Answer<(Vec<String>, Stat)> {
@@ -123,14 +134,33 @@ fn marker(left: Left, sequence: Sequence) -> Marker {
     Marker { directory: DIRECTORY, left, sequence, tracked: true }
 }
 
+/// The record says this, then the queue is read, and by then the record says that.
+fn changing(before: Marker, later: Marker, children: &[&str]) -> Changing {
+    let children = children.iter().map(|&child| child.to_owned()).collect();
+    let (answers, born) = (AtomicUsize::new(usize::MAX), AtomicI64::new(5));
+    Changing { record: Mutex::new(before), later, children, answers, born }
+}
+
+const VIEW: View<'static> = View { chroot: "", epoch: 0, waiters: usize::MAX };
+
+fn path() -> LockPath {
+    LockPath::from_server("/locks/x".to_owned())
+}
+
+/// What is seen by one who looks again and again; `None` where nothing is answered.
+fn glance(keeper: &Changing, known: &mut Known) -> Option<Snapshot> {
+    let reader = Reader::new(keeper);
+    let look = async {
+        let here = gathered(&reader, path(), &VIEW).await.expect("it is there");
+        describe(&reader, here, &VIEW, Some(known)).await.expect("a look").0
+    };
+    futures_lite::future::block_on(futures_lite::future::poll_once(look))
+}
+
 /// What is told where the record said that the last one holds, then the queue was read, and meanwhile it changed.
 fn told(later: Left, by: Sequence, children: &[&str]) -> (&'static str, Option<u32>) {
-    let children = children.iter().map(|&child| child.to_owned()).collect();
-    let record = Mutex::new(marker(Left::Held, LAST));
-    let keeper = Changing { record, later: marker(later, by), children };
-    let view = View { chroot: "", epoch: 0, waiters: usize::MAX };
-    let path = LockPath::from_server("/locks/x".to_owned());
-    let seen = futures_lite::future::block_on(read(&Reader::new(&keeper), path, &view)).expect("a look");
+    let keeper = changing(marker(Left::Held, LAST), marker(later, by), children);
+    let seen = futures_lite::future::block_on(read(&Reader::new(&keeper), path(), &VIEW)).expect("a look");
     (seen.previous, seen.previous_number)
 }
 
@@ -148,4 +178,63 @@ fn one_who_went_without_a_word_has_crashed() {
     assert_eq!(told(Left::Held, LAST, &[]), ("crashed", Some(4)));
     assert_eq!(told(Left::Held, LAST, &["lock-0000000005"]), ("crashed", Some(4)));
     assert_eq!(told(Left::Held, LAST, &["lock-0000000004"]), ("unknown", None));
+}
+
+#[test]
+fn a_queue_that_is_too_long_for_one_look_is_seen_after_a_few() {
+    let marked = marker(Left::Released, Sequence(0));
+    let keeper = changing(marked, marked, &["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
+    let mut known = Known::default();
+    for answers in [2, 0] {
+        keeper.answers.store(answers, Ordering::Relaxed);
+        assert!(glance(&keeper, &mut known).is_none());
+    }
+    keeper.answers.store(1, Ordering::Relaxed);
+    assert_eq!(glance(&keeper, &mut known).expect("all were read").waiting, 2);
+    // And not again.
+    assert_eq!(glance(&keeper, &mut known).expect("all are known").waiting, 2);
+}
+
+#[test]
+fn who_was_seen_and_let_go_between_record_and_queue_has_not_gone_without_a_word() {
+    let before = marker(Left::Released, Sequence(3));
+    let mut known = Known::default();
+    let here = changing(before, before, &["lock-0000000004"]);
+    assert_eq!(glance(&here, &mut known).expect("a look").previous_number, Some(3));
+    for (later, previous) in
+        [(Left::Released, "clean"), (Left::Panicked, "panicked"), (Left::Broken, "broken")]
+    {
+        glance(&here, &mut known).expect("a look");
+        let seen = glance(&changing(before, marker(later, LAST), &[]), &mut known).expect("a look");
+        assert_eq!((seen.previous, seen.previous_number), (previous, Some(4)));
+    }
+    // It wrote nothing.
+    glance(&here, &mut known).expect("a look");
+    let seen = glance(&changing(before, before, &[]), &mut known).expect("a look");
+    assert_eq!(seen.previous_number, Some(3));
+}
+
+#[test]
+fn a_record_of_another_directory_tells_of_nobody_in_this_one() {
+    let of_another = Marker { directory: Zxid(7), ..marker(Left::Broken, LAST) };
+    let seen = glance(&changing(of_another, of_another, &[]), &mut Known::default()).expect("a look");
+    assert_eq!((seen.previous, seen.previous_number), ("unknown", None));
+}
+
+#[test]
+fn a_lease_that_came_back_under_the_same_name_is_another_one() {
+    let marked = marker(Left::Released, LAST);
+    let keeper = changing(marked, marked, &[]);
+    let mut known = Known::default();
+    let mut token = |born: i64| {
+        keeper.born.store(born, Ordering::Relaxed);
+        let mut here = Gathered::nothing(path());
+        let node = "5f2b8c9a3d4e4f6a8b7c6d5e4f3a2b1c".to_owned();
+        here.contenders.push(Contender { directory: path(), node, part: Part::Lease, name: None });
+        let reader = Reader::new(&keeper);
+        let look = describe(&reader, here, &VIEW, Some(&mut known));
+        let seen = futures_lite::future::block_on(look).expect("a look").0;
+        seen.holder.expect("a lease").token.expect("it was read")
+    };
+    assert_ne!(token(5), token(6));
 }

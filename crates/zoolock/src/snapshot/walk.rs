@@ -21,8 +21,9 @@ struct Found {
     beside: Option<LockPath>,
 }
 
-/// Reads every lock at and below `start`, in the order of their paths. Two requests for each directory, one for each
-/// contender that is read; what is held in memory is what is found, and the names of what is yet to be looked at.
+/// Reads every lock at and below `start`, in the order of their paths. Two requests for each directory, a
+/// third where the last holder crashed, and one for each contender that is read; what is held in memory is what is found,
+/// and the names of what is yet to be looked at.
 pub(crate) async fn walk(
     reader: &Reader<'_>,
     start: LockPath,
