@@ -72,11 +72,15 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
 /// This user's server, which may have come back elsewhere. It is not started: whoever only looks needs none.
 pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zoolock> {
     let Endpoint::Local = service.endpoint else { return None };
-    let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
-    if !StateDir::open().is_ok_and(listens) {
+    if !listens_locally() {
         return None;
     }
     connect(service, talk).await.ok()
+}
+
+fn listens_locally() -> bool {
+    let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
+    StateDir::open().is_ok_and(listens)
 }
 
 /// A plain session with the same service, for requests that are no lock's: without the chroot, which is the caller's to
@@ -87,6 +91,11 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
             (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone())
         }
         Endpoint::Local => {
+            if !listens_locally() {
+                return Err(Failure::unavailable(
+                    "this user's server has left; run the command again to start it".to_owned(),
+                ));
+            }
             let server = local::running(service.connect_timeout).await?;
             (server.address.to_string(), Some(("digest".to_owned(), server.credentials())))
         }

@@ -2,6 +2,7 @@
 //!
 //! One watch of ZooKeeper 3.6 for a lock and all that is in it: nothing is read to set it again, however many wait.
 
+use futures_util::FutureExt;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use zookeeper_client::{AddWatchMode, Client, EventType, PersistentWatcher};
@@ -74,11 +75,44 @@ impl Poked {
         let Some(watcher) = poked.as_mut().and_then(|poked| poked.watcher.as_mut()) else {
             return std::future::pending().await;
         };
-        let event = watcher.changed().await;
-        // What happened while there was no connection is not told afterwards (ZOOKEEPER-4698); and nothing comes after the
-        // end of the session.
-        if event.event_type == EventType::Session && event.session_state.is_terminated() {
-            *poked = None;
+        let mut event = watcher.changed().await;
+        // All that is there: a busy lock has more to tell than anybody looks, and the crate keeps what is not taken.
+        loop {
+            // What happened while there was no connection is not told afterwards (ZOOKEEPER-4698); and nothing comes after
+            // the end of the session.
+            if event.event_type == EventType::Session && event.session_state.is_terminated() {
+                *poked = None;
+                return;
+            }
+            match watcher.changed().now_or_never() {
+                Some(next) => event = next,
+                None => return,
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zookeeper_client::{Acls, CreateMode};
+    use zoolock::TestServer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_happened_many_times_is_told_once() {
+        let server = TestServer::start().await.expect("a server");
+        let client = Client::connect(&server.address()).await.expect("a session");
+        let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        client.create("/x", b"", &mode).await.expect("it is new");
+        let set = client.watch("/x", AddWatchMode::PersistentRecursive);
+        let mut poked = Some(Poked { watcher: Some(set.await.expect("a watch")) });
+        for _ in 0..50 {
+            // Events come before the answer to what was asked after them.
+            client.set_data("/x", b"", None).await.expect("it is there");
+        }
+        Poked::told(&mut poked).await;
+        assert_eq!(Poked::told(&mut poked).now_or_never(), None);
+        assert!(poked.as_ref().is_some_and(Poked::works));
     }
 }
