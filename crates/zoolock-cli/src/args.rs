@@ -135,7 +135,7 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show one lock: its holder and everyone who waits
     Show(ShowArgs),
-    /// Watch one lock: a line for everything that happens to it
+    /// Watch one lock: a line for what is seen to happen to it
     Watch(WatchArgs),
     /// All locks on one screen, live: by waiters, by longest wait, by hand-overs
     Top(TopArgs),
@@ -366,10 +366,10 @@ pub(crate) struct ShowArgs {
 }
 
 const WATCH_HELP: &str = "\
-Who is there already is told first (holds, waits), then everything as it happens, also to a lock that nobody has used yet: \
+Who is there already is told first (holds, waits), then who comes, holds and goes, as it is seen, also to a lock that nobody has used yet: \
 queued, granted, released, and crashed, panicked or broken where that is written; gone where nothing is written, as \
 readers, permits and clients of other makes do; left, gave up waiting. What comes and goes between two looks is \
-counted (unseen), and so is an outage told (lost, back). ^C ends it, with exit code 0.";
+counted (unseen; not for semaphores of Curator and kazoo), and so is an outage told (lost, back). ^C ends it, with exit code 0.";
 
 /// `zoolock watch`.
 #[derive(Debug, ClapArgs)]

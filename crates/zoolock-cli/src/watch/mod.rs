@@ -1,17 +1,19 @@
-//! `zoolock watch`: one lock, a line for everything that happens to it.
+//! `zoolock watch`: one lock, a line for all that is seen to happen to it.
 //!
 //! The service tells that something happened, not what; what it was is the difference of two looks ([`story`]). Events of
 //! the library ([`zoolock::LockEvents`]) tell of one's own acquisitions, and these are everybody's.
 
+mod ear;
+mod line;
 mod story;
-mod told;
 
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::time::{sleep, sleep_until, timeout};
-use zoolock::{Error, Glance, LockPath, Zoolock};
+use zoolock::{Error, Glance, LockPath, Snapshot, Zoolock};
 
+use self::ear::Ear;
 use self::story::{Event, Moment, Story};
 use crate::acquire::interrupted;
 use crate::args::ColorWhen;
@@ -19,9 +21,8 @@ use crate::connect::{abandon, connect, found_again};
 use crate::exit::{Exit, Failure};
 use crate::list::{Look, print};
 use crate::plan::Service;
-use crate::pokes::{Poked, Pokes};
 use crate::signals::Signals;
-use crate::talk::Talk;
+use crate::talk::{Talk, printable};
 
 /// Reading takes one part of the time, and pauses four.
 const PAUSES: u32 = 4;
@@ -34,6 +35,8 @@ const MISSED: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Between two tries to get an answer.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Whoever takes the lines slower than that hears of what happens meanwhile only by the look after it.
+const SLOW: Duration = Duration::from_secs(1);
 /// How soon it is noticed that nobody reads any more.
 const READ: Duration = Duration::from_millis(250);
 /// A goodbye to the service.
@@ -57,12 +60,12 @@ pub(crate) async fn watch(
     let mut watching = Watching {
         service,
         talk,
-        pokes: Pokes::new(service.clone()),
+        ear: Ear::new(service, &path),
         story: Story::new(&path),
         path,
         zoolock,
-        poked: None,
-        told: Told { json, color },
+        doubts: Vec::new(),
+        style: Style { json, color },
     };
     let outcome = tokio::select! {
         biased;
@@ -70,16 +73,15 @@ pub(crate) async fn watch(
         () = nobody_reads() => Ok(Exit::OK),
         failure = watching.go_on() => Err(failure),
     };
-    let Watching { pokes, poked, zoolock, .. } = watching;
-    drop(poked);
-    let _ = timeout(FAREWELL, pokes.close()).await;
+    let Watching { ear, zoolock, .. } = watching;
+    let _ = timeout(FAREWELL, ear.leave()).await;
     abandon(zoolock).await;
     outcome
 }
 
 /// How it is told.
 #[derive(Clone, Copy)]
-struct Told {
+struct Style {
     json: bool,
     color: ColorWhen,
 }
@@ -87,12 +89,13 @@ struct Told {
 struct Watching<'a> {
     service: &'a Service,
     talk: &'a Talk,
-    pokes: Pokes,
+    ear: Ear,
     path: String,
     zoolock: Zoolock,
-    poked: Option<Poked>,
     story: Story,
-    told: Told,
+    /// What is known to be wrong with what is seen.
+    doubts: Vec<String>,
+    style: Style,
 }
 
 impl Watching<'_> {
@@ -105,11 +108,12 @@ impl Watching<'_> {
             let looked = timeout(PATIENCE, glances.look()).await;
             let done = Instant::now();
             let trouble = match looked {
-                Ok(Ok(Glance { lock, .. })) => {
-                    let events = self.story.see(&lock, Moment::now());
+                Ok(Ok(Glance { lock, made, .. })) => {
+                    let events = self.story.see(&lock, made, Moment::now());
                     if let Err(failure) = self.tell(events).await {
                         return failure;
                     }
+                    self.doubt(&lock);
                     if !std::mem::replace(&mut looks, true) {
                         // What happens from now on is told.
                         self.talk.note(format_args!("watching {}; ^C ends it", self.path));
@@ -124,7 +128,8 @@ impl Watching<'_> {
                 if let Err(failure) = self.lose_sight(&trouble).await {
                     return failure;
                 }
-                sleep(AGAIN).await;
+                // Not at once: the service may have more to do than it can. What was read is kept for the next look.
+                sleep((done - begun).max(AGAIN)).await;
                 // This user's server may have come back elsewhere.
                 if let Some(zoolock) = found_again(self.service, self.talk).await {
                     glances = zoolock.mutex(&self.path).glances(usize::MAX);
@@ -132,25 +137,11 @@ impl Watching<'_> {
                 }
                 continue;
             }
-            if !self.poked.as_ref().is_some_and(Poked::works) {
-                self.poked = self.pokes.at(&self.path).await;
-                if self.poked.is_some() {
-                    // What happened before that was not told.
-                    continue;
-                }
-            }
-            let untold = if self.poked.is_some() { MISSED } else { UNTOLD };
+            let untold = if self.ear.hears() { MISSED } else { UNTOLD };
             let rest = ((done - begun) * PAUSES).max(SHORTEST);
-            let was_told = self.poked.is_some();
             tokio::select! {
                 () = sleep(untold.max(rest)) => {}
-                () = Poked::told(&mut self.poked) => {}
-            }
-            if was_told && self.poked.is_none() {
-                let ended = "the session ended, and with it what told us";
-                if let Err(failure) = self.lose_sight(ended).await {
-                    return failure;
-                }
+                () = self.ear.heard() => {}
             }
             sleep_until((done + rest).into()).await;
         }
@@ -161,18 +152,40 @@ impl Watching<'_> {
         self.tell(event.into_iter().collect()).await
     }
 
-    async fn tell(&self, events: Vec<Event>) -> Result<(), Failure> {
+    /// Says once what makes it doubtful who holds: no event, since it happens to nobody.
+    fn doubt(&mut self, lock: &Snapshot) {
+        let hidden = lock.unread.iter().map(|part| {
+            format!(
+                "{part} may not be read: whoever holds or waits there is not shown; give credentials that may"
+            )
+        });
+        let doubts: Vec<String> = lock.clash.iter().cloned().chain(hidden).collect();
+        for doubt in doubts.iter().filter(|doubt| !self.doubts.contains(doubt)) {
+            self.talk.note(format_args!("{}: {}", self.path, printable(doubt)));
+        }
+        self.doubts = doubts;
+    }
+
+    async fn tell(&mut self, events: Vec<Event>) -> Result<(), Failure> {
         if events.is_empty() {
             return Ok(());
         }
-        let Told { json, color } = self.told;
+        let Style { json, color } = self.style;
         // Not here: a reader that does not read must not keep us from hearing that we are to end.
-        let telling = tokio::task::spawn_blocking(move || {
+        let mut telling = tokio::task::spawn_blocking(move || {
             let look = Look::of_stdout(color);
-            let line = |event: &Event| if json { told::json(event) } else { told::line(event, &look) };
+            let line = |event: &Event| if json { line::json(event) } else { line::text(event, &look) };
             print(&events.iter().map(line).collect::<String>())
         });
-        telling.await.map_err(|error| Failure::unavailable(error.to_string()))?.map(drop)
+        let told = match timeout(SLOW, &mut telling).await {
+            Ok(told) => told,
+            Err(_) => {
+                // What is told meanwhile would only be kept.
+                self.ear.close();
+                telling.await
+            }
+        };
+        told.map_err(|error| Failure::unavailable(error.to_string()))?.map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happened to a lock: the difference of two looks at it, told as far as it is known.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -58,8 +58,12 @@ pub(super) struct Story {
     path: String,
     /// In the order of their turns, those who hold first.
     stands: Vec<Stand>,
+    /// When the directory was made that the numbers are of.
+    made: Option<i64>,
     /// The highest number that the service has given to a contender.
     last_number: Option<u32>,
+    /// How many numbers after that were taken by nodes that were only renamed.
+    renamed: u32,
     waiting: usize,
     sight: Sight,
 }
@@ -91,7 +95,8 @@ struct Since {
 impl Story {
     pub(super) fn new(path: &str) -> Story {
         let path = path.to_owned();
-        Story { path, stands: Vec::new(), last_number: None, waiting: 0, sight: Sight::None }
+        let (stands, sight) = (Vec::new(), Sight::None);
+        Story { path, stands, made: None, last_number: None, renamed: 0, waiting: 0, sight }
     }
 
     /// That nothing can be seen, once.
@@ -102,8 +107,8 @@ impl Story {
         Some(Event { message: Some(why.to_owned()), ..self.event("lost", now) })
     }
 
-    /// What has happened since the last look: first who went, then who came.
-    pub(super) fn see(&mut self, lock: &Snapshot, now: Moment) -> Vec<Event> {
+    /// What has happened since the last look: first who went, then who came. `made`: when the directory was.
+    pub(super) fn see(&mut self, lock: &Snapshot, made: Option<i64>, now: Moment) -> Vec<Event> {
         self.waiting = lock.waiting;
         let sight = std::mem::replace(&mut self.sight, Sight::Clear);
         let unseen_before = sight != Sight::Clear;
@@ -111,9 +116,17 @@ impl Story {
         let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
         let everybody = || holders.iter().copied().chain(&lock.waiters);
         let here: HashMap<Key, usize> = everybody().enumerate().map(|(at, entry)| (key(entry), at)).collect();
-        let before = std::mem::take(&mut self.stands);
-        let leavers = self.leavers(&before, &here, holders.len(), lock, now);
-        let mut events: Vec<Event> = back.into_iter().chain(leavers).collect();
+        let mut before = std::mem::take(&mut self.stands);
+        let mut events: Vec<Event> = back.into_iter().collect();
+        if let (Some(last), Some(made)) = (self.made, made)
+            && last != made
+        {
+            // Nobody of the old directory is in the new one, whatever their names are, and its record tells of others.
+            events.extend(self.leavers(&before, &HashMap::new(), 0, None, now));
+            (before, self.last_number, self.renamed) = (Vec::new(), None, 0);
+        }
+        self.made = made.or(self.made);
+        events.extend(self.leavers(&before, &here, holders.len(), how_one_left(lock), now));
         let count = self.unseen(lock, &before);
         if count > 0 {
             events.push(Event { count: Some(count), ..self.event("unseen", now) });
@@ -130,7 +143,8 @@ impl Story {
             };
             let (is_holder, held) = (at < holders.len(), known.holds.is_some());
             let begins = Since { at: now.at, at_least: unseen_before };
-            let holds = is_holder.then(|| known.holds.unwrap_or(begins));
+            // Who holds goes on to, also where there are fewer permits now than are held.
+            let holds = known.holds.or_else(|| is_holder.then_some(begins));
             let stand = Stand { entry: entry.clone(), holds, came: known.came };
             if is_holder && !held {
                 let event = if new && unseen_before { "holds" } else { "granted" };
@@ -154,12 +168,22 @@ impl Story {
         before: &[Stand],
         here: &HashMap<Key, usize>,
         holders: usize,
-        lock: &Snapshot,
+        written: Option<(&'static str, u32)>,
         now: Moment,
     ) -> Vec<Event> {
         let mut events = Vec::new();
         let is_here = |stand: &Stand| here.contains_key(&key(&stand.entry));
         let made_room = before.iter().any(|stand| stand.holds.is_some() && !is_here(stand));
+        let holds_on: Vec<&Entry> = before
+            .iter()
+            .filter(|stand| stand.holds.is_some() && is_here(stand))
+            .map(|stand| &stand.entry)
+            .collect();
+        // Who wants it alone does not get it beside others; beside its own reader, one that writes meanwhile does.
+        let is_alone = |entry: &Entry| {
+            let is_own = |other: &&Entry| other.owner.is_some() && other.owner == entry.owner;
+            entry.role != "exclusive" || holds_on.iter().all(is_own)
+        };
         // Whether nobody has been passed over who stood before it and waits still.
         let mut next = true;
         for stand in before {
@@ -167,12 +191,8 @@ impl Story {
                 next &= *at < holders;
                 continue;
             }
-            let written = lock.previous_number.is_some() && lock.previous_number == of_queue(&stand.entry);
-            let how = match lock.previous {
-                "clean" if written => Some("released"),
-                "unknown" => None,
-                how => Some(how).filter(|_| written),
-            };
+            let how =
+                written.filter(|(_, number)| of_queue(&stand.entry) == Some(*number)).map(|(how, _)| how);
             let entry = &stand.entry;
             let waited = Event {
                 waited_ms: Some(stand.came.until(now)),
@@ -191,32 +211,42 @@ impl Story {
                     events.push(self.event_of(how, entry, now));
                 }
                 // It may have had it.
-                (None, None) if made_room && next => events.push(Event { event: "gone", ..waited }),
+                (None, None) if made_room && next && is_alone(entry) => {
+                    events.push(Event { event: "gone", ..waited })
+                }
                 (None, None) => events.push(waited),
             }
         }
         events
     }
 
-    /// How many came and went between two looks, by the numbers that the service gave: it gives some to directories, too.
+    /// How many came and went between two looks, by the numbers that the service gave: it gives some to directories, too,
+    /// and one to a writer that goes on as a reader, which keeps the number of its name.
     fn unseen(&mut self, lock: &Snapshot, before: &[Stand]) -> u32 {
-        let everybody = lock.holder.iter().chain(&lock.beside).chain(&lock.waiters);
-        let numbers: Vec<u32> = everybody.filter_map(of_queue).collect();
-        let known: HashSet<u32> = before.iter().filter_map(|stand| of_queue(&stand.entry)).collect();
-        let new: Vec<u32> = numbers.iter().copied().filter(|number| !known.contains(number)).collect();
-        let highest = numbers.iter().copied().chain(lock.previous_number).max();
+        let everybody = || lock.holder.iter().chain(&lock.beside).chain(&lock.waiters);
+        let known: HashMap<u32, &str> = before
+            .iter()
+            .filter_map(|stand| Some((of_queue(&stand.entry)?, stand.entry.node.as_str())))
+            .collect();
+        let (mut new, mut highest) = (0_u32, lock.previous_number);
+        for entry in everybody() {
+            let Some(number) = of_queue(entry) else { continue };
+            highest = highest.max(Some(number));
+            match known.get(&number) {
+                Some(node) => self.renamed += u32::from(*node != entry.node),
+                None => new += 1,
+            }
+        }
         let Some(last) = self.last_number else {
             self.last_number = highest;
             return 0;
         };
-        if new.iter().any(|number| *number <= last) {
-            // The directory was removed and made again, and its numbers began again.
-            self.last_number = numbers.iter().copied().max();
-            return 0;
-        }
         self.last_number = Some(last).max(highest);
-        let given = highest.unwrap_or(0).saturating_sub(last);
-        given.saturating_sub(u32::try_from(new.len()).unwrap_or(u32::MAX))
+        let given = highest.unwrap_or(0).saturating_sub(last).saturating_sub(new);
+        // The others were given after that, and are missing later.
+        let of_renamed = given.min(self.renamed);
+        self.renamed -= of_renamed;
+        given - of_renamed
     }
 
     fn event(&self, event: &'static str, now: Moment) -> Event {
@@ -244,6 +274,16 @@ impl Story {
 impl Since {
     fn until(self, now: Moment) -> u64 {
         ms(now.at.saturating_duration_since(self.at))
+    }
+}
+
+/// How the holder with this number left, where somebody wrote that.
+fn how_one_left(lock: &Snapshot) -> Option<(&'static str, u32)> {
+    let number = lock.previous_number?;
+    match lock.previous {
+        "unknown" => None,
+        "clean" => Some(("released", number)),
+        how => Some((how, number)),
     }
 }
 
@@ -285,9 +325,14 @@ mod tests {
 
     /// The words of what these looks show, a second apart; each with the number it is about.
     fn words(looks: &[Snapshot]) -> Vec<Vec<String>> {
+        words_of(looks.iter().map(|look| (look, 1)))
+    }
+
+    /// The same, where each is of the directory that was made then.
+    fn words_of<'a>(looks: impl IntoIterator<Item = (&'a Snapshot, i64)>) -> Vec<Vec<String>> {
         let (mut story, mut now) = (Story::new(PATH), Moment::now());
         let mut told = Vec::new();
-        for look in looks {
+        for (look, made) in looks {
             now.at += Duration::from_secs(1);
             let word = |event: Event| match event.contender {
                 Some(contender) => {
@@ -295,9 +340,28 @@ mod tests {
                 }
                 None => format!("{} {}", event.event, event.count.expect("a count")),
             };
-            told.push(story.see(look, now).into_iter().map(word).collect());
+            told.push(story.see(look, Some(made), now).into_iter().map(word).collect());
         }
         told
+    }
+
+    /// As `queue`: the first `holders` of these hold.
+    fn held(holders: usize, names: &[(&'static str, u32)]) -> Snapshot {
+        let mut all = names.iter().map(|(role, number)| {
+            let prefix = match *role {
+                "shared" => "__READ__",
+                "permit" => "permit-1-",
+                _ => "__WRIT__",
+            };
+            let mut entry = entry(&format!("{prefix}{number:010}"), &format!("0.{number}"));
+            (entry.role, entry.owner) = (role, Some(format!("owner {number}")));
+            entry
+        });
+        let first = all.next();
+        let beside = all.by_ref().take(holders.saturating_sub(1)).collect();
+        let mut lock = lock(PATH, first, all.collect());
+        lock.beside = beside;
+        lock
     }
 
     #[test]
@@ -353,9 +417,51 @@ mod tests {
     fn who_came_and_went_unseen_is_counted() {
         assert_eq!(words(&[queue(&[1]), queue(&[5, 6])])[1], ["gone 1", "unseen 3", "granted 5", "queued 6"]);
         assert_eq!(words(&[queue(&[1]), queue(&[]), after("clean", 3, &[])])[2], ["unseen 2"]);
-        // Another directory, whose numbers begin again.
-        assert_eq!(words(&[queue(&[7]), queue(&[0])])[1], ["gone 7", "granted 0"]);
-        assert_eq!(words(&[queue(&[7]), queue(&[]), queue(&[0]), queue(&[0, 1])])[3], ["queued 1"]);
+    }
+
+    #[test]
+    fn a_directory_that_was_made_again_has_numbers_and_a_record_of_its_own() {
+        let told = words_of([(&queue(&[7]), 1), (&queue(&[0]), 2), (&queue(&[0, 1]), 2)]);
+        assert_eq!(told[1..], [vec!["gone 7", "granted 0"], vec!["queued 1"]]);
+        // Nobody there came and went unseen, though its numbers have come as far by now; nor is it told how the old one went.
+        let told = words_of([(&queue(&[2]), 1), (&after("broken", 2, &[9]), 2)]);
+        assert_eq!(told[1], ["gone 2", "granted 9"]);
+        let mut same = queue(&[2]);
+        same.holder.as_mut().expect("one holds").token = None;
+        let told = words_of([(&same, 1), (&same, 2)]);
+        assert_eq!(told[1], ["gone 2", "granted 2"]);
+    }
+
+    #[test]
+    fn a_writer_that_goes_on_as_a_reader_takes_a_number_and_is_nobody_else() {
+        let (writes, reads) = (("exclusive", 1), ("shared", 1));
+        let mut down = held(1, &[reads]);
+        (down.previous, down.previous_number) = ("clean", Some(1));
+        let told = words(&[held(1, &[writes]), down, held(2, &[reads, ("shared", 3)])]);
+        assert_eq!(told[1..], [vec!["released 1", "granted 1"], vec!["granted 3"]]);
+        // The number after that one.
+        let told =
+            words(&[held(1, &[writes]), held(2, &[reads, ("shared", 2)]), held(2, &[reads, ("shared", 5)])]);
+        assert_eq!(told[2], ["gone 2", "unseen 1", "granted 5"]);
+    }
+
+    #[test]
+    fn a_writer_cannot_have_held_beside_a_reader_of_somebody_else() {
+        let (reads, writes) = (|number| ("shared", number), ("exclusive", 3));
+        let both = held(2, &[reads(1), reads(2), writes]);
+        assert_eq!(words(&[both.clone(), held(1, &[reads(2)])])[1], ["gone 1", "left 3"]);
+        assert_eq!(words(&[both.clone(), held(1, &[])])[1], ["gone 1", "gone 2", "gone 3"]);
+        // It is the reader that wanted to write, and may have.
+        let mut upgrades = both;
+        upgrades.waiters[0].owner = Some("owner 2".to_owned());
+        assert_eq!(words(&[upgrades, held(1, &[reads(2)])])[1], ["gone 1", "gone 3"]);
+    }
+
+    #[test]
+    fn who_holds_a_permit_is_granted_it_once_however_few_there_are() {
+        let permits = [("permit", 1), ("permit", 2)];
+        let told = words(&[held(2, &permits), held(1, &permits), held(2, &permits), held(1, &permits[..1])]);
+        assert_eq!(told[1..], [vec![], vec![], vec!["gone 2".to_owned()]]);
     }
 
     #[test]
@@ -363,7 +469,7 @@ mod tests {
         let (mut story, mut now) = (Story::new(PATH), Moment::now());
         let mut see = |look: &Snapshot| {
             now.at += Duration::from_secs(1);
-            story.see(look, now)
+            story.see(look, Some(1), now)
         };
         see(&queue(&[1, 2]));
         let events = see(&after("clean", 1, &[2]));
@@ -379,12 +485,12 @@ mod tests {
     #[test]
     fn lost_sight_is_told_once_and_what_is_found_after_it_was_there_before() {
         let (mut story, now) = (Story::new(PATH), Moment::now());
-        story.see(&queue(&[1]), now);
+        story.see(&queue(&[1]), Some(1), now);
         assert_eq!(story.lose_sight("no answer", now).map(|event| event.event), Some("lost"));
         assert!(story.lose_sight("no answer", now).is_none());
-        let events = story.see(&queue(&[1, 2]), now);
+        let events = story.see(&queue(&[1, 2]), Some(1), now);
         let words: Vec<_> = events.iter().map(|event| event.event).collect();
         assert_eq!(words, ["back", "waits"]);
-        assert_eq!(story.see(&queue(&[1, 2]), now).len(), 0);
+        assert_eq!(story.see(&queue(&[1, 2]), Some(1), now).len(), 0);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn json(event: &Event) -> String {
 }
 
 /// One line for people, in their time.
-pub(super) fn line(event: &Event, look: &Look) -> String {
+pub(super) fn text(event: &Event, look: &Look) -> String {
     let mut details = Vec::new();
     let at_least = if event.at_least { "at least " } else { "" };
     let lasted = |what: &str, ms: u64| format!("{what} {at_least}{}", humane(Duration::from_millis(ms)));
@@ -42,7 +42,9 @@ pub(super) fn line(event: &Event, look: &Look) -> String {
         _ => {}
     }
     if let Some(count) = event.count {
-        details.push(format!("up to {count} came and went between two looks"));
+        details.push(format!(
+            "up to {count} came and went between two looks, or are locks that were made below"
+        ));
     }
     details.extend(event.message.as_deref().map(printable));
     let line = format!("{}  {:<8}  {}", time_of_day(event.at_ms), event.event, details.join(" · "));
@@ -74,17 +76,20 @@ mod tests {
         let mut hostile = entry("lock-0000000001", "0.1");
         hostile.note = Some("\x1b[2Jgone\nfake".to_owned());
         let mut now = Moment::now();
-        let told = |events: Vec<Event>| -> Vec<String> {
-            events.iter().map(|event| line(event, &Look::plain())[10..].to_owned()).collect()
+        let lines = |events: Vec<Event>| -> Vec<String> {
+            events.iter().map(|event| text(event, &Look::plain())[10..].to_owned()).collect()
         };
         let held = lock("/locks/x", Some(hostile), vec![]);
         let who = "host pid 7: \\u{1b}[2Jgone\\nfake (alone)";
-        assert_eq!(told(story.see(&held, now)), [format!("holds     {who} · token 0.1\n")]);
+        assert_eq!(lines(story.see(&held, Some(1), now)), [format!("holds     {who} · token 0.1\n")]);
         now.at += Duration::from_millis(1_500);
         let free = lock("/locks/x", None, vec![]);
-        assert_eq!(told(story.see(&free, now)), [format!("gone      {who} · held at least 1.5s\n")]);
+        assert_eq!(
+            lines(story.see(&free, Some(1), now)),
+            [format!("gone      {who} · held at least 1.5s\n")]
+        );
         let lost = story.lose_sight("no\x07answer", now).into_iter().collect();
-        assert_eq!(told(lost), ["lost      no\\u{7}answer\n"]);
-        assert_eq!(told(story.see(&free, now)), ["back\n"]);
+        assert_eq!(lines(lost), ["lost      no\\u{7}answer\n"]);
+        assert_eq!(lines(story.see(&free, Some(1), now)), ["back\n"]);
     }
 }
