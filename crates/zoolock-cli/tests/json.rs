@@ -3,8 +3,8 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
 
+use common::watching::Watch;
 use common::{Running, Sandbox, wait_until};
 use serde_json::Value;
 
@@ -74,21 +74,11 @@ fn nested(sandbox: &Sandbox, outer: &str, inner: &str) -> Running {
 
 /// What is told of a lock that one holds while another comes, up to that.
 fn events(sandbox: &Sandbox) -> Vec<Value> {
-    let mut watch = sandbox.converse(&["watch", "watched", "--json"]);
-    let mut stderr = BufReader::new(watch.0.stderr.take().expect("caught"));
-    stderr.read_line(&mut String::new()).expect("it says that it looks");
-    let mut lines = BufReader::new(watch.0.stdout.take().expect("caught")).lines();
+    let watch = Watch::start(sandbox, &["watched", "--json"]);
     let _holder = sandbox.start(&["run", "watched", "--", "sleep", "1000"]);
-    let mut events = Vec::new();
-    let mut next = |word: &str| {
-        let line = lines.next().expect("it goes on").expect("text");
-        events.push(serde_json::from_str::<Value>(&line).expect("JSON"));
-        assert_eq!(events[events.len() - 1]["event"], word, "{line}");
-    };
-    next("granted");
+    let granted = watch.event("granted");
     let _waiter = sandbox.start(&["run", "watched", "--", "true"]);
-    next("queued");
-    events
+    vec![granted, watch.event("queued")]
 }
 
 #[test]

@@ -2,59 +2,16 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{ChildStdout, Stdio};
+use std::process::Stdio;
 
-use common::{Running, Sandbox, server};
+use common::watching::Watch;
+use common::{Lines, Running, Sandbox, server};
 use rustix::process::Signal;
-use serde_json::Value;
-
-/// A `watch` whose lines are read one by one.
-struct Watch {
-    running: Running,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Watch {
-    fn start(sandbox: &Sandbox, args: &[&str]) -> Watch {
-        let mut running = sandbox.converse(&[&["watch"], args].concat());
-        let stdout = BufReader::new(running.0.stdout.take().expect("caught"));
-        let mut watch = Watch { running, stdout };
-        // It looks from now on.
-        let mut stderr = BufReader::new(watch.running.0.stderr.take().expect("caught"));
-        stderr.read_line(&mut String::new()).expect("it says what it watches");
-        watch.running.0.stderr = Some(stderr.into_inner());
-        watch
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("text");
-        assert!(line.ends_with('\n'), "it ended: {line:?}");
-        line
-    }
-
-    fn event(&mut self, word: &str) -> Value {
-        let line = self.line();
-        let event: Value = serde_json::from_str(&line).expect("JSON");
-        assert_eq!(event["event"], word, "{line}");
-        event
-    }
-
-    /// Ends it with this signal; what it had still to say.
-    fn end(mut self, signal: Signal) -> (i32, String) {
-        self.running.signal(signal);
-        let code = self.running.code();
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).expect("text");
-        (code, rest)
-    }
-}
 
 #[test]
 fn a_lock_that_does_not_exist_yet_is_watched_from_its_first_holder_on() {
     let sandbox = Sandbox::new();
-    let mut watch = Watch::start(&sandbox, &["db/main", "--json"]);
+    let watch = Watch::start(&sandbox, &["db/main", "--json"]);
     let mut holder = sandbox.converse(&["hold", "db/main", "--note", "first"]);
     let granted = watch.event("granted");
     assert_eq!((&granted["schema"], &granted["lock"]), (&"zoolock/1".into(), &"/locks/db/main".into()));
@@ -76,7 +33,7 @@ fn who_is_there_already_is_told_first_in_lines_for_people() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x", "--note", "\x1b[2Jgone\nfake"]);
     sandbox.wait_for_contenders("x", 1);
-    let mut watch = Watch::start(&sandbox, &["x"]);
+    let watch = Watch::start(&sandbox, &["x"]);
     let line = watch.line();
     assert!(line.contains("  holds     ") && line.contains("token 0"), "{line}");
     assert!(line.contains("\\u{1b}[2Jgone\\nfake") && !line.contains('\x1b'), "{line:?}");
@@ -91,10 +48,12 @@ fn a_crash_is_told_where_the_holder_says_that_it_begins() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let connect = ["--connect", &address, "--session-timeout", "6s"];
-    let mut watch = Watch::start(&sandbox, &[&["x", "--json"], &connect[..]].concat());
+    let watch = Watch::start(&sandbox, &[&["x", "--json"], &connect[..]].concat());
     let line = [&["hold", "x", "--crash-detection"], &connect[..]].concat();
-    let holder = sandbox.converse(&line);
+    let mut holder = sandbox.converse(&line);
     watch.event("granted");
+    // Its node is there before it has said that it begins; its token is printed after that.
+    Lines::of(holder.0.stdout.take().expect("caught")).next();
     holder.signal(Signal::KILL);
     assert_eq!(watch.event("crashed")["at_least"], false);
     drop((watch, server));
@@ -114,7 +73,7 @@ fn a_reader_that_is_gone_ends_it_though_nothing_happens() {
 fn an_outage_is_told_and_what_came_of_it() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
-    let mut watch = Watch::start(&sandbox, &["x", "--json", "--connect", &address]);
+    let watch = Watch::start(&sandbox, &["x", "--json", "--connect", &address]);
     let _holder = sandbox.start(&["run", "x", "--connect", &address, "--", "sleep", "1000"]);
     watch.event("granted");
     server.signal(Signal::STOP);

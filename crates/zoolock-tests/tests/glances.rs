@@ -1,32 +1,19 @@
 //! What it costs to see one's own place in a queue.
 
+mod common;
+
 use std::time::Duration;
 
+use common::{connect, connect_through, queue};
 use tokio::task::JoinHandle;
-use zoolock::{Guard, Zoolock};
 use zoolock_tests::{Proxy, on_both_arms, opcode};
 
-async fn connect(address: &str) -> Zoolock {
-    Zoolock::builder().connect(address).await.expect("a session")
-}
-
-/// So many who wait for the lock, one after the other.
-async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>> {
-    let mut waiting = Vec::new();
-    for number in 1..=count {
-        let mutex = zl.mutex(name);
-        waiting.push(tokio::spawn(async move { mutex.lock().await.expect("its turn") }));
-        while zl.mutex(name).glances(0).look().await.expect("a look").lock.waiting < number {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-    waiting
-}
+const BOUND: Duration = Duration::from_secs(60);
 
 on_both_arms!(a_look_at_ones_place_costs_one_listing_however_many_wait, |place| async move {
-    let zl = connect(&place.connect_string()).await;
+    let zl = connect(&place).await;
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
-    let shown = connect(&place.through(&proxy.addr())).await;
+    let shown = connect_through(&place, &proxy).await;
     let _guard = zl.mutex("x").lock().await.expect("free");
     let waiting = queue(&zl, "x", 40).await;
     let ours = tokio::spawn({
@@ -35,9 +22,12 @@ on_both_arms!(a_look_at_ones_place_costs_one_listing_however_many_wait, |place| 
     });
     let mut glances = shown.mutex("x").glances(0).with_place();
     let before_us = waiting.len();
-    while glances.look().await.expect("a look").place != Some(before_us) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let stands = async {
+        while glances.look().await.expect("a look").place != Some(before_us) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, stands).await.expect("it comes to its place");
     let count = |opcode: i32| proxy.stats().total.requests(opcode);
     let reads = [opcode::GET_DATA, opcode::GET_CHILDREN2, opcode::GET_EPHEMERALS, opcode::EXISTS];
     let mut added = Vec::new();

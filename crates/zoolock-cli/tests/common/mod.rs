@@ -3,11 +3,13 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod band;
+pub mod watching;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -141,6 +143,42 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// What a process prints, line by line. None is waited for longer than anything takes.
+pub struct Lines(mpsc::Receiver<String>);
+
+impl Lines {
+    pub fn of(stream: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|read| read > 0) {
+                // Read on where nobody wants it: the process is not to stand still.
+                let _ = sender.send(std::mem::take(&mut line));
+            }
+        });
+        Self(lines)
+    }
+
+    pub fn next(&self) -> String {
+        let line = self.0.recv_timeout(PATIENCE).expect("a line in time");
+        assert!(line.ends_with('\n'), "it ended: {line:?}");
+        line
+    }
+
+    /// What is there until it ends.
+    pub fn rest(&self) -> String {
+        let mut rest = String::new();
+        loop {
+            match self.0.recv_timeout(PATIENCE) {
+                Ok(line) => rest.push_str(&line),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return rest,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it did not end in time: {rest:?}"),
+            }
+        }
     }
 }
 

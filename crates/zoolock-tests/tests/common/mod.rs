@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use zoolock::{Builder, Zoolock};
+use tokio::task::JoinHandle;
+use zoolock::{Builder, Guard, Zoolock};
 use zoolock_tests::{Place, Proxy, ServerOptions};
 
 /// The tick of [`brisk`] servers.
@@ -58,6 +59,17 @@ pub(crate) async fn until_queued(zl: &Zoolock, name: &str, count: usize) {
         }
     });
     looked.await.unwrap_or_else(|_| panic!("{count} contenders never stood at {name}"));
+}
+
+/// So many who wait for the lock that somebody holds, one after the other.
+pub(crate) async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>> {
+    let mut waiting = Vec::new();
+    for number in 1..=count {
+        let mutex = zl.mutex(name);
+        waiting.push(tokio::spawn(async move { mutex.lock().await.expect("its turn") }));
+        until_queued(zl, name, 1 + number).await;
+    }
+    waiting
 }
 
 /// Waits until the background is as quiet as it was.
