@@ -90,8 +90,7 @@ impl Lock {
         }
     }
 
-    /// On one session, with room for all that will be watched.
-    /// The first permit takes the `course`.
+    /// On one session, with room for all that will be watched. The first permit takes the `course`.
     async fn take_on(
         &self,
         mut room: Room,

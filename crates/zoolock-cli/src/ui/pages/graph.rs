@@ -63,7 +63,7 @@ fn shown(viewer: &Viewer, board: &Board) -> Markup {
         @if web.edges.is_empty() {
             p.empty { "Nobody waits for anybody." }
         } @else {
-            (web.cut())
+            (web.what_is_left_out())
             (web::picture(&web))
             (table(&web, operator))
         }

@@ -99,7 +99,7 @@ impl<'a> Web<'a> {
     }
 
     /// That not all is here.
-    pub(super) fn cut(&self) -> Markup {
+    pub(super) fn what_is_left_out(&self) -> Markup {
         html! {
             @if self.more_edges {
                 p.alert {
@@ -315,8 +315,8 @@ mod tests {
         lock.beside = (1..holders).map(somebody).collect();
         let graph = WaitGraph::of(&[lock]);
         let web = Web::of(&graph.owners, std::iter::empty());
-        assert_eq!(web.is_cut(), !web.cut().into_string().is_empty());
-        web.cut().into_string()
+        assert_eq!(web.is_cut(), !web.what_is_left_out().into_string().is_empty());
+        web.what_is_left_out().into_string()
     }
 
     #[test]
