@@ -176,7 +176,7 @@ pub(crate) struct Waiting {
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
 
-    /// Exit code when the lock was not acquired in time
+    /// Exit code when the lock was not acquired in time; 0: that is no error, and --quiet does not say it
     #[arg(long, value_name = "CODE", default_value_t = 75)]
     pub(crate) on_busy_exit: u8,
 

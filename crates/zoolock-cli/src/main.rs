@@ -88,7 +88,12 @@ fn main() -> ExitCode {
     let _logging = log(args.global.verbose, color);
     let result = Plan::new(args).and_then(|plan| carry_out(plan, color, &talk));
     let exit = result.unwrap_or_else(|failure| {
-        talk.error(&failure);
+        // With --on-busy-exit 0 a busy lock is no error, and --quiet keeps cron from mailing it.
+        if failure.exit == Exit::OK {
+            talk.note(&failure)
+        } else {
+            talk.error(&failure)
+        }
         failure.exit
     });
     exit.into()

@@ -24,6 +24,28 @@ fn a_busy_lock_is_said_in_the_code_and_by_whom() {
     assert_eq!(sandbox.contenders("x"), 1);
 }
 
+/// cron mails whatever is said.
+#[test]
+fn a_busy_lock_that_is_no_error_is_not_said_quietly() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.start(&["run", "x", "--", "sleep", "1000"]);
+    sandbox.wait_for_contenders("x", 1);
+    for (flags, says) in [
+        (&["--try", "--on-busy-exit", "0", "--quiet"][..], false),
+        (&["--timeout=200ms", "--on-busy-exit=0", "--quiet"], false),
+        (&["--try", "--on-busy-exit", "0"], true),
+        (&["--try", "--on-busy-exit", "1", "--quiet"], true),
+        (&["--try", "--quiet"], true),
+    ] {
+        for rest in [&["run"][..], &["hold"]] {
+            let command = if rest == ["run"] { &["x", "--", "touch", "ran"][..] } else { &["x"] };
+            let done = sandbox.output(&[rest, flags, command].concat());
+            assert_eq!(!done.stderr.is_empty(), says, "{rest:?} {flags:?}: {done:?}");
+        }
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
 #[test]
 fn a_signal_while_waiting_leaves_no_contender() {
     let sandbox = Sandbox::new();
