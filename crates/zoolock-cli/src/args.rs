@@ -157,6 +157,10 @@ pub(crate) enum Command {
     Ui(UiArgs),
     /// Be the embedded server, in the foreground; or ask for the one of this user
     Serve(Box<ServeArgs>),
+    /// Print what makes a shell complete our command line
+    Completions(CompletionsArgs),
+    /// Print the manual page of zoolock, or of one of its commands
+    Man(ManArgs),
     /// Become the command of `run`
     #[command(hide = true, name = "become")]
     Become(BecomeArgs),
@@ -739,6 +743,35 @@ pub(crate) struct OperationArgs {
     /// The four-letter words that are answered [default: envi,isro,mntr,ruok,srvr,wchs; ruok with --require-auth]
     #[arg(long, value_name = "WORDS", value_delimiter = ',', conflicts_with_all = ELSEWHERE)]
     pub(crate) words: Option<Vec<String>>,
+}
+
+const COMPLETIONS_HELP: &str = "\
+The Debian package has put them where the shells look. By hand:
+  zoolock completions bash > ~/.local/share/bash-completion/completions/zoolock
+  zoolock completions fish > ~/.config/fish/completions/zoolock.fish
+  zoolock completions zsh > ~/.zfunc/_zoolock    with ~/.zfunc in fpath, before compinit";
+
+/// `zoolock completions`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+const MAN_HELP: &str = "\
+To read one: zoolock man run | man -l -";
+
+/// `zoolock man`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = MAN_HELP)]
+pub(crate) struct ManArgs {
+    /// Of which command; without it, of zoolock itself
+    pub(crate) command: Option<String>,
+
+    /// Write all pages into this directory instead, as zoolock.1, zoolock-run.1 and so on
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) write: Option<PathBuf>,
 }
 
 /// `zoolock become`, the step between our process and the command's.

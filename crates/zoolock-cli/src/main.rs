@@ -9,6 +9,7 @@ mod become_command;
 mod bench;
 mod child;
 mod clock;
+mod completions;
 mod connect;
 mod credentials;
 mod deadlocks;
@@ -22,6 +23,7 @@ mod inherited;
 mod keep;
 mod list;
 mod local;
+mod manual;
 mod metrics;
 mod operate;
 mod plan;
@@ -131,6 +133,11 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             Plan::ServeLocal { idle } => local::serve(idle, talk).await,
             Plan::ServeStatus { json } => serve::status(json),
             Plan::ServeStop => serve::stop(talk).await,
+            Plan::Completions(shell) => list::print(&completions::script(shell)),
+            Plan::Man(page) => list::print(&page),
+            Plan::WriteManual(directory) => manual::write(&directory).map(|()| Exit::OK).map_err(|error| {
+                Failure::new(Exit::OUTPUT, format!("cannot write to {}: {error}", directory.display()))
+            }),
         }
     });
     // Nothing that is still under way is worth waiting for: what had to be waited for was.

@@ -1,20 +1,21 @@
 //! From what was written to what will be done: every value is checked here, before anything is connected.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
 use zoolock::{ConnectString, LockPath, Naming, Ticket, Zoolock};
 
 use crate::args::{
-    Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, OnLost, OnRevoke, TopArgs, Waiting,
-    Work,
+    Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, ManArgs, OnLost, OnRevoke, TopArgs,
+    Waiting, Work,
 };
 use crate::credentials::credentials;
 use crate::duration::{duration, humane};
 use crate::executable;
 use crate::exit::{Exit, Failure};
+use crate::manual;
 use crate::metrics::{Collector, Export};
 use crate::serve_plan::{self, Serve};
 use crate::ui::{self, plan::Ui};
@@ -93,6 +94,10 @@ pub(crate) enum Plan {
         json: bool,
     },
     ServeStop,
+    Completions(clap_complete::Shell),
+    /// The page, as it is printed.
+    Man(String),
+    WriteManual(PathBuf),
 }
 
 /// Where the locks are.
@@ -351,6 +356,11 @@ impl Plan {
             }
             Command::Ui(asked) => ui::plan::plan(&global, asked),
             Command::Serve(serve) => serve_plan::plan(*serve, &global),
+            Command::Completions(asked) => {
+                refuse_json(&global, "completions")?;
+                Ok(Self::Completions(asked.shell))
+            }
+            Command::Man(asked) => man(&global, asked),
             Command::Become(_) | Command::Reap(_) => {
                 Err(Failure::usage("`become` and `reap` are not for the command line"))
             }
@@ -365,6 +375,21 @@ pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure>
         )));
     }
     Ok(())
+}
+
+fn man(global: &Global, asked: ManArgs) -> Result<Plan, Failure> {
+    refuse_json(global, "man")?;
+    if let Some(directory) = asked.write {
+        return Ok(Plan::WriteManual(directory));
+    }
+    let name = asked.command.as_deref();
+    let page = manual::page(name).ok_or_else(|| {
+        Failure::usage(format!(
+            "there is no command {:?} and so no page of it; `zoolock --help` lists the commands",
+            name.unwrap_or_default()
+        ))
+    })?;
+    Ok(Plan::Man(page))
 }
 
 fn top(global: &Global, asked: TopArgs) -> Result<Top, Failure> {

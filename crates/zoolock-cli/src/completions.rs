@@ -1,0 +1,55 @@
+//! `zoolock completions`: what makes a shell complete our command line.
+
+use clap::builder::Resettable;
+use clap::{Arg, Command, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::args::Args;
+
+/// The script for one shell.
+pub(crate) fn script(shell: Shell) -> String {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut shown(&Args::command()), "zoolock", &mut text);
+    String::from_utf8(text).expect("names and help are text")
+}
+
+/// The command without what `--help` hides: clap completes that too, and takes nothing away.
+fn shown(command: &Command) -> Command {
+    let (hidden, args): (Vec<&Arg>, Vec<&Arg>) = command.get_arguments().partition(|arg| arg.is_hide_set());
+    let args = args.into_iter().cloned().map(|arg| {
+        if hidden.is_empty() {
+            return arg;
+        }
+        // A flag may not name one that is not there; and a script would only offer less for it.
+        arg.conflicts_with(Resettable::Reset).required_unless_present(Resettable::Reset)
+    });
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(shown);
+    let shown = Command::new(command.get_name().to_owned())
+        .about(command.get_about().cloned().unwrap_or_default())
+        .args(args)
+        .subcommands(commands);
+    match command.get_version() {
+        Some(version) => shown.version(version.to_owned()),
+        None => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_hidden_is_not_completed() {
+        for shell in Shell::value_variants() {
+            let script = script(*shell);
+            for word in ["run", "revoke", "--on-busy-exit", "--tls-client-ca"] {
+                assert!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
+            }
+            for word in ["reap", "become", "local-idle", "--idle", "-l idle", "--local", "-l local"] {
+                assert!(!script.contains(word), "{shell}: {word}");
+            }
+        }
+    }
+}
