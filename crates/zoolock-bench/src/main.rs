@@ -4,6 +4,8 @@
 //! bench/results; `-- server` measures the embedded server alone, `-- scale` what an ensemble carries. Absolute figures drift with the machine; the ratios
 //! are what counts.
 
+#![forbid(unsafe_code)]
+
 mod client;
 mod compare;
 mod delay;

@@ -4,6 +4,8 @@
 //! `cargo run --release -p zoolock-chaos -- run --time 30m` needs no privileges: three Apache ZooKeepers on loopback, whose
 //! every way to each other and to each client goes through a port that can be shut, one way or both, or made late.
 
+#![forbid(unsafe_code)]
+
 mod binary;
 mod clock;
 mod crew;

@@ -85,3 +85,8 @@ pub use state::{Session, State};
 pub use storage::Durability;
 pub use tls::{ClientCertificates, TlsConfig};
 pub use word::Word;
+
+/// The README's example is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

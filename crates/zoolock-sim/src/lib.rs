@@ -30,6 +30,8 @@
 //! loss is told in time, once, and for a reason that is true; that what was released is gone. Once nothing goes wrong any more
 //! everybody is served in bounded time, nothing stands in any queue, and no task and no session is left.
 
+#![forbid(unsafe_code)]
+
 mod client;
 mod ensemble;
 mod executor;
