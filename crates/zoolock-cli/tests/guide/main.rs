@@ -19,6 +19,7 @@ mod common;
 
 mod blocks;
 mod book;
+mod clean_root;
 mod console;
 mod crontab;
 mod flags;

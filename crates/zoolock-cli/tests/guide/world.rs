@@ -1,5 +1,6 @@
 //! What stands in for the reader's world: an ensemble, free ports, and directories that may be written to.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -27,6 +28,8 @@ pub(crate) struct World {
     /// As the guide has it, and as it is here.
     pairs: Vec<(String, String)>,
     _ports: Vec<Port>,
+    /// A system of its own, where nothing stands in for anything.
+    root: Option<PathBuf>,
 }
 
 impl World {
@@ -52,7 +55,28 @@ impl World {
             pairs.push((ENSEMBLE.to_owned(), address));
             running
         });
-        Self { _ensemble: ensemble, sandbox, pairs, _ports: ports }
+        Self { _ensemble: ensemble, sandbox, pairs, _ports: ports, root: None }
+    }
+
+    /// A system in a directory, with our package, a user `me`, and the guide's ensemble for names of this machine.
+    pub(crate) fn clean_root(root: PathBuf) -> Self {
+        let mut world = Self {
+            _ensemble: None,
+            sandbox: Sandbox::new(),
+            pairs: Vec::new(),
+            _ports: Vec::new(),
+            root: Some(root),
+        };
+        let mut server = world.command("zoolock");
+        server.args(["serve", "--listen", "127.0.0.1:2181"]).stdout(Stdio::null());
+        let mut server = Running(server.spawn().expect("it starts"));
+        let mut line = String::new();
+        let mut stderr = BufReader::new(server.0.stderr.take().expect("it is caught"));
+        stderr.read_line(&mut line).expect("it says where it listens");
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        assert!(line.contains("serving on"), "{line}");
+        world._ensemble = Some(server);
+        world
     }
 
     /// What to do here.
@@ -67,6 +91,13 @@ impl World {
 
     /// A program in an environment that has nothing of ours but what is given.
     pub(crate) fn command(&self, program: &str) -> Command {
+        if let Some(root) = &self.root {
+            let mut command = Command::new("chroot");
+            command.arg("--userspec=me:me").arg(root).args(["/usr/bin/env", "-i", "-C", "/home/me"]);
+            command.args(["HOME=/home/me", "LC_ALL=C.UTF-8", "PATH=/usr/local/bin:/usr/bin:/bin", program]);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            return command;
+        }
         let mut command = Command::new(program);
         command.env_clear().env("PATH", self.here(&format!("{PROGRAMS}:/usr/bin:/bin")));
         command.env("HOME", self.sandbox.path("")).env("LC_ALL", "C.UTF-8");
