@@ -1,5 +1,5 @@
-//! The guide and the README do what they say: every block in them is run, parsed or compiled, and every link leads
-//! somewhere.
+//! The guide, the README and the examples do what they say: every block in them is run, parsed or compiled, and every link
+//! leads somewhere.
 //!
 //! | language | what is done |
 //! |---|---|
@@ -22,6 +22,7 @@ mod book;
 mod clean_root;
 mod console;
 mod crontab;
+mod examples;
 mod flags;
 mod links;
 mod sql;

@@ -30,6 +30,8 @@ pub(crate) struct World {
     _ports: Vec<Port>,
     /// A system of its own, where nothing stands in for anything.
     root: Option<PathBuf>,
+    /// What a page takes for granted.
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 impl World {
@@ -55,7 +57,7 @@ impl World {
             pairs.push((ENSEMBLE.to_owned(), address));
             running
         });
-        Self { _ensemble: ensemble, sandbox, pairs, _ports: ports, root: None }
+        Self { _ensemble: ensemble, sandbox, pairs, _ports: ports, root: None, environment: Vec::new() }
     }
 
     /// A system in a directory, with our package, a user `me`, and the guide's ensemble for names of this machine.
@@ -66,6 +68,7 @@ impl World {
             pairs: Vec::new(),
             _ports: Vec::new(),
             root: Some(root),
+            environment: Vec::new(),
         };
         let mut server = world.command("zoolock");
         server.args(["serve", "--listen", "127.0.0.1:2181"]).stdout(Stdio::null());
@@ -101,6 +104,7 @@ impl World {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", self.here(&format!("{PROGRAMS}:/usr/bin:/bin")));
         command.env("HOME", self.sandbox.path("")).env("LC_ALL", "C.UTF-8");
+        command.envs(self.environment.iter().cloned());
         command.env("ZOOLOCK_STATE_DIR", self.sandbox.state()).current_dir(self.sandbox.path(""));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -1,0 +1,26 @@
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+
+/** Works under a lock until it is asked to let go. */
+public class Service {
+    public static void main(String[] args) throws Exception {
+        String connect = System.getenv("ZOOLOCK_CONNECT");
+        try (CuratorFramework client =
+                CuratorFrameworkFactory.newClient(connect, new ExponentialBackoffRetry(100, 3))) {
+            client.start();
+            client.blockUntilConnected(30, TimeUnit.SECONDS);
+            InterProcessMutex mutex = new InterProcessMutex(client, args[0]);
+            CountDownLatch asked = new CountDownLatch(1);
+            mutex.makeRevocable(lock -> asked.countDown());
+            mutex.acquire();
+            System.out.println("the service holds " + args[0]);
+            asked.await();
+            mutex.release();
+            System.out.println("the service let go");
+        }
+    }
+}
