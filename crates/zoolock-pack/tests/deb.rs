@@ -12,6 +12,8 @@ use zoolock_tests::skip::Availability;
 /// `systemd-analyze security` counts from 0, which may do nothing, to 100.
 const EXPOSURE: &str = "20";
 
+const UNITS: [&str; 4] = ["zoolock.service", "nightly.service", "nightly.timer", "mailer.service"];
+
 fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     found.is_ok_and(|found| found.status.success())
@@ -78,13 +80,14 @@ fn a_package_has_all_that_its_users_look_for() {
         "usr/share/bash-completion/completions/zoolock",
         "usr/share/zsh/vendor-completions/_zoolock",
         "usr/share/fish/vendor_completions.d/zoolock.fish",
-        "lib/systemd/system/zoolock.service",
+        "usr/lib/systemd/system/zoolock.service",
         "usr/share/doc/zoolock/copyright",
         "usr/share/doc/zoolock/changelog.gz",
         "usr/share/doc/zoolock/changelog.Debian.gz",
         "usr/share/doc/zoolock/LICENCES.gz",
         "usr/share/doc/zoolock/zoolock.cdx.json.gz",
         "usr/share/doc/zoolock/examples/nightly.timer",
+        "usr/share/doc/zoolock/examples/backup",
         "usr/share/doc/zoolock/examples/zoolock.default",
         "DEBIAN/md5sums",
     ] {
@@ -118,7 +121,7 @@ fn systemd_finds_no_fault_with_the_units() {
     let zoolock = ZoolockBinary::find().expect("it was built");
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut units = Vec::new();
-    for name in ["zoolock.service", "nightly.service", "nightly.timer", "mailer.service"] {
+    for name in UNITS {
         let text = std::fs::read_to_string(root().join("packaging/systemd").join(name)).expect("it is there");
         assert!(name.ends_with(".timer") || text.contains("ExecStart=/usr/bin/zoolock "), "{text}");
         // It is looked for.
@@ -130,7 +133,11 @@ fn systemd_finds_no_fault_with_the_units() {
     let verify =
         |units: &[PathBuf]| output(Command::new("systemd-analyze").args(["verify", "--man=no"]).args(units));
     let done = verify(&units);
-    assert!(done.status.success() && done.stderr.is_empty(), "{}", said(&done));
+    // It may have something to say of this machine's own units.
+    let told = said(&done);
+    let of_ours: Vec<&str> =
+        told.lines().filter(|line| UNITS.iter().any(|unit| line.contains(unit))).collect();
+    assert!(done.status.success() && of_ours.is_empty(), "{told}");
     let exposed = output(
         Command::new("systemd-analyze")
             .args(["security", "--offline=true", "--no-pager", &format!("--threshold={EXPOSURE}")])
