@@ -108,9 +108,10 @@ mod tests {
         let set = client.watch("/x", AddWatchMode::PersistentRecursive);
         let mut poked = Some(Poked { watcher: Some(set.await.expect("a watch")) });
         for _ in 0..50 {
-            // Events come before the answer to what was asked after them.
             client.set_data("/x", b"", None).await.expect("it is there");
         }
+        // Events come before the answer to what was asked after them.
+        client.get_data("/x").await.expect("it is there");
         Poked::told(&mut poked).await;
         assert_eq!(Poked::told(&mut poked).now_or_never(), None);
         assert!(poked.as_ref().is_some_and(Poked::works));
