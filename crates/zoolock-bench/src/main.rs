@@ -1,10 +1,8 @@
 //! Measures zoolock beside its peers: the same work, on the same machine, in one run, taking turns.
 //!
 //! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
-//! bench/results; `-- server` measures the embedded server alone, `-- scale` what an ensemble carries. Absolute figures drift with the machine; the ratios
-//! are what counts.
-
-#![forbid(unsafe_code)]
+//! bench/results; `-- server` measures the embedded server alone, `-- scale` what an ensemble carries, `-- survey` a look at
+//! all locks. Absolute figures drift with the machine; the ratios are what counts.
 
 mod client;
 mod compare;

@@ -135,7 +135,9 @@ fn all_our_crates_forbid_unsafe_code_but_for_one_function() {
             let manifest = std::fs::read_to_string(&one.manifest_path).expect("it is there");
             assert!(manifest.contains("[lints]\nworkspace = true"), "{}: the workspace denies it", one.name);
             allows(directory, &mut allowed);
-            assert_eq!(one.name, "zoolock", "only this one does not forbid it");
+            // The benchmark shares that function by its file.
+            let known = ["zoolock", "zoolock-bench"].contains(&one.name.as_str());
+            assert!(known, "{}: it does not forbid it", one.name);
         }
     }
     assert_eq!(allowed, ["src/keeper/nodelay.rs"]);
