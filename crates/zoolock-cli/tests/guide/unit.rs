@@ -24,15 +24,18 @@ const PROPERTIES: [&str; 10] = [
 ];
 
 /// What the units of the guide set; a name that is written wrong is not among them.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 18] = [
     "Unit.Description",
     "Unit.Wants",
     "Unit.After",
+    "Unit.StartLimitIntervalSec",
     "Service.Type",
     "Service.Environment",
     "Service.ExecStart",
     "Service.KillMode",
     "Service.Restart",
+    "Service.RestartSec",
+    "Service.RestartPreventExitStatus",
     "Service.SuccessExitStatus",
     "Service.DynamicUser",
     "Service.StateDirectory",
