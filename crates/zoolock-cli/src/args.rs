@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// After the help of `zoolock` itself.
@@ -62,7 +63,19 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "SCHEME:@FILE", help_heading = "Connection")]
     pub(crate) auth: Option<String>,
 
-    /// Who may look at what we create with --auth, as SCHEME:ID; it belongs to those who have our credentials
+    /// Speak TLS, and trust the authorities in this file (PEM) to sign the certificate of the service
+    #[arg(long, global = true, env = "ZOOLOCK_CACERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    pub(crate) cacert: Option<PathBuf>,
+
+    /// Our certificate in PEM, followed by those between it and the root; what we create belongs to the name in it
+    #[arg(long, global = true, env = "ZOOLOCK_CERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// Its private key in PEM; others may not read the file
+    #[arg(long, global = true, env = "ZOOLOCK_KEY", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// Who may look at what we create with --auth or --cert, as SCHEME:ID; it belongs to those who have our credentials
     #[arg(
         long,
         global = true,
@@ -113,6 +126,11 @@ pub(crate) struct Global {
     /// Whether to use colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
     pub(crate) color: ColorWhen,
+}
+
+/// Unlike clap's own, it takes an empty path: an empty variable is as none.
+fn file() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 /// When colours are used.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zookeeper_client::Client;
-use zoolock::Zoolock;
+use zoolock::{Tls, Zoolock};
 
 use crate::exit::{Exit, Failure};
 use crate::local::{self, State, StateDir};
@@ -21,8 +21,11 @@ const FAREWELL_BOUND: Duration = Duration::from_millis(500);
 /// Connects, and in local mode starts the server if it is not running.
 pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
     match &service.endpoint {
-        Endpoint::Remote { hosts, auth, access } => {
+        Endpoint::Remote { hosts, auth, tls, access } => {
             let mut builder = builder(service)?;
+            if let Some(tls) = tls {
+                builder = builder.tls(tls.clone());
+            }
             if let Some((scheme, credentials)) = auth {
                 builder = builder.auth(scheme, credentials.clone());
             }
@@ -86,9 +89,9 @@ fn listens_locally() -> bool {
 /// A plain session with the same service, for requests that are no lock's: without the chroot, which is the caller's to
 /// apply. The service was reached just now, and is not started.
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure> {
-    let (hosts, auth) = match &service.endpoint {
-        Endpoint::Remote { hosts, auth, .. } => {
-            (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone())
+    let (hosts, auth, tls) = match &service.endpoint {
+        Endpoint::Remote { hosts, auth, tls, .. } => {
+            (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone(), tls.as_ref())
         }
         Endpoint::Local => {
             if !listens_locally() {
@@ -97,33 +100,47 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
                 ));
             }
             let server = local::running(service.connect_timeout).await?;
-            (server.address.to_string(), Some(("digest".to_owned(), server.credentials())))
+            (server.address.to_string(), Some(("digest".to_owned(), server.credentials())), None)
         }
     };
-    connect_as(&hosts, auth.as_ref(), service).await
+    connect_as(&hosts, auth.as_ref(), tls, service).await
 }
 
 /// The same with these credentials, or none.
 pub(crate) async fn connect_as(
     hosts: &str,
     auth: Option<&(String, Vec<u8>)>,
+    tls: Option<&Tls>,
     service: &Service,
 ) -> Result<Client, Failure> {
     let mut connector = Client::connector().with_session_timeout(service.session_timeout).with_fail_eagerly();
     if let Some((scheme, credentials)) = auth {
         connector = connector.with_auth(scheme, credentials);
     }
-    match tokio::time::timeout(service.connect_timeout, connector.connect(hosts)).await {
+    if let Some(tls) = tls {
+        connector = connector.with_tls(tls.options(hosts)?);
+    }
+    let connect = async {
+        match tls {
+            None => connector.connect(hosts).await,
+            Some(_) => connector.secure_connect(hosts).await,
+        }
+    };
+    match tokio::time::timeout(service.connect_timeout, connect).await {
         Ok(Ok(client)) => Ok(client),
         Ok(Err(error @ zookeeper_client::Error::AuthFailed)) => {
             Err(Failure::new(Exit::DENIED, format!("{hosts}: {error}; check the credentials of --auth")))
         }
-        Ok(Err(error)) => Err(Failure::unavailable(format!(
-            "{hosts}: no session: {error}; check the address and that the service runs"
-        ))),
-        Err(_) => Err(Failure::unavailable(format!(
-            "{hosts}: no session in time; check the address and that the service runs"
-        ))),
+        outcome => Err(match (tls, outcome) {
+            // The crate says nothing of handshakes.
+            (Some(tls), _) => tls.diagnose(hosts, service.connect_timeout).await.into(),
+            (None, Ok(Err(error))) => Failure::unavailable(format!(
+                "{hosts}: no session: {error}; check the address and that the service runs"
+            )),
+            (None, _) => Failure::unavailable(format!(
+                "{hosts}: no session in time; check the address and that the service runs"
+            )),
+        }),
     }
 }
 

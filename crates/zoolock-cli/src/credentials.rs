@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use zoolock::Tls;
+
+use crate::args::Global;
 use crate::exit::{Exit, Failure};
 
 /// Much more than any sensible credentials.
@@ -33,6 +36,52 @@ pub(crate) fn credentials(text: &str) -> Result<(String, Vec<u8>), Failure> {
         return Err(Failure::usage(format!("--auth: {} must hold one line, USER:PASSWORD", path.display())));
     }
     Ok((scheme.to_owned(), content))
+}
+
+/// How to speak TLS; what is wrong with the certificates themselves is said before anything is sent.
+pub(crate) fn tls(global: &Global) -> Result<Option<Tls>, Failure> {
+    // An empty variable is as none.
+    let file = |path: &Option<PathBuf>| path.clone().filter(|path| named(Some(path)));
+    let (authorities, certificate, key) = (file(&global.cacert), file(&global.cert), file(&global.key));
+    let Some(authorities) = authorities else {
+        if certificate.is_some() || key.is_some() {
+            return Err(Failure::usage(
+                "--cert and --key go with --cacert: name the file of the authority that signed the service's certificate",
+            ));
+        }
+        return Ok(None);
+    };
+    let tls = Tls::with_ca_file(authorities);
+    match (certificate, key) {
+        (None, None) => Ok(Some(tls)),
+        (Some(certificate), Some(key)) => {
+            is_ours("--key", &key)?;
+            Ok(Some(tls.identity_files(certificate, key)))
+        }
+        (Some(_), None) => Err(Failure::usage("--cert goes with --key, the file of its private key")),
+        (None, Some(_)) => Err(Failure::usage("--key goes with --cert, the file of its certificate")),
+    }
+}
+
+pub(crate) fn named(path: Option<&PathBuf>) -> bool {
+    path.is_some_and(|path| !path.as_os_str().is_empty())
+}
+
+/// Refuses a private key that everybody may read; a group of its own is how Debian keeps them.
+fn is_ours(flag: &str, path: &Path) -> Result<(), Failure> {
+    let metadata = std::fs::metadata(path)
+        .map_err(|error| Failure::usage(format!("{flag}: cannot read {}: {error}", path.display())))?;
+    if metadata.permissions().mode() & 0o007 != 0 {
+        return Err(Failure::new(
+            Exit::DENIED,
+            format!(
+                "{flag}: {path} can be read by everybody (mode {mode:04o}); run: chmod o= {path}",
+                path = path.display(),
+                mode = metadata.mode() & 0o7777,
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// Reads a file that nobody else may read; the newlines at its end are left out.

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use zoolock::{ConnectString, LockPath, Naming, Ticket, Zoolock};
+use zoolock::{ConnectString, LockPath, Naming, Ticket, Tls, Zoolock};
 
 use crate::args::{
     Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, ManArgs, OnLost, OnRevoke, TopArgs,
     Waiting, Work,
 };
-use crate::credentials::credentials;
+use crate::credentials::{credentials, named, tls};
 use crate::duration::{duration, humane};
 use crate::executable;
 use crate::exit::{Exit, Failure};
@@ -124,7 +124,17 @@ pub(crate) enum Endpoint {
     /// This user's, on this machine.
     Local,
     /// An ensemble, with the credentials it asks for.
-    Remote { hosts: String, auth: Option<(String, Vec<u8>)>, access: Access },
+    Remote { hosts: String, auth: Option<(String, Vec<u8>)>, tls: Option<Tls>, access: Access },
+}
+
+impl Endpoint {
+    /// Whether the service knows us by a name.
+    pub(crate) fn has_credentials(&self) -> bool {
+        match self {
+            Self::Local => true,
+            Self::Remote { auth, tls, .. } => auth.is_some() || tls.as_ref().is_some_and(Tls::has_identity),
+        }
+    }
 }
 
 /// Who may use what we create, beside those who have our credentials.
@@ -441,6 +451,13 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
     if connect_timeout.is_zero() {
         return Err(Failure::usage("--connect-timeout 0s: leaves no time to connect; the default is 10s"));
     }
+    let tls = tls(global)?;
+    if tls.is_some() && global.connect.is_none() {
+        return Err(Failure::usage(
+            "--cacert (or ZOOLOCK_CACERT) goes with --connect (or ZOOLOCK_CONNECT): this user's own server listens on this \
+             machine alone, and speaks no TLS",
+        ));
+    }
     let endpoint = match (&global.connect, &global.auth) {
         (None, None) if global.world_writable || !global.reader.is_empty() => {
             return Err(Failure::usage(
@@ -464,7 +481,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
             ConnectString::parse(hosts)?;
             let access = access(global)?;
             let auth = auth.as_deref().map(credentials).transpose()?;
-            Endpoint::Remote { hosts: hosts.clone(), auth, access }
+            Endpoint::Remote { hosts: hosts.clone(), auth, tls, access }
         }
     };
     // The root alone is a path that any lock below it could have.
@@ -585,9 +602,9 @@ fn access(global: &Global) -> Result<Access, Failure> {
         ))),
     };
     let readers: Vec<_> = global.reader.iter().map(reader).collect::<Result<_, _>>()?;
-    if !readers.is_empty() && global.auth.is_none() {
+    if !readers.is_empty() && global.auth.is_none() && !named(global.cert.as_ref()) {
         return Err(Failure::usage(
-            "--reader goes with --auth: without credentials everybody may do everything with what we create",
+            "--reader goes with --auth or --cert: without credentials everybody may do everything with what we create",
         ));
     }
     Ok(Access::Readers(readers))
@@ -758,6 +775,25 @@ mod tests {
         assert!(message.contains("@FILE") && !message.contains("hunter2"), "{message}");
         let message = refused(&["ls", "--connect", "h:1", "--auth", "hunter2"]);
         assert!(!message.contains("hunter2"), "{message}");
+    }
+
+    #[test]
+    fn certificates_come_whole_and_go_with_a_service() {
+        for (flags, word) in [
+            (&["--cert", "c", "--key", "k"][..], "--cacert"),
+            (&["--cacert", "a", "--cert", "c"], "--key"),
+            (&["--cacert", "a", "--key", "k"], "--cert"),
+            (&["--cacert", "a", "--cert", "c", "--key", "/nonexistent"], "/nonexistent"),
+            (&["--cacert", "a", "--reader", "world:anyone"], "--reader"),
+        ] {
+            let message = refused(&[&["ls", "--connect", "h:1"], flags].concat());
+            assert!(message.contains(word), "{message}");
+        }
+        assert!(refused(&["ls", "--cacert", "a"]).contains("--connect"));
+        let Ok(Plan::Ls { service, .. }) = plan(&["ls", "--connect", "h:1", "--cacert", ""]) else {
+            panic!("nothing is wrong with it")
+        };
+        assert!(matches!(service.endpoint, Endpoint::Remote { tls: None, .. }));
     }
 
     #[test]

@@ -172,6 +172,21 @@ fn a_file_of_credentials_is_yours_alone() {
 }
 
 #[test]
+fn a_private_key_is_not_for_everybody() {
+    let sandbox = Sandbox::new();
+    let key = sandbox.path("me.key");
+    std::fs::write(&key, "hunter2\n").expect("writable");
+    let path = key.display().to_string();
+    let args = ["ls", "--connect", "h:1", "--cacert", "ca.pem", "--cert", "me.pem", "--key", &path];
+    for (mode, code, words) in [(0o644, 77, "chmod o= "), (0o640, 64, "ca.pem"), (0o600, 64, "ca.pem")] {
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(mode)).expect("ours");
+        let done = sandbox.output(&args);
+        assert!(!done.stderr.contains("hunter2"), "{done:?}");
+        refused(&done, code, words);
+    }
+}
+
+#[test]
 fn files_of_accounts_are_yours_alone_and_hold_accounts() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("accounts");

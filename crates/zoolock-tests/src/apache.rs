@@ -20,6 +20,10 @@ use crate::{Failure, Result, ServerOptions};
 const SERVER_JAR: &str = "/usr/share/java/zookeeper.jar";
 const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 
+/// What Netty needs for TLS and the manifest does not name.
+const NETTY_JARS: &str = "/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
+                          /usr/share/java/netty-transport-native-unix-common.jar";
+
 /// A virtual machine on a busy test machine may take its time.
 const START_BOUND: Duration = Duration::from_secs(60);
 const STOP_BOUND: Duration = Duration::from_secs(20);
@@ -49,6 +53,7 @@ fn look() -> Availability {
 pub struct Apache {
     options: ServerOptions,
     port: Port,
+    secure: Option<Port>,
     dir: TempDir,
     process: Mutex<Option<Child>>,
 }
@@ -65,6 +70,7 @@ impl Apache {
             let apache = Self {
                 options: options.clone(),
                 port: Port::reserve()?,
+                secure: options.tls.is_some().then(Port::reserve).transpose()?,
                 dir: TempDir::new()
                     .map_err(|error| Failure::during("making a directory for ZooKeeper", error))?,
                 process: Mutex::new(None),
@@ -85,6 +91,16 @@ impl Apache {
     /// Where it listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.port.addr().to_string()
+    }
+
+    /// As it was asked for.
+    pub fn options(&self) -> &ServerOptions {
+        &self.options
+    }
+
+    /// Where it listens for TLS, if it does.
+    pub fn secure_addr(&self) -> Option<SocketAddr> {
+        self.secure.as_ref().map(Port::addr)
     }
 
     /// The number of the process; `None` while it is down.
@@ -206,7 +222,7 @@ impl Apache {
             .arg(format!("-Dzookeeper.forceSync={}", if self.options.fsync { "yes" } else { "no" }))
             .arg(format!("-Dznode.container.checkIntervalMs={}", self.options.container_check.as_millis()))
             .args(self.options.properties.iter().map(|property| format!("-D{property}")))
-            .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}")])
+            .args(["-cp", &format!("{SERVER_JAR}:{LOGGER_JAR}:{NETTY_JARS}")])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(&config)
             .current_dir(self.dir.path())
@@ -229,6 +245,18 @@ impl Apache {
         );
         if let Some(shortest) = min_session_timeout {
             config.push_str(&format!("minSessionTimeout={}\n", shortest.as_millis()));
+        }
+        if let (Some(secure), Some(authority)) = (&self.secure, &self.options.tls) {
+            config.push_str(&format!(
+                "secureClientPortAddress=127.0.0.1\nsecureClientPort={}\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth={}\n",
+                secure.number(),
+                authority.store().display(),
+                authority.ca().display(),
+                if authority.asks() { "need" } else { "none" },
+            ));
         }
         config
     }

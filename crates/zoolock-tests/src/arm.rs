@@ -12,7 +12,7 @@ use zookeeper_client::{Acls, CreateMode, Error};
 use crate::four_letter::watch_count;
 use crate::skip::Availability;
 use crate::wait::eventually;
-use crate::{Apache, Embedded, Failure, Result, ServerOptions, apache, tree};
+use crate::{Apache, Authority, Embedded, Failure, Result, ServerOptions, apache, tree};
 
 /// Which server a test runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +82,26 @@ impl Server {
     /// Where it listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.socket_addr().to_string()
+    }
+
+    /// As it was asked for.
+    pub fn options(&self) -> &ServerOptions {
+        match self {
+            Self::Embedded(server) => server.options(),
+            Self::Apache(server) => server.options(),
+        }
+    }
+
+    /// Where it listens for TLS, as `host:port`.
+    ///
+    /// # Panics
+    /// When its options ask for none.
+    pub fn secure_addr(&self) -> String {
+        let addr = match self {
+            Self::Embedded(server) => server.secure_addr(),
+            Self::Apache(server) => server.secure_addr(),
+        };
+        addr.expect("ServerOptions::tls").to_string()
     }
 
     /// How many watches it keeps, for all its connections. Watches of one connection on the data and on the
@@ -157,6 +177,14 @@ impl Place {
     /// The server.
     pub fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// Who signed its certificate.
+    ///
+    /// # Panics
+    /// When its options name nobody.
+    pub fn authority(&self) -> &Authority {
+        self.server.options().tls.as_deref().expect("ServerOptions::tls")
     }
 
     /// Where the server listens, as `host:port`.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
-use zoolock_server::ServerHandle;
+use zoolock_server::{ClientCertificates, ServerHandle, TlsConfig};
 
 use crate::own_runtime::OwnRuntime;
 use crate::ports::Port;
@@ -15,6 +15,7 @@ use crate::{Failure, Result, ServerOptions};
 pub struct Embedded {
     options: ServerOptions,
     port: Port,
+    secure: Option<Port>,
     dir: TempDir,
     running: Mutex<Option<Running>>,
 }
@@ -34,7 +35,8 @@ impl Embedded {
     pub async fn start(options: ServerOptions) -> Result<Self> {
         let dir =
             TempDir::new().map_err(|error| Failure::during("making a directory for the server", error))?;
-        let server = Self { options, port: Port::reserve()?, dir, running: Mutex::new(None) };
+        let secure = options.tls.is_some().then(Port::reserve).transpose()?;
+        let server = Self { options, port: Port::reserve()?, secure, dir, running: Mutex::new(None) };
         server.launch().await?;
         Ok(server)
     }
@@ -42,6 +44,16 @@ impl Embedded {
     /// Where it listens.
     pub fn socket_addr(&self) -> SocketAddr {
         self.port.addr()
+    }
+
+    /// As it was asked for.
+    pub fn options(&self) -> &ServerOptions {
+        &self.options
+    }
+
+    /// Where it listens for TLS, if it does.
+    pub fn secure_addr(&self) -> Option<SocketAddr> {
+        self.secure.as_ref().map(Port::addr)
     }
 
     /// Looks into the running server, past the wire.
@@ -92,6 +104,15 @@ impl Embedded {
         }
         if let Some(digest) = &self.options.super_digest {
             builder = builder.super_digest(digest.as_str());
+        }
+        if let (Some(secure), Some(authority)) = (&self.secure, &self.options.tls) {
+            let server = authority.server();
+            let clients = match authority.asks() {
+                true => ClientCertificates::Required,
+                false => ClientCertificates::None,
+            };
+            let config = TlsConfig::new(server.certificate, server.key).client_ca(authority.ca(), clients);
+            builder = builder.tls(secure.addr(), config);
         }
         let started = runtime.handle().spawn(builder.start()).await;
         let started = started.expect("a server that starts does not panic");

@@ -16,6 +16,7 @@
 
 pub mod apache;
 pub mod arm;
+pub mod authority;
 pub mod binary;
 pub mod embedded;
 pub mod failure;
@@ -34,6 +35,7 @@ pub mod wait;
 
 pub use apache::Apache;
 pub use arm::{Arm, Place, Server};
+pub use authority::Authority;
 pub use binary::ZoolockBinary;
 pub use embedded::Embedded;
 pub use failure::{Failure, Result};

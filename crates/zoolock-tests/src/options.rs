@@ -1,6 +1,9 @@
 //! How a test wants its server.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::Authority;
 
 /// What a test may choose about a server of either arm.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct ServerOptions {
     pub heap: String,
     /// Whether writes reach the disk before they are answered (Apache only).
     pub fsync: bool,
+    /// Who signs the certificates of a port for TLS beside the plain one; none where `None`.
+    pub tls: Option<Arc<Authority>>,
     /// Further Java system properties, as `key=value` (Apache only).
     pub properties: Vec<String>,
 }
@@ -33,6 +38,7 @@ impl Default for ServerOptions {
             super_digest: None,
             heap: "256m".to_owned(),
             fsync: true,
+            tls: None,
             properties: Vec::new(),
         }
     }

@@ -15,6 +15,7 @@ use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
 use crate::held::Held;
+use crate::keeper::NO_IDENTITY;
 use crate::layout::{layout_of, made_by, naming_of};
 use crate::metrics::Course;
 use crate::naming::{self, Naming};
@@ -367,6 +368,9 @@ impl Lock {
             }),
             Reason::Refused(Failure::Refused(Refusal::Other)) => {
                 Err(Error::Protocol { subject: subject(), message: words })
+            }
+            Reason::Refused(Failure::Refused(Refusal::Denied)) if words == NO_IDENTITY => {
+                Err(Error::Denied { subject: subject(), message: words })
             }
             Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
             Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {

@@ -14,6 +14,7 @@ use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
 use crate::tenure::Tenures;
+use crate::way::Way;
 use crate::zoolock::{Inner, Kept, SessionThread, Zoolock};
 
 /// The longest time that makes sense between two ticks, or for a session.
@@ -37,6 +38,8 @@ pub struct Builder {
     ensemble: Ensemble,
     strict: bool,
     measures_by_lock: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::tls::Tls>,
 }
 
 impl Builder {
@@ -57,6 +60,8 @@ impl Builder {
             ensemble: Ensemble::default(),
             strict: false,
             measures_by_lock: false,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -94,6 +99,15 @@ impl Builder {
     /// Without credentials everybody who reaches the service may do everything with our locks.
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), credentials.into()));
+        self
+    }
+
+    /// Speaks TLS to the service, all hosts of it. With a certificate of ours, what we create belongs to the name in it, and
+    /// what is said of [`Builder::auth`] holds: a service that does not ask for it knows no such name, and lets us create
+    /// nothing ([`Error::Denied`]), unless we have other credentials, too.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -232,6 +246,7 @@ impl Builder {
         }
         check_grace(self.grace, self.session_timeout, &self.ensemble, self.strict)?;
         let access = self.access()?;
+        let way = self.way(&connect)?;
         crate::metrics::describe();
         let thread = thread()?;
         // The chroot is ours to apply: a client that applies it cannot create it.
@@ -246,6 +261,7 @@ impl Builder {
             timeout: self.session_timeout,
             auth: self.auth,
             access,
+            way,
             #[cfg(feature = "simulation")]
             host: thread.host(),
         };
@@ -272,9 +288,29 @@ impl Builder {
         Ok(zoolock)
     }
 
+    fn way(&self, #[cfg_attr(not(feature = "tls"), allow(unused))] connect: &ConnectString) -> Result<Way, Error> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            for (host, _) in connect.hosts() {
+                crate::tls::server_name(host)?;
+            }
+            return Ok(Way { certificates: Some(crate::tls::Certificates::new(tls.clone())?) });
+        }
+        Ok(Way::default())
+    }
+
+    /// Whether the service knows us by a name.
+    fn has_credentials(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.tls.as_ref().is_some_and(crate::tls::Tls::has_identity) {
+            return true;
+        }
+        !self.auth.is_empty()
+    }
+
     fn access(&self) -> Result<Access, Error> {
         let Some((scheme, id)) = self.readers.first() else {
-            let everybody = self.world_writable || self.auth.is_empty();
+            let everybody = self.world_writable || !self.has_credentials();
             return Ok(if everybody { Access::Everybody } else { Access::Ours { readers: Vec::new() } });
         };
         let shown = format!("reader {scheme}:{id}");
@@ -284,10 +320,11 @@ impl Builder {
                 "may do everything where all is world-writable; leave one of them out",
             ));
         }
-        if self.auth.is_empty() {
+        if !self.has_credentials() {
             return Err(Error::invalid(
                 shown,
-                "may do everything, like everybody, where nobody has credentials; give some of our own (`auth`), too",
+                "may do everything, like everybody, where nobody has credentials; give some of our own (`auth`, or a \
+                 certificate), too",
             ));
         }
         if let Some((scheme, id)) =

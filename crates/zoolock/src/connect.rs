@@ -2,51 +2,110 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
 use crate::path::{ConnectString, display_host};
+use crate::way::Way;
 
 /// How long one host may take to show what it is.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// What a host shows.
+struct Finding {
+    what: String,
+    /// It refuses us, by what we are.
+    refuses: bool,
+}
+
+/// What answers a client of ZooKeeper's protocol.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Hello {
+    ZooKeeper,
+    Other,
+}
+
 /// Tries each host by hand and puts what it finds into words.
-pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration) -> Error {
+pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration, way: &Way) -> Error {
     let mut findings = Vec::new();
+    let mut all_refuse = true;
     for (host, port) in connect.hosts() {
-        findings.push(format!("{}: {}", display_host(host, *port), look(host, *port).await));
+        let found = tokio::time::timeout(LOOK, look(host, *port, way)).await;
+        let found = found.unwrap_or_else(|_| Finding::new("connects, but does not answer"));
+        all_refuse &= found.refuses;
+        findings.push(format!("{}: {}", display_host(host, *port), found.what));
+    }
+    let findings = findings.join("; ");
+    if all_refuse {
+        return Error::Denied {
+            subject: connect.endpoints(),
+            message: format!("no session within {patience:?} ({findings})"),
+        };
     }
     Error::unavailable(
         connect.endpoints(),
-        format!(
-            "no session within {patience:?} ({}); check the address and that the service runs",
-            findings.join("; ")
-        ),
+        format!("no session within {patience:?} ({findings}); check the address and that the service runs"),
     )
 }
 
-async fn look(host: &str, port: u16) -> String {
-    let found = async {
-        let addresses: Vec<_> = match tokio::net::lookup_host((host, port)).await {
-            Ok(addresses) => addresses.collect(),
-            Err(error) => return format!("unknown host ({error})"),
-        };
-        let mut stream = match TcpStream::connect(&*addresses).await {
-            Ok(stream) => stream,
-            Err(error) => return format!("cannot connect ({error})"),
-        };
-        match shake_hands(&mut stream).await {
-            Ok(true) => "speaks ZooKeeper, but opened no session in time".to_owned(),
-            Ok(false) => "something answers, but it does not speak ZooKeeper".to_owned(),
-            Err(error) => format!("connects, but hangs up on a ZooKeeper client ({error})"),
-        }
+impl Finding {
+    fn new(what: impl Into<String>) -> Finding {
+        Finding { what: what.into(), refuses: false }
+    }
+}
+
+#[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+async fn look(host: &str, port: u16, way: &Way) -> Finding {
+    let addresses: Vec<_> = match tokio::net::lookup_host((host, port)).await {
+        Ok(addresses) => addresses.collect(),
+        Err(error) => return Finding::new(format!("unknown host ({error})")),
     };
-    tokio::time::timeout(LOOK, found).await.unwrap_or_else(|_| "connects, but does not answer".to_owned())
+    let connect = async || match TcpStream::connect(&*addresses).await {
+        Ok(stream) => Ok(stream),
+        Err(error) => Err(Finding::new(format!("cannot connect ({error})"))),
+    };
+    let mut stream = match connect().await {
+        Ok(stream) => stream,
+        Err(finding) => return finding,
+    };
+    #[cfg(feature = "tls")]
+    if let Some(tls) = way.tls() {
+        use crate::tls::Outcome;
+        return match crate::tls::look(tls, host, stream).await {
+            Outcome::Said(what) => Finding::new(what),
+            Outcome::Refuses(what) => Finding { what, refuses: true },
+            Outcome::Plain => {
+                let plainly = match connect().await {
+                    Ok(mut stream) => shake_hands(&mut stream).await.ok(),
+                    Err(_) => None,
+                };
+                Finding::new(match plainly {
+                    Some(Hello::ZooKeeper) => {
+                        "speaks ZooKeeper without TLS; name its port for TLS, or leave TLS out (`--cacert`)"
+                    }
+                    _ => "hangs up on TLS; is it the right port?",
+                })
+            }
+        };
+    }
+    #[cfg(not(feature = "tls"))]
+    let Way {} = way;
+    match shake_hands(&mut stream).await {
+        Ok(Hello::ZooKeeper) => Finding::new("speaks ZooKeeper, but opened no session in time"),
+        #[cfg(feature = "tls")]
+        _ if crate::tls::speaks_tls(host, &addresses).await => {
+            Finding::new("speaks TLS; say which authority signed its certificate (`--cacert`)")
+        }
+        Ok(Hello::Other) => Finding::new("something answers, but it does not speak ZooKeeper"),
+        Err(error) => Finding::new(format!("connects, but hangs up on a ZooKeeper client ({error})")),
+    }
 }
 
 /// Asks to re-attach to a session that cannot exist: a ZooKeeper says no and makes nothing.
-async fn shake_hands(stream: &mut TcpStream) -> std::io::Result<bool> {
+pub(crate) async fn shake_hands(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> std::io::Result<Hello> {
     let mut hello = Vec::with_capacity(49);
     hello.extend_from_slice(&45i32.to_be_bytes());
     hello.extend_from_slice(&0i32.to_be_bytes()); // protocol version
@@ -57,7 +116,8 @@ async fn shake_hands(stream: &mut TcpStream) -> std::io::Result<bool> {
     hello.extend_from_slice(&[0; 16]); // password
     hello.push(0); // read only
     stream.write_all(&hello).await?;
+    stream.flush().await?;
     let length = stream.read_i32().await?;
     // protocol version, timeout, session, password, and from 3.4 on read-only
-    Ok(matches!(length, 36 | 37))
+    Ok(if matches!(length, 36 | 37) { Hello::ZooKeeper } else { Hello::Other })
 }

@@ -133,6 +133,9 @@ mod snapshot;
 mod tasks;
 mod tenure;
 mod ticket;
+#[cfg(feature = "tls")]
+mod tls;
+mod way;
 mod zoolock;
 
 // Guards and futures go wherever their tasks go.
@@ -188,5 +191,7 @@ pub use session::Connection;
 pub use sharded::Sharded;
 pub use snapshot::{Entry, Glance, Glances, Snapshot};
 pub use ticket::Ticket;
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 pub use zoolock::Zoolock;
 pub use zoolock_core::FencingToken;

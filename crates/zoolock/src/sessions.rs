@@ -170,7 +170,7 @@ impl Sessions {
             Err(_) if self.opening.host.is_some() => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
-            Err(_) => Err(connect::diagnose(&self.connect, self.patience).await),
+            Err(_) => Err(connect::diagnose(&self.connect, self.patience, &self.opening.way).await),
         }
     }
 

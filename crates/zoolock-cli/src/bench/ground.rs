@@ -30,7 +30,9 @@ pub(super) struct Ground {
 /// What the library would give a node.
 fn acls(service: &Service) -> Acls<'static> {
     match &service.endpoint {
-        Endpoint::Remote { auth: Some(_), access: Access::Readers(_), .. } => Acls::creator_all(),
+        endpoint @ Endpoint::Remote { access: Access::Readers(_), .. } if endpoint.has_credentials() => {
+            Acls::creator_all()
+        }
         Endpoint::Remote { .. } | Endpoint::Local => Acls::anyone_all(),
     }
 }

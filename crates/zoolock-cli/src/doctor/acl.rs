@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Permission};
+use zoolock::Tls;
 
 use super::finding::{Level, Report};
 use super::locks::{named, shown};
@@ -18,31 +19,39 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Tells whether somebody without credentials gets in.
 pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, report: &mut Report) -> bool {
     let open = match &service.endpoint {
-        Endpoint::Remote { auth: None, .. } => true,
-        Endpoint::Remote { hosts, auth: Some(_), .. } => gets_in(hosts, service, place).await,
+        endpoint if !endpoint.has_credentials() => true,
+        Endpoint::Remote { hosts, tls, .. } => gets_in(hosts, tls.as_ref(), service, place).await,
         Endpoint::Local => match known.there.first() {
-            Some(address) => gets_in(address, service, place).await,
+            Some(address) => gets_in(address, None, service, place).await,
             None => false,
         },
     };
     let zoolock = known.zoolock == Some(true) || matches!(service.endpoint, Endpoint::Local);
     let level = if known.loopback { Level::Note } else { Level::Warning };
     let whoever = if known.loopback { "whoever is on this machine" } else { "whoever reaches the service" };
+    let over = if known.tls.is_some() { "over TLS" } else { "over a plain connection" };
     let (level, what, remedy) = match (open, zoolock) {
         (true, true) => (
             level,
-            format!("{whoever} gets in without credentials, over a plain connection"),
+            format!("{whoever} gets in without credentials, {over}"),
             "`zoolock serve --require-auth` with --users or client certificates, or a firewall",
         ),
         (true, false) => (
             level,
             format!(
-                "{whoever} gets in without credentials, over a plain connection; and who knows the id of a session, which \
+                "{whoever} gets in without credentials, {over}; and who knows the id of a session, which \
                  every node of it shows, can take the session over"
             ),
             "let a firewall choose who reaches it, or TLS with client certificates (secureClientPort alone)",
         ),
         (false, true) => (Level::Ok, "nobody gets in without credentials".to_owned(), ""),
+        (false, false) if known.tls.is_some() => (
+            Level::Ok,
+            "nobody gets in without a certificate or other credentials; see to it that there is no plain port beside this \
+             one: there, who knows the id of a session can take it over"
+                .to_owned(),
+            "",
+        ),
         (false, false) => (
             Level::Note,
             "nobody gets in without credentials; but who reaches the service and knows the id of a session, which every \
@@ -56,10 +65,11 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
 }
 
 /// Whether a session without credentials can look at anything.
-async fn gets_in(hosts: &str, service: &Service, place: &str) -> bool {
+async fn gets_in(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> bool {
     let look = async {
         let hosts = hosts.split('/').next().unwrap_or_default();
-        let client = connect_as(hosts, None, service).await.ok()?;
+        let anonymous = tls.map(Tls::anonymous);
+        let client = connect_as(hosts, None, anonymous.as_ref(), service).await.ok()?;
         client.check_stat(place).await.ok()
     };
     timeout(PATIENCE, look).await.is_ok_and(|looked| looked.is_some())

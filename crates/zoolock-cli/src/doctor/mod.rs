@@ -70,7 +70,11 @@ pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> 
 async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) -> Result<(), Failure> {
     let service = &plan.service;
     talk.status("asking the servers");
-    let known = servers::look(&servers_of(service).await?, report).await;
+    let tls = match &service.endpoint {
+        Endpoint::Remote { tls, .. } => tls.as_ref(),
+        Endpoint::Local => None,
+    };
+    let known = servers::look(&servers_of(service).await?, tls, report).await;
     talk.status("connecting");
     let client = connect_plainly(service).await?;
     let looked = examine_with(&client, plan, chroot, &known, report, talk).await;

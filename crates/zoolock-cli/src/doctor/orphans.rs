@@ -18,7 +18,7 @@ const MOST: usize = 32 << 20;
 pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut Report) {
     let mut asked = None;
     for address in &known.there {
-        match dump(address).await {
+        match dump(address, known).await {
             Ok(first) => {
                 asked = Some((address, first));
                 break;
@@ -41,7 +41,7 @@ pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut 
             "have a server answer `dump` for a moment (4lw.commands.whitelist; `zoolock serve --words`), and look again",
         );
     };
-    let second = match dump(address).await {
+    let second = match dump(address, known).await {
         Ok(second) => second,
         Err(_) => {
             return report.note(
@@ -67,8 +67,8 @@ pub(super) async fn judge(known: &Known, root: &str, chroot: &str, report: &mut 
     );
 }
 
-async fn dump(address: &str) -> Result<Dump, Silence> {
-    Dump::parse(&ask(address, "dump", MOST).await?).ok_or(Silence::Refused)
+async fn dump(address: &str, known: &Known) -> Result<Dump, Silence> {
+    Dump::parse(&ask(address, known.tls.as_ref(), "dump", MOST).await?).ok_or(Silence::Refused)
 }
 
 /// What is wanted of the answer to `dump`. No `Debug`: it is not to be printed.

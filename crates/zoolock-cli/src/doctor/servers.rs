@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use zoolock::Tls;
 
 use super::finding::Report;
 use super::words::{Identity, Silence, ask, configuration};
@@ -29,6 +30,8 @@ pub(super) struct Known {
     pub(super) zoolock: Option<bool>,
     /// Whether all are on this machine.
     pub(super) loopback: bool,
+    /// How they are spoken to.
+    pub(super) tls: Option<Tls>,
 }
 
 /// One server.
@@ -40,9 +43,10 @@ struct Answers {
 }
 
 /// Asks every server what it is.
-pub(super) async fn look(hosts: &[String], report: &mut Report) -> Known {
-    let answers = join_all(hosts.iter().take(MOST).map(|host| interview(host))).await;
-    let mut known = Known { loopback: hosts.iter().all(|host| is_loopback(host)), ..Known::default() };
+pub(super) async fn look(hosts: &[String], tls: Option<&Tls>, report: &mut Report) -> Known {
+    let answers = join_all(hosts.iter().take(MOST).map(|host| interview(host, tls))).await;
+    let loopback = hosts.iter().all(|host| is_loopback(host));
+    let mut known = Known { loopback, tls: tls.cloned(), ..Known::default() };
     let mut modes = Vec::new();
     let mut releases = Vec::new();
     for Answers { host, identity, conf, read_only } in answers {
@@ -117,20 +121,21 @@ pub(super) async fn look(hosts: &[String], report: &mut Report) -> Known {
     known
 }
 
-async fn interview(host: &str) -> Answers {
-    let identity = match ask(host, "srvr", ANSWER).await {
+async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
+    let ask = async |word| ask(host, tls, word, ANSWER).await;
+    let identity = match ask("srvr").await {
         Ok(text) => Ok(Identity::of_srvr(&text)),
         Err(Silence::Unreachable(why)) => Err(Silence::Unreachable(why)),
         // Some answer only the one, some only the other.
-        Err(silence) => match ask(host, "mntr", ANSWER).await {
+        Err(silence) => match ask("mntr").await {
             Ok(text) => Ok(Identity::of_mntr(&text)),
             Err(_) => Err(silence),
         },
     };
     let (mut conf, mut read_only) = (None, false);
     if !matches!(identity, Err(Silence::Unreachable(_))) {
-        conf = ask(host, "conf", ANSWER).await.ok();
-        read_only = ask(host, "isro", ANSWER).await.is_ok_and(|answer| answer.trim() == "ro");
+        conf = ask("conf").await.ok();
+        read_only = ask("isro").await.is_ok_and(|answer| answer.trim() == "ro");
     }
     Answers { host: host.to_owned(), identity, conf, read_only }
 }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use zoolock::Tls;
 
 /// How long a server may take for a word.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -22,17 +23,28 @@ pub(super) enum Silence {
 }
 
 /// Asks one word, and reads so many bytes of the answer at most.
-pub(super) async fn ask(address: &str, word: &str, most: usize) -> Result<String, Silence> {
+pub(super) async fn ask(
+    address: &str,
+    tls: Option<&Tls>,
+    word: &str,
+    most: usize,
+) -> Result<String, Silence> {
     let connected = timeout(PATIENCE, TcpStream::connect(address)).await;
-    let mut stream = match connected {
+    let stream = match connected {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(Silence::Unreachable(error.to_string())),
         Err(_) => return Err(Silence::Unreachable(format!("no connection within {PATIENCE:?}"))),
     };
     let mut answer = Vec::new();
     let asked = async {
-        stream.write_all(word.as_bytes()).await?;
-        (&mut stream).take(most as u64 + 1).read_to_end(&mut answer).await
+        match tls {
+            None => converse(stream, word, most, &mut answer).await,
+            Some(tls) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                converse(tls.wrap(host, stream).await?, word, most, &mut answer).await
+            }
+        }
     };
     // Whoever hangs up in the middle, or says nothing, does not answer this word.
     let ended = timeout(PATIENCE, asked).await;
@@ -40,12 +52,25 @@ pub(super) async fn ask(address: &str, word: &str, most: usize) -> Result<String
         return Err(Silence::TooLong);
     }
     match ended {
-        Ok(Ok(_)) if !answer.is_empty() => {}
+        // Some end TLS as if it were cut off.
+        Ok(Ok(())) if !answer.is_empty() => {}
+        Ok(Err(_)) if !answer.is_empty() && tls.is_some() => {}
         _ => return Err(Silence::Refused),
     }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let refused = answer.contains("is not executed because it is not in the whitelist");
     if refused { Err(Silence::Refused) } else { Ok(answer) }
+}
+
+async fn converse(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    word: &str,
+    most: usize,
+    answer: &mut Vec<u8>,
+) -> std::io::Result<()> {
+    stream.write_all(word.as_bytes()).await?;
+    stream.flush().await?;
+    stream.take(most as u64 + 1).read_to_end(answer).await.map(|_| ())
 }
 
 /// What a server says about itself.
@@ -146,11 +171,11 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.expect("it reads");
             }
         });
-        assert_eq!(ask(&address, "dump", 100).await, Err(Silence::Refused));
-        assert_eq!(ask(&address, "dump", 100).await, Err(Silence::Refused));
-        assert_eq!(ask(&address, "ruok", 4).await, Ok("imok".to_owned()));
-        assert_eq!(ask(&address, "dump", 4).await, Err(Silence::TooLong));
+        assert_eq!(ask(&address, None, "dump", 100).await, Err(Silence::Refused));
+        assert_eq!(ask(&address, None, "dump", 100).await, Err(Silence::Refused));
+        assert_eq!(ask(&address, None, "ruok", 4).await, Ok("imok".to_owned()));
+        assert_eq!(ask(&address, None, "dump", 4).await, Err(Silence::TooLong));
         serving.await.expect("no panic");
-        assert!(matches!(ask(&address, "ruok", 4).await, Err(Silence::Unreachable(_))));
+        assert!(matches!(ask(&address, None, "ruok", 4).await, Err(Silence::Unreachable(_))));
     }
 }

@@ -39,8 +39,9 @@ impl Sandbox {
     /// The command, in a clean environment.
     pub fn zoolock<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_zoolock"));
-        for name in ["CONNECT", "SESSION_TIMEOUT", "CONNECT_TIMEOUT", "ROOT", "LOCAL_IDLE", "NAMING", "OWNER"]
-        {
+        let settings =
+            ["CONNECT", "SESSION_TIMEOUT", "CONNECT_TIMEOUT", "ROOT", "LOCAL_IDLE", "NAMING", "OWNER"];
+        for name in settings.into_iter().chain(["CACERT", "CERT", "KEY"]) {
             command.env_remove(format!("ZOOLOCK_{name}"));
         }
         command.args(args).env("ZOOLOCK_STATE_DIR", self.state()).current_dir(self.dir.path());

@@ -86,8 +86,16 @@ fn tests_that_are_named_exist() {
                     functions.extend(names.map(str::to_owned));
                     // One body, a test for each server.
                     let bodies =
-                        text.split("on_both_arms!(").skip(1).filter_map(|rest| rest.split(',').next());
+                        text.split("on_both_arms!(").skip(1).filter_map(|rest| rest.split('|').next());
+                    let bodies =
+                        bodies.filter_map(|body| body.split([',', ' ', '\n']).rfind(|word| !word.is_empty()));
                     functions.extend(bodies.map(str::to_owned));
+                }
+                // In the browser.
+                Some("py") => {
+                    let text = std::fs::read_to_string(entry).expect("UTF-8");
+                    let names = text.split("def ").skip(1).filter_map(|rest| rest.split('(').next());
+                    functions.extend(names.map(str::to_owned));
                 }
                 _ => {}
             }

@@ -18,6 +18,7 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 use super::held_back::{HeldBack, Undone};
 use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
 use crate::session::lock;
+use crate::way::Way;
 
 /// One session of the client crate.
 #[derive(Clone)]
@@ -43,6 +44,7 @@ pub(crate) struct Opening {
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) access: Access,
+    pub(crate) way: Way,
     /// Where a simulation opens it instead.
     #[cfg(feature = "simulation")]
     pub(crate) host: Option<Arc<dyn crate::sim::Host>>,
@@ -54,6 +56,8 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
     if let Some(host) = &opening.host {
         return crate::sim::open(host, opening.timeout).await.ok_or(zk::Error::Timeout);
     }
+    // They may have been renewed since the last one was opened.
+    opening.way.refresh().await;
     let mut client = connect(opening, opening.timeout).await?;
     let granted = client.session_timeout();
     if granted < opening.timeout {
@@ -63,7 +67,7 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
     }
     let mut states = client.state_watcher();
     let (sender, receiver) = watch::channel(Link::Up);
-    let ports = opening.ports.clone();
+    let (ports, way) = (opening.ports.clone(), opening.way.clone());
     let _ = tokio::time::timeout(AT_ONCE_PATIENCE, send_at_once(ports.clone())).await;
     tokio::spawn(async move {
         let mut settings = JoinSet::new();
@@ -75,7 +79,12 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
                     while settings.try_join_next().is_some() {}
                     Link::Up
                 }
-                zk::SessionState::Disconnected => Link::Down,
+                zk::SessionState::Disconnected => {
+                    // The next attempt may need others, and comes again where it was too early.
+                    let way = way.clone();
+                    settings.spawn(async move { way.refresh().await });
+                    Link::Down
+                }
                 zk::SessionState::Expired => Link::Over(SessionEnd::Expired),
                 zk::SessionState::AuthFailed => Link::Over(SessionEnd::AuthFailed),
                 zk::SessionState::Closed => Link::Over(SessionEnd::Closed),
@@ -116,7 +125,7 @@ async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Err
     for (scheme, credentials) in &opening.auth {
         connector = connector.with_auth(scheme, credentials);
     }
-    connector.connect(&opening.endpoints).await
+    opening.way.connect(connector, &opening.endpoints).await
 }
 
 const CONTENDER: CreateMode = CreateMode::EphemeralSequential;
@@ -422,6 +431,9 @@ impl Keeper for ClientKeeper {
     }
 }
 
+/// Of whoever creates what is to be its creator's alone.
+pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to which the lock could belong; does it ask clients for certificates?";
+
 /// Every node has it.
 const ANY_VERSION: i32 = -1;
 
@@ -495,6 +507,11 @@ impl From<zk::Error> for KeeperError {
             | E::UnexpectedErrorCode(_) => Failure::Refused(Refusal::Other),
             _ => Failure::Unknown,
         };
-        KeeperError { failure, message: error.to_string() }
+        let message = match &error {
+            // Only our own lists are ever sent. The others in them are checked by few services.
+            E::InvalidAcl => NO_IDENTITY.to_owned(),
+            other => other.to_string(),
+        };
+        KeeperError { failure, message }
     }
 }

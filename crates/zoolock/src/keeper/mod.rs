@@ -8,7 +8,7 @@ mod client;
 mod held_back;
 mod nodelay;
 
-pub(crate) use client::{Opening, open};
+pub(crate) use client::{NO_IDENTITY, Opening, open};
 
 use std::pin::Pin;
 use std::time::Duration;

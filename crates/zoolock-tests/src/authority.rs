@@ -1,0 +1,122 @@
+//! Certificates for tests: an authority, a server that it has signed, and clients.
+
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    date_time_ymd,
+};
+use tempfile::TempDir;
+
+/// An authority, and a directory with what it has signed. Anything else than that is an error of the test, and panics.
+pub struct Authority {
+    dir: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    asks: bool,
+}
+
+/// Two files in PEM.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its private key, which nobody else may read.
+    pub key: PathBuf,
+}
+
+impl Authority {
+    /// Makes an authority; its server is at 127.0.0.1, and demands certificates of clients.
+    pub fn new() -> Self {
+        Self::with_server(2100, true)
+    }
+
+    /// The same with a server that asks for none.
+    pub fn of_a_server_for_everybody() -> Self {
+        Self::with_server(2100, false)
+    }
+
+    /// The same with a server whose certificate is no longer valid.
+    pub fn of_an_expired_server() -> Self {
+        Self::with_server(2001, true)
+    }
+
+    fn with_server(until: i32, asks: bool) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "tests");
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
+        let issuer = issuer.expect("a certificate");
+        let authority = Self { dir: TempDir::new().expect("a directory"), issuer, asks };
+        std::fs::write(authority.ca(), authority.issuer.pem()).expect("writable");
+        let server = authority.sign("server", "127.0.0.1", until);
+        let [certificate, key] =
+            [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("readable"));
+        std::fs::write(authority.store(), format!("{key}{certificate}")).expect("writable");
+        authority
+    }
+
+    /// The file of the authority itself.
+    pub fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    /// What the server shows.
+    pub fn server(&self) -> Signed {
+        self.files("server")
+    }
+
+    /// The same in one file, as ZooKeeper wants it.
+    pub fn store(&self) -> PathBuf {
+        self.dir.path().join("store.pem")
+    }
+
+    /// Whether the server demands certificates of clients.
+    pub fn asks(&self) -> bool {
+        self.asks
+    }
+
+    /// Signs a client's certificate for `CN=name`. Signed again, it is written over the old one.
+    pub fn client(&self, name: &str) -> Signed {
+        self.sign(name, "client.example.org", 2100)
+    }
+
+    /// The same, no longer valid.
+    pub fn expired_client(&self, name: &str) -> Signed {
+        self.sign(name, "client.example.org", 2001)
+    }
+
+    fn files(&self, name: &str) -> Signed {
+        let file = |end| self.dir.path().join(format!("{name}.{end}"));
+        Signed { certificate: file("pem"), key: file("key") }
+    }
+
+    fn sign(&self, name: &str, host: &str, until: i32) -> Signed {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let signed = self.files(name);
+        std::fs::write(&signed.certificate, certificate.pem()).expect("writable");
+        std::fs::write(&signed.key, key.serialize_pem()).expect("writable");
+        std::fs::set_permissions(&signed.key, PermissionsExt::from_mode(0o600)).expect("ours");
+        signed
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}

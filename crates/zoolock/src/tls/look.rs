@@ -1,0 +1,131 @@
+//! Why a handshake fails: looked at only when there is no session, so that the error can say it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
+};
+
+use super::{Tls, provide, server_name};
+use crate::connect::{Hello, shake_hands};
+
+/// How a host behaves to those who speak TLS.
+pub(crate) enum Outcome {
+    /// It keeps one of these two apart from the other.
+    Said(String),
+    /// It does not accept our certificate, or asks for one.
+    Refuses(String),
+    /// It does not speak TLS.
+    Plain,
+}
+
+/// Shakes hands as a session would.
+pub(crate) async fn look(tls: &Tls, host: &str, stream: TcpStream) -> Outcome {
+    let (loaded, name) = match (tls.load(), server_name(host)) {
+        (Ok(loaded), Ok(name)) => (loaded, name),
+        (Err(error), _) | (_, Err(error)) => return Outcome::Said(error.to_string()),
+    };
+    match TlsConnector::from(loaded.config).connect(name, stream).await {
+        Err(error) => explain(tls, host, &error, false),
+        // A refused certificate shows when the handshake is over for us, at the first read.
+        Ok(mut stream) => match shake_hands(&mut stream).await {
+            Ok(Hello::ZooKeeper) => {
+                Outcome::Said("speaks ZooKeeper over TLS, but opened no session in time".to_owned())
+            }
+            Ok(Hello::Other) => {
+                Outcome::Said("something answers over TLS, but it does not speak ZooKeeper".to_owned())
+            }
+            Err(error) => explain(tls, host, &error, true),
+        },
+    }
+}
+
+fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
+    let authorities = tls.authorities.name();
+    match error.get_ref().and_then(|error| error.downcast_ref::<TlsError>()) {
+        Some(TlsError::InvalidCertificate(why)) => Outcome::Said(match why {
+            // Signed by another of the same name is a bad signature.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                format!("its certificate is signed by none of the authorities in {authorities}")
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet; is our clock right?".to_owned()
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("its certificate is not for the host {host}")
+            }
+            CertificateError::Revoked => format!("its certificate was revoked, as {authorities} says"),
+            other => format!("its certificate is not accepted ({other})"),
+        }),
+        Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused(tls, alert),
+        // An answer in the clear.
+        Some(TlsError::InvalidMessage(_)) => Outcome::Plain,
+        Some(other) => Outcome::Said(format!("TLS fails: {other}")),
+        None if after && tls.has_identity() => Outcome::Said(format!(
+            "hangs up after the handshake ({error}); its log may say what is wrong with our certificate"
+        )),
+        None if after => Outcome::Refuses(
+            "hangs up after the handshake; it may want a certificate of ours (`--cert` and `--key`)"
+                .to_owned(),
+        ),
+        None => Outcome::Plain,
+    }
+}
+
+fn refused(tls: &Tls, alert: &AlertDescription) -> Outcome {
+    Outcome::Refuses(match &tls.identity {
+        None => "asks for a certificate of ours; give one (`--cert` and `--key`)".to_owned(),
+        Some(identity) => {
+            let why = match alert {
+                AlertDescription::CertificateExpired => "it has expired".to_owned(),
+                AlertDescription::CertificateRevoked => "it was revoked".to_owned(),
+                AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+                    "it knows no authority that signed it".to_owned()
+                }
+                other => format!("it says {other:?}"),
+            };
+            format!("does not accept our certificate, {}: {why}", identity.certificate.name())
+        }
+    })
+}
+
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    use AlertDescription as A;
+    matches!(
+        alert,
+        A::BadCertificate
+            | A::UnsupportedCertificate
+            | A::CertificateRevoked
+            | A::CertificateExpired
+            | A::CertificateUnknown
+            | A::UnknownCA
+            | A::DecryptError
+            | A::AccessDenied
+            | A::CertificateRequired
+            | A::NoCertificate
+    )
+}
+
+/// Whether a host begins a handshake: for those who speak plainly to a port that does not.
+pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
+    provide();
+    let Ok(name) = server_name(host) else { return false };
+    let Ok(stream) = TcpStream::connect(addresses).await else { return false };
+    // Nobody is trusted, so that nothing is said to it.
+    let config = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+        Ok(_) => true,
+        Err(error) => {
+            error.get_ref().and_then(|error| error.downcast_ref::<TlsError>()).is_some_and(|error| {
+                matches!(error, TlsError::InvalidCertificate(_) | TlsError::AlertReceived(_))
+            })
+        }
+    }
+}

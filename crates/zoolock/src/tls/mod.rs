@@ -1,0 +1,342 @@
+//! TLS: whom we trust, and who we are.
+
+mod look;
+
+pub(crate) use look::{Outcome, look, speaks_tls};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName,
+};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use zeroize::Zeroizing;
+use zookeeper_client as zk;
+
+use crate::connect::diagnose;
+use crate::error::Error;
+use crate::path::ConnectString;
+use crate::way::Way;
+
+/// How to speak TLS to the service: the authorities that sign its certificates, and a certificate of our own where it asks
+/// for one. All of it is PEM, in files or in memory. Give it to [`Builder::tls`](crate::Builder::tls).
+///
+/// Files are read when a session is opened, and again when its connection is lost: who renews a certificate writes the new
+/// one over the old one. The certificate of a server has to be for the host in the connect string; there is no way to
+/// leave that out.
+///
+/// The process's provider of cryptography is used (`rustls::crypto::CryptoProvider::install_default`); where there is
+/// none, that of `aws-lc-rs` is installed.
+///
+/// # Examples
+/// ```no_run
+/// # async fn example() -> Result<(), zoolock::Error> {
+/// use zoolock::{Tls, Zoolock};
+///
+/// let tls = Tls::with_ca_file("/etc/zoolock/ca.pem").identity_files("/etc/zoolock/me.pem", "/etc/zoolock/me.key");
+/// let zl = Zoolock::builder().tls(tls).connect("zk1.example.org:2281").await?;
+/// # drop(zl); Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Tls {
+    authorities: Pem,
+    identity: Option<Identity>,
+}
+
+#[derive(Clone)]
+struct Identity {
+    certificate: Pem,
+    key: Pem,
+}
+
+/// Where a part of it is.
+#[derive(Clone)]
+enum Pem {
+    File(PathBuf),
+    /// Called this in errors.
+    Text(&'static str, Zeroizing<String>),
+}
+
+/// What was read, as the client crate takes it, and as we do.
+struct Loaded {
+    certs: zk::TlsCerts,
+    config: Arc<ClientConfig>,
+}
+
+impl Tls {
+    /// Trusts the authorities in this file, and the lists of what they have revoked, where it has any.
+    pub fn with_ca_file(authorities: impl Into<PathBuf>) -> Tls {
+        Tls { authorities: Pem::File(authorities.into()), identity: None }
+    }
+
+    /// The same, read already.
+    pub fn with_ca(authorities: impl Into<String>) -> Tls {
+        let text = Zeroizing::new(authorities.into());
+        Tls { authorities: Pem::Text("the authorities", text), identity: None }
+    }
+
+    /// Shows the certificate in this file, which those between it and the root follow, and has this private key. Whatever
+    /// we create then belongs to the name in it, under the scheme `x509`.
+    pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
+        let (certificate, key) = (Pem::File(certificate.into()), Pem::File(key.into()));
+        self.identity = Some(Identity { certificate, key });
+        self
+    }
+
+    /// The same, read already.
+    pub fn identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Tls {
+        self.identity = Some(Identity {
+            certificate: Pem::Text("our certificate", Zeroizing::new(certificate.into())),
+            key: Pem::Text("our private key", Zeroizing::new(key.into())),
+        });
+        self
+    }
+
+    /// Whether it shows a certificate.
+    pub fn has_identity(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// Without the certificate: as somebody who has none.
+    #[doc(hidden)]
+    pub fn anonymous(&self) -> Tls {
+        Tls { authorities: self.authorities.clone(), identity: None }
+    }
+
+    /// For the command, whose own requests go over the client crate, too. No promise is made about it.
+    #[doc(hidden)]
+    pub fn options(&self, address: &str) -> Result<zk::TlsOptions, Error> {
+        for (host, _) in ConnectString::parse(address)?.hosts() {
+            server_name(host)?;
+        }
+        Ok(zk::TlsOptions::new().with_certs(self.load()?.certs))
+    }
+
+    /// The same: why there is no session.
+    #[doc(hidden)]
+    pub async fn diagnose(&self, address: &str, patience: Duration) -> Error {
+        let way = Certificates::new(self.clone()).map(|certificates| Way::over(certificates));
+        match (ConnectString::parse(address), way) {
+            (Ok(connect), Ok(way)) => diagnose(&connect, patience, &way).await,
+            (Err(error), _) | (_, Err(error)) => error,
+        }
+    }
+
+    /// For the command, which asks servers for more than ZooKeeper's protocol says. No promise is made about it.
+    #[doc(hidden)]
+    pub async fn wrap(&self, host: &str, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        let invalid = |error: Error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error);
+        let name = server_name(host).map_err(invalid)?;
+        TlsConnector::from(self.load().map_err(invalid)?.config).connect(name, stream).await
+    }
+
+    fn load(&self) -> Result<Loaded, Error> {
+        let authorities = self.authorities.read()?;
+        let (roots, revoked) = self.authorities.authorities(&authorities)?;
+        provide();
+        let builder = ClientConfig::builder();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(builder.crypto_provider()))
+                .with_crls(revoked)
+                .build()
+                .map_err(|error| self.authorities.refuse(error))?;
+        let builder = builder.with_webpki_verifier(verifier);
+        let trusted = zk::TlsCa::from_pem(&authorities).map_err(|error| self.authorities.refuse(error))?;
+        let certs = zk::TlsCerts::builder().with_ca(trusted);
+        let (certs, config) = match &self.identity {
+            None => (certs, builder.with_no_client_auth()),
+            Some(Identity { certificate, key }) => {
+                let (chain, secret) = (certificate.read()?, key.read()?);
+                let (parsed, parsed_key) = (certificate.certificates(&chain)?, key.key(&secret)?);
+                let config = builder.with_client_auth_cert(parsed, parsed_key).map_err(|error| {
+                    certificate.refuse(format_args!("{error}; does {} belong to it?", key.name()))
+                })?;
+                let identity =
+                    zk::TlsIdentity::from_pem(&chain, &secret).map_err(|error| certificate.refuse(error))?;
+                (certs.with_identity(identity), config)
+            }
+        };
+        let certs = certs.build().map_err(|error| self.authorities.refuse(error))?;
+        Ok(Loaded { certs, config: Arc::new(config) })
+    }
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut tls = f.debug_struct("Tls");
+        tls.field("authorities", &format_args!("{}", self.authorities.name()));
+        if let Some(Identity { certificate, .. }) = &self.identity {
+            tls.field("certificate", &format_args!("{}", certificate.name()));
+        }
+        tls.finish_non_exhaustive()
+    }
+}
+
+impl Pem {
+    fn name(&self) -> impl std::fmt::Display + '_ {
+        match self {
+            Pem::File(path) => Name::File(path),
+            Pem::Text(what, _) => Name::What(*what),
+        }
+    }
+
+    fn refuse(&self, why: impl std::fmt::Display) -> Error {
+        Error::invalid(format!("TLS: {}", self.name()), why.to_string())
+    }
+
+    fn read(&self) -> Result<Zeroizing<String>, Error> {
+        match self {
+            Pem::File(path) => std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
+                match error.kind() {
+                    // Its bytes might be shown otherwise.
+                    std::io::ErrorKind::InvalidData => self.refuse("it is not PEM"),
+                    _ => self.refuse(format_args!("cannot be read: {error}")),
+                }
+            }),
+            Pem::Text(_, text) => Ok(text.clone()),
+        }
+    }
+
+    fn certificates(&self, text: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+        match read {
+            Ok(found) if found.is_empty() => Err(self.refuse("there is no certificate in it; give PEM")),
+            Ok(found) => Ok(found),
+            Err(_) => Err(self.refuse("it is not PEM")),
+        }
+    }
+
+    fn authorities(
+        &self,
+        text: &str,
+    ) -> Result<(RootCertStore, Vec<CertificateRevocationListDer<'static>>), Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates(text)? {
+            roots.add(certificate).map_err(|error| self.refuse(error))?;
+        }
+        let revoked: Result<Vec<_>, _> =
+            CertificateRevocationListDer::pem_slice_iter(text.as_bytes()).collect();
+        Ok((roots, revoked.map_err(|_| self.refuse("it is not PEM"))?))
+    }
+
+    fn key(&self, text: &str) -> Result<PrivateKeyDer<'static>, Error> {
+        PrivateKeyDer::from_pem_slice(text.as_bytes())
+            .map_err(|_| self.refuse("there is no private key in it that is not encrypted; give PEM"))
+    }
+}
+
+/// As people are told.
+enum Name<'a> {
+    File(&'a Path),
+    What(&'static str),
+}
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Name::File(path) => path.display().fmt(f),
+            Name::What(what) => f.write_str(what),
+        }
+    }
+}
+
+/// What the sessions of a client show and trust, which may become another while they live.
+#[derive(Clone)]
+pub(crate) struct Certificates {
+    tls: Tls,
+    current: zk::TlsDynamicCerts,
+}
+
+impl Certificates {
+    pub(crate) fn new(tls: Tls) -> Result<Certificates, Error> {
+        let current = zk::TlsDynamicCerts::new(tls.load()?.certs);
+        Ok(Certificates { tls, current })
+    }
+
+    pub(crate) fn tls(&self) -> &Tls {
+        &self.tls
+    }
+
+    pub(crate) fn options(&self) -> zk::TlsOptions {
+        zk::TlsOptions::new().with_certs(self.current.clone())
+    }
+
+    /// Reads the files again; what cannot be read stays as it was.
+    pub(crate) async fn refresh(&self) {
+        let certificates = self.clone();
+        let read = tokio::task::spawn_blocking(move || match certificates.tls.load() {
+            Ok(loaded) => certificates.current.update(loaded.certs),
+            Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
+        });
+        // Or the runtime is going down.
+        let _ = read.await;
+    }
+}
+
+/// rustls panics where several providers are compiled in and none was chosen.
+fn provide() {
+    if CryptoProvider::get_default().is_none() {
+        // Somebody else may have been faster.
+        let _ = aws_lc_rs::default_provider().install_default();
+    }
+}
+
+/// The host as certificates name it. The client crate panics on others.
+pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(host.to_owned()).map_err(|_| {
+        Error::invalid(
+            format!("host {host:?}"),
+            "is no name that a certificate can have; give a DNS name or an address",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_no_certificate_can_name_is_refused() {
+        for host in ["zk_1..org", "-", "a b", "::zz", "host_", ".org", &"x".repeat(300)] {
+            // An underscore alone is no reason.
+            if let Err(error) = server_name(host) {
+                assert!(error.to_string().contains(host), "{error}");
+            } else {
+                assert_eq!(host, "host_");
+            }
+        }
+        for host in ["zk1.example.org", "localhost", "127.0.0.1", "::1"] {
+            server_name(host).expect(host);
+        }
+    }
+
+    #[test]
+    fn what_is_no_pem_is_refused_by_its_name_and_not_repeated() {
+        let refused = |tls: Tls| match tls.load() {
+            Ok(_) => panic!("{tls:?} was taken"),
+            Err(error) => error.to_string(),
+        };
+        let message = refused(Tls::with_ca_file("/nonexistent/ca.pem"));
+        assert!(message.contains("/nonexistent/ca.pem") && message.contains("cannot be read"), "{message}");
+        for text in ["hunter2", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n"] {
+            let message = refused(Tls::with_ca(text));
+            assert!(message.contains("the authorities") && !message.contains("hunter2"), "{message}");
+        }
+    }
+
+    #[test]
+    fn debug_names_files_and_shows_no_key() {
+        let tls = Tls::with_ca_file("/etc/ca.pem").identity("certificate", "hunter2");
+        let shown = format!("{tls:?}");
+        assert!(shown.contains("/etc/ca.pem") && !shown.contains("hunter2"), "{shown}");
+    }
+}
