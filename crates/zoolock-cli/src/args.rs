@@ -59,8 +59,15 @@ pub(crate) struct Global {
     )]
     pub(crate) connect_timeout: String,
 
-    /// Credentials, as digest:@FILE; the file holds USER:PASSWORD and is yours alone (mode 0600)
-    #[arg(long, global = true, value_name = "SCHEME:@FILE", help_heading = "Connection")]
+    /// Credentials, as digest:@FILE, digest:env:NAME or digest:command:COMMAND: that file, which is yours alone (mode 0600),
+    /// that variable, or what the command prints, is USER:PASSWORD
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_AUTH",
+        value_name = "SCHEME:SOURCE",
+        help_heading = "Connection"
+    )]
     pub(crate) auth: Option<String>,
 
     /// Speak TLS, and trust the authorities in this file (PEM) to sign the certificate of the service

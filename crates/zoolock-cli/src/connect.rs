@@ -5,6 +5,7 @@ use std::time::Duration;
 use zookeeper_client::Client;
 use zoolock::{Tls, Zoolock};
 
+use crate::credentials::{Auth, Scheme};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, State, StateDir};
 use crate::plan::{Access, Endpoint, Service};
@@ -26,8 +27,8 @@ pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, F
             if let Some(tls) = tls {
                 builder = builder.tls(tls.clone());
             }
-            if let Some((scheme, credentials)) = auth {
-                builder = builder.auth(scheme, credentials.clone());
+            if let Some(auth) = auth {
+                builder = present(builder, auth);
             }
             builder = match access {
                 Access::Everybody => builder.world_writable(),
@@ -49,7 +50,7 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
             talk.detail(format_args!("using this user's server at {}", server.address));
         }
         // A secret that is made anew must not lock us out of what the server has kept; it serves nobody else anyway.
-        let builder = builder(service)?.auth("digest", server.credentials()).world_writable();
+        let builder = builder(service)?.auth("digest", server.credentials().to_vec()).world_writable();
         let connected = builder.connect(&server.address.to_string()).await;
         match connected {
             Ok(zoolock) => return Ok(zoolock),
@@ -100,7 +101,7 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
                 ));
             }
             let server = local::running(service.connect_timeout).await?;
-            (server.address.to_string(), Some(("digest".to_owned(), server.credentials())), None)
+            (server.address.to_string(), Some(Auth::digest(server.credentials())), None)
         }
     };
     connect_as(&hosts, auth.as_ref(), tls, service).await
@@ -109,13 +110,15 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
 /// The same with these credentials, or none.
 pub(crate) async fn connect_as(
     hosts: &str,
-    auth: Option<&(String, Vec<u8>)>,
+    auth: Option<&Auth>,
     tls: Option<&Tls>,
     service: &Service,
 ) -> Result<Client, Failure> {
     let mut connector = Client::connector().with_session_timeout(service.session_timeout).with_fail_eagerly();
-    if let Some((scheme, credentials)) = auth {
-        connector = connector.with_auth(scheme, credentials);
+    if let Some(auth) = auth {
+        connector = match auth.scheme {
+            Scheme::Digest => connector.with_auth("digest", auth.expose()),
+        };
     }
     if let Some(tls) = tls {
         connector = connector.with_tls(tls.options(hosts)?);
@@ -141,6 +144,12 @@ pub(crate) async fn connect_as(
                 "{hosts}: no session in time; check the address and that the service runs"
             )),
         }),
+    }
+}
+
+fn present(builder: zoolock::Builder, auth: &Auth) -> zoolock::Builder {
+    match auth.scheme {
+        Scheme::Digest => builder.auth("digest", auth.expose().to_vec()),
     }
 }
 

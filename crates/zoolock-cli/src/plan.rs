@@ -11,7 +11,7 @@ use crate::args::{
     Args, BenchArgs, Command, DoctorArgs, ExportArgs, Global, KindArgs, ManArgs, OnLost, OnRevoke, TopArgs,
     Waiting, Work,
 };
-use crate::credentials::{credentials, named, tls};
+use crate::credentials::{Auth, credentials, named, tls};
 use crate::duration::{duration, humane};
 use crate::executable;
 use crate::exit::{Exit, Failure};
@@ -124,7 +124,7 @@ pub(crate) enum Endpoint {
     /// This user's, on this machine.
     Local,
     /// An ensemble, with the credentials it asks for.
-    Remote { hosts: String, auth: Option<(String, Vec<u8>)>, tls: Option<Tls>, access: Access },
+    Remote { hosts: String, auth: Option<Auth>, tls: Option<Tls>, access: Access },
 }
 
 impl Endpoint {
@@ -458,7 +458,9 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
              machine alone, and speaks no TLS",
         ));
     }
-    let endpoint = match (&global.connect, &global.auth) {
+    // An empty variable is as none.
+    let auth = global.auth.as_deref().filter(|auth| !auth.is_empty());
+    let endpoint = match (&global.connect, auth) {
         (None, None) if global.world_writable || !global.reader.is_empty() => {
             return Err(Failure::usage(
                 "--reader and --world-writable go with --connect (or ZOOLOCK_CONNECT): this user's own server is for \
@@ -468,7 +470,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         (None, None) => Endpoint::Local,
         (None, Some(_)) => {
             return Err(Failure::usage(
-                "--auth goes with --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
+                "--auth (or ZOOLOCK_AUTH) goes with --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
             ));
         }
         (Some(hosts), _) if hosts.trim().is_empty() => {
@@ -480,7 +482,7 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         (Some(hosts), auth) => {
             ConnectString::parse(hosts)?;
             let access = access(global)?;
-            let auth = auth.as_deref().map(credentials).transpose()?;
+            let auth = auth.map(credentials).transpose()?;
             Endpoint::Remote { hosts: hosts.clone(), auth, tls, access }
         }
     };
@@ -773,8 +775,10 @@ mod tests {
     fn an_inline_password_is_refused_and_not_repeated() {
         let message = refused(&["ls", "--connect", "h:1", "--auth", "digest:me:hunter2"]);
         assert!(message.contains("@FILE") && !message.contains("hunter2"), "{message}");
-        let message = refused(&["ls", "--connect", "h:1", "--auth", "hunter2"]);
-        assert!(!message.contains("hunter2"), "{message}");
+        for text in ["hunter2", "me:hunter2", "digest:hunter2", "digest:env:"] {
+            let message = refused(&["ls", "--connect", "h:1", "--auth", text]);
+            assert!(message.contains("--auth") && !message.contains("hunter2"), "{message}");
+        }
     }
 
     #[test]

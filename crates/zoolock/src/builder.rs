@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
 use zoolock_core::lease::Ensemble;
 
 use crate::asker::{self, Askers};
@@ -27,7 +28,7 @@ pub struct Builder {
     connect_timeout: Duration,
     grace: Duration,
     root: String,
-    auth: Vec<(String, Vec<u8>)>,
+    auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     readers: Vec<(String, String)>,
     world_writable: bool,
     epoch: u32,
@@ -97,8 +98,11 @@ impl Builder {
     /// directory that we have made, the root and its `.audit` among them, without which nothing can be broken. So all who
     /// use a root need the same, unless [`Builder::world_writable`] says otherwise.
     /// Without credentials everybody who reaches the service may do everything with our locks.
+    ///
+    /// They are not shown by `Debug` nor in logs, and are wiped from memory when the last client that has them is gone. The
+    /// client crate's own copies are not wiped.
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
-        self.auth.push((scheme.to_owned(), credentials.into()));
+        self.auth.push((scheme.to_owned(), Zeroizing::new(credentials.into())));
         self
     }
 

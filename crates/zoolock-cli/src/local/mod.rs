@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use rustix::process::{Pid, test_kill_process};
+use zeroize::Zeroizing;
 
 pub(crate) use keep::{Keeper, stopped};
 pub(crate) use paths::StateDir;
@@ -42,8 +43,8 @@ pub(crate) struct Running {
 
 impl Running {
     /// What the server demands.
-    pub(crate) fn credentials(&self) -> Vec<u8> {
-        format!("zoolock:{}", self.secret.expose()).into_bytes()
+    pub(crate) fn credentials(&self) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(format!("zoolock:{}", self.secret.expose()).into_bytes())
     }
 }
 

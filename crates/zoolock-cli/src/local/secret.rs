@@ -5,6 +5,8 @@ use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+use zeroize::Zeroizing;
+
 use super::paths::StateDir;
 use crate::exit::{Exit, Failure};
 
@@ -13,7 +15,7 @@ const BYTES: usize = 32;
 
 /// The secret, as hexadecimal digits; never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
+pub(crate) struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Reads the secret, and makes it if there is none. Of several who make it at once, all get the same.
@@ -55,7 +57,7 @@ impl Secret {
                 ),
             ));
         }
-        let text = std::fs::read_to_string(&path).map_err(|error| failed(&error))?;
+        let text = Zeroizing::new(std::fs::read_to_string(&path).map_err(|error| failed(&error))?);
         let digits = text.trim_end();
         if digits.len() != 2 * BYTES || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Failure::unavailable(format!(
@@ -63,19 +65,20 @@ impl Secret {
                 path.display()
             )));
         }
-        Ok(Some(Self(digits.to_owned())))
+        Ok(Some(Self(Zeroizing::new(digits.to_owned()))))
     }
 
     /// The file appears under its name only when it is complete, and the first one stays.
     fn make(dir: &StateDir) -> Result<(), Failure> {
-        let mut random = [0; BYTES];
-        getrandom::fill(&mut random).map_err(|error| {
+        let mut random = Zeroizing::new([0; BYTES]);
+        getrandom::fill(&mut *random).map_err(|error| {
             Failure::unavailable(format!("the operating system gives no random numbers: {error}"))
         })?;
-        let mut text = random.iter().fold(String::new(), |mut text, byte| {
+        // Of the right size at once: what is moved is not wiped.
+        let mut text = Zeroizing::new(String::with_capacity(2 * BYTES + 1));
+        for byte in random.iter() {
             let _ = write!(text, "{byte:02x}");
-            text
-        });
+        }
         text.push('\n');
         let draft_name = format!("secret.{}", std::process::id());
         let draft = dir.file(&draft_name);
@@ -136,6 +139,6 @@ mod tests {
 
     #[test]
     fn it_is_not_shown() {
-        assert_eq!(format!("{:?}", Secret("abc".to_owned())), "Secret(..)");
+        assert_eq!(format!("{:?}", Secret(Zeroizing::new("abc".to_owned()))), "Secret(..)");
     }
 }

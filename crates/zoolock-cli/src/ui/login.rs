@@ -225,7 +225,7 @@ mod tests {
     const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
 
     fn by_token() -> Door {
-        Door::new(Some(Access::Token(TOKEN.as_bytes().to_vec())))
+        Door::new(Some(Access::Token(TOKEN.as_bytes().to_vec().into())))
     }
 
     fn with_cookie(set: &str) -> HeaderMap {

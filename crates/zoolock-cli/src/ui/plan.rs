@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use axum::http::HeaderName;
+use zeroize::Zeroizing;
 
 use crate::args::{Global, UiArgs};
 use crate::credentials::private;
@@ -31,7 +32,7 @@ pub(crate) struct Ui {
 /// How an operator is known.
 pub(crate) enum Access {
     /// By a token that he logs in with.
-    Token(Vec<u8>),
+    Token(Zeroizing<Vec<u8>>),
     /// By what a reverse proxy says.
     Proxy { header: HeaderName, peers: Vec<IpAddr> },
 }
@@ -82,7 +83,7 @@ fn name(host: &str) -> Result<String, Failure> {
     Ok(host)
 }
 
-fn token(path: &Path) -> Result<Vec<u8>, Failure> {
+fn token(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let token = private("--token-file", path, TOKEN_LIMIT + 1)?;
     if token.len() as u64 > TOKEN_LIMIT {
         return Err(Failure::usage(format!(
@@ -91,7 +92,7 @@ fn token(path: &Path) -> Result<Vec<u8>, Failure> {
         )));
     }
     // As what is typed into the form.
-    let token = token.trim_ascii().to_vec();
+    let token = Zeroizing::new(token.trim_ascii().to_vec());
     if token.len() < SHORTEST_TOKEN {
         return Err(Failure::usage(format!(
             "--token-file: {} holds fewer than {SHORTEST_TOKEN} characters, which can be guessed; make one with: \

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::task::coop::unconstrained;
+use zeroize::Zeroizing;
 use zookeeper_client as zk;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 use zoolock_core::contender::{Failure, Refusal, SessionEnd};
@@ -42,7 +43,7 @@ pub(crate) struct Opening {
     /// Of the endpoints.
     pub(crate) ports: Vec<u16>,
     pub(crate) timeout: Duration,
-    pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     pub(crate) access: Access,
     pub(crate) way: Way,
     /// Where a simulation opens it instead.
