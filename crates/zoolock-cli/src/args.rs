@@ -60,7 +60,7 @@ pub(crate) struct Global {
     pub(crate) connect_timeout: String,
 
     /// Credentials, as digest:@FILE, digest:env:NAME or digest:command:COMMAND: that file, which is yours alone (mode 0600),
-    /// that variable, or what the command prints, is USER:PASSWORD
+    /// that variable, or what the command prints, is USER:PASSWORD; with sasl instead of digest, by SASL DIGEST-MD5
     #[arg(
         long,
         global = true,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zookeeper_client::Client;
+use zookeeper_client::{Client, SaslOptions};
 use zoolock::{Tls, Zoolock};
 
 use crate::credentials::{Auth, Scheme};
@@ -28,7 +28,7 @@ pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, F
                 builder = builder.tls(tls.clone());
             }
             if let Some(auth) = auth {
-                builder = present(builder, auth);
+                builder = present(builder, auth)?;
             }
             builder = match access {
                 Access::Everybody => builder.world_writable(),
@@ -118,6 +118,10 @@ pub(crate) async fn connect_as(
     if let Some(auth) = auth {
         connector = match auth.scheme {
             Scheme::Digest => connector.with_auth("digest", auth.expose()),
+            Scheme::Sasl => {
+                let (user, password) = auth.user_and_password()?;
+                connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
+            }
         };
     }
     if let Some(tls) = tls {
@@ -147,10 +151,14 @@ pub(crate) async fn connect_as(
     }
 }
 
-fn present(builder: zoolock::Builder, auth: &Auth) -> zoolock::Builder {
-    match auth.scheme {
+fn present(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, Failure> {
+    Ok(match auth.scheme {
         Scheme::Digest => builder.auth("digest", auth.expose().to_vec()),
-    }
+        Scheme::Sasl => {
+            let (user, password) = auth.user_and_password()?;
+            builder.sasl_digest_md5(user, password)
+        }
+    })
 }
 
 fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {

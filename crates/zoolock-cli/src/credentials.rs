@@ -29,11 +29,20 @@ pub(crate) struct Auth {
 pub(crate) enum Scheme {
     /// ZooKeeper's own: as they are.
     Digest,
+    /// By DIGEST-MD5: nobody sees the password.
+    Sasl,
 }
 
 impl Auth {
     pub(crate) fn digest(user_and_password: Zeroizing<Vec<u8>>) -> Self {
         Self { scheme: Scheme::Digest, user_and_password }
+    }
+
+    /// The parts; the password may have colons.
+    pub(crate) fn user_and_password(&self) -> Result<(&str, &str), Failure> {
+        let text = str::from_utf8(&self.user_and_password);
+        let parts = text.ok().and_then(|text| text.split_once(':'));
+        parts.ok_or_else(|| Failure::usage("--auth sasl: user and password must be UTF-8 text"))
     }
 
     /// All of it.
@@ -50,12 +59,14 @@ impl fmt::Debug for Auth {
 
 /// Gets what `SCHEME:SOURCE` names.
 pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
-    let how = "write it as digest:@FILE, digest:env:NAME or digest:command:COMMAND";
+    let how =
+        "write it as digest:@FILE, digest:env:NAME or digest:command:COMMAND; or sasl instead of digest";
     let Some((scheme, source)) = text.split_once(':') else {
         return Err(Failure::usage(format!("--auth: {how}")));
     };
     let scheme = match scheme {
         "digest" => Scheme::Digest,
+        "sasl" => Scheme::Sasl,
         // It may be a user, and the rest a password.
         _ => return Err(Failure::usage(format!("--auth: the scheme before the first colon is none; {how}"))),
     };
@@ -75,7 +86,11 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
     if colon.is_none_or(|at| at == 0) || content.contains(&b'\n') {
         return Err(Failure::usage(format!("--auth: {place} must hold one line, USER:PASSWORD")));
     }
-    Ok(Auth { scheme, user_and_password: content })
+    let auth = Auth { scheme, user_and_password: content };
+    if scheme == Scheme::Sasl {
+        auth.user_and_password()?;
+    }
+    Ok(auth)
 }
 
 /// For where secrets are put into the environment, as container schedulers do. What we start inherits it.

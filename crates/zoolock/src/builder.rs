@@ -39,6 +39,8 @@ pub struct Builder {
     ensemble: Ensemble,
     strict: bool,
     measures_by_lock: bool,
+    #[cfg(feature = "sasl")]
+    sasl: Option<crate::way::Sasl>,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::Tls>,
 }
@@ -61,6 +63,8 @@ impl Builder {
             ensemble: Ensemble::default(),
             strict: false,
             measures_by_lock: false,
+            #[cfg(feature = "sasl")]
+            sasl: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -103,6 +107,17 @@ impl Builder {
     /// client crate's own copies are not wiped.
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), Zeroizing::new(credentials.into())));
+        self
+    }
+
+    /// Says who we are by SASL with DIGEST-MD5, which does not show the password to the service nor on the way; it is as
+    /// old as it sounds, and no replacement for TLS. What we create belongs to the user, under the scheme `sasl`, and what is
+    /// said of [`Builder::auth`] holds. Apache ZooKeeper speaks it where `SASLAuthenticationProvider` is configured, and must not
+    /// have `sessionRequireClientSASLAuth`, which ends sessions that connect again; the embedded server does not.
+    #[cfg(feature = "sasl")]
+    pub fn sasl_digest_md5(mut self, user: &str, password: impl Into<String>) -> Self {
+        self.sasl =
+            Some(crate::way::Sasl { user: user.to_owned(), password: Zeroizing::new(password.into()) });
         self
     }
 
@@ -292,21 +307,32 @@ impl Builder {
         Ok(zoolock)
     }
 
-    fn way(&self, #[cfg_attr(not(feature = "tls"), allow(unused))] connect: &ConnectString) -> Result<Way, Error> {
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls {
-            for (host, _) in connect.hosts() {
-                crate::tls::server_name(host)?;
-            }
-            return Ok(Way { certificates: Some(crate::tls::Certificates::new(tls.clone())?) });
-        }
-        Ok(Way::default())
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+    fn way(&self, connect: &ConnectString) -> Result<Way, Error> {
+        Ok(Way {
+            #[cfg(feature = "sasl")]
+            sasl: self.sasl.clone(),
+            #[cfg(feature = "tls")]
+            certificates: match &self.tls {
+                None => None,
+                Some(tls) => {
+                    for (host, _) in connect.hosts() {
+                        crate::tls::server_name(host)?;
+                    }
+                    Some(crate::tls::Certificates::new(tls.clone())?)
+                }
+            },
+        })
     }
 
     /// Whether the service knows us by a name.
     fn has_credentials(&self) -> bool {
         #[cfg(feature = "tls")]
         if self.tls.as_ref().is_some_and(crate::tls::Tls::has_identity) {
+            return true;
+        }
+        #[cfg(feature = "sasl")]
+        if self.sasl.is_some() {
             return true;
         }
         !self.auth.is_empty()

@@ -89,8 +89,6 @@ async fn look(host: &str, port: u16, way: &Way) -> Finding {
             }
         };
     }
-    #[cfg(not(feature = "tls"))]
-    let Way {} = way;
     match shake_hands(&mut stream).await {
         Ok(Hello::ZooKeeper) => Finding::new("speaks ZooKeeper, but opened no session in time"),
         #[cfg(feature = "tls")]

@@ -162,8 +162,12 @@ impl Sessions {
             }
             Ok(Err(zk::Error::AuthFailed)) => Err(Error::Denied {
                 subject: self.connect.endpoints(),
-                message: "the service does not accept the credentials; check the auth scheme and secret"
-                    .to_owned(),
+                message: match self.opening.way.has_sasl() {
+                    true => "the service does not know us by SASL; check user and password, and that it speaks DIGEST-MD5, \
+                             which `zoolock serve` does not",
+                    false => "the service does not accept the credentials; check the auth scheme and secret",
+                }
+                .to_owned(),
             }),
             Ok(Err(error)) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
             #[cfg(feature = "simulation")]

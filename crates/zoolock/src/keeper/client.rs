@@ -66,6 +66,9 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
         drop(client);
         client = connect(opening, granted).await?;
     }
+    if opening.way.has_sasl() {
+        be_known_by_sasl(&client, opening.timeout).await?;
+    }
     let mut states = client.state_watcher();
     let (sender, receiver) = watch::channel(Link::Up);
     let (ports, way) = (opening.ports.clone(), opening.way.clone());
@@ -96,6 +99,18 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
         }
     });
     Ok((Arc::new(ClientKeeper::new(client, &opening.access)), receiver))
+}
+
+/// A service without SASL lets whoever comes with it in as nobody, and the client crate is content with that.
+async fn be_known_by_sasl(client: &Client, timeout: Duration) -> Result<(), zk::Error> {
+    match tokio::time::timeout(timeout / 4, client.list_auth_users()).await {
+        Ok(Ok(known)) if known.iter().any(|identity| identity.scheme() == "sasl") => Ok(()),
+        Ok(Ok(_)) => Err(zk::Error::AuthFailed),
+        // Before 3.7 it cannot be asked.
+        Ok(Err(zk::Error::Unimplemented)) => Ok(()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(zk::Error::Timeout),
+    }
 }
 
 /// How long the first request may wait until none does.

@@ -15,7 +15,7 @@ use crate::connect::{Hello, shake_hands};
 
 /// How a host behaves to those who speak TLS.
 pub(crate) enum Outcome {
-    /// It keeps one of these two apart from the other.
+    /// Something else is wrong.
     Said(String),
     /// It does not accept our certificate, or asks for one.
     Refuses(String),
