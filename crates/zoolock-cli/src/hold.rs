@@ -17,7 +17,7 @@ use crate::local::Keeper;
 use crate::plan::Hold;
 use crate::run::release;
 use crate::signals::{Signals, name as signal_name};
-use crate::talk::Talk;
+use crate::talk::{Talk, printable_json};
 use crate::terminal::Terminal;
 
 /// What `hold --json` prints.
@@ -112,7 +112,7 @@ fn print(holder: &Holder, name: &str, json: bool) -> std::io::Result<()> {
             alone: holder.token().is_some(),
             previous: holder.previous(),
         };
-        serde_json::to_string(&held).expect("strings are always JSON")
+        printable_json(&serde_json::to_string(&held).expect("strings are always JSON"))
     } else {
         token
     };

@@ -12,7 +12,7 @@ use crate::connect::{close, connect};
 use crate::duration::humane;
 use crate::exit::{Exit, Failure};
 use crate::plan::Service;
-use crate::talk::{Talk, printable, terminal_width, use_color};
+use crate::talk::{Talk, printable, printable_json, terminal_width, use_color};
 
 /// `zoolock ls`.
 pub(crate) async fn ls(
@@ -303,7 +303,8 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
 
 /// One JSON document, as `bench`, `doctor` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
+    let text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
+    let mut text = printable_json(&text);
     text.push('\n');
     text
 }

@@ -184,6 +184,22 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
+/// The same for JSON, which goes to a terminal as often as to a program: the same text, in other words.
+pub(crate) fn printable_json(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        // Others stand between the values, where there are no texts.
+        if c != '\n' && (c.is_control() || is_unseen(c)) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                safe.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
 /// Whether it shows nothing by itself, as Unicode's format characters (Cf), fillers and the tags and variants of plane 14,
 /// or separates lines. U+FE00 to U+FE0F stay, which belong to pictures; a rare form of a Chinese character is escaped.
 fn is_unseen(c: char) -> bool {
@@ -198,6 +214,15 @@ fn is_unseen(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_says_the_same_without_what_is_not_seen() {
+        let texts = ["\u{1b}[2J\u{9b}m", "\u{202e}exe.jpg", "\u{e0041}\u{1d173}", "schön \"quoted\"\n"];
+        let json = serde_json::to_string_pretty(&texts).expect("JSON");
+        let safe = printable_json(&json);
+        assert!(!safe.contains(|c: char| c != '\n' && (c.is_control() || is_unseen(c))), "{safe:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&safe).expect("JSON"), texts);
+    }
 
     #[test]
     fn what_is_not_seen_is_escaped() {

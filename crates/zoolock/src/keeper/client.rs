@@ -1,5 +1,6 @@
 //! The port over the crate `zookeeper-client`.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -210,7 +211,14 @@ impl ClientKeeper {
         Fut: Future<Output = Result<T, E>> + Send + 'static,
     {
         let call = call(self.client.clone());
-        let mut answer: Answer<T, E::Of> = Box::pin(async move { call.await.map_err(E::told) });
+        // The crate panics on some answers that are too short. Whoever waits would be gone, and a task of the session with him.
+        let read = AssertUnwindSafe(call).catch_unwind();
+        let mut answer: Answer<T, E::Of> = Box::pin(async move {
+            match read.await {
+                Ok(outcome) => outcome.map_err(E::told),
+                Err(_) => Err(E::unreadable()),
+            }
+        });
         match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcome) => Box::pin(std::future::ready(outcome)),
             Poll::Pending => answer,
@@ -466,6 +474,9 @@ trait Told: Send + 'static {
     type Of: Send + 'static;
 
     fn told(self) -> Self::Of;
+
+    /// Of an answer that is none.
+    fn unreadable() -> Self::Of;
 }
 
 impl Told for zk::Error {
@@ -473,6 +484,10 @@ impl Told for zk::Error {
 
     fn told(self) -> KeeperError {
         self.into()
+    }
+
+    fn unreadable() -> KeeperError {
+        unknown("the service answered something that cannot be read")
     }
 }
 
@@ -485,6 +500,10 @@ impl Told for zk::MultiWriteError {
             zk::MultiWriteError::RequestFailed { .. } => None,
         };
         Undone { at, error: zk::Error::from(self).into() }
+    }
+
+    fn unreadable() -> Undone {
+        Undone { at: None, error: zk::Error::unreadable() }
     }
 }
 

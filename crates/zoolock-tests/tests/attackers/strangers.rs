@@ -1,0 +1,86 @@
+//! Another user of the machine, in local mode. Only root can be somebody else.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Stdio;
+
+use tokio::process::Command;
+use zoolock_tests::ZoolockBinary;
+use zoolock_tests::skip::Availability;
+
+use crate::common::settings;
+
+/// Nobody.
+const OTHER: u32 = 65_534;
+
+fn root_or_skip(test: &str) -> bool {
+    match rustix::process::geteuid().is_root() {
+        true => Availability::Available,
+        false => Availability::Missing("only root can be another user".to_owned()),
+    }
+    .or_skip(test)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_user_gets_nothing_of_this_users_server() {
+    if !root_or_skip("another_user_gets_nothing_of_this_users_server") {
+        return;
+    }
+    let zoolock = ZoolockBinary::find().expect("built");
+    let state = zoolock.home().join("ours");
+    // Their way to it, up to the directory that is ours alone.
+    std::fs::set_permissions(zoolock.home(), PermissionsExt::from_mode(0o755)).expect("ours");
+    let ours = |args: &[&str]| {
+        let mut command = zoolock.command(args);
+        command.env("ZOOLOCK_STATE_DIR", &state);
+        command
+    };
+    assert!(ours(&["run", "nightly", "--", "true"]).status().await.expect("it starts").success());
+    let status = ours(&["serve", "--status", "--json"]).output().await.expect("it starts");
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    let address = status["address"].as_str().expect("it runs").to_owned();
+
+    for file in ["secret", "address", "log", "data", "tls.key"] {
+        let mut cat = Command::new("cat");
+        cat.arg(state.join(file)).uid(OTHER).gid(OTHER).stdout(Stdio::piped()).stderr(Stdio::null());
+        let read = cat.output().await.expect("it starts");
+        assert!(!read.status.success() && read.stdout.is_empty(), "{file}");
+    }
+    // A copy that they may execute, wherever this one was built.
+    let copy = zoolock.home().join("zoolock");
+    std::fs::copy(zoolock.path(), &copy).expect("copied");
+    let theirs = |args: &[&str]| {
+        let mut command = Command::new(&copy);
+        command.args(args).uid(OTHER).gid(OTHER).current_dir("/").env_clear();
+        command.env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
+        command
+    };
+    let pointed = theirs(&["ls"]).env("ZOOLOCK_STATE_DIR", &state).output().await.expect("it starts");
+    assert_eq!(pointed.status.code(), Some(77), "{pointed:?}");
+    for args in [&["ls"][..], &["break", "nightly", "--token", "0-1"], &["run", "nightly", "--", "true"]] {
+        let args = [&["--connect", &address, "--connect-timeout", "2s"], args].concat();
+        let done = theirs(&args).output().await.expect("it starts");
+        assert!(matches!(done.status.code(), Some(64 | 69 | 77)), "{args:?}: {done:?}");
+    }
+    let guessed = settings().auth("digest", "zoolock:0000").connect_timeout(std::time::Duration::from_secs(2));
+    guessed.connect(&address).await.expect_err("no guess is right");
+    assert!(ours(&["serve", "--stop"]).status().await.expect("it starts").success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_directory_of_another_user_is_refused() {
+    if !root_or_skip("a_state_directory_of_another_user_is_refused") {
+        return;
+    }
+    let zoolock = ZoolockBinary::find().expect("built");
+    let state = zoolock.home().join("theirs");
+    std::fs::create_dir(&state).expect("writable");
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).expect("ours");
+    std::os::unix::fs::chown(&state, Some(OTHER), Some(OTHER)).expect("root may");
+    let mut command = zoolock.command(["run", "nightly", "--", "true"]);
+    let done = command.env("ZOOLOCK_STATE_DIR", &state).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(77), "{said}");
+    assert!(said.contains("belongs to user 65534"), "{said}");
+    assert_eq!(std::fs::read_dir(&state).expect("readable").count(), 0);
+    assert_eq!(std::fs::metadata(&state).expect("there").uid(), OTHER);
+}
