@@ -50,7 +50,10 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
             talk.detail(format_args!("using this user's server at {}", server.address));
         }
         // A secret that is made anew must not lock us out of what the server has kept; it serves nobody else anyway.
-        let builder = builder(service)?.auth("digest", server.credentials().to_vec()).world_writable();
+        let builder = builder(service)?
+            .tls(server.tls.clone())
+            .auth("digest", server.credentials().to_vec())
+            .world_writable();
         let connected = builder.connect(&server.address.to_string()).await;
         match connected {
             Ok(zoolock) => return Ok(zoolock),
@@ -92,7 +95,7 @@ fn listens_locally() -> bool {
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure> {
     let (hosts, auth, tls) = match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {
-            (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone(), tls.as_ref())
+            (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone(), tls.clone())
         }
         Endpoint::Local => {
             if !listens_locally() {
@@ -101,10 +104,10 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
                 ));
             }
             let server = local::running(service.connect_timeout).await?;
-            (server.address.to_string(), Some(Auth::digest(server.credentials())), None)
+            (server.address.to_string(), Some(Auth::digest(server.credentials())), Some(server.tls))
         }
     };
-    connect_as(&hosts, auth.as_ref(), tls, service).await
+    connect_as(&hosts, auth.as_ref(), tls.as_ref(), service).await
 }
 
 /// The same with these credentials, or none.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
 
 use common::{Sandbox, lives, wait_until};
@@ -167,8 +168,9 @@ fn the_secret_is_demanded() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let address = status(&sandbox)["address"].as_str().expect("an address").to_owned();
+    let identity = sandbox.state().join("identity").display().to_string();
     for args in [&["ls"][..], &["run", "x", "--", "touch", "ran"]] {
-        let flags = ["--connect", &address, "--connect-timeout", "2s"];
+        let flags = ["--connect", &address, "--cacert", &identity, "--connect-timeout", "2s"];
         let done = sandbox.output(&[&flags[..], args].concat());
         assert_eq!(done.code, 77, "without: {done:?}");
     }
@@ -180,6 +182,47 @@ fn the_secret_is_demanded() {
     let done = sandbox.output(&["ls", "--connect-timeout", "2s"]);
     assert_eq!(done.code, 77, "wrong: {done:?}");
     assert!(done.stderr.contains("secret") && !done.stderr.contains(old.trim()), "{done:?}");
+}
+
+#[test]
+fn whoever_takes_the_port_of_a_server_that_crashed_is_not_told_the_secret() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    let address = status(&sandbox)["address"].as_str().expect("an address").to_owned();
+    let secret = std::fs::read_to_string(sandbox.state().join("secret")).expect("ours");
+    kill_process(server_pid(&sandbox), Signal::KILL).expect("ours");
+    let mut taken = None;
+    wait_until("its port is free", || {
+        taken = std::net::TcpListener::bind(&address).ok();
+        taken.is_some()
+    });
+    let listener = taken.expect("bound just now");
+    listener.set_nonblocking(true).expect("a socket");
+    let mut told = Vec::new();
+    let mut comers = 0;
+    // Whoever comes is answered as an older server would, and heard for as long as he speaks.
+    wait_until("the holder has come back often enough", || {
+        if let Ok((mut comer, _)) = listener.accept() {
+            comer.set_nonblocking(false).expect("a socket");
+            comer.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("a timeout");
+            let mut welcome =
+                vec![0, 0, 0, 37, 0, 0, 0, 0, 0, 0, 0x75, 0x30, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 16];
+            welcome.extend([0; 17]);
+            let _ = comer.write_all(&welcome);
+            let _ = comer.read_to_end(&mut told);
+            comers += 1;
+        }
+        comers >= 3
+    });
+    let told = String::from_utf8_lossy(&told);
+    assert!(!told.is_empty() && !told.contains(secret.trim()), "{told:?}");
+    assert!(!told.contains("zoolock:"), "{told:?}");
+    // Another server is there meanwhile, elsewhere, for all who come new.
+    drop(listener);
+    assert_eq!(sandbox.output(&["run", "y", "--", "true"]).code, 0);
+    holder.end_of_input();
+    holder.wait();
 }
 
 #[test]

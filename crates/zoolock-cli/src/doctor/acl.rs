@@ -22,7 +22,7 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
         endpoint if !endpoint.has_credentials() => true,
         Endpoint::Remote { hosts, tls, .. } => gets_in(hosts, tls.as_ref(), service, place).await,
         Endpoint::Local => match known.there.first() {
-            Some(address) => gets_in(address, None, service, place).await,
+            Some(address) => gets_in(address, known.tls.as_ref(), service, place).await,
             None => false,
         },
     };

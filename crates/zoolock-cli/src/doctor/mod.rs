@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use zookeeper_client::{Client, Error};
+use zoolock::Tls;
 
 use self::finding::Report;
 use crate::acquire::interrupted;
@@ -70,11 +71,8 @@ pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> 
 async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) -> Result<(), Failure> {
     let service = &plan.service;
     talk.status("asking the servers");
-    let tls = match &service.endpoint {
-        Endpoint::Remote { tls, .. } => tls.as_ref(),
-        Endpoint::Local => None,
-    };
-    let known = servers::look(&servers_of(service).await?, tls, report).await;
+    let (servers, tls) = servers_of(service).await?;
+    let known = servers::look(&servers, tls.as_ref(), report).await;
     talk.status("connecting");
     let client = connect_plainly(service).await?;
     let looked = examine_with(&client, plan, chroot, &known, report, talk).await;
@@ -119,13 +117,16 @@ async fn examine_with(
     Ok(())
 }
 
-/// The servers of the connect string, each with its port.
-async fn servers_of(service: &Service) -> Result<Vec<String>, Failure> {
+/// The servers of the connect string, each with its port, and how to speak to them.
+async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Failure> {
     match &service.endpoint {
-        Endpoint::Local => Ok(vec![local::running(service.connect_timeout).await?.address.to_string()]),
-        Endpoint::Remote { hosts, .. } => {
+        Endpoint::Local => {
+            let server = local::running(service.connect_timeout).await?;
+            Ok((vec![server.address.to_string()], Some(server.tls)))
+        }
+        Endpoint::Remote { hosts, tls, .. } => {
             let hosts = hosts.split('/').next().unwrap_or_default().split(',');
-            Ok(hosts.map(with_port).collect())
+            Ok((hosts.map(with_port).collect(), tls.clone()))
         }
     }
 }

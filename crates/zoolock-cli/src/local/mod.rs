@@ -2,6 +2,7 @@
 //!
 //! All of it lives in one directory that is this user's alone:
 //! - `secret`: what every client presents; made once;
+//! - `identity`: what the server shows before a client presents anything; made once;
 //! - `lock`: locked by the one server for as long as it lives;
 //! - `address`: where it listens, and its process; believed only while `lock` is held;
 //! - `port`: where the last one listened, which the next one does if it can;
@@ -11,6 +12,7 @@
 //! - `log`: what the server has to say;
 //! - `data`: what must not be forgotten, so that tokens never go back.
 
+mod identity;
 mod keep;
 mod paths;
 mod secret;
@@ -25,6 +27,7 @@ use std::str::FromStr;
 
 use rustix::process::{Pid, test_kill_process};
 use zeroize::Zeroizing;
+use zoolock::Tls;
 
 pub(crate) use keep::{Keeper, stopped};
 pub(crate) use paths::StateDir;
@@ -38,6 +41,8 @@ use crate::exit::{Exit, Failure};
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) secret_file: PathBuf,
+    /// By what the server is known.
+    pub(crate) tls: Tls,
     secret: secret::Secret,
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{getpid, setsid};
 use zoolock_server::{Error, Server, ServerHandle};
 
+use super::identity;
 use super::keep;
 use super::paths::StateDir;
 use super::secret::Secret;
@@ -62,9 +63,11 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
 
 /// Sessions outlive a server that crashed: their owners look for it where it was.
 async fn start(dir: &StateDir, secret: &Secret) -> Result<ServerHandle, Failure> {
+    let identity = identity::of_server(dir)?;
     let builder = |port| {
         Server::builder()
-            .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .tls(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), identity.clone())
+            .tls_only()
             .data_dir(dir.file("data"))
             .secret(zoolock_server::Secret::new(secret.expose()))
     };

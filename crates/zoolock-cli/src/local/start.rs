@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
 use super::secret::Secret;
-use super::{Running, State, look, open_lock};
+use super::{Running, State, identity, look, open_lock};
 use crate::exit::{Exit, Failure};
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -49,7 +49,8 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
         }
         tokio::time::sleep(PAUSE).await;
     };
-    Ok(Running { address: address.socket, secret_file: dir.file("secret"), secret })
+    let tls = identity::of_client(&dir);
+    Ok(Running { address: address.socket, secret_file: dir.file("secret"), tls, secret })
 }
 
 /// Starts one and waits until it listens, or has ended, or time is up.
