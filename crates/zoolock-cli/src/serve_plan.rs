@@ -1,7 +1,7 @@
 //! What a server of one's own is told, checked.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zoolock_server::{Builder, ClientCertificates, Durability, Server, TlsConfig, Users, Word};
@@ -37,6 +37,16 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     }
     if global.auth.is_some() && std::env::var("ZOOLOCK_AUTH").ok() != global.auth {
         return Err(Failure::usage("--auth means nothing to `serve`; whom it lets in is said by --users"));
+    }
+    // Whoever means --tls-client-ca would let everybody in.
+    for (flag, variable, given, meant) in [
+        ("--cacert", "ZOOLOCK_CACERT", &global.cacert, "--tls-client-ca"),
+        ("--cert", "ZOOLOCK_CERT", &global.cert, "--tls-cert"),
+        ("--key", "ZOOLOCK_KEY", &global.key, "--tls-key"),
+    ] {
+        if given.is_some() && std::env::var_os(variable).map(PathBuf::from) != *given {
+            return Err(Failure::usage(format!("{flag} means nothing to `serve`; did you mean {meant}?")));
+        }
     }
     if serve.status {
         return Ok(Plan::ServeStatus { json: global.json });
