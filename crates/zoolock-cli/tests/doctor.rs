@@ -3,8 +3,9 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt;
 
-use common::Sandbox;
+use common::{Sandbox, wait_until};
 use serde_json::Value;
 
 fn level(report: &Value, check: &str) -> Option<String> {
@@ -42,6 +43,32 @@ fn a_server_that_answers_no_words_is_looked_at_all_the_same() {
     let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
     assert_eq!((done.code, level(&report, "server").as_deref()), (0, Some("note")), "{done:?}");
     assert_eq!(level(&report, "session").as_deref(), Some("ok"), "{done:?}");
+}
+
+#[test]
+fn what_could_not_be_tried_is_no_good_news() {
+    let sandbox = Sandbox::new();
+    let credentials = sandbox.path("credentials");
+    std::fs::write(&credentials, "jobs:x\n").expect("writable");
+    std::fs::set_permissions(&credentials, PermissionsExt::from_mode(0o600)).expect("ours");
+    // Our own session is the only one that there is room for.
+    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0", "--max-connections", "1"]);
+    let mut line = String::new();
+    BufReader::new(server.0.stderr.take().expect("caught")).read_line(&mut line).expect("it says where");
+    let address = line.trim().rsplit(' ').next().expect("the address is last");
+    let auth = format!("digest:@{}", credentials.display());
+    let args = ["doctor", "--json", "--connect-timeout", "2s", "--connect", address, "--auth", &auth];
+    let mut looked = None;
+    wait_until("there is room for our own session", || {
+        // A connection that has just ended may still be counted.
+        let done = sandbox.output(&args);
+        let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
+        looked = level(&report, "access").map(|level| (level, done));
+        looked.is_some()
+    });
+    let (level, done) = looked.expect("found just now");
+    assert_eq!(level, "note", "{done:?}");
+    assert!(done.stdout.contains("could not be tried"), "{done:?}");
 }
 
 /// On a terminal, which `script` of util-linux makes.

@@ -6,25 +6,35 @@ use tokio::time::timeout;
 use zookeeper_client::{Acl, Permission};
 use zoolock::Tls;
 
+use super::failed;
 use super::finding::{Level, Report};
 use super::locks::{named, shown};
 use super::servers::Known;
 use super::tree::{OWN, Tree};
 use crate::connect::connect_as;
+use crate::exit::{Exit, Failure};
 use crate::plan::{Endpoint, Service};
 
 /// How long somebody without credentials may take to be refused.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tells whether somebody without credentials gets in.
+/// Tells whether somebody without credentials gets in; where that could not be tried, he might.
 pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, report: &mut Report) -> bool {
     let open = match &service.endpoint {
-        endpoint if !endpoint.has_credentials() => true,
+        endpoint if !endpoint.has_credentials() => Some(true),
         Endpoint::Remote { hosts, tls, .. } => gets_in(hosts, tls.as_ref(), service, place).await,
         Endpoint::Local => match known.there.first() {
             Some(address) => gets_in(address, known.tls.as_ref(), service, place).await,
-            None => false,
+            None => None,
         },
+    };
+    let Some(open) = open else {
+        report.note(
+            "access",
+            "whether somebody gets in without credentials could not be tried",
+            "try `zoolock ls` without them, and see what was found about the servers",
+        );
+        return true;
     };
     let zoolock = known.zoolock == Some(true) || matches!(service.endpoint, Endpoint::Local);
     let level = if known.loopback { Level::Note } else { Level::Warning };
@@ -64,15 +74,24 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
     open
 }
 
-/// Whether a session without credentials can look at anything.
-async fn gets_in(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> bool {
+/// Whether a session without credentials can look at anything, as far as that can be told.
+async fn gets_in(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
     let look = async {
         let hosts = hosts.split('/').next().unwrap_or_default();
         let anonymous = tls.map(Tls::anonymous);
-        let client = connect_as(hosts, None, anonymous.as_ref(), service).await.ok()?;
-        client.check_stat(place).await.ok()
+        let client = connect_as(hosts, None, anonymous.as_ref(), service).await?;
+        client.check_stat(place).await.map(drop).map_err(|error| failed(place, &error))
     };
-    timeout(PATIENCE, look).await.is_ok_and(|looked| looked.is_some())
+    timeout(PATIENCE, look).await.ok().and_then(|looked| admitted(&looked))
+}
+
+/// Who is not answered may be let in another time: only a refusal is one.
+fn admitted(looked: &Result<(), Failure>) -> Option<bool> {
+    match looked {
+        Ok(()) => Some(true),
+        Err(failure) if failure.exit == Exit::DENIED => Some(false),
+        Err(_) => None,
+    }
 }
 
 /// Tells which directories everybody may change. `open`: that is really everybody, not those with credentials.
@@ -154,6 +173,20 @@ mod tests {
     use zookeeper_client::AuthId;
 
     use super::*;
+
+    #[test]
+    fn only_who_is_refused_does_not_get_in() {
+        assert_eq!(admitted(&Ok(())), Some(true));
+        use zookeeper_client::Error;
+        for refusal in [Error::NoAuth, Error::AuthFailed] {
+            assert_eq!(admitted(&Err(failed("/", &refusal))), Some(false));
+        }
+        for other in
+            [failed("/", &Error::ConnectionLoss), Failure::unavailable("no session"), Failure::usage("?")]
+        {
+            assert_eq!(admitted(&Err(other)), None);
+        }
+    }
 
     #[test]
     fn what_everybody_may_do_is_what_all_entries_for_the_world_grant() {
