@@ -63,22 +63,34 @@ async fn another_user_gets_nothing_of_this_users_server() {
     let identity = std::fs::read_to_string(state.join("identity")).expect("ours");
     let certificate = &identity[identity.find("-----BEGIN CERTIFICATE").expect("it has one")..];
     std::fs::write(&known, certificate).expect("writable");
+    std::fs::set_permissions(&known, PermissionsExt::from_mode(0o644)).expect("ours");
     let known = known.display().to_string();
-    for args in [
-        &["ls"][..],
-        &["break", "nightly", "--token", "00000000-0000000000000001"],
-        &["run", "nightly", "--", "true"],
-    ] {
+    // Somebody of ours holds it, whose token they have got to know, too.
+    let mut holder = ours(&["hold", "nightly", "--json"]);
+    let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it starts");
+    let mut token = None;
+    while token.is_none() {
+        let shown = ours(&["show", "nightly", "--json"]).output().await.expect("it starts");
+        let lock: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        token = lock["holder"]["token"].as_str().map(str::to_owned);
+    }
+    let token = token.expect("it is held");
+    for args in [&["ls"][..], &["break", "nightly", "--token", &token], &["run", "nightly", "--", "true"]] {
         let flags = ["--connect", &address, "--cacert", &known, "--connect-timeout", "2s"];
         let args = [&flags[..], args].concat();
         let done = theirs(&args).output().await.expect("it starts");
-        assert!(matches!(done.status.code(), Some(64 | 77)), "{args:?}: {done:?}");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(77), "{args:?}: {done:?}");
+        assert!(said.contains("give credentials"), "{args:?}: {said}");
     }
     let guessed = settings().tls(Tls::with_ca(certificate)).auth("digest", "zoolock:0000");
     match guessed.connect_timeout(Duration::from_secs(2)).connect(&address).await {
         Err(Error::Denied { .. }) => {}
         other => panic!("a guess: {other:?}"),
     }
+    // Nothing has happened to whoever holds it.
+    drop(holder.stdin.take());
+    assert!(holder.wait().await.expect("ours").success());
     assert!(ours(&["serve", "--stop"]).status().await.expect("it starts").success());
 }
 
