@@ -3,19 +3,29 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
 use zeroize::Zeroizing;
 use zoolock::Tls;
 
 use crate::args::Global;
+use crate::duration::humane;
 use crate::exit::{Exit, Failure};
+use crate::terminal::Terminal;
 
 /// Much more than any sensible credentials.
 const LIMIT: u64 = 4096;
+/// How long a command may take that has nobody to ask.
+const COMMAND_BOUND: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the service knows us by: USER:PASSWORD, and how it is presented.
 #[derive(Clone, PartialEq, Eq)]
@@ -103,23 +113,46 @@ fn of_environment(name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     }
 }
 
-/// For where something else keeps secrets, such as `pass show zoolock`. It may ask on the terminal.
+/// For where something else keeps secrets, such as `pass show zoolock`. It may ask on the terminal, for as long as that takes.
 fn of_command(command: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let asks = Terminal::open().is_some_and(|terminal| terminal.is_ours());
+    printed(command, (!asks).then_some(COMMAND_BOUND))
+}
+
+/// What it prints, within `bound` where there is one.
+fn printed(command: &str, bound: Option<Duration>) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let failed =
         |why: &dyn fmt::Display| Failure::usage(format!("--auth: the command for the credentials {why}"));
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", command])
-        .stdin(Stdio::inherit())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&format_args!("cannot be started: {error}")))?;
-    let mut printed = Zeroizing::new(Vec::with_capacity(LIMIT as usize + 1));
-    if let Some(output) = child.stdout.take() {
-        // One that prints more is ended by its closed pipe.
-        let read = output.take(LIMIT + 1).read_to_end(&mut printed);
-        read.map_err(|error| failed(&format_args!("cannot be heard: {error}")))?;
+    let mut shell = Command::new("/bin/sh");
+    // What is piped to us is for the command that runs under the lock.
+    let input = if io::stdin().is_terminal() { Stdio::inherit() } else { Stdio::null() };
+    shell.args(["-c", command]).stdin(input).stdout(Stdio::piped());
+    if bound.is_some() {
+        // So that it can be ended with all that it has started; it could not ask on a terminal any more.
+        shell.process_group(0);
     }
-    let status = child.wait().map_err(|error| failed(&format_args!("was lost: {error}")))?;
+    let mut child = shell.spawn().map_err(|error| failed(&format_args!("cannot be started: {error}")))?;
+    let deadline = bound.map(|bound| Instant::now() + bound);
+    // Its pipe is closed by then, which ends one that prints more.
+    let heard = child
+        .stdout
+        .take()
+        .map_or_else(|| Err(io::ErrorKind::BrokenPipe.into()), |output| hear(output, deadline));
+    let ended = heard.and_then(|printed| Ok((printed, wait(&mut child, deadline)?)));
+    let (mut printed, status) = match (ended, bound) {
+        (Ok(ended), _) => ended,
+        (Err(error), Some(bound)) if error.kind() == io::ErrorKind::TimedOut => {
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            let _ = child.wait();
+            return Err(failed(&format_args!(
+                "did not end within {}; if it has to ask, start zoolock on a terminal",
+                humane(bound)
+            )));
+        }
+        (Err(error), _) => return Err(failed(&format_args!("cannot be heard: {error}"))),
+    };
     if printed.len() as u64 > LIMIT {
         return Err(failed(&format_args!("prints more than {LIMIT} bytes")));
     }
@@ -127,6 +160,44 @@ fn of_command(command: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
         return Err(failed(&format_args!("ended with {status}; it says itself why")));
     }
     Ok(trimmed(std::mem::take(&mut *printed)))
+}
+
+/// Reads until the end, or until there is too much.
+fn hear(mut output: ChildStdout, deadline: Option<Instant>) -> io::Result<Zeroizing<Vec<u8>>> {
+    // Of its full size at once: what is moved is not wiped.
+    let mut printed = Zeroizing::new(vec![0; LIMIT as usize + 1]);
+    let mut filled = 0;
+    while filled < printed.len() {
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.try_into().map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match output.read(&mut printed[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    printed.truncate(filled);
+    Ok(printed)
+}
+
+fn wait(child: &mut Child, deadline: Option<Instant>) -> io::Result<ExitStatus> {
+    let Some(deadline) = deadline else { return child.wait() };
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(status),
+            None if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+            None => std::thread::sleep(PAUSE),
+        }
+    }
 }
 
 /// Without the newlines at the end.
@@ -228,6 +299,32 @@ mod tests {
         ] {
             let failure = credentials(&format!("digest:command:{command}")).expect_err(command).to_string();
             assert!(failure.contains(words) && !failure.contains("hunter2"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_ended_with_all_that_it_started() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = dir.path().join("pid");
+        // One goes on speaking, one has said all.
+        for silence in ["", "exec >&-; "] {
+            let command = format!("{silence}sleep 1000 & echo $! >{}; wait", file.display());
+            let failure =
+                printed(&command, Some(Duration::from_millis(300))).expect_err("too late").to_string();
+            assert!(failure.contains("did not end within 300ms"), "{failure}");
+            let started = std::fs::read_to_string(&file).expect("it began");
+            let lives = || {
+                let stat =
+                    std::fs::read_to_string(format!("/proc/{}/stat", started.trim())).unwrap_or_default();
+                stat.rsplit(") ")
+                    .next()
+                    .is_some_and(|state| !state.is_empty() && !state.starts_with(['Z', 'X']))
+            };
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while lives() && Instant::now() < deadline {
+                std::thread::sleep(PAUSE);
+            }
+            assert!(!lives(), "{command}");
         }
     }
 }
