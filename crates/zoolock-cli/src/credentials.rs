@@ -276,9 +276,12 @@ pub(crate) fn private(flag: &str, path: &Path, limit: u64) -> Result<Zeroizing<V
         ));
     }
     // Of the right size at once: what is moved is not wiped.
-    let size = metadata.len().min(limit);
+    let size = metadata.len().min(limit + 1);
     let mut content = Zeroizing::new(Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
-    opened.by_ref().take(limit).read_to_end(&mut content).map_err(failed)?;
+    opened.by_ref().take(limit + 1).read_to_end(&mut content).map_err(failed)?;
+    if content.len() as u64 > limit {
+        return Err(Failure::usage(format!("{flag}: {} has more than {limit} bytes", path.display())));
+    }
     Ok(trimmed(std::mem::take(&mut *content)))
 }
 

@@ -167,6 +167,8 @@ fn a_file_of_credentials_is_yours_alone() {
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
     std::fs::write(&file, "no colon").expect("writable");
     refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 64, "USER:PASSWORD");
+    std::fs::write(&file, format!("me:{}", "x".repeat(5000))).expect("writable");
+    refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 64, "more than 4096");
     refused(
         &sandbox.output(&["ls", "--connect", "h:1", "--auth", "digest:@/no/such/file"]),
         64,
