@@ -65,6 +65,7 @@ pub(crate) struct Global {
         long,
         global = true,
         env = "ZOOLOCK_AUTH",
+        hide_env_values = true,
         value_name = "SCHEME:SOURCE",
         help_heading = "Connection"
     )]

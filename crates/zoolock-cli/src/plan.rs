@@ -604,7 +604,9 @@ fn access(global: &Global) -> Result<Access, Failure> {
         ))),
     };
     let readers: Vec<_> = global.reader.iter().map(reader).collect::<Result<_, _>>()?;
-    if !readers.is_empty() && global.auth.is_none() && !named(global.cert.as_ref()) {
+    // An empty variable is as none.
+    let auth = global.auth.as_ref().is_some_and(|auth| !auth.is_empty());
+    if !readers.is_empty() && !auth && !named(global.cert.as_ref()) {
         return Err(Failure::usage(
             "--reader goes with --auth or --cert: without credentials everybody may do everything with what we create",
         ));

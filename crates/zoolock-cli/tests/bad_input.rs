@@ -116,6 +116,19 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
+fn an_empty_variable_is_as_none_and_none_is_shown_that_may_hold_a_password() {
+    let sandbox = Sandbox::new();
+    let mut reader = sandbox.zoolock(["ls", "--connect", "h:1", "--reader", "x509:CN=ops"]);
+    let done = Done::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
+    refused(&done, 64, "--reader goes with --auth");
+    let mut help = sandbox.zoolock(["ls", "--help"]);
+    let done =
+        Done::from(help.env("ZOOLOCK_AUTH", "digest:me:hunter2").output().expect("the command starts"));
+    assert!(done.code == 0 && done.stdout.contains("ZOOLOCK_AUTH"), "{done:?}");
+    assert!(!done.stdout.contains("hunter2"), "{done:?}");
+}
+
+#[test]
 fn what_cannot_be_reached_ends_with_69_and_is_named() {
     let sandbox = Sandbox::new();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
