@@ -57,8 +57,8 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
         (false, true) => (Level::Ok, "nobody gets in without credentials".to_owned(), ""),
         (false, false) if known.tls.is_some() => (
             Level::Ok,
-            "nobody gets in without a certificate or other credentials; see to it that there is no plain port beside this \
-             one: there, who knows the id of a session can take it over"
+            "nobody gets in without a certificate or other credentials; whoever has one and knows the id of a session can \
+             take it over, and on a plain port beside this one everybody can: see to it that there is none"
                 .to_owned(),
             "",
         ),
