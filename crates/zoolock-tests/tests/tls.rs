@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use common::settings;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zookeeper_client::Client;
 use zoolock::{Builder, Error, Tls, Zoolock};
 use zoolock_tests::authority::Signed;
@@ -186,6 +191,33 @@ async fn a_host_that_never_shakes_hands_is_given_up() {
     let address = silent.local_addr().expect("it is bound").to_string();
     let error = refused(settings().tls(shown(&authority, &authority.client("jobs"))), &address).await;
     assert!(error.to_string().contains("does not answer") && error.to_string().contains(&address), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_after_the_handshake_has_refused_nobody() {
+    let authority = Authority::new();
+    let server = authority.server();
+    let chain = CertificateDer::pem_file_iter(&server.certificate).expect("readable");
+    let chain = chain.collect::<Result<_, _>>().expect("certificates");
+    let key = PrivateKeyDer::from_pem_file(&server.key).expect("a key");
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().expect("it has them").with_no_client_auth();
+    let acceptor =
+        TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).expect("they belong together")));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let serving = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("a client");
+            let _ = acceptor.accept(stream).await;
+        }
+    });
+    for tls in [trusting(&authority), shown(&authority, &authority.client("jobs"))] {
+        let error = refused(settings().tls(tls), &address).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("hangs up after the handshake"), "{error}");
+    }
+    serving.abort();
 }
 
 on_both_arms!(private(secure(Authority::new())) the_command_speaks_tls, |place| async move {

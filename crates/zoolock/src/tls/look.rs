@@ -68,10 +68,11 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
         // An answer in the clear.
         Some(TlsError::InvalidMessage(_)) => Outcome::Plain,
         Some(other) => Outcome::Said(format!("TLS fails: {other}")),
+        // A server that is busy, or going down, does that too: only what it says is a refusal.
         None if after && tls.has_identity() => Outcome::Said(format!(
             "hangs up after the handshake ({error}); its log may say what is wrong with our certificate"
         )),
-        None if after => Outcome::Refuses(
+        None if after => Outcome::Said(
             "hangs up after the handshake; it may want a certificate of ours (`--cert` and `--key`)"
                 .to_owned(),
         ),
