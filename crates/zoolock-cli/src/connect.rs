@@ -49,6 +49,7 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
         if attempt == 1 {
             talk.detail(format_args!("using this user's server at {}", server.address));
         }
+        of_ours(&server)?;
         // A secret that is made anew must not lock us out of what the server has kept; it serves nobody else anyway.
         let builder = builder(service)?
             .tls(server.tls.clone())
@@ -71,6 +72,7 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
                     ),
                 ));
             }
+            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(changed(&error)),
             Err(error) => return Err(error.into()),
         }
     }
@@ -88,6 +90,15 @@ pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zooloc
 fn listens_locally() -> bool {
     let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
     StateDir::open().is_ok_and(listens)
+/// What this user's server is known by; nothing that was said on the command line can be wrong with that.
+fn of_ours(server: &local::Running) -> Result<(), Failure> {
+    server.tls.options(&server.address.to_string()).map(drop).map_err(|error| changed(&error))
+}
+
+fn changed(error: &zoolock::Error) -> Failure {
+    Failure::unavailable(format!(
+        "{error}; if this user's server was started by another version, or its files were changed, run: zoolock serve --stop"
+    ))
 }
 
 /// A plain session with the same service, for requests that are no lock's: without the chroot, which is the caller's to
@@ -104,6 +115,7 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
                 ));
             }
             let server = local::running(service.connect_timeout).await?;
+            of_ours(&server)?;
             (server.address.to_string(), Some(Auth::digest(server.credentials())), Some(server.tls))
         }
     };

@@ -454,8 +454,8 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
     let tls = tls(global)?;
     if tls.is_some() && global.connect.is_none() {
         return Err(Failure::usage(
-            "--cacert (or ZOOLOCK_CACERT) goes with --connect (or ZOOLOCK_CONNECT): this user's own server listens on this \
-             machine alone, and speaks no TLS",
+            "--cacert (or ZOOLOCK_CACERT) goes with --connect (or ZOOLOCK_CONNECT): this user's own server is on this \
+             machine, and known by a key of its own",
         ));
     }
     // An empty variable is as none.

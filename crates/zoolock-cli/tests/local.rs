@@ -185,6 +185,28 @@ fn the_secret_is_demanded() {
 }
 
 #[test]
+fn a_server_that_cannot_be_known_any_more_is_told_from_a_wrong_command_line() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let identity = sandbox.state().join("identity");
+    let others = Sandbox::new();
+    assert_eq!(others.output(&["run", "x", "--", "true"]).code, 0);
+    std::fs::copy(others.state().join("identity"), &identity).expect("writable");
+    for _ in 0..2 {
+        for args in [&["ls"][..], &["doctor"], &["run", "x", "--", "touch", "ran"]] {
+            let done = sandbox.output(&[&["--connect-timeout", "1s"], args].concat());
+            assert_eq!(done.code, 69, "{done:?}");
+            assert!(done.stderr.contains("zoolock serve --stop"), "{done:?}");
+        }
+        // And once more without any.
+        let _ = std::fs::remove_file(&identity);
+    }
+    assert!(!sandbox.path("ran").exists());
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0, "the next one has an identity again");
+}
+
+#[test]
 fn whoever_takes_the_port_of_a_server_that_crashed_is_not_told_the_secret() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x"]);
