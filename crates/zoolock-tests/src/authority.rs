@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
+    DnType, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use tempfile::TempDir;
 
@@ -29,24 +29,29 @@ pub struct Signed {
 impl Authority {
     /// Makes an authority; its server is at 127.0.0.1, and demands certificates of clients.
     pub fn new() -> Self {
-        Self::with_server(2100, true)
+        Self::named("tests")
+    }
+
+    /// The same by another name, for where it must not be taken for one of the others.
+    pub fn named(name: &str) -> Self {
+        Self::with_server(name, 2100, true)
     }
 
     /// The same with a server that asks for none.
     pub fn of_a_server_for_everybody() -> Self {
-        Self::with_server(2100, false)
+        Self::with_server("tests", 2100, false)
     }
 
     /// The same with a server whose certificate is no longer valid.
     pub fn of_an_expired_server() -> Self {
-        Self::with_server(2001, true)
+        Self::with_server("tests", 2001, true)
     }
 
-    fn with_server(until: i32, asks: bool) -> Self {
+    fn with_server(name: &str, until: i32, asks: bool) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "tests");
+        params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
         let issuer = issuer.expect("a certificate");
         let authority = Self { dir: TempDir::new().expect("a directory"), issuer, asks };
@@ -88,6 +93,26 @@ impl Authority {
         self.sign(name, "client.example.org", 2001)
     }
 
+    /// A list of what was revoked, in PEM and past its date: the certificates of these names, of which `server` is one.
+    pub fn revoked(&self, names: &[&str]) -> String {
+        let at = date_time_ymd(2000, 1, 2);
+        let revoked = |name: &&str| RevokedCertParams {
+            serial_number: serial(name),
+            revocation_time: at,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: at,
+            next_update: date_time_ymd(2001, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: names.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list")
+    }
+
     fn files(&self, name: &str) -> Signed {
         let file = |end| self.dir.path().join(format!("{name}.{end}"));
         Signed { certificate: file("pem"), key: file("key") }
@@ -97,6 +122,7 @@ impl Authority {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
+        params.serial_number = Some(serial(name));
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
         let key = KeyPair::generate().expect("a key");
@@ -107,6 +133,10 @@ impl Authority {
         std::fs::set_permissions(&signed.key, PermissionsExt::from_mode(0o600)).expect("ours");
         signed
     }
+}
+
+fn serial(name: &str) -> SerialNumber {
+    SerialNumber::from(name.as_bytes().to_vec())
 }
 
 impl Default for Authority {

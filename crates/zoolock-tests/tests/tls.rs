@@ -129,6 +129,27 @@ on_both_arms!(private(secure(Authority::new())) what_is_wrong_with_a_certificate
     }
 });
 
+on_both_arms!(private(secure(Authority::named("revoking"))) lists_of_what_was_revoked_count, |place| async move {
+    let authority = place.authority();
+    let (secure, jobs) = (place.server().secure_addr(), authority.client("jobs"));
+    let ca = std::fs::read_to_string(authority.ca()).expect("readable");
+    let with = |list: String| {
+        let tls = Tls::with_ca(format!("{ca}{list}"));
+        settings().tls(tls.identity_files(&jobs.certificate, &jobs.key))
+    };
+    // Their date is over, and that of the certificates is not.
+    let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("a session");
+    zl.close().await;
+    for (list, words) in [
+        (authority.revoked(&["another", "server"]), "was revoked"),
+        (Authority::named("elsewhere").revoked(&["server"]), "every authority needs one"),
+    ] {
+        let error = refused(with(list), &secure).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+});
+
 on_both_arms!(private(secure(Authority::of_an_expired_server())) a_server_that_has_expired_is_refused, |place| async move {
     let authority = place.authority();
     let tls = shown(authority, &authority.client("jobs"));

@@ -61,6 +61,10 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("its certificate is not for the host {host}")
             }
+            CertificateError::UnknownRevocationStatus => format!(
+                "no list in {authorities} says whether its certificate was revoked; where there is one, every authority \
+                 needs one"
+            ),
             CertificateError::Revoked => format!("its certificate was revoked, as {authorities} says"),
             other => format!("its certificate is not accepted ({other})"),
         }),

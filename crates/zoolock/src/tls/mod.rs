@@ -74,6 +74,8 @@ struct Loaded {
 
 impl Tls {
     /// Trusts the authorities in this file, and the lists of what they have revoked, where it has any.
+    /// Where it has one, every authority that signs the service's certificates needs one; lists past their date still
+    /// count.
     pub fn with_ca_file(authorities: impl Into<PathBuf>) -> Tls {
         Tls { authorities: Pem::File(authorities.into()), identity: None }
     }
