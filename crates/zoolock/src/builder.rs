@@ -124,6 +124,9 @@ impl Builder {
     /// Speaks TLS to the service, all hosts of it. With a certificate of ours, what we create belongs to the name in it, and
     /// what is said of [`Builder::auth`] holds: a service that does not ask for it knows no such name, and lets us create
     /// nothing ([`Error::Denied`]), unless we have other credentials, too.
+    ///
+    /// With those and a certificate, either is enough to do everything with what we create: hosts that have a certificate
+    /// each, and share locks, need [`Builder::auth`] in common, or [`Builder::world_writable`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
         self.tls = Some(tls);
