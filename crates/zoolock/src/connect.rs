@@ -70,9 +70,9 @@ async fn look(host: &str, port: u16, way: &Way) -> Finding {
         Err(finding) => return finding,
     };
     #[cfg(feature = "tls")]
-    if let Some(tls) = way.tls() {
+    if let Some(certificates) = &way.certificates {
         use crate::tls::Outcome;
-        return match crate::tls::look(tls, host, stream).await {
+        return match crate::tls::look(certificates, host, stream).await {
             Outcome::Said(what) => Finding::new(what),
             Outcome::Refuses(what) => Finding { what, refuses: true },
             Outcome::Plain => {

@@ -30,11 +30,6 @@ impl Way {
         }
     }
 
-    #[cfg(feature = "tls")]
-    pub(crate) fn tls(&self) -> Option<&crate::tls::Tls> {
-        self.certificates.as_ref().map(crate::tls::Certificates::tls)
-    }
-
     /// Whether we are known by it.
     pub(crate) fn has_sasl(&self) -> bool {
         #[cfg(feature = "sasl")]

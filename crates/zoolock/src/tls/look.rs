@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
 };
 
-use super::{Tls, provide, server_name};
+use super::{Certificates, Tls, server_name};
 use crate::connect::{Hello, shake_hands};
 
 /// How a host behaves to those who speak TLS.
@@ -24,12 +25,13 @@ pub(crate) enum Outcome {
 }
 
 /// Shakes hands as a session would.
-pub(crate) async fn look(tls: &Tls, host: &str, stream: TcpStream) -> Outcome {
-    let (loaded, name) = match (tls.load(), server_name(host)) {
-        (Ok(loaded), Ok(name)) => (loaded, name),
-        (Err(error), _) | (_, Err(error)) => return Outcome::Said(error.to_string()),
+pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStream) -> Outcome {
+    let name = match server_name(host) {
+        Ok(name) => name,
+        Err(error) => return Outcome::Said(error.to_string()),
     };
-    match TlsConnector::from(loaded.config).connect(name, stream).await {
+    let tls = &certificates.tls;
+    match TlsConnector::from(certificates.config()).connect(name, stream).await {
         Err(error) => explain(tls, host, &error, false),
         // A refused certificate shows when the handshake is over for us, at the first read.
         Ok(mut stream) => match shake_hands(&mut stream).await {
@@ -120,11 +122,17 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 
 /// Whether a host begins a handshake: for those who speak plainly to a port that does not.
 pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
-    provide();
     let Ok(name) = server_name(host) else { return false };
     let Ok(stream) = TcpStream::connect(addresses).await else { return false };
+    // Whoever speaks plainly has not asked for a provider in the process.
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
+    let Ok(builder) = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+    else {
+        return false;
+    };
     // Nobody is trusted, so that nothing is said to it.
-    let config = ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
     match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
         Ok(_) => true,
         Err(error) => {

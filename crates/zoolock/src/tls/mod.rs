@@ -4,8 +4,10 @@ mod look;
 
 pub(crate) use look::{Outcome, look, speaks_tls};
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -24,14 +26,20 @@ use zookeeper_client as zk;
 use crate::connect::diagnose;
 use crate::error::Error;
 use crate::path::ConnectString;
+use crate::session::lock;
 use crate::way::Way;
+
+/// Lists of what was revoked can be long.
+const MOST: u64 = 16 << 20;
+/// How long a new connection waits for certificates that may have been renewed.
+const READ_BOUND: Duration = Duration::from_secs(2);
 
 /// How to speak TLS to the service: the authorities that sign its certificates, and a certificate of our own where it asks
 /// for one. All of it is PEM, in files or in memory. Give it to [`Builder::tls`](crate::Builder::tls).
 ///
 /// Files are read when a session is opened, and again when its connection is lost: who renews a certificate writes the new
 /// one over the old one. The certificate of a server has to be for the host in the connect string; there is no way to
-/// leave that out.
+/// leave that out. A file may have 16 MB.
 ///
 /// The process's provider of cryptography is used (`rustls::crypto::CryptoProvider::install_default`); where there is
 /// none, that of `aws-lc-rs` is installed.
@@ -135,8 +143,8 @@ impl Tls {
 
     /// For the command, which asks servers for more than ZooKeeper's protocol says. No promise is made about it.
     #[doc(hidden)]
-    pub async fn wrap(&self, host: &str, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
-        let invalid = |error: Error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error);
+    pub async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let invalid = |error: Error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let name = server_name(host).map_err(invalid)?;
         TlsConnector::from(self.load().map_err(invalid)?.config).connect(name, stream).await
     }
@@ -197,13 +205,15 @@ impl Pem {
 
     fn read(&self) -> Result<Zeroizing<String>, Error> {
         match self {
-            Pem::File(path) => std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
-                match error.kind() {
-                    // Its bytes might be shown otherwise.
-                    std::io::ErrorKind::InvalidData => self.refuse("it is not PEM"),
-                    _ => self.refuse(format_args!("cannot be read: {error}")),
+            Pem::File(path) => match read(path) {
+                Ok(text) if text.len() as u64 > MOST => {
+                    Err(self.refuse(format_args!("it has more than {} megabytes", MOST >> 20)))
                 }
-            }),
+                Ok(text) => Ok(text),
+                // Its bytes might be shown otherwise.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(self.refuse("it is not PEM")),
+                Err(error) => Err(self.refuse(format_args!("cannot be read: {error}"))),
+            },
             Pem::Text(_, text) => Ok(text.clone()),
         }
     }
@@ -236,6 +246,16 @@ impl Pem {
     }
 }
 
+/// One byte more than we take, at most.
+fn read(path: &Path) -> io::Result<Zeroizing<String>> {
+    let file = File::open(path)?;
+    // Of the right size at once: what is moved is not wiped.
+    let size = file.metadata()?.len().min(MOST);
+    let mut text = Zeroizing::new(String::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
+    file.take(MOST + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// As people are told.
 enum Name<'a> {
     File(&'a Path),
@@ -256,16 +276,19 @@ impl std::fmt::Display for Name<'_> {
 pub(crate) struct Certificates {
     tls: Tls,
     current: zk::TlsDynamicCerts,
+    /// The same, for a look at what is wrong.
+    config: Arc<Mutex<Arc<ClientConfig>>>,
 }
 
 impl Certificates {
     pub(crate) fn new(tls: Tls) -> Result<Certificates, Error> {
-        let current = zk::TlsDynamicCerts::new(tls.load()?.certs);
-        Ok(Certificates { tls, current })
+        let Loaded { certs, config } = tls.load()?;
+        let current = zk::TlsDynamicCerts::new(certs);
+        Ok(Certificates { tls, current, config: Arc::new(Mutex::new(config)) })
     }
 
-    pub(crate) fn tls(&self) -> &Tls {
-        &self.tls
+    fn config(&self) -> Arc<ClientConfig> {
+        lock(&self.config).clone()
     }
 
     pub(crate) fn options(&self) -> zk::TlsOptions {
@@ -276,11 +299,14 @@ impl Certificates {
     pub(crate) async fn refresh(&self) {
         let certificates = self.clone();
         let read = tokio::task::spawn_blocking(move || match certificates.tls.load() {
-            Ok(loaded) => certificates.current.update(loaded.certs),
+            Ok(Loaded { certs, config }) => {
+                certificates.current.update(certs);
+                *lock(&certificates.config) = config;
+            }
             Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
         });
-        // Or the runtime is going down.
-        let _ = read.await;
+        // A disk that hangs must not keep us from connecting. Or the runtime is going down.
+        let _ = tokio::time::timeout(READ_BOUND, read).await;
     }
 }
 
@@ -329,6 +355,11 @@ mod tests {
         };
         let message = refused(Tls::with_ca_file("/nonexistent/ca.pem"));
         assert!(message.contains("/nonexistent/ca.pem") && message.contains("cannot be read"), "{message}");
+        let large = std::env::temp_dir().join(format!("zoolock-large-{}", std::process::id()));
+        File::create(&large).and_then(|file| file.set_len(MOST + 1)).expect("writable");
+        let message = refused(Tls::with_ca_file(&large));
+        std::fs::remove_file(&large).expect("ours");
+        assert!(message.contains("more than 16 megabytes"), "{message}");
         for text in ["hunter2", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n"] {
             let message = refused(Tls::with_ca(text));
             assert!(message.contains("the authorities") && !message.contains("hunter2"), "{message}");
