@@ -4,14 +4,15 @@ mod common;
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::settings;
 use tokio::time::timeout;
 use tracing_subscriber::filter::LevelFilter;
-use zoolock::Builder;
-use zoolock_tests::{ZoolockBinary, on_both_arms};
+use zoolock::{Builder, Tls};
+use zoolock_tests::{Authority, ServerOptions, ZoolockBinary, on_both_arms};
 
 const PASSWORD: &str = "correct-horse-battery";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,6 +74,51 @@ on_both_arms!(private a_program_shows_no_password_whatever_it_is_asked, |place| 
     let text = log.text();
     assert!(text.contains("TRACE") || text.contains("DEBUG"), "nothing was logged at all");
     assert_absent("the log", &text);
+});
+
+on_both_arms!(
+    private(ServerOptions { tls: Some(Arc::new(Authority::new())), ..ServerOptions::default() })
+    a_program_shows_no_password_of_sasl_and_no_private_key,
+    |place| async move {
+        let log = Log::begin();
+        let authority = place.authority();
+        let signed = authority.client("jobs");
+        let [ca, certificate, key] = [&authority.ca(), &signed.certificate, &signed.key]
+            .map(|path| std::fs::read_to_string(path).expect("readable"));
+        // Where it is this key's alone.
+        let inside: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
+        let inside = &inside[48..80];
+        let tls = Tls::with_ca(ca).identity(certificate, key.as_str());
+        assert!(!format!("{tls:?} {tls:#?}").contains(inside));
+        let builder = settings().tls(tls).connect_timeout(Duration::from_secs(2));
+        // Neither server knows anybody by SASL here; what is presented has been presented.
+        let sasl = builder.clone().sasl_digest_md5("jobs", PASSWORD);
+        assert_absent("a builder", &format!("{sasl:?} {sasl:#?}"));
+        let refused = timeout(PATIENCE, sasl.connect(&place.server().secure_addr())).await.expect("in time");
+        assert_absent("an error", &format!("{:?}", refused.expect_err("nobody knows them")));
+        let zl = builder.connect(&place.server().secure_addr()).await.expect("a session");
+        zl.mutex("nightly").lock().await.expect("free").release().await.expect("ours");
+        assert!(!format!("{zl:?}").contains(inside));
+        zl.close().await;
+        let text = log.text();
+        assert!(text.contains("TRACE") || text.contains("DEBUG"), "nothing was logged at all");
+        assert_absent("the log", &text);
+        assert!(!text.contains(inside), "the log has the key");
+    }
+);
+
+on_both_arms!(the_input_of_a_command_is_not_for_the_one_that_knows_the_password, |place| async move {
+    let zoolock = ZoolockBinary::find().expect("built");
+    let source = format!("digest:command:cat >&2; echo jobs:{PASSWORD}");
+    let mut command = zoolock.command(["--auth", &source, "run", "nightly", "--", "cat"]);
+    command.env("ZOOLOCK_CONNECT", place.connect_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    tokio::io::AsyncWriteExt::write_all(&mut input, b"for the child\n").await.expect("it reads");
+    drop(input);
+    let done = timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").expect("ours");
+    assert_eq!((done.status.code(), done.stdout.as_slice()), (Some(0), &b"for the child\n"[..]), "{done:?}");
 });
 
 on_both_arms!(the_command_shows_no_password_wherever_it_has_it_from, |place| async move {

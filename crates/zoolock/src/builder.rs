@@ -104,7 +104,8 @@ impl Builder {
     /// Without credentials everybody who reaches the service may do everything with our locks.
     ///
     /// They are not shown by `Debug` nor in logs, and are wiped from memory when the last client that has them is gone. The
-    /// client crate's own copies are not wiped.
+    /// client crate's own copies are not wiped. It logs the ids of sessions from the level `info` on, and on Apache
+    /// ZooKeeper an id is enough to take the session over: filter it (`zookeeper_client=error`).
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), Zeroizing::new(credentials.into())));
         self
