@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -41,7 +42,11 @@ pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStr
             Ok(Hello::Other) => {
                 Outcome::Said("something answers over TLS, but it does not speak ZooKeeper".to_owned())
             }
-            Err(error) => explain(tls, host, &error, true),
+            Err(error) => {
+                // Where we could not write to it any more, what it said before is still there.
+                let said = if error.get_ref().is_none() { stream.read_u8().await.err() } else { None };
+                explain(tls, host, &said.unwrap_or(error), true)
+            }
         },
     }
 }
