@@ -72,7 +72,7 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
                     ),
                 ));
             }
-            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(changed(&error)),
+            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(changed(error)),
             Err(error) => return Err(error.into()),
         }
     }
@@ -90,12 +90,14 @@ pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zooloc
 fn listens_locally() -> bool {
     let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
     StateDir::open().is_ok_and(listens)
-/// What this user's server is known by; nothing that was said on the command line can be wrong with that.
-fn of_ours(server: &local::Running) -> Result<(), Failure> {
-    server.tls.options(&server.address.to_string()).map(drop).map_err(|error| changed(&error))
 }
 
-fn changed(error: &zoolock::Error) -> Failure {
+/// What this user's server is known by; nothing that was said on the command line can be wrong with that.
+fn of_ours(server: &local::Running) -> Result<(), Failure> {
+    server.tls.options(&server.address.to_string()).map(drop).map_err(changed)
+}
+
+fn changed(error: impl std::fmt::Display) -> Failure {
     Failure::unavailable(format!(
         "{error}; if this user's server was started by another version, or its files were changed, run: zoolock serve --stop"
     ))
@@ -104,9 +106,10 @@ fn changed(error: &zoolock::Error) -> Failure {
 /// A plain session with the same service, for requests that are no lock's: without the chroot, which is the caller's to
 /// apply. The service was reached just now, and is not started.
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure> {
-    let (hosts, auth, tls) = match &service.endpoint {
+    match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {
-            (hosts.split('/').next().unwrap_or_default().to_owned(), auth.clone(), tls.clone())
+            let hosts = hosts.split('/').next().unwrap_or_default();
+            connect_as(hosts, auth.as_ref(), tls.as_ref(), service).await
         }
         Endpoint::Local => {
             if !listens_locally() {
@@ -116,10 +119,15 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
             }
             let server = local::running(service.connect_timeout).await?;
             of_ours(&server)?;
-            (server.address.to_string(), Some(Auth::digest(server.credentials())), Some(server.tls))
+            let auth = Auth::digest(server.credentials());
+            let connected =
+                connect_as(&server.address.to_string(), Some(&auth), Some(&server.tls), service).await;
+            connected.map_err(|failure| match failure.exit {
+                Exit::UNAVAILABLE => changed(failure),
+                _ => failure,
+            })
         }
-    };
-    connect_as(&hosts, auth.as_ref(), tls.as_ref(), service).await
+    }
 }
 
 /// The same with these credentials, or none.

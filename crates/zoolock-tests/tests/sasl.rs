@@ -35,8 +35,7 @@ fn jobs() -> Builder {
 }
 
 async fn open(apache: &Apache, builder: Builder) -> Result<Zoolock, Error> {
-    let connect = builder.connect_timeout(Duration::from_secs(10)).connect(&apache.addr()).await;
-    connect
+    builder.connect_timeout(Duration::from_secs(10)).connect(&apache.addr()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -134,7 +134,7 @@ impl Tls {
     /// The same: why there is no session.
     #[doc(hidden)]
     pub async fn diagnose(&self, address: &str, patience: Duration) -> Error {
-        let way = Certificates::new(self.clone()).map(|certificates| Way::over(certificates));
+        let way = Certificates::new(self.clone()).map(Way::over);
         match (ConnectString::parse(address), way) {
             (Ok(connect), Ok(way)) => diagnose(&connect, patience, &way).await,
             (Err(error), _) | (_, Err(error)) => error,
@@ -195,7 +195,7 @@ impl Pem {
     fn name(&self) -> impl std::fmt::Display + '_ {
         match self {
             Pem::File(path) => Name::File(path),
-            Pem::Text(what, _) => Name::What(*what),
+            Pem::Text(what, _) => Name::What(what),
         }
     }
 
