@@ -1,9 +1,12 @@
 //! Container files, and their steps carried out without a registry of images: the first stage on this machine, which has a
 //! compiler, the last one in a directory that has a system. Only what our own file needs is known; the rest is refused, so
-//! that nothing in it goes untried.
+//! that nothing in it goes untried, and so is what others would understand in another way.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod ignored;
+mod image;
+mod place;
+
+pub use image::{Image, Start};
 
 use crate::Result;
 
@@ -29,7 +32,8 @@ enum Step {
         target: String,
     },
     Run(String),
-    User(String),
+    /// The numbers of the user and of the group.
+    User(u32, u32),
     /// Said to whoever runs it.
     Volume(String),
     Expose(u16),
@@ -56,11 +60,11 @@ impl Containerfile {
                 continue;
             }
             let step = match word {
-                "WORKDIR" => Step::Workdir(rest.to_owned()),
+                "WORKDIR" => Step::Workdir(path(rest)?),
                 "COPY" => copy(rest)?,
-                "RUN" => Step::Run(rest.to_owned()),
-                "USER" => Step::User(rest.to_owned()),
-                "VOLUME" => Step::Volume(rest.to_owned()),
+                "RUN" => run(rest)?,
+                "USER" => user(rest)?,
+                "VOLUME" => Step::Volume(path(rest)?),
                 "EXPOSE" => Step::Expose(rest.parse().map_err(|_| format!("{line:?}: that is no port"))?),
                 "ENTRYPOINT" => Step::Entrypoint(words(rest)?),
                 "CMD" => Step::Cmd(words(rest)?),
@@ -86,279 +90,58 @@ fn logical_lines(text: &str) -> Vec<String> {
     lines
 }
 
+/// One name, as it is. Elsewhere variables and patterns are filled in, and a way up may lead out of where we write.
+fn path(text: &str) -> Result<String> {
+    let known = |c: char| c.is_ascii_alphanumeric() || "/._-+@=".contains(c);
+    if text.is_empty() || !text.chars().all(known) {
+        return Err(format!("{text:?}: one plain name is expected"));
+    }
+    if text.split('/').any(|part| part == "..") {
+        return Err(format!("{text:?}: nothing leads up with .. here"));
+    }
+    Ok(text.to_owned())
+}
+
 fn copy(text: &str) -> Result<Step> {
-    let mut names: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    let mut names: Vec<&str> = text.split_whitespace().collect();
     let from = names.first().and_then(|first| first.strip_prefix("--from=")).map(str::to_owned);
     if from.is_some() {
         names.remove(0);
     }
-    match names.pop() {
+    let target = match names.pop() {
         Some(target) if !names.is_empty() && !names.iter().any(|name| name.starts_with("--")) => {
-            Ok(Step::Copy { from, sources: names, target })
+            path(target)?
         }
-        _ => Err(format!("COPY {text:?}: names and a target are needed, and no flag but --from")),
+        _ => return Err(format!("COPY {text:?}: names and a target are needed, and no flag but --from")),
+    };
+    let sources = names.into_iter().map(path).collect::<Result<Vec<_>>>()?;
+    if sources.len() > 1 && !target.ends_with('/') {
+        return Err(format!("COPY {text:?}: the target of several ends with a slash"));
+    }
+    Ok(Step::Copy { from, sources, target })
+}
+
+fn run(text: &str) -> Result<Step> {
+    if text.starts_with(['[', '-']) || text.contains("<<") {
+        return Err(format!(
+            "RUN {text:?}: one command is expected, with no flag, list or text that follows"
+        ));
+    }
+    Ok(Step::Run(text.to_owned()))
+}
+
+/// Who demands that a container is not root's can see it of numbers alone.
+fn user(text: &str) -> Result<Step> {
+    let numbers =
+        text.split_once(':').and_then(|(user, group)| Some((user.parse().ok()?, group.parse().ok()?)));
+    match numbers {
+        Some((0, _) | (_, 0)) => Err(format!("USER {text}: that is root")),
+        Some((user, group)) => Ok(Step::User(user, group)),
+        None => Err(format!("USER {text}: write it in numbers, user:group")),
     }
 }
 
 /// A list as in JSON; what a shell would have to read is refused.
 fn words(text: &str) -> Result<Vec<String>> {
     serde_json::from_str(text).map_err(|_| format!("{text:?}: write it as a list, [\"a\", \"b\"]"))
-}
-
-/// Where an image is made.
-#[derive(Debug)]
-pub struct Image<'a> {
-    /// What `COPY` copies from.
-    pub context: &'a Path,
-    /// The root of the first stage; its commands have this machine's programs.
-    pub build: &'a Path,
-    /// The root of the last stage, which has a system in it.
-    pub root: &'a Path,
-}
-
-/// What a container of the image would do.
-#[derive(Debug, PartialEq)]
-pub struct Start {
-    /// As whom.
-    pub user: String,
-    /// Where.
-    pub directory: String,
-    /// What.
-    pub command: Vec<String>,
-}
-
-impl Image<'_> {
-    /// Carries the steps out.
-    ///
-    /// # Errors
-    /// At the first step that fails, and where the container would be root's.
-    pub fn make(&self, file: &Containerfile) -> Result<Start> {
-        let [build, image] = &file.stages[..] else {
-            return Err(format!(
-                "{} stages: one that builds and one that is kept are expected",
-                file.stages.len()
-            ));
-        };
-        if !build.image.contains("rust:") || !image.image.contains("debian:") {
-            return Err(format!("{} and {}: rust and debian are expected", build.image, image.image));
-        }
-        let mut stage = Carried::new(self.build, false);
-        for step in &build.steps {
-            stage.carry_out(step, self, None)?;
-        }
-        let mut kept = Carried::new(self.root, true);
-        for step in &image.steps {
-            kept.carry_out(step, self, build.name.as_deref())?;
-        }
-        let user = kept.user.ok_or("it says no USER, and would be root's")?;
-        let command: Vec<String> = kept.entrypoint.into_iter().chain(kept.cmd).collect();
-        match command.first() {
-            Some(program) if self.root.join(program.trim_start_matches('/')).is_file() => {}
-            program => return Err(format!("it starts {program:?}, which is not there")),
-        }
-        Ok(Start { user, directory: kept.directory, command })
-    }
-}
-
-/// A stage as far as it has come.
-struct Carried<'a> {
-    root: &'a Path,
-    /// Whether its commands have its own programs.
-    inside: bool,
-    directory: String,
-    user: Option<String>,
-    entrypoint: Vec<String>,
-    cmd: Vec<String>,
-}
-
-impl<'a> Carried<'a> {
-    fn new(root: &'a Path, inside: bool) -> Self {
-        Self { root, inside, directory: "/".to_owned(), user: None, entrypoint: Vec::new(), cmd: Vec::new() }
-    }
-
-    fn carry_out(&mut self, step: &Step, image: &Image<'_>, built: Option<&str>) -> Result<()> {
-        match step {
-            Step::Workdir(directory) => {
-                self.directory.clone_from(directory);
-                let here = self.here(directory);
-                std::fs::create_dir_all(&here).map_err(|error| format!("{}: {error}", here.display()))
-            }
-            Step::Copy { from: None, sources, target } => self.copy(image.context, sources, target),
-            Step::Copy { from: Some(name), sources, target } if built == Some(name) => {
-                self.copy(image.build, sources, target)
-            }
-            Step::Copy { from, .. } => Err(format!("there is no stage {from:?}")),
-            Step::Run(command) => self.run(command),
-            Step::User(user) => self.become_user(user),
-            Step::Volume(directory) if self.here(directory).is_dir() => Ok(()),
-            Step::Volume(directory) => Err(format!("VOLUME {directory}: there is no such directory")),
-            Step::Expose(_) => Ok(()),
-            Step::Entrypoint(words) => {
-                self.entrypoint.clone_from(words);
-                Ok(())
-            }
-            Step::Cmd(words) => {
-                self.cmd.clone_from(words);
-                Ok(())
-            }
-        }
-    }
-
-    /// A path of the stage's, here.
-    fn here(&self, path: &str) -> PathBuf {
-        match path.strip_prefix('/') {
-            Some(path) => self.root.join(path),
-            None => self.root.join(self.directory.trim_start_matches('/')).join(path),
-        }
-    }
-
-    fn run(&self, line: &str) -> Result<()> {
-        let mut command;
-        if self.inside {
-            command = Command::new("chroot");
-            command.arg(self.root).args(["/usr/bin/env", "-i", "-C", &self.directory]);
-            command.args([
-                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                "/bin/sh",
-                "-c",
-            ]);
-            command.arg(line);
-        } else {
-            command = Command::new("/bin/sh");
-            command.args(["-c", line]).current_dir(self.here(&self.directory));
-        }
-        // Standard output is for what we say ourselves.
-        command.stdout(std::io::stderr());
-        match command.status() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("RUN {line}: {status}")),
-            Err(error) => Err(format!("RUN {line}: {error}")),
-        }
-    }
-
-    fn become_user(&mut self, name: &str) -> Result<()> {
-        let accounts =
-            std::fs::read_to_string(self.here("/etc/passwd")).map_err(|error| error.to_string())?;
-        let account = accounts.lines().find(|line| line.split(':').next() == Some(name));
-        match account.and_then(|line| line.split(':').nth(2)) {
-            None => Err(format!("USER {name}: there is no such account")),
-            Some("0") => Err(format!("USER {name}: that is root")),
-            Some(_) => {
-                self.user = Some(name.to_owned());
-                Ok(())
-            }
-        }
-    }
-
-    /// As `COPY` does: of a directory its contents.
-    fn copy(&self, from: &Path, sources: &[String], target: &str) -> Result<()> {
-        let into_directory = target.ends_with('/') || target == "." || sources.len() > 1;
-        for source in sources {
-            let source = from.join(source.trim_start_matches('/'));
-            let target = self.here(target);
-            let copied = if source.is_dir() {
-                copy_directory(&source, &target)
-            } else if into_directory {
-                let name = source.file_name().unwrap_or_default();
-                copy_file(&source, &target.join(name))
-            } else {
-                copy_file(&source, &target)
-            };
-            copied.map_err(|error| format!("COPY {}: {error}", source.display()))?;
-        }
-        Ok(())
-    }
-}
-
-fn copy_file(source: &Path, target: &Path) -> std::io::Result<()> {
-    if let Some(parent) = target.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    std::fs::copy(source, target).map(drop)
-}
-
-fn copy_directory(source: &Path, target: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(target)?;
-    for entry in std::fs::read_dir(source)? {
-        let entry = entry?;
-        let (from, to) = (entry.path(), target.join(entry.file_name()));
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            copy_directory(&from, &to)?;
-        } else if kind.is_symlink() {
-            let _ = std::fs::remove_file(&to);
-            std::os::unix::fs::symlink(std::fs::read_link(&from)?, &to)?;
-        } else {
-            std::fs::copy(&from, &to)?;
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A machine in a directory: the first stage builds, the last is never entered, since it runs nothing.
-    fn make(file: &str) -> Result<(Start, String)> {
-        let place = tempfile::tempdir().expect("a temporary directory");
-        let [context, build, root] = ["context", "build", "root"].map(|name| place.path().join(name));
-        for directory in [&context.join("src"), &build, &root.join("etc")] {
-            std::fs::create_dir_all(directory).expect("a new directory");
-        }
-        std::fs::write(context.join("src/a"), "a").expect("a new file");
-        std::fs::write(context.join("b"), "b").expect("a new file");
-        std::fs::write(root.join("etc/passwd"), "root:x:0:0::/:\nme:x:900:900::/:\n").expect("a new file");
-        let image = Image { context: &context, build: &build, root: &root };
-        let start = image.make(&Containerfile::parse(file)?)?;
-        Ok((start, std::fs::read_to_string(root.join("bin/program")).expect("it was copied")))
-    }
-
-    const FILE: &str = "\
-# a comment
-FROM docker.io/library/rust:1 AS build
-WORKDIR /src
-COPY b ./
-COPY src src
-RUN cat b \\
-    src/a > program
-FROM debian:bookworm-slim
-COPY --from=build /src/program /bin/program
-USER me
-EXPOSE 2181
-ENTRYPOINT [\"/bin/program\"]
-CMD [\"serve\", \"--listen\"]
-";
-
-    #[test]
-    fn the_steps_are_carried_out() {
-        let (start, program) = make(FILE).expect("all is there");
-        assert_eq!(program, "ba");
-        assert_eq!((start.user.as_str(), start.directory.as_str()), ("me", "/"));
-        assert_eq!(start.command, ["/bin/program", "serve", "--listen"]);
-    }
-
-    #[test]
-    fn what_is_wrong_is_found() {
-        for (line, instead, told) in [
-            ("COPY b ./", "COPY c ./", "COPY"),
-            ("COPY src src", "ADD src src", "nobody here knows ADD"),
-            ("RUN cat b \\\n", "RUN exit 3; cat b \\\n", "exit status: 3"),
-            ("--from=build", "--from=other", "no stage"),
-            ("--from=build", "--chown=me", "no flag but --from"),
-            ("USER me", "USER root", "that is root"),
-            ("USER me", "USER you", "no such account"),
-            ("USER me\n", "", "no USER"),
-            ("EXPOSE 2181", "EXPOSE http", "no port"),
-            ("EXPOSE 2181", "VOLUME /data", "no such directory"),
-            ("ENTRYPOINT [\"/bin/program\"]", "ENTRYPOINT /bin/program", "list"),
-            ("ENTRYPOINT [\"/bin/program\"]", "ENTRYPOINT [\"/bin/other\"]", "not there"),
-            ("FROM debian:bookworm-slim\n", "", "1 stages"),
-        ] {
-            let file = FILE.replace(line, instead);
-            assert_ne!(file, FILE, "{line}");
-            let error = make(&file).expect_err(instead);
-            assert!(error.contains(told), "{instead}: {error}");
-        }
-    }
 }

@@ -15,7 +15,7 @@ usage: zoolock-pack sbom                              the bill of materials of t
        zoolock-pack licences                          the licences of all that is in it
        zoolock-pack features                          each published crate alone, and with each of its features
        zoolock-pack container FILE CONTEXT BUILD ROOT the steps of a container file: the first stage in the directory BUILD,
-                                                      the last in ROOT, which has a system";
+                                                      where it may run cargo, the last in ROOT, which has a system";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -38,10 +38,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what the image would start, and as whom, one word a line: the user, the directory, the program, its arguments.
+/// Prints what the image would start, and as whom, one word a line: the user and group, the directory, the program, its arguments.
 fn container(file: &str, context: &str, build: &str, root: &str) -> Result<String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
-    let image = Image { context: Path::new(context), build: Path::new(build), root: Path::new(root) };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let image =
+        Image { context: Path::new(context), build: Path::new(build), root: Path::new(root), cargo: &cargo };
     let start = image.make(&Containerfile::parse(&text)?)?;
     let words = [start.user, start.directory].into_iter().chain(start.command);
     Ok(words.map(|word| word + "\n").collect())
