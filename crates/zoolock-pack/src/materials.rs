@@ -8,9 +8,6 @@ use serde::Deserialize;
 
 use crate::Result;
 
-/// Where the command runs.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-
 /// A crate.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Crate {
@@ -40,6 +37,8 @@ pub struct Crate {
     pub keywords: Vec<String>,
     /// Where it is found.
     pub categories: Vec<String>,
+    /// Where its pages are.
+    pub documentation: Option<String>,
     /// Its own switches.
     pub features: BTreeMap<String, Vec<String>>,
 }
@@ -149,14 +148,28 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Where the command runs: what cargo builds for here.
+fn target() -> Result<String> {
+    if let Some(target) = std::env::var_os("CARGO_BUILD_TARGET").filter(|target| !target.is_empty()) {
+        return target.into_string().map_err(|target| format!("CARGO_BUILD_TARGET is {target:?}"));
+    }
+    let said = output("RUSTC", "rustc", &["-vV"])?;
+    host(&said).map(str::to_owned).ok_or_else(|| format!("rustc -vV does not say its host: {said}"))
+}
+
+fn host(said: &str) -> Option<&str> {
+    said.lines().find_map(|line| line.strip_prefix("host: "))
+}
+
 fn metadata() -> Result<Metadata> {
-    let text = cargo(&["metadata", "--format-version", "1", "--locked", "--filter-platform", TARGET])?;
+    let text = cargo(&["metadata", "--format-version", "1", "--locked", "--filter-platform", &target()?])?;
     serde_json::from_str(&text).map_err(|error| format!("what cargo metadata says: {error}"))
 }
 
 fn linked() -> Result<BTreeSet<(String, String)>> {
+    let target = target()?;
     let flags =
-        ["--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}", "--target", TARGET];
+        ["--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}", "--target", &target];
     let text = cargo(&[&["tree", "--package", "zoolock-cli", "--locked"], &flags[..]].concat())?;
     let mut found = BTreeSet::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
@@ -187,14 +200,30 @@ fn checksums() -> Result<BTreeMap<(String, String), String>> {
 }
 
 fn cargo(words: &[&str]) -> Result<String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    output("CARGO", "cargo", words)
+}
+
+/// What a program prints. Cargo says in the environment which one it is itself, and people which one they want.
+fn output(variable: &str, name: &str, words: &[&str]) -> Result<String> {
+    let program = std::env::var_os(variable).unwrap_or_else(|| name.into());
     let done = Command::new(program)
         .args(words)
         .current_dir(root())
         .output()
-        .map_err(|error| format!("cargo cannot be started: {error}"))?;
+        .map_err(|error| format!("{name} cannot be started: {error}"))?;
     if !done.status.success() {
-        return Err(format!("cargo {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr)));
+        return Err(format!("{name} {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr)));
     }
-    String::from_utf8(done.stdout).map_err(|_| format!("what cargo {} says is no text", words.join(" ")))
+    String::from_utf8(done.stdout).map_err(|_| format!("what {name} {} says is no text", words.join(" ")))
+}
+
+#[test]
+fn rustc_says_its_host() {
+    let said =
+        "rustc 1.90.0 (abc 2025-09-14)\nbinary: rustc\nhost: aarch64-unknown-linux-gnu\nrelease: 1.90.0\n";
+    assert_eq!(host(said), Some("aarch64-unknown-linux-gnu"));
+    assert_eq!(host("rustc 1.90.0\n"), None);
+    if std::env::var_os("CARGO_BUILD_TARGET").is_none() {
+        assert!(target().expect("it is asked").contains("-linux-"));
+    }
 }

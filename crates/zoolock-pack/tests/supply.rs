@@ -1,7 +1,8 @@
 //! What we are made of, and what we promise of it in `Cargo.toml`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use zoolock_pack::materials::{Crate, Materials, everything, root};
@@ -98,6 +99,9 @@ fn what_is_published_says_what_it_is() {
             (1..=5).contains(&one.keywords.len()) && !one.categories.is_empty(),
             "{name}: what is it found by?"
         );
+        let pages = one.documentation.as_deref().unwrap_or_default();
+        let page_of = if name == "zoolock-cli" { "zoolock" } else { name };
+        assert_eq!(pages, format!("https://docs.rs/{page_of}"), "{name}");
         let readme = one.readme.as_deref().unwrap_or_else(|| panic!("{name} has no readme"));
         assert!(one.directory().join(readme).is_file(), "{name}: {}", readme.display());
         for text in ["LICENSE-MIT", "LICENSE-APACHE"] {
@@ -117,6 +121,31 @@ fn what_is_published_says_what_it_is() {
             );
         }
     }
+}
+
+/// crates.io shows no features of itself.
+#[test]
+fn the_readme_of_the_library_has_every_feature() {
+    let crates = everything().expect("cargo says");
+    let library = crates.iter().find(|one| one.is_ours() && one.name == "zoolock").expect("it is there");
+    let readme = std::fs::read_to_string(library.directory().join("README.md")).expect("it is there");
+    let told: BTreeSet<&str> =
+        readme.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    // Nobody is promised anything of that one.
+    let features = library.features.keys().map(String::as_str).filter(|name| *name != "simulation");
+    assert_eq!(told, features.collect());
+}
+
+/// It is not taken for granted which machine this is.
+#[test]
+fn the_bill_is_of_the_target_that_is_built_for() {
+    let done = Command::new(env!("CARGO_BIN_EXE_zoolock-pack"))
+        .arg("sbom")
+        .env("CARGO_BUILD_TARGET", "no-such-machine")
+        .output()
+        .expect("it was built");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && said.contains("no-such-machine"), "{said}");
 }
 
 /// The socket of the client crate is the one thing that nobody else shows us (docs/DESIGN.md).
@@ -235,13 +264,32 @@ fn licences_and_sources_are_those_of_deny_toml() {
     let deny = std::fs::read_to_string(root().join("deny.toml")).expect("it is there");
     let (allowed, registries) = (list(&deny, "allow"), list(&deny, "allow-registry"));
     assert!(allowed.len() > 3 && registries.len() == 1, "{allowed:?} {registries:?}");
-    let banned: Vec<&str> =
-        deny.split("{ crate = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    assert!(banned.contains(&"openssl-sys"), "{banned:?}");
-    for one in Materials::of_the_command().expect("cargo says").crates {
+    // Who may need them after all.
+    let banned: BTreeMap<&str, Vec<&str>> = deny
+        .split("{ crate = \"")
+        .skip(1)
+        .filter_map(|rest| {
+            let (name, rest) = rest.split('}').next()?.split_once('"')?;
+            let wrappers = rest.split_once("wrappers = [").and_then(|(_, rest)| rest.split(']').next());
+            Some((name, wrappers.unwrap_or_default().split('"').skip(1).step_by(2).collect()))
+        })
+        .collect();
+    assert!(banned["openssl-sys"].is_empty() && banned["aws-lc-rs"].contains(&"rustls"), "{banned:?}");
+    let materials = Materials::of_the_command().expect("cargo says");
+    for one in &materials.crates {
         let license = one.license.as_deref().unwrap_or_else(|| panic!("{} says no licence", one.name));
         assert!(is_met(license, &allowed), "{}: {license}", one.name);
-        assert!(!banned.contains(&one.name.as_str()), "{}", one.name);
+        if let Some(wrappers) = banned.get(one.name.as_str()) {
+            let whose = |id: &str| materials.crates.iter().find(|one| one.id == id);
+            let needed: Vec<&str> = materials
+                .needs
+                .iter()
+                .filter(|(_, needs)| needs.contains(&one.id))
+                .map(|(id, _)| whose(id).map_or("zoolock-cli", |one| one.name.as_str()))
+                .collect();
+            let others: Vec<_> = needed.iter().filter(|name| !wrappers.contains(name)).collect();
+            assert!(!needed.is_empty() && others.is_empty(), "{} is needed by {others:?}", one.name);
+        }
         let known =
             one.source.as_deref().is_none_or(|source| source == format!("registry+{}", registries[0]));
         assert!(known, "{} comes from {:?}", one.name, one.source);

@@ -100,6 +100,17 @@ impl Page {
         spans.collect()
     }
 
+    /// What stands there as HTML.
+    pub(crate) fn html(&self) -> Vec<(String, String)> {
+        let parts = self.events().into_iter().filter_map(|(event, range)| match event {
+            Event::Html(html) | Event::InlineHtml(html) => {
+                Some((self.place(range.start), html.trim().to_owned()))
+            }
+            _ => None,
+        });
+        parts.collect()
+    }
+
     /// What a link may name behind `#`, as mdBook and the forges make it of headings.
     pub(crate) fn anchors(&self) -> Vec<String> {
         let mut anchors = Vec::new();

@@ -69,6 +69,36 @@ fn a_dead_link_is_found() {
     }
 }
 
+/// crates.io shows a README alone, with nothing beside it.
+#[test]
+fn what_is_published_links_to_other_sites_alone() {
+    let mut read = 0;
+    for entry in std::fs::read_dir(root().join("crates")).expect("a directory") {
+        let name = entry.expect("readable").file_name().into_string().expect("UTF-8");
+        let manifest = root().join("crates").join(&name).join("Cargo.toml");
+        if std::fs::read_to_string(manifest).expect("a crate").contains("\npublish = false\n") {
+            continue;
+        }
+        let page = Page::read(&format!("crates/{name}/README.md"));
+        assert_eq!(bound(&page), [""; 0]);
+        read += 1;
+    }
+    assert_eq!(read, 4, "all that is published (zoolock-pack's tests list it)");
+    let page = Page::of(
+        "p.md",
+        "[a](https://b) [c](d.md)\n![e][f]\n\n[f]: images/g.png\n\n<img src=\"h.png\">\n\n[i](#j)\n",
+    );
+    let links = ["p.md:1: d.md", "p.md:2: images/g.png", "p.md:8: #j", "p.md:6: <img src=\"h.png\">"];
+    assert_eq!(bound(&page), links);
+}
+
+/// What is found beside the page alone, and HTML, of which nobody here knows what is in it.
+fn bound(page: &Page) -> Vec<String> {
+    let links = page.links().into_iter().filter(|link| !link.target.starts_with("https://"));
+    let links = links.map(|link| format!("{}: {}", link.place, link.target));
+    links.chain(page.html().into_iter().map(|(place, html)| format!("{place}: {html}"))).collect()
+}
+
 /// Every test that docs/SECURITY.md names is there.
 #[test]
 fn tests_that_are_named_exist() {
