@@ -168,10 +168,14 @@ on_both_arms!(private given_up_at_any_point_nothing_is_left, |place| async move 
         drop((one, two));
         nothing_is_left(&place, naming, name).await;
         // A grant that nobody saw.
-        for _ in 0..5 {
+        let mut unseen = 0;
+        while unseen < 5 {
             let mut acquiring = Box::pin(semaphore.acquire_many(2));
-            assert!(futures_lite::future::poll_once(acquiring.as_mut()).await.is_none());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // It is there at once if this thread was held up for longer than the grant took.
+            if futures_lite::future::poll_once(acquiring.as_mut()).await.is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                unseen += 1;
+            }
             drop(acquiring);
         }
         nothing_is_left(&place, naming, name).await;
