@@ -9,7 +9,7 @@
 //! ```
 //!
 //! that is: format, kind of lock, czxid of the directory the record was written for; then what happened, and to which
-//! contender, or the size of the semaphore. `tracked` says that every holder since has written here when it began.
+//! contender, or the size of the semaphore; of a directory that nobody may write to, whose size came with it, 0x0. `tracked` says that every holder since has written here when it began.
 //! Anything else counts as no record and is left alone.
 
 use crate::ids::{Sequence, Zxid};
@@ -101,6 +101,14 @@ impl Marker {
 }
 
 impl Size {
+    /// Instead of the czxid where the size was written by whoever made the directory, who cannot know it.
+    pub const WITH_THE_DIRECTORY: Zxid = Zxid(0);
+
+    /// Whether it was written for the directory of this creation, or came with it.
+    pub fn is_of(&self, directory: Zxid) -> bool {
+        self.directory == directory || self.directory == Size::WITH_THE_DIRECTORY
+    }
+
     /// The text to store.
     pub fn encode(&self) -> String {
         format!("{FORMAT} {SEMAPHORE} {} {}", self.directory, self.permits)
@@ -120,6 +128,15 @@ impl Record {
         }
         let text = std::str::from_utf8(data).ok();
         text.and_then(|text| leases(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
+    }
+
+    /// What of it counts where nobody may write: the size of a semaphore. A marker there is of another time, or forged by
+    /// whoever made the directory.
+    pub fn without_marker(self) -> Record {
+        match self {
+            size @ Record::Semaphore(_) => size,
+            Record::Empty | Record::Marker(_) | Record::Leases(_) | Record::Foreign => Record::Empty,
+        }
     }
 
     /// Whether a holder may write its marker over this.
@@ -197,6 +214,15 @@ mod tests {
             let size = Size { directory: Zxid(0x1_0000_0002), permits };
             assert_eq!(Record::parse(size.encode().as_bytes()), Record::Semaphore(size));
         }
+    }
+
+    #[test]
+    fn a_size_that_came_with_its_directory_is_of_that() {
+        let size = Size { directory: Size::WITH_THE_DIRECTORY, permits: 5 };
+        assert_eq!(size.encode(), "zoolock/1 semaphore 0x0 5");
+        let Record::Semaphore(read) = Record::parse(size.encode().as_bytes()) else { panic!("{size:?}") };
+        assert!(read.is_of(Zxid(7)) && Size { directory: Zxid(7), ..size }.is_of(Zxid(7)));
+        assert!(!Size { directory: Zxid(8), ..size }.is_of(Zxid(7)), "copied from elsewhere");
     }
 
     #[test]

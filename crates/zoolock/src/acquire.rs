@@ -242,6 +242,7 @@ impl Lock {
             watch_own_after: WATCH_OWN_AFTER,
             // A tenure asks so seldom that it rather knows.
             looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
+            hardened: false,
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };

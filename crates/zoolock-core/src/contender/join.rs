@@ -183,8 +183,8 @@ impl Contender {
             self.phase = Phase::Leaving;
             return;
         }
-        if matches!(self.config.kind, Kind::Upgrade { .. }) {
-            // Our own reader keeps the directory from getting empty.
+        if matches!(self.config.kind, Kind::Upgrade { .. }) || self.config.hardened {
+            // Our own reader keeps the directory from getting empty; or it is not ours to delete.
             self.phase = Phase::Leaving;
             return self.fail(Reason::Exhausted, turn);
         }

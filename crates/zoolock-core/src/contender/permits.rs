@@ -38,7 +38,7 @@ impl Contender {
             return self.agreement_with_kazoo(&directory, ours);
         }
         match directory.record {
-            Record::Semaphore(size) if size.directory == directory.czxid => {
+            Record::Semaphore(size) if size.is_of(directory.czxid) => {
                 if !self.permits.agreed && size.permits != ours {
                     return Agreement::Refused(Reason::OtherSize(size.permits));
                 }
@@ -87,10 +87,15 @@ impl Contender {
 
     /// Tells the one behind us that we were granted, if it may have seen us wait.
     pub(super) fn say_granted(&mut self, me: Node, turn: &mut Turn) {
-        if self.config.kind.is_permits() && self.permits.seen_waiting && self.on(Rule::GrantIsTold) {
+        if self.tells_grants() {
             let request = Request::SayGranted { node: me, version: 0, revoked: false };
             self.send(Purpose::SayGranted, request, turn);
         }
+    }
+
+    fn tells_grants(&self) -> bool {
+        let waited = self.config.kind.is_permits() && self.permits.seen_waiting;
+        waited && !self.config.hardened && self.on(Rule::GrantIsTold)
     }
 
     pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
@@ -119,8 +124,7 @@ impl Contender {
             turn.actions.push(Action::Revoked);
         }
         // Somebody may have written over it: a revocation in another's words.
-        let unheard =
-            self.config.kind.is_permits() && self.permits.seen_waiting && self.on(Rule::GrantIsTold);
+        let unheard = self.tells_grants();
         let under_way = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::SayGranted);
         if unheard && !under_way && !says.granted {
             let request = Request::SayGranted { node: me, version, revoked: self.revoked };

@@ -3,6 +3,7 @@
 use super::*;
 
 mod ahead;
+mod hardened;
 mod kinds;
 mod leases;
 
@@ -17,6 +18,7 @@ fn config(kind: Kind) -> Config {
         tracks_crashes: false,
         delay: 0,
         watch_own_after: 0,
+        hardened: false,
         retire_from: Sequence::RETIRE_FROM,
         names: Names::default(),
         looks_ahead: false,

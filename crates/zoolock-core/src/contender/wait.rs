@@ -74,9 +74,7 @@ impl Contender {
     fn is_of_other_kind(&self, directory: &Directory) -> Option<Reason> {
         let permits = self.config.kind.is_permits();
         match directory.record {
-            Record::Semaphore(size) if size.directory == directory.czxid && !permits => {
-                Some(Reason::OtherKind)
-            }
+            Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
             // Said by the record alone, so that it need not be listed.
             record => other_layout::<&str>(&[], record, self.config.prefix()).map(Reason::OtherLayout),
         }
@@ -254,6 +252,10 @@ impl Contender {
                 Decision::WaitFor(_)
                     if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
                 {
+                    Decision::Next
+                }
+                // Nobody can say that it was granted.
+                Decision::WaitFor(_) if self.config.kind.is_permits() && self.config.hardened => {
                     Decision::Next
                 }
                 decision => decision,

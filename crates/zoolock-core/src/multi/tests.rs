@@ -32,6 +32,7 @@ impl Drive {
             tracks_crashes: false,
             delay: 0,
             watch_own_after: 0,
+            hardened: false,
             retire_from: Sequence::RETIRE_FROM,
             names: Names::default(),
             looks_ahead: true,
