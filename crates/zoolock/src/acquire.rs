@@ -14,6 +14,7 @@ use crate::data::NodeData;
 use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
+use crate::hardened;
 use crate::held::Held;
 use crate::keeper::NO_IDENTITY;
 use crate::layout::{layout_of, made_by, naming_of};
@@ -102,6 +103,9 @@ impl Lock {
 
     /// `None`: busy, or timed out.
     pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
+        if self.zoolock.is_hardened() {
+            self.check_hardened(kind)?;
+        }
         // Its fields are looked up only where somebody wants them.
         let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
         let acquired = async {
@@ -122,6 +126,9 @@ impl Lock {
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
+        if self.zoolock.is_hardened() {
+            return Box::pin(self.acquire_hardened(kind, directories, reserved, patience)).await;
+        }
         loop {
             let kind_name = kind_name(kind, directories.len());
             let Some((room, course)) = self.begin(kind_name, reserved, patience).await? else {
@@ -142,8 +149,17 @@ impl Lock {
         bytes: usize,
         patience: Patience,
     ) -> Result<Option<(Room, Course)>, Error> {
+        self.begin_in(kind, self.room(bytes, patience)).await
+    }
+
+    /// The same in the room that comes of this.
+    pub(crate) async fn begin_in(
+        &self,
+        kind: &'static str,
+        room: impl Future<Output = Result<Option<Room>, Error>>,
+    ) -> Result<Option<(Room, Course)>, Error> {
         let mut course = Course::begin(kind, self.label());
-        match self.room(bytes, patience).await {
+        match room.await {
             Ok(Some(room)) => Ok(Some((room, course))),
             Ok(None) => {
                 course.failed(Reason::TimedOut);
@@ -242,7 +258,7 @@ impl Lock {
             watch_own_after: WATCH_OWN_AFTER,
             // A tenure asks so seldom that it rather knows.
             looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
-            hardened: false,
+            hardened: self.zoolock.is_hardened(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };
@@ -332,6 +348,11 @@ impl Lock {
         words: String,
     ) -> Result<(), Error> {
         let subject = || format!("lock {path}");
+        if self.zoolock.is_hardened()
+            && let Some(message) = hardened::why(reason, kind, &words)
+        {
+            return Err(Error::Denied { subject: subject(), message: message.to_owned() });
+        }
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
             Reason::Broken => Err(Error::Lost { path, reason: Loss::Broken.into() }),

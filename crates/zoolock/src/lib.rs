@@ -107,6 +107,7 @@ mod error;
 mod events;
 mod graph;
 mod guard;
+mod hardened;
 mod held;
 mod keeper;
 mod layout;

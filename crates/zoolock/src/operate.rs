@@ -72,7 +72,10 @@ impl Lock {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => {
+                    let deed = "write to its holder, and so ask it to let go,";
+                    return Err(self.why_not(&*keeper, &directory, deed, error).await);
+                }
             }
         }
         Err(self.restless())
@@ -92,7 +95,7 @@ impl Lock {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => continue,
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.why_not(&*keeper, &directory, "take it away", error).await),
             };
             let (data, stat) = keeper.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
             let record = Record::parse(&data);
@@ -124,7 +127,7 @@ impl Lock {
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
                 // The node, or the place for the line.
                 Err(KeeperError { failure: Failure::NoNode, .. }) => {
-                    let made = directory::make(keeper.clone(), audit, true).await;
+                    let made = directory::make(keeper.clone(), audit, true, Vec::new()).await;
                     made.map_err(|error| self.refusal(error))?;
                 }
                 Err(error @ KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {

@@ -190,6 +190,9 @@ upgrade!(
 );
 
 async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held, Error)> {
+    if let Err(error) = held.check_may_change() {
+        return Err((held, error));
+    }
     let Some(from) = held.node() else {
         let reason = held.loss().unwrap_or(LossReason::Broken);
         let path = held.path().to_owned();

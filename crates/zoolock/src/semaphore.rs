@@ -167,7 +167,7 @@ impl Lock {
                 Err(error) => return Err(self.refusal(error)),
             };
             match Record::parse(&data) {
-                Record::Semaphore(size) if size.directory == stat.czxid => {}
+                Record::Semaphore(size) if size.is_of(stat.czxid) => {}
                 record => return Err(self.semaphore_of_others(&*keeper, record).await),
             }
             let size = Size { directory: stat.czxid, permits }.encode();
@@ -175,7 +175,7 @@ impl Lock {
                 Ok(_) => return Ok(()),
                 // Somebody else resizes, too.
                 Err(error) if error.failure == Failure::BadVersion => {}
-                Err(error) => return Err(self.refusal(error)),
+                Err(error) => return Err(self.why_not(&*keeper, &directory, "change its size", error).await),
             }
         }
     }

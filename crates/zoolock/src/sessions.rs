@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use zookeeper_client as zk;
 use zoolock_core::lease::Ensemble;
 
@@ -15,7 +15,7 @@ use crate::connect;
 use crate::error::Error;
 use crate::keeper::{self, Opening};
 use crate::path::ConnectString;
-use crate::session::{LeaseConfig, Session, lock};
+use crate::session::{LeaseConfig, Serves, Session, lock};
 use crate::tasks::Tasks;
 
 pub(crate) struct Sessions {
@@ -63,7 +63,11 @@ impl Sessions {
                     return Ok(session);
                 }
                 pool.opening
-                    .get_or_insert_with(|| self.begin_opening(!pool.live.is_empty(), pool.closed))
+                    .get_or_insert_with(|| {
+                        let is_first = pool.live.iter().all(|session| session.serves_one());
+                        let serves = if is_first { Serves::All } else { Serves::Overflow };
+                        self.begin_opening(serves, pool.closed)
+                    })
                     .clone()
             };
             let outcome = match opening.wait_for(Option::is_some).await {
@@ -82,6 +86,42 @@ impl Sessions {
         lock(&self.pool).checkout(bytes)
     }
 
+    /// A session for one acquisition, and for nobody else.
+    ///
+    /// Cancel safe: one that is opened for nobody is closed again.
+    pub(crate) async fn open_for_one(self: &Arc<Self>) -> Result<Arc<Session>, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let sessions = self.clone();
+        let closed = lock(&self.pool).closed;
+        self.tasks.spawn(async move {
+            let opened = sessions.open(Serves::One).await;
+            let opened = match opened {
+                Ok(session) if sessions.keep(&session, closed) => Ok(session),
+                Ok(late) => {
+                    late.close(late.timeout()).await;
+                    Err(sessions.is_being_closed())
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(Ok(unwanted)) = sender.send(opened) {
+                unwanted.close(unwanted.timeout()).await;
+            }
+        });
+        // The runtime is going down.
+        receiver.await.unwrap_or_else(|_| Err(self.is_being_closed()))
+    }
+
+    /// Whether it was opened before all were closed, and so is one of them.
+    fn keep(&self, session: &Arc<Session>, closed: u64) -> bool {
+        let pool = &mut *lock(&self.pool);
+        let in_time = pool.closed == closed;
+        if in_time {
+            pool.live.retain(|session| session.end().is_none());
+            pool.live.push(session.clone());
+        }
+        in_time
+    }
+
     /// Every session that is not over.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
@@ -97,13 +137,13 @@ impl Sessions {
     /// Opens a session on our own runtime, where its tasks are to live.
     fn begin_opening(
         self: &Arc<Self>,
-        spare: bool,
+        serves: Serves,
         closed: u64,
     ) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
         self.tasks.spawn(async move {
-            let outcome = sessions.open(spare).await;
+            let outcome = sessions.open(serves).await;
             let outcome = match sessions.add(outcome, closed) {
                 Ok(outcome) => outcome,
                 Err(late) => {
@@ -137,7 +177,7 @@ impl Sessions {
         Error::unavailable(self.connect.endpoints(), "this client is being closed")
     }
 
-    async fn open(&self, spare: bool) -> Result<Arc<Session>, Error> {
+    async fn open(&self, serves: Serves) -> Result<Arc<Session>, Error> {
         let rounds = async {
             loop {
                 let began = clock::now();
@@ -153,7 +193,7 @@ impl Sessions {
         match tokio::time::timeout(self.patience, rounds).await {
             Ok(Ok((keeper, link, began))) => {
                 self.check_timeout(keeper.timeout())?;
-                let started = Session::start(&self.tasks, keeper, link, (self.lease.clone(), began), spare);
+                let started = Session::start(&self.tasks, keeper, link, (self.lease.clone(), began), serves);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),

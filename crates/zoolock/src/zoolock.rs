@@ -47,6 +47,7 @@ pub(crate) struct Inner {
     pub(crate) epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
+    pub(crate) hardened: bool,
     pub(crate) owner: Owner,
     pub(crate) askers: Askers,
     pub(crate) tenures: Tenures,
@@ -194,6 +195,16 @@ impl Zoolock {
 
     pub(crate) async fn session(&self, bytes: usize) -> Result<Arc<Session>, Error> {
         self.inner.sessions.checkout(bytes).await
+    }
+
+    /// One for an acquisition that lets go by closing it.
+    pub(crate) async fn session_for_one(&self) -> Result<Arc<Session>, Error> {
+        self.inner.sessions.open_for_one().await
+    }
+
+    /// Whether its locks are hardened; see `hardened.rs`.
+    pub(crate) fn is_hardened(&self) -> bool {
+        self.inner.hardened
     }
 
     /// The same where one is there.

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use zoolock_core::contender::{
-    Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
+    Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply, Request, RequestId, SessionEnd, WatchId,
 };
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event, Instant};
@@ -90,6 +90,8 @@ struct State {
     /// Nobody waits for what is sent now.
     in_no_hurry: bool,
     over: bool,
+    /// Its session is being closed, which is how it lets go: nothing is sent any more. Whether that was alive then.
+    closes: Option<bool>,
     /// Whether it ever stood in the queue.
     stood: bool,
     /// The words of the last refusal.
@@ -160,6 +162,7 @@ impl Acquisition {
                 queued: false,
                 in_no_hurry: false,
                 over: false,
+                closes: None,
                 stood: false,
                 words: String::new(),
                 course,
@@ -197,6 +200,11 @@ impl Acquisition {
     /// The node of the first lock, where there is one.
     pub(crate) fn node(&self) -> Option<Node> {
         lock(&self.state).machine.node(0)
+    }
+
+    /// That of one of them.
+    pub(crate) fn node_in(&self, place: usize) -> Option<Node> {
+        lock(&self.state).machine.node(place)
     }
 
     /// The words in which the service last refused something.
@@ -345,6 +353,9 @@ impl Acquisition {
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
         let others = others_in(&event);
         let actions = state.machine.step(event, self.session.lease_valid());
+        if self.session.serves_one() && state.closes.is_none() && state.machine.is_leaving() {
+            self.leave_with_session(state);
+        }
         for action in actions {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
@@ -373,6 +384,7 @@ impl Acquisition {
                     self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
                 }
                 Action::Released(how) => {
+                    let how = self.as_it_was_meant(state, how);
                     state.departed = Some(how);
                     state.course.released();
                     if how == Departed::Clean {
@@ -404,6 +416,30 @@ impl Acquisition {
             self.listeners.tell(LockEvent::Queued { ahead });
         }
         self.changed.notify_waiters();
+    }
+
+    /// Lets go by closing the session, which it has for itself.
+    fn leave_with_session(self: &Arc<Self>, state: &mut State) {
+        if self.session.end().is_some() {
+            return;
+        }
+        state.closes = Some(self.session.lease_valid());
+        // As long as they are there the client does not close the session.
+        state.in_flight.clear();
+        state.tasks.drain(..).for_each(|task| task.abort());
+        self.session.tasks().spawn(self.session.clone().end_with_its_acquisition());
+    }
+
+    /// The end of the session is no loss where it was to be closed, and did not end by itself before.
+    fn as_it_was_meant(&self, state: &State, how: Departed) -> Departed {
+        match (how, state.closes) {
+            (Departed::Lost(Loss::SessionOver(end)), Some(alive))
+                if self.session.is_gone() && (alive || end == SessionEnd::Closed) =>
+            {
+                Departed::Clean
+            }
+            (how, _) => how,
+        }
     }
 
     /// Looks who else stands in the queue, if anybody wants to know.
@@ -440,7 +476,8 @@ impl Acquisition {
 
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
         // Once the session is over nothing is answered any more; the machine hears of that instead.
-        let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
+        let ends = state.closes.is_some() || self.session.end().is_some();
+        let Some(keeper) = self.session.keeper().filter(|_| !ends) else { return };
         // It looks at the other acquisitions: not under our mutex.
         let is_inward = matches!(request, Request::FindMine);
         let confirms = requests::is_write(&request).then(clock::now);
