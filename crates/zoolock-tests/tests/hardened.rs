@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use common::{brisk, brisk_settings, connect, directory, settings, until_queued};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as Refusal, Permission};
@@ -386,6 +388,42 @@ on_both_arms!(a_forged_place_in_the_queue_keeps_others_waiting_and_lets_nobody_i
     assert!(timeout(MOMENT, &mut waiter).await.is_err(), "it is passed over");
     drop(forger);
     in_time(waiter).await.expect("it does not panic").expect("its turn").release().await.expect("ours");
+    zl.close().await;
+});
+
+/// The service's own request to remove an empty container, of a client that knows no such thing: the code of the answer.
+async fn remove_as_the_service(place: &Place, path: &str) -> i32 {
+    const DELETE_CONTAINER: i32 = 20;
+    let mut stream = TcpStream::connect(place.server().socket_addr()).await.expect("it listens");
+    let mut hello = [0i32.to_be_bytes().as_slice(), &[0; 8], &10_000i32.to_be_bytes(), &[0; 8]].concat();
+    hello.extend(16i32.to_be_bytes());
+    hello.extend([0; 17]);
+    let length = i32::try_from(path.len()).expect("a short path");
+    let words = [1, DELETE_CONTAINER, length].map(i32::to_be_bytes).concat();
+    for frame in [hello, [words.as_slice(), path.as_bytes()].concat()] {
+        let length = i32::try_from(frame.len()).expect("a short frame");
+        stream.write_all(&[&length.to_be_bytes(), frame.as_slice()].concat()).await.expect("it reads");
+    }
+    let mut answer = Vec::new();
+    for _ in 0..2 {
+        let length = in_time(stream.read_i32()).await.expect("it answers");
+        answer = vec![0; usize::try_from(length).expect("a length")];
+        in_time(stream.read_exact(&mut answer)).await.expect("it answers");
+    }
+    i32::from_be_bytes(answer[12..16].try_into().expect("four"))
+}
+
+on_both_arms!(what_the_service_asks_itself_takes_no_hardened_lock_away, |place| async move {
+    let zl = open(&place, settings().hardened()).await;
+    let guard = zl.mutex("nightly").lock().await.expect("free");
+    let node = format!("{}{}", place.chroot(), guard.node_path());
+    for path in [node.clone(), directory(&place, "nightly")] {
+        assert_ne!(remove_as_the_service(&place, &path).await, 0, "{path}");
+    }
+    let client = tree::connect(&place.addr()).await.expect("a session");
+    assert!(client.check_stat(&node).await.expect("it answers").is_some());
+    assert!(guard.is_valid());
+    guard.release().await.expect("ours");
     zl.close().await;
 });
 
