@@ -9,8 +9,8 @@
 //! ```
 //!
 //! that is: format, kind of lock, czxid of the directory the record was written for; then what happened, and to which
-//! contender, or the size of the semaphore; of a directory that nobody may write to, whose size came with it, 0x0. `tracked` says that every holder since has written here when it began.
-//! Anything else counts as no record and is left alone.
+//! contender, or the size of the semaphore; `0x0` where that came with a directory that nobody may write to. `tracked` says
+//! that every holder since has written here when it began. Anything else counts as no record and is left alone.
 
 use crate::ids::{Sequence, Zxid};
 
