@@ -5,11 +5,11 @@
 //! what keeps those who take from waiting for each other. So it is held until all permits are there, which makes several
 //! permits all or none among those who do the same; Curator lets go of it in between.
 
+use zoolock_core::Record;
 use zoolock_core::contender::{Failure, Kind, Loss, Reason, SessionEnd};
 use zoolock_core::layout::Layout;
 use zoolock_core::names::Name;
-use zoolock_core::record::{Marker, Size};
-use zoolock_core::{Record, Zxid};
+use zoolock_core::record::Size;
 
 use crate::acquire::{Attempt, Lock, Patience, kind_name, watched_bytes};
 use crate::error::{Error, LossReason};
@@ -244,16 +244,12 @@ impl Lock {
 
 /// What stands in the way of a semaphore of this layout and size.
 fn obstacle(layout: Layout, size: u32, record: Record, stat: &Stat, children: &[String]) -> Option<Reason> {
-    let of_this = |directory: Zxid| directory == stat.czxid;
     if let Some(other) = Layout::proven_by(children, record).filter(|proven| *proven != layout) {
         return Some(Reason::OtherLayout(other));
     }
     match record {
-        Record::Semaphore(Size { directory, .. }) | Record::Marker(Marker { directory, .. })
-            if of_this(directory) =>
-        {
-            Some(Reason::OtherKind)
-        }
+        Record::Semaphore(size) if size.is_of(stat.czxid) => Some(Reason::OtherKind),
+        Record::Marker(marker) if marker.directory == stat.czxid => Some(Reason::OtherKind),
         _ if children.iter().any(|child| Name::parse(child).is_some()) => Some(Reason::OtherKind),
         // It would be found with the first permit, but for that the guard is waited for.
         Record::Leases(theirs) if layout == Layout::Kazoo && theirs != size => {
@@ -310,8 +306,8 @@ impl Drop for Telling<'_> {
 
 #[cfg(test)]
 mod tests {
-    use zoolock_core::record::Left;
-    use zoolock_core::{Sequence, SessionId};
+    use zoolock_core::record::{Left, Marker};
+    use zoolock_core::{Sequence, SessionId, Zxid};
 
     use super::*;
 
@@ -350,8 +346,10 @@ mod tests {
             assert_eq!(found(layout, "", &["lock-0000000001"]), Some(Reason::OtherKind));
             assert_eq!(found(layout, &marker(Zxid(7)), &[]), Some(Reason::OtherKind));
             assert_eq!(found(layout, &marker(Zxid(6)), &[]), None, "of a directory that is gone");
-            let size = Size { directory: Zxid(7), permits: 5 }.encode();
-            assert_eq!(found(layout, &size, &[]), Some(Reason::OtherKind));
+            for directory in [Zxid(7), Size::WITH_THE_DIRECTORY] {
+                let size = Size { directory, permits: 5 }.encode();
+                assert_eq!(found(layout, &size, &[]), Some(Reason::OtherKind), "{size}");
+            }
         }
     }
 }

@@ -59,9 +59,8 @@ impl Contender {
             }
             Record::Leases(size) => Agreement::Size(size),
             Record::Empty => Agreement::Missing(ours),
-            Record::Semaphore(Size { directory: of, .. }) | Record::Marker(Marker { directory: of, .. })
-                if of == directory.czxid =>
-            {
+            Record::Semaphore(size) if size.is_of(directory.czxid) => Agreement::Refused(Reason::OtherKind),
+            Record::Marker(marker) if marker.directory == directory.czxid => {
                 Agreement::Refused(Reason::OtherKind)
             }
             Record::Semaphore(_) | Record::Marker(_) | Record::Foreign => Agreement::Size(ours),
