@@ -289,6 +289,11 @@ impl Lock {
             {
                 Ok(Attempt::Again)
             }
+            Progress::Failed(Reason::Doubled) => {
+                // It was a doubtful place anyway. Whoever only tries must not meet what is left of it.
+                self.within(patience, acquisition.over()).await;
+                Ok(Attempt::Again)
+            }
             Progress::Failed(reason) => self.failure(reason, kind, &acquisition).map(|()| Attempt::Missed),
             Progress::Pending => unreachable!("outcome waits until it is not"),
         }
@@ -358,6 +363,8 @@ impl Lock {
             Reason::Broken => Err(Error::Lost { path, reason: Loss::Broken.into() }),
             Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
             Reason::SessionOver(end) => Err(Error::Lost { path, reason: Loss::SessionOver(end).into() }),
+            // Its session is closed for that.
+            Reason::Doubled => Err(Error::Lost { path, reason: LossReason::Closed }),
             Reason::OtherKind => Err(Error::invalid(
                 subject(),
                 match kind {

@@ -150,6 +150,10 @@ impl Contender {
         mine.dedup();
         // One that is being deleted already, from a directory that was retired, is none to keep.
         mine.retain(|node| !self.is_departing(*node));
+        if self.config.hardened && self.config.kind.is_permits() && mine.len() > 1 {
+            // All but one would take permits from others for as long as we hold, and go with the session alone.
+            return self.start_again(mine, turn);
+        }
         // A place that was found is kept, even where the create that was the barrier was refused.
         let keep = if self.wanted && !mine.is_empty() { Some(mine.remove(0)) } else { None };
         for node in mine {
@@ -170,6 +174,17 @@ impl Contender {
                 self.fail(Reason::Refused(failure), turn);
             }
             (None, None) => self.join(turn),
+        }
+    }
+
+    /// Leaves with all that is there, for somebody to ask again on another session.
+    fn start_again(&mut self, mine: Vec<Node>, turn: &mut Turn) {
+        for node in mine {
+            self.depart(node, None, false, turn);
+        }
+        self.phase = Phase::Leaving;
+        if self.wanted {
+            self.fail(Reason::Doubled, turn);
         }
     }
 

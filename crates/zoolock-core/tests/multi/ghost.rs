@@ -168,6 +168,7 @@ impl World {
             | Reason::OtherSize(_)
             | Reason::Outranked
             | Reason::Exhausted
+            | Reason::Doubled
             | Reason::Refused(_) => false,
         };
         let again = ghost.failed || ghost.granted || (ghost.gave_up && !ghost.timed_out);

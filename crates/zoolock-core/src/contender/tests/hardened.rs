@@ -71,6 +71,38 @@ fn a_forged_name_right_before_us_grants_nothing_when_it_goes() {
     assert!(!drive.said().iter().any(held), "two hold");
 }
 
+/// None of them can be deleted, and each takes a permit from others for as long as it is there.
+#[test]
+fn whoever_stands_twice_for_hardened_permits_leaves_with_its_session() {
+    let permit = |sequence, czxid| Node {
+        prefix: Prefix::Permit(1),
+        sequence: Sequence(sequence),
+        czxid: Zxid(czxid),
+    };
+    let (lost, me) = (permit(3, 19), permit(4, 20));
+    let found_after_a_lost_reply = |kind, found: Vec<Node>| {
+        let mut drive = start(kind);
+        drive.answer(Request::Join, Err(Failure::Unknown));
+        // The readings that went out with it are answered to nobody.
+        drive.sent.retain(|(_, request)| matches!(request, Request::Sleep(_)));
+        drive.wake();
+        drive.answer(Request::Join, Ok(Reply::Joined(me)));
+        drive.answer(Request::FindMine, Ok(Reply::Mine(found)));
+        drive
+    };
+    let permits = Kind::Permits { take: 1, size: 2 };
+    let mut drive = found_after_a_lost_reply(permits, vec![lost, me]);
+    assert_eq!(drive.said(), [Action::Failed(Reason::Doubled)]);
+    assert!(drive.sent.is_empty(), "{:?}", drive.sent);
+    assert!(drive.machine.is_leaving() && !drive.machine.is_over(), "it goes with the session");
+    drive.feed(Event::SessionOver(SessionEnd::Closed));
+    assert_eq!(drive.said(), [Action::Over]);
+    // The create whose reply was lost was never done.
+    let mut drive = found_after_a_lost_reply(permits, vec![me]);
+    assert!(drive.said().is_empty());
+    assert!(!drive.machine.is_leaving());
+}
+
 #[test]
 fn those_who_wait_for_hardened_permits_watch_the_children_since_nobody_says_that_it_was_granted() {
     let size = Record::Semaphore(Size { directory: Size::WITH_THE_DIRECTORY, permits: 2 });
