@@ -375,9 +375,10 @@ impl Session {
         self.serves == Serves::One
     }
 
-    /// Whether the service has closed it, or has expired it by now.
+    /// Whether the service has answered that it is closed. Any other end may be no more than what the client believes:
+    /// without a connection for 1.4 timeouts it calls a session expired.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(*self.link.borrow(), Link::Over(_))
+        *self.link.borrow() == Link::Over(SessionEnd::Closed)
     }
 
     /// Closes the session of one acquisition, which is how that lets go. Nobody believes in anything of it any more, so
@@ -393,7 +394,8 @@ impl Session {
         }
         let end = match *link.borrow() {
             Link::Over(end) => end,
-            Link::Up | Link::Down => SessionEnd::Closed,
+            // Nobody has closed it.
+            Link::Up | Link::Down => SessionEnd::Expired,
         };
         self.finish(end);
     }

@@ -90,8 +90,8 @@ struct State {
     /// Nobody waits for what is sent now.
     in_no_hurry: bool,
     over: bool,
-    /// Its session is being closed, which is how it lets go: nothing is sent any more. Whether that was alive then.
-    closes: Option<bool>,
+    /// Its session is being closed, which is how it lets go: nothing is sent any more.
+    closes: bool,
     /// Whether it ever stood in the queue.
     stood: bool,
     /// The words of the last refusal.
@@ -162,7 +162,7 @@ impl Acquisition {
                 queued: false,
                 in_no_hurry: false,
                 over: false,
-                closes: None,
+                closes: false,
                 stood: false,
                 words: String::new(),
                 course,
@@ -353,7 +353,7 @@ impl Acquisition {
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
         let others = others_in(&event);
         let actions = state.machine.step(event, self.session.lease_valid());
-        if self.session.serves_one() && state.closes.is_none() && state.machine.is_leaving() {
+        if self.session.serves_one() && !state.closes && state.machine.is_leaving() {
             self.leave_with_session(state);
         }
         for action in actions {
@@ -423,22 +423,23 @@ impl Acquisition {
         if self.session.end().is_some() {
             return;
         }
-        state.closes = Some(self.session.lease_valid());
+        state.closes = true;
         // As long as they are there the client does not close the session.
         state.in_flight.clear();
         state.tasks.drain(..).for_each(|task| task.abort());
         self.session.tasks().spawn(self.session.clone().end_with_its_acquisition());
     }
 
-    /// The end of the session is no loss where it was to be closed, and did not end by itself before.
+    /// The end of the session is no loss where it was to be closed, and the service says that it is. What ended in another
+    /// way, or is not known to have ended, may have ended before, or stand there for a while.
     fn as_it_was_meant(&self, state: &State, how: Departed) -> Departed {
-        match (how, state.closes) {
-            (Departed::Lost(Loss::SessionOver(end)), Some(alive))
-                if self.session.is_gone() && (alive || end == SessionEnd::Closed) =>
+        match how {
+            Departed::Lost(Loss::SessionOver(SessionEnd::Closed))
+                if state.closes && self.session.is_gone() =>
             {
                 Departed::Clean
             }
-            (how, _) => how,
+            how => how,
         }
     }
 
@@ -476,7 +477,7 @@ impl Acquisition {
 
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
         // Once the session is over nothing is answered any more; the machine hears of that instead.
-        let ends = state.closes.is_some() || self.session.end().is_some();
+        let ends = state.closes || self.session.end().is_some();
         let Some(keeper) = self.session.keeper().filter(|_| !ends) else { return };
         // It looks at the other acquisitions: not under our mutex.
         let is_inward = matches!(request, Request::FindMine);
