@@ -153,11 +153,11 @@ impl Lock {
     }
 
     /// The same in the room that comes of this.
-    pub(crate) async fn begin_in(
+    pub(crate) async fn begin_in<R>(
         &self,
         kind: &'static str,
-        room: impl Future<Output = Result<Option<Room>, Error>>,
-    ) -> Result<Option<(Room, Course)>, Error> {
+        room: impl Future<Output = Result<Option<R>, Error>>,
+    ) -> Result<Option<(R, Course)>, Error> {
         let mut course = Course::begin(kind, self.label());
         match room.await {
             Ok(Some(room)) => Ok(Some((room, course))),

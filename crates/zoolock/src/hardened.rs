@@ -21,7 +21,7 @@ use crate::held::Held;
 use crate::keeper::{Keeper, KeeperError, NO_IDENTITY, Right};
 use crate::naming::Naming;
 use crate::path::LockPath;
-use crate::session::Room;
+use crate::sessions::Single;
 
 /// How long before a look whose answer was lost is repeated.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -57,7 +57,8 @@ impl Lock {
             let Some((room, course)) = self.begin_in(kind_name(kind, directories.len()), room).await? else {
                 return Ok(None);
             };
-            match self.acquire_on(room, kind, directories.clone(), patience, None, course).await? {
+            match self.acquire_on(room.into_room(), kind, directories.clone(), patience, None, course).await?
+            {
                 Attempt::Held(held) => {
                     let confirmed = self.within(patience, self.confirm(&held)).await;
                     if let Some(Ok(())) = confirmed {
@@ -78,11 +79,9 @@ impl Lock {
         directories: &[LockPath],
         bytes: usize,
         patience: Patience,
-    ) -> Result<Option<Room>, Error> {
+    ) -> Result<Option<Single>, Error> {
         let opened = async {
-            let session = self.zoolock.session_for_one().await?;
-            session.reserve_anyway(bytes);
-            let room = Room::of(session, bytes);
+            let room = self.zoolock.single(bytes).await?;
             for directory in directories {
                 let Some(keeper) = room.session().keeper() else { break };
                 let rights = keeper.rights(directory.as_str());

@@ -278,6 +278,12 @@ impl Session {
         self.watched.fetch_add(bytes, Ordering::AcqRel);
     }
 
+    /// On a session that is there for one acquisition: `false` where somebody has it, or it is over.
+    pub(crate) fn reserve_alone(&self, bytes: usize) -> bool {
+        self.end().is_none()
+            && self.watched.compare_exchange(0, bytes, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// Gives back room that no acquisition has taken over.
     fn unreserve(&self, bytes: usize) {
         self.watched.fetch_sub(bytes, Ordering::AcqRel);

@@ -2,21 +2,31 @@
 //!
 //! Opening belongs to nobody's future: a caller whose patience is shorter than a handshake would start from zero each
 //! time, and leave a half-made session behind on the service.
+//!
+//! * `single.rs`: those that are for one acquisition each.
+
+mod single;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use zookeeper_client as zk;
+use zoolock_core::Instant;
 use zoolock_core::lease::Ensemble;
 
 use crate::clock;
 use crate::connect;
 use crate::error::Error;
-use crate::keeper::{self, Opening};
+use crate::keeper::{self, Keeper, Link, Opening};
 use crate::path::ConnectString;
 use crate::session::{LeaseConfig, Serves, Session, lock};
 use crate::tasks::Tasks;
+
+use single::Singles;
+
+pub(crate) use single::Single;
 
 pub(crate) struct Sessions {
     connect: ConnectString,
@@ -35,6 +45,7 @@ struct Pool {
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
     /// How often all sessions were closed.
     closed: u64,
+    singles: Singles,
 }
 
 /// How long between two rounds over the endpoints.
@@ -86,42 +97,6 @@ impl Sessions {
         lock(&self.pool).checkout(bytes)
     }
 
-    /// A session for one acquisition, and for nobody else.
-    ///
-    /// Cancel safe: one that is opened for nobody is closed again.
-    pub(crate) async fn open_for_one(self: &Arc<Self>) -> Result<Arc<Session>, Error> {
-        let (sender, receiver) = oneshot::channel();
-        let sessions = self.clone();
-        let closed = lock(&self.pool).closed;
-        self.tasks.spawn(async move {
-            let opened = sessions.open(Serves::One).await;
-            let opened = match opened {
-                Ok(session) if sessions.keep(&session, closed) => Ok(session),
-                Ok(late) => {
-                    late.close(late.timeout()).await;
-                    Err(sessions.is_being_closed())
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(Ok(unwanted)) = sender.send(opened) {
-                unwanted.close(unwanted.timeout()).await;
-            }
-        });
-        // The runtime is going down.
-        receiver.await.unwrap_or_else(|_| Err(self.is_being_closed()))
-    }
-
-    /// Whether it was opened before all were closed, and so is one of them.
-    fn keep(&self, session: &Arc<Session>, closed: u64) -> bool {
-        let pool = &mut *lock(&self.pool);
-        let in_time = pool.closed == closed;
-        if in_time {
-            pool.live.retain(|session| session.end().is_none());
-            pool.live.push(session.clone());
-        }
-        in_time
-    }
-
     /// Every session that is not over.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
@@ -132,6 +107,7 @@ impl Sessions {
         let pool = &mut *lock(&self.pool);
         pool.closed += 1;
         pool.opening = None;
+        pool.singles = Singles::default();
     }
 
     /// Opens a session on our own runtime, where its tasks are to live.
@@ -143,7 +119,8 @@ impl Sessions {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
         self.tasks.spawn(async move {
-            let outcome = sessions.open(serves).await;
+            let outcome = sessions.open(serves, || true).await;
+            let outcome = outcome.unwrap_or_else(|| Err(sessions.is_being_closed()));
             let outcome = match sessions.add(outcome, closed) {
                 Ok(outcome) => outcome,
                 Err(late) => {
@@ -177,20 +154,34 @@ impl Sessions {
         Error::unavailable(self.connect.endpoints(), "this client is being closed")
     }
 
-    async fn open(&self, serves: Serves) -> Result<Arc<Session>, Error> {
+    /// `None`: it is not wanted any more, which is asked between two rounds.
+    async fn open(
+        &self,
+        serves: Serves,
+        is_wanted: impl Fn() -> bool + Send + Sync,
+    ) -> Option<Result<Arc<Session>, Error>> {
         let rounds = async {
             loop {
                 let began = clock::now();
                 match keeper::open(&self.opening).await {
-                    Err(zk::Error::AuthFailed) => return Err(zk::Error::AuthFailed),
-                    Err(error @ zk::Error::BadArguments(_)) => return Err(error),
+                    Err(error @ (zk::Error::AuthFailed | zk::Error::BadArguments(_))) => {
+                        return Some(Err(error));
+                    }
                     Err(error) => tracing::debug!(%error, "no session yet"),
-                    Ok((keeper, link)) => return Ok((keeper, link, began)),
+                    Ok((keeper, link)) => return Some(Ok((keeper, link, began))),
                 }
                 tokio::time::sleep(BETWEEN_ROUNDS).await;
+                if !is_wanted() {
+                    return None;
+                }
             }
         };
-        match tokio::time::timeout(self.patience, rounds).await {
+        let opened = tokio::time::timeout(self.patience, rounds).await;
+        Some(self.opened(serves, opened.transpose()?).await)
+    }
+
+    async fn opened(&self, serves: Serves, opened: Result<Opened, Elapsed>) -> Result<Arc<Session>, Error> {
+        match opened {
             Ok(Ok((keeper, link, began))) => {
                 self.check_timeout(keeper.timeout())?;
                 let started = Session::start(&self.tasks, keeper, link, (self.lease.clone(), began), serves);
@@ -233,6 +224,9 @@ impl Sessions {
         check_grace(self.grace, granted, &self.lease.ensemble, self.lease.strict)
     }
 }
+
+/// What the rounds came to, and when the last one began.
+type Opened = Result<(Arc<dyn Keeper>, watch::Receiver<Link>, Instant), zk::Error>;
 
 impl Pool {
     fn checkout(&mut self, bytes: usize) -> Option<Arc<Session>> {

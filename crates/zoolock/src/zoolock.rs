@@ -22,7 +22,7 @@ use crate::naming::Naming;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::sessions::Sessions;
+use crate::sessions::{Sessions, Single};
 use crate::snapshot::reader::Reader;
 use crate::snapshot::{self, Snapshot, View};
 use crate::tasks::Tasks;
@@ -198,8 +198,8 @@ impl Zoolock {
     }
 
     /// One for an acquisition that lets go by closing it.
-    pub(crate) async fn session_for_one(&self) -> Result<Arc<Session>, Error> {
-        self.inner.sessions.open_for_one().await
+    pub(crate) async fn single(&self, bytes: usize) -> Result<Single, Error> {
+        self.inner.sessions.single(bytes).await
     }
 
     /// Whether its locks are hardened; see `hardened.rs`.
@@ -224,9 +224,9 @@ impl Zoolock {
         session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }
 
-    /// Those of all sessions.
-    pub(crate) fn keepers(&self) -> Vec<Arc<dyn Keeper>> {
-        self.inner.sessions.all().iter().filter_map(|session| session.keeper()).collect()
+    /// Every session that is not over.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.inner.sessions.all()
     }
 
     pub(crate) fn new_contender(&self) -> ContenderId {

@@ -84,8 +84,12 @@ impl Glances {
         if here.contenders.is_empty() {
             return;
         }
-        for keeper in self.lock.zoolock.keepers() {
-            match keeper.ephemerals(here.path.as_str()).await {
+        for session in self.lock.zoolock.sessions() {
+            // Each for as long as it is asked, and none that cannot answer: what waits for an answer keeps a session from
+            // being closed, which may be how somebody lets go.
+            let keeper = session.keeper().filter(|_| session.is_up());
+            let Some(answer) = keeper.map(|keeper| keeper.ephemerals(here.path.as_str())) else { continue };
+            match answer.await {
                 Ok(own) => self.known.own.extend(own),
                 // It knows no such request.
                 Err(error) if matches!(error.failure, Failure::Refused(_)) => self.finds_us = false,
