@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use zoolock_core::ContenderId;
@@ -307,7 +308,8 @@ const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
 /// as a session can last without us.
 async fn close(sessions: &Sessions, in_background: bool) {
     sessions.abandon_opening();
-    for session in sessions.all() {
+    // At once: each guard of hardened locks has its own.
+    join_all(sessions.all().into_iter().map(|session| async move {
         let patience = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),
             (false, true) => CLOSE_PATIENCE,
@@ -315,7 +317,8 @@ async fn close(sessions: &Sessions, in_background: bool) {
         };
         let _ = tokio::time::timeout(patience, session.releases_done()).await;
         session.close(patience).await;
-    }
+    }))
+    .await;
 }
 
 /// A thread and a runtime of our own, so that a caller who blocks its executor does not starve the lease.
