@@ -61,12 +61,16 @@ impl Lock {
             {
                 Attempt::Held(held) => {
                     let confirmed = self.within(patience, self.confirm(&held)).await;
+                    let acquisition = held.acquisition();
                     if let Some(Ok(())) = confirmed {
+                        acquisition.is_confirmed();
                         return Ok(Some(held));
                     }
+                    let outcome = confirmed.transpose();
+                    acquisition.is_unconfirmed(outcome.as_ref().err());
                     // Nobody has worked under it.
                     held.give_back();
-                    return confirmed.transpose().map(|_| None);
+                    return outcome.map(|_| None);
                 }
                 Attempt::Missed => return Ok(None),
                 Attempt::Again => {}

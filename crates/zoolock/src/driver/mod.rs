@@ -38,6 +38,7 @@ use zoolock_core::{Action, Config, ContenderId, Event, Instant};
 use crate::asker::Asker;
 use crate::clock;
 use crate::data::NodeData;
+use crate::error::Error;
 use crate::events::{Listeners, LockEvent};
 use crate::keeper::{KeeperError, Watch};
 use crate::metrics::Course;
@@ -239,7 +240,16 @@ impl Acquisition {
             // Sooner than the session would say it: a delete must not wait in the client's queue.
             self.step(state, Event::Disconnected);
         }
-        let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
+        let gave_up = match state.progress {
+            Progress::Pending => event == Event::Cancel,
+            // It was granted, and nobody was told.
+            Progress::Granted(_) => {
+                state.ticket.is_none()
+                    && matches!(event, Event::Cancel | Event::Release(_))
+                    && !state.machine.is_leaving()
+            }
+            Progress::Failed(_) => false,
+        };
         let is_end = matches!(event, Event::SessionOver(_));
         self.step(state, event);
         if is_end {
@@ -366,11 +376,12 @@ impl Acquisition {
                 }
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
-                    state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
-                    state.course.granted();
-                    self.relieve_guard(state);
-                    self.tell(state, LockEvent::Acquired);
-                    self.look_out(state);
+                    if self.config.hardened {
+                        // Nobody hears of it before whoever asked has made sure.
+                        self.relieve_guard(state);
+                    } else {
+                        self.begin(state, grant);
+                    }
                 }
                 Action::Previous(previous) => state.previous = Some(previous),
                 Action::Failed(reason) => {
@@ -380,8 +391,7 @@ impl Acquisition {
                 }
                 Action::Lost(loss) => {
                     state.lost = Some(loss);
-                    state.course.lost(loss);
-                    self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
+                    self.tell_lost(state, loss);
                 }
                 Action::Released(how) => {
                     let how = self.as_it_was_meant(state, how);
@@ -393,8 +403,7 @@ impl Acquisition {
                 }
                 Action::Revoked => {
                     state.revoked = true;
-                    state.course.revoked();
-                    self.tell(state, LockEvent::Revoked);
+                    self.tell_revoked(state);
                 }
                 Action::Downgraded(node) => {
                     state.downgraded = Some(node);
@@ -416,6 +425,52 @@ impl Acquisition {
             self.listeners.tell(LockEvent::Queued { ahead });
         }
         self.changed.notify_waiters();
+    }
+
+    /// It holds the lock, and whoever listens or counts hears of it.
+    fn begin(self: &Arc<Self>, state: &mut State, grant: Grant) {
+        state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
+        state.course.granted();
+        self.relieve_guard(state);
+        self.tell(state, LockEvent::Acquired);
+        self.look_out(state);
+    }
+
+    /// A hardened lock was looked at once more, and nobody can take it away.
+    pub(crate) fn is_confirmed(self: &Arc<Self>) {
+        let state = &mut *lock(&self.state);
+        let Progress::Granted(grant) = state.progress else { return };
+        self.begin(state, grant);
+        // What has happened meanwhile.
+        if let Some(loss) = state.lost {
+            self.tell_lost(state, loss);
+        }
+        if state.revoked {
+            self.tell_revoked(state);
+        }
+    }
+
+    /// That look found why not, or came too late; to be given back after that.
+    pub(crate) fn is_unconfirmed(&self, error: Option<&Error>) {
+        let course = &mut lock(&self.state).course;
+        match error {
+            Some(error) => course.refused(error),
+            None => course.failed(Reason::TimedOut),
+        }
+    }
+
+    fn tell_lost(&self, state: &mut State, loss: Loss) {
+        if state.ticket.is_some() {
+            state.course.lost(loss);
+            self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
+        }
+    }
+
+    fn tell_revoked(&self, state: &State) {
+        if state.ticket.is_some() {
+            state.course.revoked();
+            self.tell(state, LockEvent::Revoked);
+        }
     }
 
     /// Lets go by closing the session, which it has for itself.
