@@ -354,9 +354,9 @@ impl Lock {
     ) -> Result<(), Error> {
         let subject = || format!("lock {path}");
         if self.zoolock.is_hardened()
-            && let Some(message) = hardened::why(reason, kind, &words)
+            && let Some(message) = hardened::why(reason, kind, &words, self.zoolock.members())
         {
-            return Err(Error::Denied { subject: subject(), message: message.to_owned() });
+            return Err(Error::Denied { subject: subject(), message });
         }
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),

@@ -9,7 +9,7 @@ use zoolock_core::lease::Ensemble;
 use crate::asker::{self, Askers};
 use crate::data::Owner;
 use crate::error::Error;
-use crate::keeper::{Access, Opening, Queuers};
+use crate::keeper::{Access, Opening, Queuers, known_as};
 use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
@@ -160,12 +160,14 @@ impl Builder {
     /// and lets go by closing it.
     ///
     /// What cannot be without deleting and writing is refused with [`Error::Invalid`]: crash detection, batching and
-    /// linger, upgradable readers, [`downgrade`](crate::WriteGuard::downgrade), upgrades, other namings; revoking, breaking
-    /// and resizing with [`Error::Denied`], but for the administrator of the service (super). How the last holder left is
-    /// never known. A directory that lets somebody do more is refused, before and after the wait ([`Error::Denied`]).
+    /// linger, upgradable readers, [`downgrade`](crate::WriteGuard::downgrade), which lets the write lock go, upgrades, other
+    /// namings; revoking, breaking and resizing with [`Error::Denied`], but for the administrator of the service (super). How
+    /// the last holder left is never known, so a [`lock_delay`](crate::Mutex::lock_delay) is waited for in full at every
+    /// hand-over. A directory that lets somebody do more is refused, before and after the wait ([`Error::Denied`]).
     ///
-    /// The first client makes the directory; the service removes it some time after its last contender, as ever, and before
-    /// that only an administrator can. All users of a lock need this: who comes without keeps it until its session ends.
+    /// The first client makes the directory, and those above it that are missing, root and chroot among them: all as narrow.
+    /// The service removes one some time after its last child, as ever; before that only an administrator can, except that on
+    /// Apache ZooKeeper any client can remove an empty one. All users of a lock need this: who comes without keeps it until its session ends.
     /// On Apache ZooKeeper, where the id of a session is enough to end it, it is proof against mistakes and not against malice.
     pub fn hardened(mut self) -> Self {
         self.hardened = true;
@@ -174,7 +176,8 @@ impl Builder {
 
     /// Lets another identity queue in the hardened directories that we make, as whoever has our credentials may: written as
     /// for [`Builder::reader`]. So that hosts that are known by a certificate each can share a lock and not take it from
-    /// one another. Goes with [`Builder::hardened`]; may be given several times.
+    /// one another. Whoever comes first makes the directory, and those above it: let each name all the others, else who was not
+    /// named is refused ([`Error::Denied`]) until that directory has gone. Goes with [`Builder::hardened`]; may be given several times.
     pub fn member(mut self, scheme: &str, id: &str) -> Self {
         self.members.push((scheme.to_owned(), id.to_owned()));
         self
@@ -332,6 +335,7 @@ impl Builder {
             naming: self.naming,
             kazoo_pattern: self.kazoo_pattern,
             hardened: self.hardened,
+            members: self.members.iter().map(|(scheme, id)| known_as(scheme, id)).collect(),
             owner: self.owner,
             askers: Askers::new(self.owner_id),
             tenures: Tenures::default(),

@@ -93,7 +93,7 @@ impl Lock {
                 match rights.await {
                     Ok((rights, _)) => self.check_rights(directory, &rights)?,
                     Err(error) if matches!(error.failure, Failure::Refused(_)) => {
-                        return Err(self.refusal(error));
+                        return Err(self.refused_to_look(error));
                     }
                     // It is not there yet; or the next look will tell.
                     Err(_) => {}
@@ -139,7 +139,7 @@ impl Lock {
                     }
                     (Err(KeeperError { failure: Failure::NoNode, .. }), _) => false,
                     (Err(error), _) | (_, Err(error)) if matches!(error.failure, Failure::Refused(_)) => {
-                        return Err(self.refusal(error));
+                        return Err(self.refused_to_look(error));
                     }
                     _ => {
                         self.zoolock.alarm(clock::monotonic() + AGAIN).await;
@@ -153,6 +153,15 @@ impl Lock {
             }
         }
         Ok(())
+    }
+
+    fn refused_to_look(&self, error: KeeperError) -> Error {
+        match error.failure {
+            Failure::Refused(Refusal::Denied) => {
+                Error::Denied { subject: format!("lock {}", self.path()), message: UNNAMED.to_owned() }
+            }
+            _ => self.refusal(error),
+        }
     }
 
     fn check_rights(&self, directory: &LockPath, rights: &[Right]) -> Result<(), Error> {
@@ -206,22 +215,31 @@ impl Right {
     }
 }
 
+/// What a refusal may mean, besides that we have no credentials.
+const UNNAMED: &str = "the service refuses us; give credentials that may create and read there. Whoever made its directory said \
+                       who may, and may not have named us: let each user of a hardened lock name all the others (member, \
+                       --member)";
+
 /// What a reason means where nobody may write or delete, if that is something else. `words`: those of the service's last
 /// refusal.
-pub(crate) fn why(reason: Reason, kind: Kind, words: &str) -> Option<&'static str> {
+pub(crate) fn why(reason: Reason, kind: Kind, words: &str, members: &[String]) -> Option<String> {
     match reason {
         Reason::Exhausted | Reason::Refused(Failure::NodeExists) => Some(
             "the next number of its directory is taken by a node that somebody has put there, or its numbers are used up; \
-             have an administrator of the service (super) remove what is there, or use another name",
+             have an administrator of the service (super) remove what is there, or use another name"
+                .to_owned(),
         ),
-        Reason::Refused(Failure::Refused(Refusal::Denied))
-            if matches!(kind, Kind::Permits { .. }) && words != NO_IDENTITY =>
-        {
-            Some(
-                "the service refuses us; give credentials that may create and read there. Where they may, its directory was \
-                 not made for a hardened semaphore, and its size cannot be written: use another name",
-            )
+        Reason::Refused(Failure::Refused(Refusal::Denied)) if words == NO_IDENTITY => {
+            let members = (!members.is_empty()).then(|| members.join(", "))?;
+            Some(format!("{words} Or it cannot check a member: has it a provider for {members}?"))
         }
+        Reason::Refused(Failure::Refused(Refusal::Denied)) if matches!(kind, Kind::Permits { .. }) => {
+            Some(format!(
+                "{UNNAMED}; where we may, its directory was not made for a hardened semaphore, and its size cannot be \
+                 written: use another name"
+            ))
+        }
+        Reason::Refused(Failure::Refused(Refusal::Denied)) => Some(UNNAMED.to_owned()),
         _ => None,
     }
 }

@@ -117,7 +117,8 @@ impl WriteGuard {
     /// was an upgradable reader before still keeps other upgradable readers out.
     ///
     /// # Errors
-    /// [`Error::Lost`] where the lock is lost.
+    /// [`Error::Lost`] where the lock is lost. [`Error::Invalid`] where it is hardened
+    /// ([`Builder::hardened`](crate::Builder::hardened)): the guard is gone then, and the write lock is let go.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock.

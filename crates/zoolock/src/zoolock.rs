@@ -49,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
     pub(crate) hardened: bool,
+    /// Who may queue for hardened locks besides, as far as that may be shown.
+    pub(crate) members: Vec<String>,
     pub(crate) owner: Owner,
     pub(crate) askers: Askers,
     pub(crate) tenures: Tenures,
@@ -206,6 +208,11 @@ impl Zoolock {
     /// Whether its locks are hardened; see `hardened.rs`.
     pub(crate) fn is_hardened(&self) -> bool {
         self.inner.hardened
+    }
+
+    /// Who may queue for those besides.
+    pub(crate) fn members(&self) -> &[String] {
+        &self.inner.members
     }
 
     /// The same where one is there.

@@ -20,7 +20,7 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 use super::held_back::{HeldBack, Undone};
 use super::{
     Access, Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Queuers, Right, Stat, Watch,
-    nodelay,
+    known_as, nodelay,
 };
 use crate::session::lock;
 use crate::way::Way;
@@ -505,11 +505,7 @@ pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to w
 fn right(acl: &Acl) -> Right {
     let may = |what: Permission| acl.permission().has(what);
     Right {
-        // What follows a user of digest is made of the password.
-        who: match (acl.scheme(), acl.id().split_once(':')) {
-            (scheme @ "digest", Some((user, _))) => format!("{scheme}:{user}"),
-            (scheme, _) => format!("{scheme}:{}", acl.id()),
-        },
+        who: known_as(acl.scheme(), acl.id()),
         writes: may(Permission::WRITE),
         deletes: may(Permission::DELETE),
         administers: may(Permission::ADMIN),

@@ -58,6 +58,15 @@ pub(crate) struct Queuers {
     pub(crate) readers: Vec<(String, String)>,
 }
 
+/// Who that is, without what may be guessed at.
+pub(crate) fn known_as(scheme: &str, id: &str) -> String {
+    match (scheme, id.split_once(':')) {
+        // What follows a user of digest is made of the password.
+        ("digest", Some((user, _))) => format!("{scheme}:{user}"),
+        _ => format!("{scheme}:{id}"),
+    }
+}
+
 /// What one entry of an access control list lets somebody do that a hardened directory lets nobody do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Right {
