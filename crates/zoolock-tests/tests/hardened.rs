@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as Refusal, Permission};
-use zoolock::{Builder, Error, LossReason, Naming, Zoolock};
+use zoolock::{Builder, Error, LockEvent, LossReason, Naming, Zoolock};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, Proxy, ServerOptions, on_both_arms, opcode, tree};
 
@@ -20,6 +20,8 @@ use zoolock_tests::{Failure, Place, Proxy, ServerOptions, on_both_arms, opcode, 
 const BOUND: Duration = Duration::from_secs(60);
 /// How long those are given who are not to get it.
 const MOMENT: Duration = Duration::from_millis(300);
+/// How long something is waited for that comes.
+const SOON: Duration = Duration::from_secs(1);
 /// `super:test`, as both servers keep it.
 const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
@@ -148,11 +150,21 @@ on_both_arms!(members_of_a_hardened_lock_may_queue_and_nobody_else, |place| asyn
     assert!(theirs.mutex("nightly").try_lock().await.expect("it may queue").is_none());
     denied(theirs.mutex("nightly").break_lock(guard.token()).await);
     guard.release().await.expect("ours");
+    // One of whom the service cannot tell who that is.
+    let unknown = open(&place, hardened().member("nobody-knows", "ci")).await;
+    let said = denied(unknown.mutex("monthly").try_lock().await);
+    assert!(said.contains("nobody-knows:ci"), "{said}");
+    unknown.close().await;
     let guard = in_time(theirs.mutex("nightly").lock()).await.expect("free");
     denied(ours.mutex("nightly").break_lock(guard.token()).await);
     let other = open(&place, settings().auth("digest", "other:x").hardened()).await;
-    denied(other.mutex("nightly").try_lock().await);
+    let said = denied(other.mutex("nightly").try_lock().await);
+    assert!(said.contains("may not have named us"), "{said}");
     guard.release().await.expect("theirs");
+    // Whoever makes the directory says who may: one that names nobody keeps out who has named it.
+    in_time(theirs.mutex("weekly").lock()).await.expect("free").release().await.expect("theirs");
+    let said = denied(ours.mutex("weekly").try_lock().await);
+    assert!(said.contains("name all the others"), "{said}");
     for zl in [ours, theirs, other] {
         zl.close().await;
     }
@@ -245,7 +257,7 @@ on_both_arms!(a_hardened_lock_is_let_go_by_a_drop_and_by_a_waiter_that_gives_up,
     let (first, second, last) = (zl.mutex("nightly"), zl.mutex("nightly"), zl.mutex("nightly"));
     let dropped = tokio::spawn(async move { first.lock().await.map(drop) });
     until_queued(&zl, "nightly", 2).await;
-    let late = tokio::spawn(async move { second.lock_timeout(MOMENT).await.map(drop) });
+    let late = tokio::spawn(async move { second.lock_timeout(5 * SOON).await.map(drop) });
     until_queued(&zl, "nightly", 3).await;
     let last = tokio::spawn(async move { last.lock().await });
     dropped.abort();
@@ -284,6 +296,33 @@ on_both_arms!(private(brisk()) a_crash_lets_the_next_one_have_a_hardened_lock, |
     next.close().await;
 });
 
+on_both_arms!(private(brisk()) a_release_that_the_service_did_not_confirm_is_not_said_to_be_done, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let builder = || brisk_settings().auth("digest", "jobs:secret").hardened();
+    let holder = builder().connect(&place.through(&proxy.addr())).await.expect("a session");
+    let next = open(&place, builder()).await;
+    let mutex = holder.mutex("nightly");
+    let mut events = mutex.events();
+    let guard = mutex.lock().await.expect("free");
+    // Nothing of what it says from now on arrives, and it is sure of its lock yet.
+    proxy.blackhole(true);
+    assert!(guard.is_valid());
+    let release = tokio::spawn(guard.release());
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    // Longer than the client needs to give the session up.
+    let released = in_time(release).await.expect("it does not panic");
+    let reason = LossReason::SessionExpired;
+    assert!(matches!(&released, Err(Error::Lost { reason: why, .. }) if *why == reason), "{released:?}");
+    in_time(next.mutex("nightly").lock()).await.expect("its turn").release().await.expect("ours");
+    holder.close().await;
+    next.close().await;
+    drop((mutex, holder));
+    while let Some(event) = in_time(events.next()).await {
+        assert!(!matches!(event, LockEvent::Released(_)), "it was told so");
+    }
+});
+
 on_both_arms!(a_hardened_lock_whose_reply_was_lost_is_had_and_let_go_all_the_same, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let zl = hardened().connect(&place.through(&proxy.addr())).await.expect("a session");
@@ -297,6 +336,70 @@ on_both_arms!(a_hardened_lock_whose_reply_was_lost_is_had_and_let_go_all_the_sam
     until_queued(&zl, "nightly", 3).await;
     guard.release().await.expect("ours");
     in_time(waiter).await.expect("it does not panic").expect("its turn").release().await.expect("ours");
+    zl.close().await;
+    nobody_is_left(&place).await;
+});
+
+on_both_arms!(permits_of_a_hardened_semaphore_whose_reply_was_lost_are_taken_once, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = hardened().connect(&place.through(&proxy.addr())).await.expect("a session");
+    let semaphore = zl.semaphore("encoders", 2);
+    semaphore.acquire().await.expect("free").release().await.expect("ours");
+    proxy.drop_next_reply(opcode::CREATE2);
+    let one = in_time(semaphore.acquire()).await.expect("free");
+    assert_eq!(proxy.stats().dropped_replies, 1);
+    let other = in_time(semaphore.acquire()).await.expect("only one of two is taken");
+    one.release().await.expect("ours");
+    other.release().await.expect("ours");
+    zl.close().await;
+    nobody_is_left(&place).await;
+});
+
+on_both_arms!(those_who_are_refused_again_and_again_open_no_more_than_a_few_sessions, |place| async move {
+    let plain = open(&place, settings().auth("digest", "jobs:secret")).await;
+    plain.mutex("nightly").lock().await.expect("free").release().await.expect("ours");
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = hardened().connect(&place.through(&proxy.addr())).await.expect("a session");
+    for _ in 0..20 {
+        denied(zl.mutex("nightly").try_lock().await);
+        // Given up at whatever point.
+        let _ = timeout(Duration::from_millis(2), zl.mutex("nightly").lock()).await;
+    }
+    let connections = proxy.stats().connections.len();
+    assert!(connections <= 4, "{connections} were opened");
+    for zl in [plain, zl] {
+        zl.close().await;
+    }
+});
+
+on_both_arms!(a_session_that_is_open_too_late_is_the_next_ones, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = hardened().connect(&place.through(&proxy.addr())).await.expect("a session");
+    proxy.blackhole(true);
+    for _ in 0..10 {
+        let late = zl.mutex("nightly").lock_timeout(MOMENT / 10).await.map(drop);
+        assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    }
+    proxy.blackhole(false);
+    let guard = in_time(zl.mutex("nightly").lock()).await.expect("free");
+    assert_eq!(proxy.stats().connections.len(), 2, "one for all, and one for the lock");
+    guard.release().await.expect("ours");
+    zl.close().await;
+    nobody_is_left(&place).await;
+});
+
+on_both_arms!(those_who_ask_in_vain_while_the_service_is_away_leave_nobody_asking, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = hardened().connect(&place.through(&proxy.addr())).await.expect("a session");
+    proxy.refuse(true).await;
+    for _ in 0..30 {
+        let late = zl.mutex("nightly").lock_timeout(MOMENT / 15).await.map(drop);
+        assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    }
+    proxy.refuse(false).await;
+    in_time(zl.mutex("nightly").lock()).await.expect("free").release().await.expect("ours");
+    let many = proxy.until("many connections", |stats| stats.connections.len() > 3);
+    assert!(timeout(MOMENT, many).await.is_err(), "{} were opened", proxy.stats().connections.len());
     zl.close().await;
     nobody_is_left(&place).await;
 });
@@ -328,11 +431,18 @@ on_both_arms!(private(with_super()) a_hardened_lock_is_not_taken_in_a_directory_
     let guard = zl.mutex("nightly").lock().await.expect("nobody may more");
     // It is widened while somebody waits.
     let other = zl.mutex("nightly");
+    let mut events = other.events();
     let waiter = tokio::spawn(async move { other.lock().await });
     until_queued(&zl, "nightly", 2).await;
     administrator.set_acl(&path, &may(Permission::DELETE), None).await.expect("it may do anything");
     guard.release().await.expect("ours");
     assert!(denied(in_time(waiter).await.expect("it does not panic")).contains("delete"));
+    // Its handle went with the task, so they end.
+    let mut told = Vec::new();
+    while let Some(event) = in_time(events.next()).await {
+        told.push(event);
+    }
+    assert_eq!(told, [LockEvent::Queued { ahead: 1 }, LockEvent::GaveUp], "it never held");
     // Who asks next when it was removed makes it anew.
     let removed = async || match administrator.delete(&path, None).await {
         Ok(()) | Err(Refusal::NoNode) => Ok(()),
@@ -380,6 +490,12 @@ on_both_arms!(a_forged_place_in_the_queue_keeps_others_waiting_and_lets_nobody_i
     // Nor can it take back what it has forged, but by its session.
     assert_eq!(forger.delete(&forged, None).await, Err(Refusal::NoAuth));
     drop(forger);
+    let looker = fellow(&place).await;
+    let gone = async || match looker.check_stat(&forged).await.expect("it answers") {
+        None => Ok(()),
+        Some(_) => Err(Failure::new("it is there")),
+    };
+    eventually("what was forged goes", BOUND, gone).await.expect("it goes with its session");
     assert!(timeout(MOMENT, &mut waiter).await.is_err(), "two hold");
     // While nobody holds, it is waited for: who may queue may keep others waiting.
     let forger = fellow(&place).await;
