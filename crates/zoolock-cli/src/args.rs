@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// After the help of `zoolock` itself.
 const EXIT_CODES: &str = "\
@@ -28,6 +29,20 @@ pub(crate) struct Args {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads a command line, and the environment.
+    pub(crate) fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Args, clap::Error> {
+        let mut matches = Args::command().try_get_matches_from(line)?;
+        let source = matches.value_source("hardened");
+        let read = Args::from_arg_matches_mut(&mut matches);
+        let mut args = read.map_err(|error| error.format(&mut Args::command()))?;
+        args.global.hardened_by_variable = source == Some(ValueSource::EnvVariable);
+        Ok(args)
+    }
 }
 
 /// Flags that may stand before or after the subcommand.
@@ -101,6 +116,9 @@ pub(crate) struct Global {
     /// whoever lets go closes a session. All users of the lock need it; break, revoke and resize are for administrators then
     #[arg(long, global = true, env = "ZOOLOCK_HARDENED", value_parser = FalseyValueParser::new(), help_heading = "Connection")]
     pub(crate) hardened: bool,
+    /// It was the variable that said so, of whatever is done on the machine.
+    #[arg(skip)]
+    pub(crate) hardened_by_variable: bool,
 
     /// Who may queue for the locks that we make with --hardened besides those who have our credentials, as SCHEME:ID
     #[arg(long, global = true, value_name = "SCHEME:ID", help_heading = "Connection")]
@@ -844,8 +862,6 @@ impl ReapArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

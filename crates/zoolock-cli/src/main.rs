@@ -49,7 +49,6 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
@@ -59,7 +58,7 @@ use crate::plan::Plan;
 use crate::talk::Talk;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         Err(error) => {
             // Help and version are answers, not errors; a reader that is gone needs neither.

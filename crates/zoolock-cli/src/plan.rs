@@ -359,7 +359,7 @@ impl Plan {
                 }
                 Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
             }
-            Command::Bench(asked) => bench(&global, asked).map(Self::Bench),
+            Command::Bench(asked) => bench(global, asked).map(Self::Bench),
             Command::Doctor(DoctorArgs { strict, limit }) => {
                 if limit == 0 {
                     return Err(Failure::usage(
@@ -423,9 +423,15 @@ fn top(global: &Global, asked: TopArgs) -> Result<Top, Failure> {
     Ok(Top { service, prefix, interval, read_only, logs: global.verbose > 0 })
 }
 
-fn bench(global: &Global, asked: BenchArgs) -> Result<Bench, Failure> {
+fn bench(global: Global, asked: BenchArgs) -> Result<Bench, Failure> {
     let BenchArgs { time: text, only: mut works, tasks } = asked;
-    let service = service(global, None)?;
+    if global.hardened && !global.hardened_by_variable {
+        return Err(Failure::usage(
+            "--hardened means nothing to `bench`: it removes what it has made, which nobody can there; leave it out",
+        ));
+    }
+    let global = Global { hardened: false, ..global };
+    let service = service(&global, None)?;
     // Its locks are two levels below the root.
     check_name(crate::bench::LONGEST_NAME, &service.root)?;
     let time = duration("--time", &text)?;
@@ -476,10 +482,11 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
                  this user",
             ));
         }
-        (None, None) if global.hardened || !global.member.is_empty() => {
+        // The variable may be meant for a service that others of its programs use.
+        (None, None) if (global.hardened && !global.hardened_by_variable) || !global.member.is_empty() => {
             return Err(Failure::usage(
-                "--hardened (or ZOOLOCK_HARDENED) goes with --connect (or ZOOLOCK_CONNECT): whoever reaches this user's own \
-                 server is this user",
+                "--hardened and --member go with --connect (or ZOOLOCK_CONNECT): whoever reaches this user's own server is \
+                 this user",
             ));
         }
         (None, None) => Endpoint::Local,
@@ -721,13 +728,14 @@ fn short_name(program: &OsString) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
     fn plan(line: &[&str]) -> Result<Plan, Failure> {
-        let args = Args::try_parse_from(["zoolock"].iter().chain(line)).expect("the line is well formed");
-        Plan::new(args)
+        Plan::new(args(line))
+    }
+
+    fn args(line: &[&str]) -> Args {
+        Args::read(["zoolock"].iter().chain(line)).expect("the line is well formed")
     }
 
     fn refused(line: &[&str]) -> String {
@@ -851,11 +859,30 @@ mod tests {
             (&["hold", "x", "--connect", "h:1", "--hardened", "--member", "ci"], "--member"),
             (&["hold", "x", "--connect", "h:1", "--hardened", "--crash-detection"], "--crash-detection"),
             (&["hold", "x", "--connect", "h:1", "--hardened", "--naming", "curator"], "--naming"),
+            (&["bench", "--connect", "h:1", "--hardened"], "means nothing to `bench`"),
         ] {
             let message = refused(line);
             assert!(message.contains(word), "{line:?}: {message}");
         }
         assert!(plan(&["hold", "x", "--connect", "h:1", "--hardened", "--lock-delay", "1s"]).is_ok());
+    }
+
+    #[test]
+    fn the_variable_for_hardened_locks_speaks_of_a_service_and_not_of_a_bench() {
+        let by_variable = |line: &[&str]| {
+            let mut args = args(line);
+            (args.global.hardened, args.global.hardened_by_variable) = (true, true);
+            Plan::new(args).unwrap_or_else(|failure| panic!("{line:?}: {failure}"))
+        };
+        let Plan::Hold(hold) = by_variable(&["hold", "x"]) else { panic!("it holds") };
+        assert!(matches!(hold.service.endpoint, Endpoint::Local));
+        let Plan::Hold(hold) = by_variable(&["hold", "x", "--connect", "h:1"]) else { panic!("it holds") };
+        assert!(
+            matches!(hold.service.endpoint, Endpoint::Remote { access: Access::Hardened(_), .. }),
+            "that is what it is for"
+        );
+        let Plan::Bench(bench) = by_variable(&["bench", "--connect", "h:1"]) else { panic!("it measures") };
+        assert!(matches!(bench.service.endpoint, Endpoint::Remote { access: Access::Readers(_), .. }));
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 
-use common::{Running, Sandbox, server};
+use common::{Done, Running, Sandbox, server};
 
 const FLAG: &str = "--hardened";
 
@@ -60,4 +60,25 @@ fn a_directory_that_was_there_before_is_refused_with_what_to_do() {
     let done = run(&[FLAG]);
     assert_eq!(done.code, 77, "{done:?}");
     assert!(done.stderr.contains("use another name") && done.stderr.contains("setAcl"), "{done:?}");
+}
+
+#[test]
+fn the_variable_is_for_services_and_not_for_this_machine_s_own_server() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let on = |args: &[&str]| {
+        let mut command = sandbox.zoolock(args);
+        Done::from(command.env("ZOOLOCK_HARDENED", "1").output().expect("the command starts"))
+    };
+    let run = ["run", "nightly", "--", "sh", "-c", "echo $ZOOLOCK_PREVIOUS"];
+    for previous in ["unknown\n", "clean\n"] {
+        let done = on(&run);
+        assert_eq!((done.code, done.stdout.as_str()), (0, previous), "{done:?}");
+    }
+    assert_eq!(on(&["run", FLAG, "nightly", "--", "true"]).code, 64);
+    let connect = ["run", "--connect", &address, "nightly", "--", "sh", "-c", "echo $ZOOLOCK_PREVIOUS"];
+    for _ in 0..2 {
+        let done = on(&connect);
+        assert_eq!((done.code, done.stdout.as_str()), (0, "unknown\n"), "{done:?}");
+    }
 }
