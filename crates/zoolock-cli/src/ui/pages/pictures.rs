@@ -74,8 +74,11 @@ fn person(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup 
             title { (title(entry)) }
             rect class={ "box " (class) } x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
             text class={ "tag " (class) } x=(x + WIDTH - 10) y=(y + 19) text-anchor="end" { (word) }
-            text.name x=(x + 12) y=(y + 37) { (cut(&title(entry), LETTERS)) }
-            text.host x=(x + 12) y=(y + 53) { (cut(&host, LETTERS + 4)) }
+            // Wide letters end at the edge of the box.
+            svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
+                text.name x="0" y="37" { (cut(&title(entry), LETTERS)) }
+                text.host x="0" y="53" { (cut(&host, LETTERS + 4)) }
+            }
         }
     }
 }
@@ -118,7 +121,9 @@ pub(super) fn timeline(tenures: &[Tenure], now: u64) -> Markup {
                     @for (at, who) in lanes.iter().enumerate() {
                         @let y = at as u64 * LANE;
                         line.lane x1="0" x2=(width) y1=(y + LANE) y2=(y + LANE) {}
-                        text.name x="4" y=(y + 20) { title { (who) } (cut(who, NAME_LETTERS)) }
+                        svg x="4" y=(y) width=(NAMES - 8) height=(LANE) {
+                            text.name x="0" y="20" { title { (who) } (cut(who, NAME_LETTERS)) }
+                        }
                     }
                     @for (at, tenure) in shown {
                         @let from = x(tenure.from_ms);

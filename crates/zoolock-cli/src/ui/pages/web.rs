@@ -244,11 +244,14 @@ fn person(party: &Party, x: usize, y: usize, in_circle: bool) -> Markup {
         g {
             title { (title(&place.entry)) }
             rect class=(class) x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
-            text.name x=(x + 12) y=(y + 21) {
-                @if in_circle { "⚠ " }
-                (cut(&title(&place.entry), LETTERS - 2 * usize::from(in_circle)))
+            // Wide letters end at the edge of the box.
+            svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
+                text.name x="0" y="21" {
+                    @if in_circle { "⚠ " }
+                    (cut(&title(&place.entry), LETTERS - 2 * usize::from(in_circle)))
+                }
+                text.host x="0" y="38" { (cut(&host, LETTERS + 5)) }
             }
-            text.host x=(x + 12) y=(y + 38) { (cut(&host, LETTERS + 5)) }
         }
     }
 }
