@@ -94,10 +94,29 @@ fn admitted(looked: &Result<(), Failure>) -> Option<bool> {
     }
 }
 
-/// Tells which directories everybody may change. `open`: that is really everybody, not those with credentials.
-pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, open: bool, report: &mut Report) {
-    let everybody = if open { "anybody" } else { "whoever has credentials" };
-    let level = if open { Level::Warning } else { Level::Note };
+/// Whom an access control list means that names everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Everybody {
+    AtAll,
+    WithCredentials,
+    /// Nobody else has credentials.
+    OfThisUser,
+}
+
+/// Tells which directories everybody may change.
+pub(super) fn judge(tree: &Tree, chroot: &str, root: &str, everybody: Everybody, report: &mut Report) {
+    let (everybody, level) = match everybody {
+        Everybody::AtAll => ("anybody", Level::Warning),
+        Everybody::WithCredentials => ("whoever has credentials", Level::Note),
+        Everybody::OfThisUser => {
+            let count = tree.directories.len();
+            if count > 0 {
+                let what = format!("{count} directories can be changed by processes of this user alone");
+                report.ok("acl", what);
+            }
+            return;
+        }
+    };
     let (mut owned, mut writable, mut creatable, mut hidden, mut closed) = (vec![], vec![], vec![], 0, 0);
     for directory in &tree.directories {
         let path = shown(&directory.path, chroot);

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Client, Error};
 use zoolock::Tls;
 
+use self::acl::Everybody;
 use self::finding::Report;
 use crate::acquire::interrupted;
 use crate::args::ColorWhen;
@@ -72,9 +73,13 @@ async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) 
     let service = &plan.service;
     talk.status("asking the servers");
     let (servers, tls) = servers_of(service).await?;
-    let known = servers::look(&servers, tls.as_ref(), report).await;
+    let known = match &service.endpoint {
+        Endpoint::Local => servers::our_own(servers, tls),
+        Endpoint::Remote { .. } => servers::look(&servers, tls.as_ref(), report).await,
+    };
     talk.status("connecting");
     let client = connect_plainly(service).await?;
+    known.is_there(report);
     let looked = examine_with(&client, plan, chroot, &known, report, talk).await;
     close(client).await;
     looked
@@ -103,7 +108,12 @@ async fn examine_with(
     if let Some(why) = &tree.stopped {
         report.stopped_early("directories", why.clone(), "raise --limit, or name a --root with less in it");
     }
-    acl::judge(&tree, chroot, &service.root, open, report);
+    let everybody = match (open, known.own) {
+        (true, _) => Everybody::AtAll,
+        (false, false) => Everybody::WithCredentials,
+        (false, true) => Everybody::OfThisUser,
+    };
+    acl::judge(&tree, chroot, &service.root, everybody, report);
     locks::judge_numbers(&tree, chroot, report);
     match connect::connect(service, talk).await {
         Ok(zoolock) => {
@@ -113,7 +123,10 @@ async fn examine_with(
         // The session was judged already; here somebody tries to use it.
         Err(failure) => report.error("locks", failure.to_string(), "see what was found about the session"),
     }
-    orphans::judge(known, &root, chroot, report).await;
+    // `zoolock serve` ends a session and what belongs to it in one transaction.
+    if !known.own {
+        orphans::judge(known, &root, chroot, report).await;
+    }
     Ok(())
 }
 

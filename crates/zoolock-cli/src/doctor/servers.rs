@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use zoolock::Tls;
+use zoolock_server::Server;
 
 use super::finding::Report;
 use super::words::{Identity, Silence, ask, configuration};
@@ -32,6 +33,8 @@ pub(super) struct Known {
     pub(super) loopback: bool,
     /// How they are spoken to.
     pub(super) tls: Option<Tls>,
+    /// It is the server of local mode, whose secret only processes of this user know.
+    pub(super) own: bool,
 }
 
 /// One server.
@@ -40,6 +43,19 @@ struct Answers {
     identity: Result<Option<Identity>, Silence>,
     conf: Option<String>,
     read_only: bool,
+}
+
+/// The server of local mode answers no words; what it was started as is known, if it is the one.
+pub(super) fn our_own(there: Vec<String>, tls: Option<Tls>) -> Known {
+    Known {
+        there,
+        tick: Some(Server::DEFAULT_TICK),
+        zoolock: Some(true),
+        loopback: true,
+        tls,
+        own: true,
+        ..Known::default()
+    }
 }
 
 /// Asks every server what it is.
@@ -141,6 +157,14 @@ async fn interview(host: &str, tls: Option<&Tls>) -> Answers {
 }
 
 impl Known {
+    /// Once a session shows that it is the one.
+    pub(super) fn is_there(&self, report: &mut Report) {
+        if self.own {
+            let there = self.there.join(", ");
+            report.ok(CHECK, format!("{there}: the local server of this user, `zoolock serve`"));
+        }
+    }
+
     /// The longest ticks count: a lease has to last on whichever server is the leader.
     fn learn(&mut self, conf: &str) {
         let conf = configuration(conf);
