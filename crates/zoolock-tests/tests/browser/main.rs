@@ -1,5 +1,5 @@
 //! `zoolock ui` in a real browser: Debian's Chromium, driven by Playwright. What it sees is in `pages.py`; here are the
-//! server, the pages' process, and the deadlock that it asks for.
+//! servers, the pages' process, and the deadlock that it asks for.
 
 mod many;
 
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zoolock::Zoolock;
 use zoolock_tests::skip::Availability;
-use zoolock_tests::{Serving, ZoolockBinary};
+use zoolock_tests::{Arm, ZoolockBinary, on_both_arms};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 const TOKEN: &str = "a token for tests, 32 characters";
@@ -91,21 +91,24 @@ async fn attend(script: &mut Child, mut asked: Lines<BufReader<ChildStdout>>, ad
     said
 }
 
-fn screenshots() -> PathBuf {
-    match std::env::var_os("ZOOLOCK_SCREENSHOTS") {
+/// Pictures of our own server's pages are kept; those of the other are beside them.
+fn screenshots(arm: Arm) -> PathBuf {
+    let directory = match std::env::var_os("ZOOLOCK_SCREENSHOTS") {
         Some(directory) => PathBuf::from(directory),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/screenshots"),
+    };
+    match arm {
+        Arm::Embedded => directory,
+        Arm::Apache => directory.join("apache"),
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_pages_work_in_a_browser() {
+on_both_arms!(private the_pages_work_in_a_browser, |place| async move {
     if !browser().or_skip("the_pages_work_in_a_browser") {
         return;
     }
     let binary = ZoolockBinary::find().expect("the command has been built");
-    let server = Serving::start(binary.command(["serve", "--listen", "127.0.0.1:0"])).await.expect("up");
-    let connect = server.addr().to_string();
+    let (server, connect) = (place.server().socket_addr(), place.addr());
     let token = binary.home().join("token");
     std::fs::write(&token, TOKEN).expect("writable");
     std::fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).expect("ours");
@@ -118,7 +121,11 @@ async fn the_pages_work_in_a_browser() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let mut script = Command::new(here.join("run"));
     script.env("UI", &url).env("READ_ONLY", &read_only).env("TOKEN", TOKEN).env("CONNECT", &connect);
-    script.env("ZOOLOCK", binary.path()).env("CHROMIUM", CHROMIUM).env("SCREENSHOTS", screenshots());
+    script.env("ZOOLOCK", binary.path()).env("CHROMIUM", CHROMIUM).env("SCREENSHOTS", screenshots(place.server().arm()));
+    if place.server().arm() == Arm::Apache && std::env::var_os("ONLY").is_none() {
+        // How a page is made is the same whatever the service.
+        script.env("ONLY", "listed|hand_over|revoked|broken|stale|deadlock");
+    }
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut script = script.spawn().expect("it starts");
     let asked = BufReader::new(script.stdout.take().expect("piped")).lines();
@@ -128,10 +135,12 @@ async fn the_pages_work_in_a_browser() {
         let _ = errors.read_to_string(&mut said).await;
         said
     });
-    let said = timeout(PATIENCE, attend(&mut script, asked, server.addr())).await.expect("it ends in time");
+    let said = timeout(PATIENCE, attend(&mut script, asked, server)).await.expect("it ends in time");
     let status = script.wait().await.expect("it ends");
     assert!(status.success(), "{said}\n{}", errors.await.expect("no panic"));
     assert!(said.trim_end().ends_with("all is well"), "{said}");
+    // How long what took, for whoever asks for the output of tests that pass.
+    println!("{said}");
     operating.kill().await.expect("it runs");
     reading.kill().await.expect("it runs");
-}
+});
