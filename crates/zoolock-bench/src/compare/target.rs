@@ -3,7 +3,7 @@
 use super::client::{Client, Who};
 use super::results::{Entry, Results};
 use crate::servers::Kind;
-use crate::stats::short;
+use crate::stats::{median, short};
 
 /// A bound for zoolock's figure in a work.
 pub(super) struct Target {
@@ -51,24 +51,24 @@ impl Target {
     }
 
     pub(super) fn judge(&self, results: &Results) -> Verdict {
-        let pick = |entry: &Entry| if self.cpu { entry.cpu() } else { entry.median() };
-        let figure = |work: &str, client, server| {
+        let figures = |work: &str, client, server| {
             let entry = results
                 .work(if work.is_empty() { self.work } else { work })?
                 .entry(Who { client, server })?;
-            entry.failed.is_none().then(|| pick(entry))?
+            entry.failed.is_none().then(|| self.figures(entry))
         };
         let measured = results.work(self.work);
-        let ours = figure("", Client::Zoolock, self.ours);
+        let ours = figures("", Client::Zoolock, self.ours);
         let peers = measured
             .iter()
             .flat_map(|work| &work.entries)
             .filter(|entry| entry.who.client.is_zookeeper_peer() && entry.who.server == Kind::Apache);
+        // The best is the one that we come off worst against.
         let best = peers
             .clone()
             .filter(|entry| entry.failed.is_none())
-            .filter_map(|entry| Some((pick(entry)?, entry.who.client)))
-            .min_by(|(one, _), (other, _)| one.total_cmp(other));
+            .filter_map(|entry| Some((in_turns(ours.as_ref()?, &self.figures(entry))?, entry.who.client)))
+            .max_by(|(one, _), (other, _)| one.total_cmp(other));
         let what = if self.cpu { "processor time of the client" } else { "" };
         if let Of::NobodyElse = self.of {
             let (all, failed) = (peers.clone().count(), peers.filter(|entry| entry.failed.is_some()).count());
@@ -80,7 +80,7 @@ impl Target {
                 reached: (all > 0).then_some(all == failed),
             };
         }
-        let (name, reference) = match self.of {
+        let (name, ratio) = match self.of {
             Of::One(work, client, server) => {
                 let there = if work.is_empty() { String::new() } else { format!(" in “{work}”") };
                 let name = match client {
@@ -88,16 +88,17 @@ impl Target {
                     Client::Zoolock => format!("zoolock on {}", server.name()),
                     client => client.name().to_owned(),
                 };
-                (format!("{name}{there}"), figure(work, client, server))
+                let compare = if work.is_empty() { in_turns } else { apart };
+                let both = ours.zip(figures(work, client, server));
+                (format!("{name}{there}"), both.and_then(|(ours, theirs)| compare(&ours, &theirs)))
             }
             Of::BestPeer => {
                 let name = best.map_or("none", |(_, client)| client.name());
-                (format!("the best other lock on ZooKeeper ({name})"), best.map(|(figure, _)| figure))
+                (format!("the best other lock on ZooKeeper ({name})"), best.map(|(ratio, _)| ratio))
             }
-            Of::Micros(micros) => (format!("{micros:.0} µs"), Some(micros)),
+            Of::Micros(micros) => (format!("{micros:.0} µs"), ours.and_then(|ours| apart(&ours, &[micros]))),
             Of::NobodyElse => unreachable!("it is judged above"),
         };
-        let ratio = ours.zip(reference).map(|(ours, reference)| ours / reference);
         let on = if self.ours == Kind::Ours { "on zoolock serve" } else { what };
         Verdict {
             work: self.work,
@@ -107,6 +108,23 @@ impl Target {
             reached: ratio.map(|ratio| ratio <= self.at_most),
         }
     }
+
+    /// Of each round.
+    fn figures(&self, entry: &Entry) -> Vec<f64> {
+        entry.rounds.iter().map(|round| if self.cpu { round.cpu } else { round.figure }).collect()
+    }
+}
+
+/// The middle of the ratios of the rounds: both had the machine at nearly the same time in each, so that what changes
+/// from one minute to the next, as a disk does, is the same for both.
+fn in_turns(ours: &[f64], theirs: &[f64]) -> Option<f64> {
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+    Some(median(&ratios)).filter(|ratio| ratio.is_finite())
+}
+
+/// The ratio of the middles, of what was measured one after the other.
+fn apart(ours: &[f64], theirs: &[f64]) -> Option<f64> {
+    Some(median(ours) / median(theirs)).filter(|ratio| ratio.is_finite())
 }
 
 fn factor(factor: f64) -> String {
@@ -115,4 +133,20 @@ fn factor(factor: f64) -> String {
 
 fn short_ratio(ratio: f64) -> String {
     if ratio < 0.01 { format!("1/{}", short(1.0 / ratio)) } else { short(ratio) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{apart, in_turns};
+
+    #[test]
+    fn a_machine_that_slows_down_slows_both() {
+        // Twice as slow in the second half of the rounds.
+        let (ours, theirs) = ([10.0, 11.0, 20.0, 22.0], [9.0, 10.0, 20.0, 20.0]);
+        assert_eq!(in_turns(&ours, &theirs), Some(1.1));
+        assert_eq!(apart(&ours, &theirs), Some(15.5 / 15.0));
+        // A round that was cut short counts for nobody.
+        assert_eq!(in_turns(&ours, &theirs[..2]), Some(f64::midpoint(1.1, 10.0 / 9.0)));
+        assert_eq!(in_turns(&[], &theirs), None);
+    }
 }
