@@ -69,6 +69,7 @@ enum What {
 }
 
 fn main() -> ExitCode {
+    process::allow_files();
     let ended = match Args::parse().what {
         What::Compare(settings) => compare::main(&settings),
         What::Server { rounds, znodes, dir, zoolock, dry_run } => {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::Outcome;
 
 /// The processor time a process has used, all of its threads together.
@@ -23,6 +25,13 @@ pub(crate) fn resident(pid: u32) -> Outcome<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
     kib.map(|kib| kib * 1024).ok_or_else(|| format!("/proc/{pid}/status is not understood").into())
+}
+
+/// Allows us, and what we start, as many files as we may have: thousands of sessions take five each.
+pub(crate) fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it fails we go on with what there is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// The processor's name and the number of cores.

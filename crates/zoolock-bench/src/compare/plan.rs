@@ -116,7 +116,7 @@ const ZOOKEEPERS: [Kind; 2] = [Kind::Apache, Kind::Ours];
 
 /// All works.
 pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
-    use Client::{Curator, Etcd, Kazoo, Raw, Redis, Same, WriteLock, ZookeeperClient, Zoolock};
+    use Client::{Curator, Etcd, Kazoo, Raw, Redis, Same, SameAtOnce, WriteLock, ZookeeperClient, Zoolock};
     let solo = |count: usize| {
         Job::new("solo").with("count", count).with("warm", sizes.warm).with("release", "await")
     };
@@ -136,7 +136,9 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             solo(sizes.solo),
             Figure::Median,
             sizes,
-        )),
+        ))
+        // What of it is the requests themselves.
+        .by(&[SameAtOnce], &ZOOKEEPERS),
         Work {
             network: Network::Delayed,
             ..alone(Work::new(

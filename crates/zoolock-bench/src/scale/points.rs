@@ -46,7 +46,7 @@ impl Sizes {
             clients: vec![1, 2, 4, 8, 16, 32, 64, 128, 256],
             warm_up: Duration::from_secs(2),
             counted: Duration::from_secs(5),
-            sessions: 4_000,
+            sessions: 3_000,
             settle: Duration::from_secs(5),
             watched: Duration::from_secs(20),
             locks: 50_000,

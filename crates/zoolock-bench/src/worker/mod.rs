@@ -35,6 +35,8 @@ pub(crate) enum Client {
     Raw,
     /// The requests that zoolock sends where nobody else is, and no lock.
     Same,
+    /// Those of a lock that is let go at once.
+    SameAtOnce,
     /// The lock of the crate zookeeper-client.
     ZookeeperClient,
     /// etcd's lock.
@@ -52,7 +54,8 @@ pub(crate) fn run(client: Client) -> Outcome<()> {
             match client {
                 Client::Zoolock => work::<ours::Ours>(&line).await,
                 Client::Raw => work::<Session<raw::Raw>>(&line).await,
-                Client::Same => work::<Session<raw::Same>>(&line).await,
+                Client::Same => work::<Session<raw::Same<true>>>(&line).await,
+                Client::SameAtOnce => work::<Session<raw::Same<false>>>(&line).await,
                 Client::ZookeeperClient => work::<Session<zookeeper::Recipe>>(&line).await,
                 Client::Etcd => work::<etcd::Etcd>(&line).await,
                 Client::Redis => work::<redis_lock::Redis>(&line).await,

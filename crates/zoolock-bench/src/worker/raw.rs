@@ -34,12 +34,12 @@ impl Requests for Raw {
     }
 }
 
-/// Everything that zoolock sends where nobody else is and it is held for more than a few milliseconds: the create and a
-/// look at the directory in one flight, a watch on the node, and a transaction.
+/// Everything that zoolock sends where nobody else is: the create and a look at the directory in one flight, and a
+/// transaction. `WATCHED`: and a watch on the node, where it is held for more than a few milliseconds.
 #[derive(Clone)]
-pub(super) struct Same;
+pub(super) struct Same<const WATCHED: bool>;
 
-impl Requests for Same {
+impl<const WATCHED: bool> Requests for Same<WATCHED> {
     type Held = String;
 
     const AT_ONCE: bool = true;
@@ -56,9 +56,10 @@ impl Requests for Same {
         transaction.add_delete(&node, None)?;
         transaction.add_set_data(path, &RECORD, None)?;
         let released = async { Ok(transaction.commit().await?) };
-        // zoolock's is sent earlier, and nobody waits for it there either.
-        tokio::try_join!(client.get_and_watch_data(&node), released)
-            .map(|_| ())
-            .map_err(|error: zookeeper_client::Error| error.into())
+        let watched = async {
+            // zoolock's is sent earlier, and nobody waits for it there either.
+            if WATCHED { client.get_and_watch_data(&node).await.map(drop) } else { Ok(()) }
+        };
+        tokio::try_join!(watched, released).map(|_| ()).map_err(|error: zookeeper_client::Error| error.into())
     }
 }
