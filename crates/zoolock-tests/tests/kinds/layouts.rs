@@ -520,6 +520,8 @@ on_both_arms!(private(brisk()) several_permits_are_one_to_those_who_listen, |pla
         let mut events = ours.events();
         // One that gives up with one of two permits in its hands.
         let two = theirs.acquire_many(2).await.expect("free");
+        // Or it would be the guard that we queue for.
+        until(&place, naming, name, 2, 0).await;
         let dropped = waiting(&ours, 2);
         until(&place, naming, name, 4, 1).await;
         dropped.abort();
