@@ -1,8 +1,21 @@
-//! Snapshots as tests need them. Only the library makes one, so the first is a real one; the rest are copies.
+//! What tests need. Of snapshots only the library makes one, so the first is a real one; the rest are copies.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use zoolock::{Entry, Snapshot, Zoolock};
+
+/// The least processor time of this thread that `work` takes in so many rounds: what others do on the machine is not in it.
+pub(crate) fn least(rounds: usize, mut work: impl FnMut()) -> Duration {
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("it begins at nothing");
+    let round = |_| {
+        let begun = now();
+        work();
+        now() - begun
+    };
+    (0..rounds).map(round).min().expect("a round or more")
+}
 
 /// One that is held, and nobody waits.
 fn real() -> &'static Snapshot {

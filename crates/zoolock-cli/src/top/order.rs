@@ -61,7 +61,7 @@ fn thousandths(rate: Option<f64>) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::super::lock::Person;
     use super::*;
@@ -117,12 +117,7 @@ mod tests {
             [(Order::Waiters, ""), (Order::Longest, ""), (Order::Rate, ""), (Order::Waiters, "9/JOB")]
         {
             let took = |locks: &[Lock]| {
-                let round = || {
-                    let begun = Instant::now();
-                    assert!(!arranged(locks, order, filter).is_empty());
-                    begun.elapsed()
-                };
-                (0..3).map(|_| round()).min().expect("three rounds")
+                crate::sample::least(3, || assert!(!arranged(locks, order, filter).is_empty()))
             };
             let (some, many) = (took(&some), took(&many));
             assert!(
