@@ -167,8 +167,9 @@ impl Builder {
     ///
     /// The first client makes the directory, and those above it that are missing, root and chroot among them: all as narrow.
     /// The service removes one some time after its last child, as ever; before that only an administrator can, except that on
-    /// Apache ZooKeeper any client can remove an empty one. All users of a lock need this: who comes without keeps it until its session ends.
-    /// On Apache ZooKeeper, where the id of a session is enough to end it, it is proof against mistakes and not against malice.
+    /// Apache ZooKeeper any client can remove an empty one. All users of a lock need this: who comes without keeps it until
+    /// its session ends. On Apache ZooKeeper, where the id of a session is enough to end it, it is proof against mistakes and
+    /// not against malice.
     pub fn hardened(mut self) -> Self {
         self.hardened = true;
         self
@@ -177,7 +178,8 @@ impl Builder {
     /// Lets another identity queue in the hardened directories that we make, as whoever has our credentials may: written as
     /// for [`Builder::reader`]. So that hosts that are known by a certificate each can share a lock and not take it from
     /// one another. Whoever comes first makes the directory, and those above it: let each name all the others, else who was not
-    /// named is refused ([`Error::Denied`]) until that directory has gone. Goes with [`Builder::hardened`]; may be given several times.
+    /// named is refused ([`Error::Denied`]) until that directory has gone. Goes with [`Builder::hardened`]; may be given
+    /// several times.
     pub fn member(mut self, scheme: &str, id: &str) -> Self {
         self.members.push((scheme.to_owned(), id.to_owned()));
         self

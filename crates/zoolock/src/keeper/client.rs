@@ -306,7 +306,7 @@ impl ClientKeeper {
     }
 
     fn transact(&self, ops: Vec<Op>) -> Answer<Vec<Created>, Undone> {
-        let Lists { contender, other, .. } = self.lists.clone();
+        let (contender, other) = (self.lists.contender.clone(), self.lists.other.clone());
         self.call(|client| async move {
             let contenders = CONTENDER.with_acls(Acls::new(&contender));
             let nodes = CreateMode::Ephemeral.with_acls(Acls::new(&contender));
