@@ -12,6 +12,8 @@
 //! contender, or the size of the semaphore; `0x0` where that came with a directory that nobody may write to. `tracked` says
 //! that every holder since has written here when it began. Anything else counts as no record and is left alone.
 
+use std::fmt::Write as _;
+
 use crate::ids::{Sequence, Zxid};
 
 const FORMAT: &str = "zoolock/1";
@@ -95,8 +97,15 @@ impl Left {
 impl Marker {
     /// The text to store.
     pub fn encode(&self) -> String {
-        let tracked = if self.tracked { format!(" {TRACKED}") } else { String::new() };
-        format!("{FORMAT} {LOCK} {} {} {}{tracked}", self.directory, self.left.word(), self.sequence)
+        // In one allocation: it goes with every release.
+        let mut text = String::with_capacity(72);
+        let (directory, left, sequence) = (self.directory, self.left.word(), self.sequence);
+        let written = match self.tracked {
+            true => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence} {TRACKED}"),
+            false => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence}"),
+        };
+        written.expect("a string takes whatever there is");
+        text
     }
 }
 

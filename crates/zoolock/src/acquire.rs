@@ -228,7 +228,8 @@ impl Lock {
         }
     }
 
-    pub(crate) async fn acquire_on(
+    /// Stands in the queue at once; what is awaited is small, since it is a part of what callers await.
+    pub(crate) fn acquire_on(
         &self,
         room: Room,
         kind: Kind,
@@ -236,7 +237,20 @@ impl Lock {
         patience: Patience,
         of: Option<&Acquisition>,
         course: Course,
-    ) -> Result<Attempt, Error> {
+    ) -> impl Future<Output = Result<Attempt, Error>> + use<'_> {
+        let waiting = self.stand_on(room, kind, directories, patience, of, course);
+        async move { self.attempt(waiting?, kind, patience).await }
+    }
+
+    fn stand_on(
+        &self,
+        room: Room,
+        kind: Kind,
+        directories: Vec<LockPath>,
+        patience: Patience,
+        of: Option<&Acquisition>,
+        course: Course,
+    ) -> Result<Waiting, Error> {
         let session = room.session().clone();
         let id = self.zoolock.new_contender();
         let asker = match of {
@@ -267,13 +281,21 @@ impl Lock {
         let reserved = room.hand_over();
         let told = (listeners, epoch, course);
         let acquisition = Acquisition::start(session, directories, id, config, data, reserved, told);
-        let mut waiting = Waiting { acquisition: Some(acquisition.clone()), alarm: None };
+        let mut waiting = Waiting { acquisition: acquisition.clone(), gives_up: true, alarm: None };
         if let Patience::Until(deadline) = patience {
             let left = deadline.saturating_duration_since(clock::monotonic());
             waiting.alarm = Some(acquisition.give_up_after(left));
         }
-        match acquisition.outcome().await {
+        Ok(waiting)
+    }
+
+    /// What comes of it.
+    async fn attempt(&self, mut waiting: Waiting, kind: Kind, patience: Patience) -> Result<Attempt, Error> {
+        let outcome = waiting.acquisition.outcome().await;
+        let acquisition = &waiting.acquisition;
+        match outcome {
             Progress::Granted(grant) => {
+                let acquisition = acquisition.clone();
                 waiting.disarm();
                 let held = Held::new(self.zoolock.clone(), acquisition, grant, self.options.clone());
                 if held.is_valid() {
@@ -294,7 +316,7 @@ impl Lock {
                 self.within(patience, acquisition.over()).await;
                 Ok(Attempt::Again)
             }
-            Progress::Failed(reason) => self.failure(reason, kind, &acquisition).map(|()| Attempt::Missed),
+            Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Missed),
             Progress::Pending => unreachable!("outcome waits until it is not"),
         }
     }
@@ -478,13 +500,15 @@ impl std::fmt::Debug for Lock {
 
 /// Gives up the place in the queue when the future is dropped.
 struct Waiting {
-    acquisition: Option<Arc<Acquisition>>,
+    acquisition: Arc<Acquisition>,
+    /// Nobody has taken what comes of it.
+    gives_up: bool,
     alarm: Option<Task>,
 }
 
 impl Waiting {
     fn disarm(&mut self) {
-        self.acquisition = None;
+        self.gives_up = false;
     }
 }
 
@@ -493,8 +517,8 @@ impl Drop for Waiting {
         if let Some(alarm) = self.alarm.take() {
             alarm.abort();
         }
-        if let Some(acquisition) = self.acquisition.take() {
-            acquisition.happen(zoolock_core::Event::Cancel);
+        if self.gives_up {
+            self.acquisition.happen(zoolock_core::Event::Cancel);
         }
     }
 }

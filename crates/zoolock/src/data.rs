@@ -1,5 +1,7 @@
 //! What a contender's node says about it, for people and tools. Nothing secret.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use zoolock_core::ContenderId;
 use zoolock_core::contender::Says;
@@ -51,11 +53,27 @@ pub(crate) fn says(data: &[u8]) -> Says {
     if REVOCATIONS.contains(&data) {
         return Says { revoked: true, ..Says::default() };
     }
-    NodeData::parse(data).map_or(Says::default(), |data| Says {
+    serde_json::from_slice(data).map_or(Says::default(), |data: Signs<'_>| Says {
         granted: data.granted,
         revoked: data.revoked,
         untracked: !data.tracks,
     })
+}
+
+/// What of [`NodeData`] is for the others in the queue, who read it at every hand-over.
+#[derive(Deserialize)]
+struct Signs<'a> {
+    /// These tell that it is one of ours.
+    #[serde(borrow, rename = "id")]
+    _id: Cow<'a, str>,
+    #[serde(borrow, rename = "kind")]
+    _kind: Cow<'a, str>,
+    #[serde(default)]
+    granted: bool,
+    #[serde(default)]
+    revoked: bool,
+    #[serde(default)]
+    tracks: bool,
 }
 
 /// Who we are, as told to operators.
@@ -105,7 +123,9 @@ impl NodeData {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("strings and numbers always become JSON")
+        let mut text = Vec::with_capacity(256);
+        serde_json::to_writer(&mut text, self).expect("strings and numbers always become JSON");
+        text
     }
 
     /// Who asks, for another node of the same.

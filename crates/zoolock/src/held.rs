@@ -244,12 +244,13 @@ impl Held {
         }
     }
 
-    pub(crate) async fn release(self) -> Result<(), Error> {
+    /// Lets go at once. What is awaited is small: it does not keep the guard.
+    pub(crate) fn release(self) -> impl Future<Output = Result<(), Error>> + use<> {
         let departure = self.departure();
         let span = tracing::debug_span!("release", path = departure.path());
         self.release_at_once();
         drop(self);
-        departure.wait().instrument(span).await
+        departure.wait().instrument(span)
     }
 
     pub(crate) fn departure(&self) -> Departure {

@@ -68,7 +68,12 @@ impl LockPath {
     }
 
     pub(crate) fn child(&self, name: &str) -> String {
-        format!("{}/{name}", self.0.trim_end_matches('/'))
+        let parent = self.0.trim_end_matches('/');
+        let mut path = String::with_capacity(parent.len() + 1 + name.len());
+        path.push_str(parent);
+        path.push('/');
+        path.push_str(name);
+        path
     }
 }
 

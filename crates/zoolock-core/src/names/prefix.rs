@@ -1,6 +1,6 @@
 //! What our own names begin with, in our own naming and in those of others.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::{Name, Role, Spelling};
 use crate::contender::Kind;
@@ -86,7 +86,12 @@ impl Prefix {
 
     /// The name with this number.
     pub fn name(self, sequence: Sequence) -> String {
-        if self.is_sequential() { format!("{self}{sequence}") } else { self.to_string() }
+        // In one allocation: it is asked for with every request.
+        let mut name = String::with_capacity(64);
+        let written =
+            if self.is_sequential() { write!(name, "{self}{sequence}") } else { write!(name, "{self}") };
+        written.expect("a string takes whatever there is");
+        name
     }
 
     /// The name with this number as it is parsed; `None` where that says that it is no contender.

@@ -366,6 +366,9 @@ impl Acquisition {
         if self.session.serves_one() && !state.closes && state.machine.is_leaving() {
             self.leave_with_session(state);
         }
+        // Whoever waits for something waits for one of the others, or for the watch on our node.
+        let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
+        let wakes = state.machine.watches_own() || actions.iter().any(is_news);
         for action in actions {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),
@@ -424,7 +427,9 @@ impl Acquisition {
             state.queued = true;
             self.listeners.tell(LockEvent::Queued { ahead });
         }
-        self.changed.notify_waiters();
+        if wakes {
+            self.changed.notify_waiters();
+        }
     }
 
     /// It holds the lock, and whoever listens or counts hears of it.
