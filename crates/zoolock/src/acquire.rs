@@ -102,20 +102,24 @@ impl Lock {
     }
 
     /// `None`: busy, or timed out.
-    pub(crate) async fn acquire(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
-        if self.zoolock.is_hardened() {
-            self.check_hardened(kind)?;
-        }
+    pub(crate) fn acquire(
+        &self,
+        kind: Kind,
+        patience: Patience,
+    ) -> impl Future<Output = Result<Option<Held>, Error>> + use<'_> {
         // Its fields are looked up only where somebody wants them.
         let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
-        let acquired = async {
+        let acquired = async move {
+            if self.zoolock.is_hardened() {
+                self.check_hardened(kind)?;
+            }
             match self.options.tenure {
                 // Not a part of this future, which would be as large for everybody.
                 Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
                 None => self.acquire_alone(kind, patience).await,
             }
         };
-        acquired.instrument(span).await
+        acquired.instrument(span)
     }
 
     /// The same with a place of its own.
@@ -313,7 +317,7 @@ impl Lock {
             }
             Progress::Failed(Reason::Doubled) => {
                 // It was a doubtful place anyway. Whoever only tries must not meet what is left of it.
-                self.within(patience, acquisition.over()).await;
+                Box::pin(self.within(patience, acquisition.over())).await;
                 Ok(Attempt::Again)
             }
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Missed),
