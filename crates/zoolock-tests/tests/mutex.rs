@@ -253,3 +253,15 @@ async fn a_server_that_grants_too_short_a_session_is_refused() {
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     assert!(error.to_string().contains("three of its ticks"), "{error}");
 }
+
+on_both_arms!(what_callers_await_is_small, |place| async move {
+    // Thousands wait at once, each in a future of its own, and what is larger than this is slow to come by.
+    const SMALL: usize = 1024;
+    let zl = connect(&place).await;
+    let mutex = zl.mutex("small");
+    let locking = mutex.lock();
+    assert!(size_of_val(&locking) <= SMALL, "{} bytes", size_of_val(&locking));
+    let releasing = locking.await.expect("free").release();
+    assert!(size_of_val(&releasing) <= SMALL, "{} bytes", size_of_val(&releasing));
+    releasing.await.expect("ours");
+});
