@@ -1,0 +1,34 @@
+//! The commands that print what is known of the others.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+const COMPLETIONS_HELP: &str = "\
+The Debian package has put them where the shells look. By hand:
+  zoolock completions bash > ~/.local/share/bash-completion/completions/zoolock
+  zoolock completions fish > ~/.config/fish/completions/zoolock.fish
+  zoolock completions zsh > ~/.zfunc/_zoolock    with ~/.zfunc in fpath, before compinit";
+
+/// `zoolock completions`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+const MAN_HELP: &str = "\
+To read one: zoolock man run | man -l -";
+
+/// `zoolock man`.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = MAN_HELP)]
+pub(crate) struct ManArgs {
+    /// Of which command; without it, of zoolock itself
+    pub(crate) command: Option<String>,
+
+    /// Write all pages into this directory instead, as zoolock.1, zoolock-run.1 and so on
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) write: Option<PathBuf>,
+}

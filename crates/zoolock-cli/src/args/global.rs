@@ -1,0 +1,138 @@
+//! The flags that every command has.
+
+use std::path::PathBuf;
+
+use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
+use clap::{Args as ClapArgs, ValueEnum};
+
+/// Flags that may stand before or after the subcommand.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Global {
+    /// The ensemble: h1:2181,h2:2181/chroot. Without it, the server of this user on this machine
+    #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
+    pub(crate) connect: Option<String>,
+
+    /// After how long without us the server gives our locks away
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_SESSION_TIMEOUT",
+        value_name = "TIME",
+        default_value = "30s",
+        help_heading = "Connection"
+    )]
+    pub(crate) session_timeout: String,
+
+    /// How long to try to reach the service
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_CONNECT_TIMEOUT",
+        value_name = "TIME",
+        default_value = "10s",
+        help_heading = "Connection"
+    )]
+    pub(crate) connect_timeout: String,
+
+    /// Credentials, as digest:@FILE, digest:env:NAME or digest:command:COMMAND: that file, which is yours alone (mode 0600),
+    /// that variable, or what the command prints, is USER:PASSWORD; with sasl instead of digest, by SASL DIGEST-MD5
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_AUTH",
+        hide_env_values = true,
+        value_name = "SCHEME:SOURCE",
+        help_heading = "Connection"
+    )]
+    pub(crate) auth: Option<String>,
+
+    /// Speak TLS, and trust the authorities in this file (PEM) to sign the certificate of the service
+    #[arg(long, global = true, env = "ZOOLOCK_CACERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    pub(crate) cacert: Option<PathBuf>,
+
+    /// Our certificate in PEM, followed by those between it and the root; what we create belongs to the name in it
+    #[arg(long, global = true, env = "ZOOLOCK_CERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// Its private key in PEM; others may not read the file
+    #[arg(long, global = true, env = "ZOOLOCK_KEY", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// Who may look at what we create with --auth or --cert, as SCHEME:ID; it belongs to those who have our credentials
+    #[arg(
+        long,
+        global = true,
+        value_name = "SCHEME:ID",
+        conflicts_with = "world_writable",
+        help_heading = "Connection"
+    )]
+    pub(crate) reader: Vec<String>,
+
+    /// Let everybody do everything with what we create, though we have credentials
+    #[arg(long, global = true, help_heading = "Connection")]
+    pub(crate) world_writable: bool,
+
+    /// Keep those who may queue for a lock from taking it from its holder: nobody may delete or write in its directory, and
+    /// whoever lets go closes a session. All users of the lock need it; break, revoke and resize are for administrators then
+    #[arg(long, global = true, env = "ZOOLOCK_HARDENED", value_parser = FalseyValueParser::new(), help_heading = "Connection")]
+    pub(crate) hardened: bool,
+    /// It was the variable that said so, of whatever is done on the machine.
+    #[arg(skip)]
+    pub(crate) hardened_by_variable: bool,
+
+    /// Who may queue for the locks that we make with --hardened besides those who have our credentials, as SCHEME:ID
+    #[arg(long, global = true, value_name = "SCHEME:ID", help_heading = "Connection")]
+    pub(crate) member: Vec<String>,
+
+    /// The directory that holds the locks whose names do not start with /
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_ROOT",
+        value_name = "PATH",
+        default_value = "/locks",
+        help_heading = "Connection"
+    )]
+    pub(crate) root: String,
+
+    /// The first part of every token; raise it when the ensemble is wiped, restored or replaced
+    #[arg(
+        long,
+        global = true,
+        env = "ZOOLOCK_TOKEN_EPOCH",
+        value_name = "N",
+        default_value_t = 0,
+        help_heading = "Connection"
+    )]
+    pub(crate) token_epoch: u32,
+
+    /// Print JSON on standard output (hold, ls, show, watch, why, deadlocks, bench, doctor, serve --status)
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
+    pub(crate) quiet: bool,
+
+    /// Say more; up to three times
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
+    pub(crate) verbose: u8,
+
+    /// Whether to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
+    pub(crate) color: ColorWhen,
+}
+
+/// Unlike clap's own, it takes an empty path: an empty variable is as none.
+fn file() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
+/// When colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    // On a terminal that has them, unless NO_COLOR is set.
+    Auto,
+    Always,
+    Never,
+}

@@ -1,0 +1,19 @@
+//! Command lines, as tests write them.
+
+use super::Plan;
+use crate::args::Args;
+use crate::exit::{Exit, Failure};
+
+pub(super) fn plan(line: &[&str]) -> Result<Plan, Failure> {
+    Plan::new(args(line))
+}
+
+pub(super) fn args(line: &[&str]) -> Args {
+    Args::read(["zoolock"].iter().chain(line)).expect("the line is well formed")
+}
+
+pub(super) fn refused(line: &[&str]) -> String {
+    let failure = plan(line).expect_err("the plan must be refused");
+    assert_eq!(failure.exit, Exit::USAGE, "{failure}");
+    failure.to_string()
+}

@@ -1,0 +1,297 @@
+//! From what was written to what will be done: every value is checked here, before anything is connected.
+//!
+//! * `service.rs`: which service, and what we are there; `access.rs`: who may use what we create.
+//! * `waiting.rs`: which locks are taken, and how long they are waited for; `run.rs`: what is done with them.
+//! * `top.rs`, `bench.rs`: those two commands.
+
+mod access;
+mod bench;
+#[cfg(test)]
+mod lines;
+mod run;
+mod service;
+mod top;
+mod waiting;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use zoolock::Ticket;
+
+use crate::args::{Args, Command, DoctorArgs, Global, ManArgs, OnLost};
+use crate::executable;
+use crate::exit::Failure;
+use crate::manual;
+use crate::serve_plan::{self, Serve};
+use crate::ui::{self, plan::Ui};
+
+use bench::bench;
+use run::{grace, new_owner, short_name};
+use service::{check_name, check_prefix, naming};
+use top::top;
+use waiting::{export, name_as, owner, wanted};
+
+pub(crate) use access::Access;
+pub(crate) use bench::Bench;
+pub(crate) use run::{Hold, Run};
+pub(crate) use service::{Endpoint, Service, service};
+pub(crate) use top::Top;
+pub(crate) use waiting::{Kind, Patience, Wanted};
+
+/// What will be done.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Run(Run),
+    Hold(Hold),
+    Ls {
+        service: Service,
+        prefix: Option<String>,
+        json: bool,
+    },
+    Show {
+        service: Service,
+        name: String,
+        json: bool,
+    },
+    Watch {
+        service: Service,
+        name: String,
+        json: bool,
+    },
+    Top(Top),
+    Why {
+        service: Service,
+        name: String,
+        json: bool,
+    },
+    Deadlocks {
+        service: Service,
+        prefix: Option<String>,
+        json: bool,
+    },
+    /// Without a ticket: whoever holds.
+    Revoke {
+        service: Service,
+        name: String,
+        ticket: Option<Ticket>,
+    },
+    Break {
+        service: Service,
+        name: String,
+        ticket: Ticket,
+    },
+    Resize {
+        service: Service,
+        name: String,
+        permits: u32,
+    },
+    Bench(Bench),
+    Doctor(Doctor),
+    Ui(Box<Ui>),
+    Serve(Box<Serve>),
+    ServeLocal {
+        idle: Duration,
+    },
+    ServeStatus {
+        json: bool,
+    },
+    ServeStop,
+    Completions(clap_complete::Shell),
+    /// The page, as it is printed.
+    Man(String),
+    WriteManual(PathBuf),
+}
+
+/// `zoolock doctor`.
+#[derive(Debug)]
+pub(crate) struct Doctor {
+    pub(crate) service: Service,
+    pub(crate) strict: bool,
+    pub(crate) limit: usize,
+    pub(crate) json: bool,
+}
+
+impl Plan {
+    /// Checks what was asked for.
+    pub(crate) fn new(args: Args) -> Result<Self, Failure> {
+        let Args { global, command } = args;
+        match command {
+            Command::Run(run) => {
+                refuse_json(&global, "run")?;
+                let mut service = service(&global, run.waiting.note.clone())?;
+                name_as(&mut service, &run.waiting.kind)?;
+                service.strict_renewal = run.waiting.strict_renewal;
+                service.owner = Some(match owner(&run.waiting)? {
+                    Some(owner) => owner,
+                    None => new_owner()?,
+                });
+                let wanted = wanted(&run.names, &run.waiting, &service)?;
+                let grace = grace(run.grace.as_deref(), service.session_timeout)?;
+                // What was not asked for follows what is granted.
+                service.grace = grace;
+                service.program = run.command.first().map(short_name);
+                if let Some(program) = run.command.first() {
+                    executable::check(program)?;
+                }
+                let (on_lost, on_revoke, keep) = (run.on_lost, run.on_revoke, run.keep);
+                if keep && on_lost == OnLost::Warn {
+                    return Err(Failure::usage(
+                        "--keep with --on-lost warn: CMD would go on while another host starts its own",
+                    ));
+                }
+                let export = export(&run.waiting.export)?;
+                service.metrics_by_lock = run.waiting.export.metrics_by_lock;
+                Ok(Self::Run(Run {
+                    service,
+                    wanted,
+                    grace,
+                    on_lost,
+                    on_revoke,
+                    keep,
+                    export,
+                    command: run.command,
+                }))
+            }
+            Command::Hold(hold) => {
+                let mut service = service(&global, hold.waiting.note.clone())?;
+                name_as(&mut service, &hold.waiting.kind)?;
+                service.strict_renewal = hold.waiting.strict_renewal;
+                service.owner = owner(&hold.waiting)?;
+                let wanted = wanted(&hold.names, &hold.waiting, &service)?;
+                let export = export(&hold.waiting.export)?;
+                service.metrics_by_lock = hold.waiting.export.metrics_by_lock;
+                Ok(Self::Hold(Hold { service, wanted, export, json: global.json }))
+            }
+            Command::Ls(ls) => {
+                let service = service(&global, None)?;
+                check_prefix(ls.prefix.as_deref(), &service.root)?;
+                Ok(Self::Ls { service, prefix: ls.prefix, json: global.json })
+            }
+            Command::Show(show) => {
+                let service = service(&global, None)?;
+                check_name(&show.name, &service.root)?;
+                Ok(Self::Show { service, name: show.name, json: global.json })
+            }
+            Command::Watch(watch) => {
+                let service = service(&global, None)?;
+                check_name(&watch.name, &service.root)?;
+                Ok(Self::Watch { service, name: watch.name, json: global.json })
+            }
+            Command::Top(asked) => top(&global, asked).map(Self::Top),
+            Command::Why(why) => {
+                let service = service(&global, None)?;
+                check_name(&why.name, &service.root)?;
+                Ok(Self::Why { service, name: why.name, json: global.json })
+            }
+            Command::Deadlocks(deadlocks) => {
+                let service = service(&global, None)?;
+                check_prefix(deadlocks.prefix.as_deref(), &service.root)?;
+                Ok(Self::Deadlocks { service, prefix: deadlocks.prefix, json: global.json })
+            }
+            Command::Revoke(revoke) => {
+                refuse_json(&global, "revoke")?;
+                let service = service(&global, revoke.note)?;
+                check_name(&revoke.name, &service.root)?;
+                let ticket = revoke.token.as_deref().map(ticket).transpose()?;
+                Ok(Self::Revoke { service, name: revoke.name, ticket })
+            }
+            Command::Break(broken) => {
+                refuse_json(&global, "break")?;
+                let service = service(&global, broken.note)?;
+                check_name(&broken.name, &service.root)?;
+                Ok(Self::Break { service, name: broken.name, ticket: ticket(&broken.token)? })
+            }
+            Command::Resize(resize) => {
+                refuse_json(&global, "resize")?;
+                let mut service = service(&global, None)?;
+                check_name(&resize.name, &service.root)?;
+                service.naming = naming(&resize.naming)?;
+                if resize.permits == 0 {
+                    return Err(Failure::usage("--permits 0: a semaphore has at least one permit"));
+                }
+                Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
+            }
+            Command::Bench(asked) => bench(global, asked).map(Self::Bench),
+            Command::Doctor(DoctorArgs { strict, limit }) => {
+                if limit == 0 {
+                    return Err(Failure::usage(
+                        "--limit 0: there would be nothing to look at; the default is 2000",
+                    ));
+                }
+                Ok(Self::Doctor(Doctor {
+                    service: service(&global, None)?,
+                    strict,
+                    limit,
+                    json: global.json,
+                }))
+            }
+            Command::Ui(asked) => ui::plan::plan(&global, asked),
+            Command::Serve(serve) => serve_plan::plan(*serve, &global),
+            Command::Completions(asked) => {
+                refuse_json(&global, "completions")?;
+                Ok(Self::Completions(asked.shell))
+            }
+            Command::Man(asked) => man(&global, asked),
+            Command::Become(_) | Command::Reap(_) => {
+                Err(Failure::usage("`become` and `reap` are not for the command line"))
+            }
+        }
+    }
+}
+
+pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
+    if global.json {
+        return Err(Failure::usage(format!(
+            "--json means nothing to `{command}`; it is for hold, ls, show, why, deadlocks, bench, doctor and serve --status"
+        )));
+    }
+    Ok(())
+}
+
+fn man(global: &Global, asked: ManArgs) -> Result<Plan, Failure> {
+    refuse_json(global, "man")?;
+    if let Some(directory) = asked.write {
+        return Ok(Plan::WriteManual(directory));
+    }
+    let name = asked.command.as_deref();
+    let page = manual::page(name).ok_or_else(|| {
+        Failure::usage(format!(
+            "there is no command {:?} and so no page of it; `zoolock --help` lists the commands",
+            name.unwrap_or_default()
+        ))
+    })?;
+    Ok(Plan::Man(page))
+}
+
+fn ticket(text: &str) -> Result<Ticket, Failure> {
+    text.parse().map_err(|error| Failure::usage(format!("--token {error}; `zoolock show` prints it")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines::{plan, refused};
+    use super::*;
+
+    #[test]
+    fn a_token_that_is_none_is_refused_by_its_text() {
+        for line in [&["break", "x", "--token", "17"][..], &["revoke", "x", "--token", "17"]] {
+            let message = refused(line);
+            assert!(message.contains("`17`") && message.contains("zoolock show"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_doctor_that_may_look_at_nothing_is_refused() {
+        assert!(refused(&["doctor", "--limit", "0"]).contains("--limit 0"));
+        assert!(matches!(
+            plan(&["doctor", "--strict", "--json"]),
+            Ok(Plan::Doctor(Doctor { strict: true, json: true, .. }))
+        ));
+    }
+
+    #[test]
+    fn json_is_refused_where_it_would_do_nothing() {
+        refused(&["run", "--json", "x", "--", "true"]);
+        refused(&["serve", "--json", "--listen", "127.0.0.1:0"]);
+    }
+}

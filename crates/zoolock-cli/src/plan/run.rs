@@ -1,0 +1,108 @@
+//! `run` and `hold`.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use super::service::Service;
+use super::waiting::Wanted;
+use crate::args::{OnLost, OnRevoke};
+use crate::duration::{duration, humane};
+use crate::exit::Failure;
+use crate::metrics::Export;
+
+/// The grace period where the session is long enough for it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// `zoolock run`.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) service: Service,
+    pub(crate) wanted: Wanted,
+    /// What was asked for.
+    pub(crate) grace: Option<Duration>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) on_revoke: OnRevoke,
+    pub(crate) keep: bool,
+    pub(crate) export: Export,
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Run {
+    /// How long before the end the command is asked to end, in a session of this length.
+    pub(crate) fn grace_of(&self, session_timeout: Duration) -> Duration {
+        self.grace.unwrap_or_else(|| GRACE.min(session_timeout / 6))
+    }
+}
+
+/// `zoolock hold`.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) service: Service,
+    pub(crate) wanted: Wanted,
+    pub(crate) export: Export,
+    pub(crate) json: bool,
+}
+
+pub(super) fn new_owner() -> Result<String, Failure> {
+    let number =
+        getrandom::u64().map_err(|error| Failure::unavailable(format!("no random number: {error}")))?;
+    Ok(format!("run-{number:016x}"))
+}
+
+/// The lease is believed for two thirds of the session timeout at most: no grace of more than a third is ever possible. The
+/// library allows a sixth to a quarter.
+pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
+    let Some(text) = asked else { return Ok(None) };
+    let grace = duration("--grace", text)?;
+    let most = session_timeout / 3;
+    if grace > most {
+        return Err(Failure::usage(format!(
+            "--grace {text}: more than a third of the session timeout ({}), which no session has to spare; raise \
+             --session-timeout or lower --grace",
+            humane(most)
+        )));
+    }
+    Ok(Some(grace))
+}
+
+pub(super) fn short_name(program: &OsString) -> String {
+    Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Plan;
+    use super::super::lines::{plan, refused};
+    use super::super::waiting::Patience;
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_plain_run_has_the_defaults() {
+        let Ok(Plan::Run(run)) = plan(&["run", "nightly", "--", "sh", "-c", "true"]) else {
+            panic!("nothing is wrong with it")
+        };
+        assert_eq!(run.grace_of(Duration::from_secs(30)), GRACE);
+        assert_eq!(run.wanted.patience, Patience::Forever);
+        assert_eq!(run.wanted.on_busy, Exit::BUSY);
+        assert_eq!(run.service.session_timeout, Duration::from_secs(30));
+        assert_eq!(run.service.program.as_deref(), Some("sh"));
+    }
+
+    #[test]
+    fn the_default_grace_follows_a_short_session() {
+        let of = |line: &[&str]| {
+            let Ok(Plan::Run(run)) = plan(line) else { panic!("nothing is wrong with it") };
+            run.grace_of(Duration::from_secs(12))
+        };
+        assert_eq!(of(&["run", "x", "--", "true"]), Duration::from_secs(2));
+        assert_eq!(of(&["run", "--grace", "3s", "x", "--", "true"]), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_grace_without_room_for_renewals_is_refused() {
+        assert!(grace(Some("10s"), Duration::from_secs(30)).is_ok());
+        assert!(refused(&["run", "--grace", "11s", "x", "--", "true"]).contains("--grace 11s"));
+    }
+}

@@ -1,0 +1,57 @@
+//! `top`.
+
+use std::time::Duration;
+
+use super::refuse_json;
+use super::service::{Service, check_prefix, service};
+use crate::args::{Global, TopArgs};
+use crate::duration::duration;
+use crate::exit::Failure;
+
+/// More often nobody sees anything, and the service has other work.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// Less often nobody looks.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// `zoolock top`.
+#[derive(Debug, Clone)]
+pub(crate) struct Top {
+    pub(crate) service: Service,
+    pub(crate) prefix: Option<String>,
+    pub(crate) interval: Duration,
+    pub(crate) read_only: bool,
+    /// Logs were asked for, which go to standard error.
+    pub(crate) logs: bool,
+}
+
+pub(super) fn top(global: &Global, asked: TopArgs) -> Result<Top, Failure> {
+    let TopArgs { prefix, interval: text, read_only } = asked;
+    refuse_json(global, "top")?;
+    let service = service(global, None)?;
+    check_prefix(prefix.as_deref(), &service.root)?;
+    let interval = duration("--interval", &text)?;
+    if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
+        return Err(Failure::usage(format!("--interval {text}: must be between 100ms and 1h")));
+    }
+    Ok(Top { service, prefix, interval, read_only, logs: global.verbose > 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Plan;
+    use super::super::lines::{plan, refused};
+
+    #[test]
+    fn a_top_that_looks_too_often_or_never_is_refused() {
+        for text in ["0s", "99ms", "2h", "soon"] {
+            let message = refused(&["top", "--interval", text]);
+            assert!(message.contains("--interval"), "{message}");
+        }
+        refused(&["top", "a//b"]);
+        refused(&["top", "--json"]);
+        let Ok(Plan::Top(top)) = plan(&["top", "db/", "--interval", "100ms"]) else {
+            panic!("nothing is wrong with it")
+        };
+        assert_eq!((top.prefix.as_deref(), top.read_only), (Some("db/"), false));
+    }
+}
