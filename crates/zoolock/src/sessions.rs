@@ -119,9 +119,8 @@ impl Sessions {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
         self.tasks.spawn(async move {
-            let outcome = sessions.open(serves, || true).await;
-            let outcome = outcome.unwrap_or_else(|| Err(sessions.is_being_closed()));
-            let outcome = match sessions.add(outcome, closed) {
+            let opened = sessions.open(serves).await;
+            let outcome = match sessions.add(opened, closed) {
                 Ok(outcome) => outcome,
                 Err(late) => {
                     late.close(late.timeout()).await;
@@ -154,23 +153,30 @@ impl Sessions {
         Error::unavailable(self.connect.endpoints(), "this client is being closed")
     }
 
+    /// Opens a session, however long its callers still want it.
+    async fn open(&self, serves: Serves) -> Result<Arc<Session>, Error> {
+        let rounds = async {
+            loop {
+                if let Some(opened) = self.round().await {
+                    return opened;
+                }
+            }
+        };
+        let opened = tokio::time::timeout(self.patience, rounds).await;
+        self.opened(serves, opened).await
+    }
+
     /// `None`: it is not wanted any more, which is asked between two rounds.
-    async fn open(
+    async fn open_while(
         &self,
         serves: Serves,
         is_wanted: impl Fn() -> bool + Send + Sync,
     ) -> Option<Result<Arc<Session>, Error>> {
         let rounds = async {
             loop {
-                let began = clock::now();
-                match keeper::open(&self.opening).await {
-                    Err(error @ (zk::Error::AuthFailed | zk::Error::BadArguments(_))) => {
-                        return Some(Err(error));
-                    }
-                    Err(error) => tracing::debug!(%error, "no session yet"),
-                    Ok((keeper, link)) => return Some(Ok((keeper, link, began))),
+                if let Some(opened) = self.round().await {
+                    return Some(opened);
                 }
-                tokio::time::sleep(BETWEEN_ROUNDS).await;
                 if !is_wanted() {
                     return None;
                 }
@@ -178,6 +184,18 @@ impl Sessions {
         };
         let opened = tokio::time::timeout(self.patience, rounds).await;
         Some(self.opened(serves, opened.transpose()?).await)
+    }
+
+    /// Asks all endpoints once. `None`: it is time for the next round.
+    async fn round(&self) -> Option<Opened> {
+        let began = clock::now();
+        match keeper::open(&self.opening).await {
+            Err(error @ (zk::Error::AuthFailed | zk::Error::BadArguments(_))) => return Some(Err(error)),
+            Err(error) => tracing::debug!(%error, "no session yet"),
+            Ok((keeper, link)) => return Some(Ok((keeper, link, began))),
+        }
+        tokio::time::sleep(BETWEEN_ROUNDS).await;
+        None
     }
 
     async fn opened(&self, serves: Serves, opened: Result<Opened, Elapsed>) -> Result<Arc<Session>, Error> {

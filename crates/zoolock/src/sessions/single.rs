@@ -114,7 +114,7 @@ impl Sessions {
     }
 
     async fn open_single(self: Arc<Self>, closed: u64) {
-        let opened = self.open(Serves::One, || self.wants_single(closed)).await;
+        let opened = self.open_while(Serves::One, || self.wants_single(closed)).await;
         if let Some(late) = self.opened_single(opened, closed) {
             late.close(late.timeout()).await;
         }
