@@ -1,6 +1,6 @@
 """zoolock ui as people meet it. Needs in the environment: UI and READ_ONLY (addresses), TOKEN, CONNECT, ZOOLOCK (the
-command), CHROMIUM, SCREENSHOTS (a directory), and perhaps ONLY (what the names of trials have to match). What only the
-library can do is asked for on standard output."""
+command), CHROMIUM, SCREENSHOTS (a directory), and perhaps LEAVE_OUT (names of trials, with spaces between them) and ONLY
+(for people: what the names of trials have to match). What only the library can do is asked for on standard output."""
 
 import http.client
 import importlib.resources
@@ -421,7 +421,17 @@ def metrics_are_there(browser):
     assert re.search(r"^zoolock_locks_waiting [1-9]", text, re.MULTILINE), text
 
 
+def chosen():
+    """The trials that are asked for. A name that is none may be that of one that is called otherwise by now."""
+    leave_out = set(os.environ.get("LEAVE_OUT", "").split())
+    if unknown := leave_out - {trial.__name__ for trial in TRIALS}:
+        sys.exit(f"LEAVE_OUT: no trial is named {', '.join(sorted(unknown))}; TRIALS in pages.py lists them")
+    only = re.compile(os.environ.get("ONLY", ""))
+    return [trial for trial in TRIALS if trial.__name__ not in leave_out and only.search(trial.__name__)]
+
+
 def main():
+    trials = chosen()
     SHOTS.mkdir(parents=True, exist_ok=True)
     Hold("deploys", "database move")
     Hold("deploys", "web 4.2", wait_for=1)
@@ -434,8 +444,7 @@ def main():
             # Tests may be root, whom Chromium's sandbox refuses.
             chromium = playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=["--no-sandbox"])
             browser = Browser(chromium)
-            only = re.compile(os.environ.get("ONLY", ""))
-            for trial in filter(lambda trial: only.search(trial.__name__), TRIALS):
+            for trial in trials:
                 begun = time.time()
                 try:
                     trial(browser)
