@@ -34,20 +34,25 @@ impl Authority {
 
     /// The same by another name, for where it must not be taken for one of the others.
     pub fn named(name: &str) -> Self {
-        Self::with_server(name, 2100, true)
+        Self::with_server(name, 2100, true, IsCa::NoCa)
     }
 
     /// The same with a server that asks for none.
     pub fn of_a_server_for_everybody() -> Self {
-        Self::with_server("tests", 2100, false)
+        Self::with_server("tests", 2100, false, IsCa::NoCa)
     }
 
     /// The same with a server whose certificate is no longer valid.
     pub fn of_an_expired_server() -> Self {
-        Self::with_server("tests", 2001, true)
+        Self::with_server("tests", 2001, true, IsCa::NoCa)
     }
 
-    fn with_server(name: &str, until: i32, asks: bool) -> Self {
+    /// The same with a server whose certificate is one of an authority.
+    pub fn of_a_server_that_is_an_authority() -> Self {
+        Self::with_server("tests", 2100, true, IsCa::Ca(BasicConstraints::Unconstrained))
+    }
+
+    fn with_server(name: &str, until: i32, asks: bool, server_is: IsCa) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name = DistinguishedName::new();
@@ -56,7 +61,7 @@ impl Authority {
         let issuer = issuer.expect("a certificate");
         let authority = Self { dir: TempDir::new().expect("a directory"), issuer, asks };
         std::fs::write(authority.ca(), authority.issuer.pem()).expect("writable");
-        let server = authority.sign("server", "127.0.0.1", until);
+        let server = authority.sign("server", "127.0.0.1", until, server_is);
         let [certificate, key] =
             [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("readable"));
         std::fs::write(authority.store(), format!("{key}{certificate}")).expect("writable");
@@ -85,12 +90,12 @@ impl Authority {
 
     /// Signs a client's certificate for `CN=name`. Signed again, it is written over the old one.
     pub fn client(&self, name: &str) -> Signed {
-        self.sign(name, "client.example.org", 2100)
+        self.sign(name, "client.example.org", 2100, IsCa::NoCa)
     }
 
     /// The same, no longer valid.
     pub fn expired_client(&self, name: &str) -> Signed {
-        self.sign(name, "client.example.org", 2001)
+        self.sign(name, "client.example.org", 2001, IsCa::NoCa)
     }
 
     /// A list of what was revoked, in PEM and past its date: the certificates of these names, of which `server` is one.
@@ -118,11 +123,12 @@ impl Authority {
         Signed { certificate: file("pem"), key: file("key") }
     }
 
-    fn sign(&self, name: &str, host: &str, until: i32) -> Signed {
+    fn sign(&self, name: &str, host: &str, until: i32, is_ca: IsCa) -> Signed {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.serial_number = Some(serial(name));
+        params.is_ca = is_ca;
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
         let key = KeyPair::generate().expect("a key");

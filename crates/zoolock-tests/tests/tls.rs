@@ -157,6 +157,18 @@ on_both_arms!(private(secure(Authority::of_an_expired_server())) a_server_that_h
     assert!(error.to_string().contains("has expired"), "{error}");
 });
 
+on_both_arms!(
+    private(secure(Authority::of_a_server_that_is_an_authority()))
+    a_server_that_shows_the_certificate_of_an_authority_is_told_what_it_needs,
+    |place| async move {
+        let authority = place.authority();
+        let tls = shown(authority, &authority.client("jobs"));
+        let error = refused(settings().tls(tls), &place.server().secure_addr()).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("CA:TRUE") && error.to_string().contains("sign one for the server"), "{error}");
+    }
+);
+
 on_both_arms!(private(secure(Authority::new())) a_renewed_certificate_is_shown_at_the_next_connection, |place| async move {
     let authority = place.authority();
     let signed = authority.client("one");

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::{
-    AlertDescription, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
+    AlertDescription, CertificateError, ClientConfig, Error as TlsError, OtherError, RootCertStore,
 };
 
 use super::{Certificates, Tls, server_name};
@@ -73,6 +73,11 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
                  needs one"
             ),
             CertificateError::Revoked => format!("its certificate was revoked, as {authorities} says"),
+            CertificateError::Other(why) if is_of_an_authority(why) => {
+                "its certificate is one of an authority (CA:TRUE), which cannot stand for a server; sign one for the \
+                 server with it"
+                    .to_owned()
+            }
             other => format!("its certificate is not accepted ({other})"),
         }),
         Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => refused(tls, alert),
@@ -89,6 +94,11 @@ fn explain(tls: &Tls, host: &str, error: &io::Error, after: bool) -> Outcome {
         ),
         None => Outcome::Plain,
     }
+}
+
+/// What rustls has no word for is an error of webpki's, a crate that it keeps to itself: its name is all that we see of it.
+fn is_of_an_authority(why: &OtherError) -> bool {
+    format!("{:?}", why.0) == "CaUsedAsEndEntity"
 }
 
 fn refused(tls: &Tls, alert: &AlertDescription) -> Outcome {
