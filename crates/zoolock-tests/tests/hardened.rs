@@ -296,6 +296,53 @@ on_both_arms!(private(brisk()) a_crash_lets_the_next_one_have_a_hardened_lock, |
     next.close().await;
 });
 
+on_both_arms!(private(brisk()) who_has_its_renewals_spoiled_knows_before_anybody_else_holds, |place| async move {
+    // Not hardened: the directory of the renewals, which it makes, belongs to all who have its credentials.
+    let plain = open(&place, brisk_settings().auth("digest", "jobs:secret")).await;
+    let before = plain.mutex("before").lock().await.expect("free");
+    let (spoiler, beats) = (fellow(&place).await, directory(&place, ".sessions"));
+    let written = async || match spoiler.list_children(&beats).await {
+        Ok(nodes) if nodes.len() == 1 => Ok(nodes),
+        other => Err(Failure::new(format!("{other:?}"))),
+    };
+    eventually("it renews", BOUND, written).await.expect("by writes");
+    before.release().await.expect("ours");
+    plain.close().await;
+
+    let builder = || brisk_settings().auth("digest", "jobs:secret").hardened();
+    let (holder, next) = (open(&place, builder()).await, open(&place, builder()).await);
+    let guard = holder.mutex("nightly").lock().await.expect("free");
+    let nodes = eventually("the holder renews", BOUND, written).await.expect("by writes");
+    // There is a node of that name from now on, to which the holder may not write.
+    let readable = [Acl::new(Permission::READ, AuthId::anyone())];
+    let taken = CreateMode::Persistent.with_acls(Acls::new(&readable));
+    let node = format!("{beats}/{}", nodes[0]);
+    let spoil = async || match spoiler.delete(&node, None).await {
+        Ok(()) | Err(Refusal::NoNode) => {
+            spoiler.create(&node, b"", &taken).await.map_err(|error| Failure::new(error.to_string()))
+        }
+        Err(error) => Err(Failure::new(error.to_string())),
+    };
+    eventually("the node is taken", BOUND, spoil).await.expect("the directory is its own, too");
+    assert!(guard.is_valid(), "it was renewed until now");
+    let mutex = next.mutex("nightly");
+    let mut waiter = tokio::spawn(async move { mutex.lock().await });
+    let told = in_time(async {
+        tokio::select! {
+            biased;
+            reason = guard.lost() => reason,
+            _ = &mut waiter => panic!("two hold"),
+        }
+    });
+    assert_eq!(told.await, LossReason::Unreachable);
+    assert!(!guard.is_valid());
+    let released = in_time(guard.release()).await;
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    in_time(waiter).await.expect("it does not panic").expect("its turn").release().await.expect("ours");
+    holder.close().await;
+    next.close().await;
+});
+
 on_both_arms!(private(brisk()) a_release_that_the_service_did_not_confirm_is_not_said_to_be_done, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let builder = || brisk_settings().auth("digest", "jobs:secret").hardened();
