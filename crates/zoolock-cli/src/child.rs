@@ -157,7 +157,7 @@ impl Child {
         if let Err(error) = Order::Start(start.lease).send_with(&socket, &[io::stdin().as_fd(), line.as_fd()])
         {
             nothing_started(&dismissed, pidfd.as_ref(), &mut events).await;
-            return Err(unable(error));
+            return Err(if gone(&error) { never_started() } else { unable(error) });
         }
         let patience = start.lease.map_or(STARTING, |lease| lease.saturating_sub(now()).min(STARTING));
         let pid = match tokio::time::timeout(patience, events.recv()).await.ok().flatten() {
@@ -177,10 +177,7 @@ impl Child {
             // go on.
             end(pidfd.as_ref());
             while events.recv().await.is_some() {}
-            return Err(Failure::new(
-                Exit::signal(Signal::KILL),
-                "the process that watches over the command was ended, or did not start it in time",
-            ));
+            return Err(never_started());
         };
         Ok(Self { pid, socket, reaper: pidfd, dismissed, events })
     }
@@ -227,6 +224,18 @@ impl Child {
             self.end_reaper();
         }
     }
+}
+
+/// Whether nobody holds the other end any more: the reaper was killed before it could be told anything.
+fn gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+fn never_started() -> Failure {
+    Failure::new(
+        Exit::signal(Signal::KILL),
+        "the process that watches over the command was ended, or did not start it in time",
+    )
 }
 
 /// Lets go of a reaper that has not started the command, and waits until nobody listens to it: who takes over from it

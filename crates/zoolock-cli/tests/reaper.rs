@@ -7,12 +7,20 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant, SystemTime};
 
-use common::band::{Band, LEASE, child_of, rounds, signal};
+use common::band::{Band, LEASE, child_of, rounds, rounds_of_each, signal};
 use common::{Running, Sandbox, lives, server, wait_until};
 use rustix::process::Signal;
+use zoolock_tests::proxy::Proxy;
 
 /// How late the end may be.
 const SLACK: Duration = Duration::from_millis(200);
+
+/// What keeps a server from answering.
+enum Outage {
+    Stopped,
+    Killed,
+    CutOff,
+}
 
 /// Waits for the lock; when it has it, nothing of `band` may live.
 fn rival(sandbox: &Sandbox, address: &str, name: &str) -> Running {
@@ -65,8 +73,7 @@ fn nothing_outlives_the_lease_of_a_zoolock_that_is_stopped() {
 fn a_signal_to_zoolock_ends_the_whole_group_and_the_code_is_the_commands() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
-    rounds(|round| {
-        let (wanted, code) = if round % 2 == 0 { (Signal::TERM, 143) } else { (Signal::INT, 130) };
+    rounds_of_each(&[(Signal::TERM, 143), (Signal::INT, 130)], |&(wanted, code), round| {
         let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
         band.zoolock.signal(wanted);
         assert_eq!(band.zoolock.code(), code, "round {round}");
@@ -75,14 +82,41 @@ fn a_signal_to_zoolock_ends_the_whole_group_and_the_code_is_the_commands() {
 }
 
 #[test]
-fn what_is_left_of_the_group_follows_a_leader_that_is_killed() {
+fn what_is_left_of_the_group_follows_a_leader_that_a_signal_ends() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
-    rounds(|round| {
+    let ends = [(Signal::KILL, 137), (Signal::TERM, 143), (Signal::INT, 130)];
+    rounds_of_each(&ends, |&(wanted, code), round| {
         let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
-        signal(&band.leader, Signal::KILL);
-        assert_eq!(band.zoolock.code(), 137, "round {round}");
+        signal(&band.leader, wanted);
+        assert_eq!(band.zoolock.code(), code, "round {round}");
         assert_eq!(band.living_of_group(), Vec::<String>::new(), "round {round}");
+    });
+}
+
+#[test]
+fn a_leader_that_is_stopped_keeps_the_lock_and_nothing_of_its_group_outlives_it() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds_of_each(&[Signal::TERM, Signal::KILL], |&wanted, round| {
+        let name = format!("x{round}");
+        let mut band = Band::start(&sandbox, &address, &name, &[]);
+        signal(&band.leader, Signal::STOP);
+        std::thread::sleep(LEASE + LEASE / 4);
+        assert!(lives(&band.leader) && lives(&band.stubborn), "round {round}: the lease is renewed");
+        let mut rival = rival(&sandbox, &address, &name);
+        band.zoolock.signal(wanted);
+        match wanted {
+            // It is continued, so that it can answer.
+            Signal::TERM => {
+                assert_eq!(band.zoolock.code(), 143, "round {round}");
+                assert_eq!(band.living_of_group(), Vec::<String>::new(), "round {round}");
+            }
+            _ => {
+                band.zoolock.wait();
+                assert_alone(&mut rival, &band);
+            }
+        }
     });
 }
 
@@ -99,13 +133,20 @@ fn nothing_outlives_a_reaper_that_is_killed() {
 }
 
 #[test]
-fn nothing_outlives_the_lease_when_the_server_is_stopped_or_killed() {
+fn nothing_outlives_the_lease_when_the_server_is_stopped_or_killed_or_cut_off() {
     let sandbox = Sandbox::new();
-    rounds(|round| {
+    rounds_of_each(&[Outage::Stopped, Outage::Killed, Outage::CutOff], |outage, round| {
         let (server, address) = server(&sandbox);
-        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a thread");
+        let proxy = runtime.block_on(Proxy::start(&address)).expect("a port");
+        let mut band = Band::start(&sandbox, &proxy.addr(), &format!("x{round}"), &[]);
         let begun = SystemTime::now();
-        server.signal(if round % 2 == 0 { Signal::STOP } else { Signal::KILL });
+        match outage {
+            Outage::Stopped => server.signal(Signal::STOP),
+            Outage::Killed => server.signal(Signal::KILL),
+            Outage::CutOff => proxy.blackhole(true),
+        }
         let worked = band.worked_since(begun);
         assert!(worked < LEASE + SLACK, "round {round}: {worked:?}");
         assert_eq!(band.zoolock.code(), 70, "round {round}");

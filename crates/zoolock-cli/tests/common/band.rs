@@ -1,6 +1,7 @@
 //! A command with the worst of company: what must not outlive the lock.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -104,14 +105,27 @@ pub fn signal(pid: &str, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Does `round` several times, many more with ZOOLOCK_LONG=1; a few at once. Each has a number of its own.
+/// Does `round` several times, a hundred with ZOOLOCK_LONG=1; a few at once. Each has a number of its own.
 pub fn rounds(round: impl Fn(usize) + Sync) {
-    let (lanes, each) =
-        if std::env::var_os("ZOOLOCK_LONG").is_some_and(|long| long == "1") { (5, 20) } else { (3, 1) };
+    rounds_of_each(&[()], |(), number| round(number));
+}
+
+/// The same for each of these.
+pub fn rounds_of_each<T: Sync>(cases: &[T], round: impl Fn(&T, usize) + Sync) {
+    let is_long = std::env::var_os("ZOOLOCK_LONG").is_some_and(|long| long == "1");
+    let (lanes, all) = if is_long { (5, 100 * cases.len()) } else { (3, cases.len().max(3)) };
+    let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for lane in 0..lanes {
-            let round = &round;
-            scope.spawn(move || (0..each).for_each(|number| round(lane * each + number)));
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= all {
+                        break;
+                    }
+                    round(&cases[number % cases.len()], number);
+                }
+            });
         }
     });
 }
