@@ -26,7 +26,8 @@ pub struct Band {
 impl Band {
     /// Starts it below the lock `name`.
     pub fn start(sandbox: &Sandbox, address: &str, name: &str, flags: &[&str]) -> Self {
-        let mark = format!("BAND={name}-{}", std::process::id());
+        // Nobody else's, also where several tests share a process.
+        let mark = format!("BAND={}", sandbox.path(name).display());
         let forever = format!("while :; do : > {name}.beat; sleep 0.02; done");
         let script = format!(
             "export {mark}
