@@ -148,6 +148,19 @@ mod tests {
     }
 
     #[test]
+    fn of_several_alike_the_first_is_named() {
+        let curator = |number: i32| format!("{UUID}-lock-{number:010}");
+        let kazoo = format!("{HEX}__lock__0000000009");
+        for numbers in [[4, 5, 6], [6, 5, 4], [5, 4, 6], [6, 4, 5]] {
+            let mut others = vec![kazoo.clone()];
+            others.extend(numbers.map(curator));
+            let others: Vec<_> = others.iter().map(String::as_str).collect();
+            let clash = clash(&others, "lock-0000000010", true).expect("they do not see each other");
+            assert!([clash.blind, clash.unseen].contains(&name(&curator(4))), "{clash:?}");
+        }
+    }
+
+    #[test]
     fn where_readers_are_their_writers_come() {
         let reader = format!("{UUID}-__READ__0000000004");
         assert_eq!(clash(&[&reader], "__READ__0000000007", false), None);

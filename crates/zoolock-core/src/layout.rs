@@ -60,6 +60,11 @@ mod tests {
     }
 
     #[test]
+    fn a_permit_of_kazoos_is_32_hex_digits() {
+        assert!(is_kazoo_lease(HEX));
+    }
+
+    #[test]
     fn locks_below_a_lock_are_not_taken_for_one() {
         for children in [&["locks"][..], &["leases"], &["locks", "lease"], &[HEX], &[]] {
             assert_eq!(Layout::proven_by(children, Record::Empty), None, "{children:?}");

@@ -63,6 +63,17 @@ mod tests {
 
     const TICK: Duration = Duration::from_secs(2);
 
+    #[test]
+    fn who_has_nobody_to_renew_for_is_heard_of_at_every_second_or_third_beat() {
+        let ensemble = Ensemble { tick: TICK, sync_limit: 5 };
+        for (ticks, each) in [(3, 2), (4, 2), (5, 3), (20, 3)] {
+            let mut pace = Pace::new(&ensemble, TICK * ticks);
+            let heard: Vec<bool> = (0..3 * each).map(|_| pace.is_heard()).collect();
+            let due: Vec<bool> = (0..3 * each).map(|beat| beat % each == 0).collect();
+            assert_eq!(heard, due, "{ticks} ticks");
+        }
+    }
+
     /// How long a holder believes, and how much it costs, where nothing goes wrong but that answers are late.
     struct Run {
         rng: fastrand::Rng,

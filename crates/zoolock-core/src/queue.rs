@@ -357,6 +357,15 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_behind_a_writer_waits_for_it_before_writing() {
+        let children =
+            ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
+        let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(3) };
+        let decision = decide(&children, Prefix::Write, Sequence(4), asker, Names::default());
+        assert_eq!(decision, wait("__WRIT__0000000002"));
+    }
+
+    #[test]
     fn holders_are_told_from_the_names() {
         let names = |names: &[&str]| -> Vec<Name> {
             names.iter().map(|name| Name::parse(name).expect("a contender")).collect()

@@ -110,6 +110,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_printed_has_all_parts_and_is_read_again() {
+        let token = FencingToken::new(3, Zxid(0x1_0000_0007), 0x20);
+        assert_eq!((token.epoch(), token.czxid(), token.pass()), (3, Zxid(0x1_0000_0007), 0x20));
+        assert_eq!(token.to_string(), "00000003-0000000100000007-00000020");
+        assert_eq!(token.to_string().parse(), Ok(token));
+        // Each part has its width.
+        "0000000-00000000100000007-00000020".parse::<FencingToken>().expect_err("7 digits, and 17");
+    }
+
+    #[test]
     fn nonsense_is_refused_with_its_text() {
         for bad in [
             "",

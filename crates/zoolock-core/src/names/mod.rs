@@ -250,6 +250,45 @@ mod tests {
         }
     }
 
+    #[test]
+    fn those_that_others_have_to_tell_from_each_other_have_an_id() {
+        use Prefix::*;
+        let id = ContenderId(1);
+        for prefix in [CuratorLock(id), CuratorWrite(id), CuratorRead(id), CuratorLease(id)] {
+            assert!(prefix.has_id(), "{prefix:?}");
+        }
+        for prefix in [KazooLock(id), KazooRead(id), KazooLease(id)] {
+            assert!(prefix.has_id(), "{prefix:?}");
+        }
+        for prefix in [Lock, Write, Read, Upgradable, Permit(1), WriteLock(SessionId(1))] {
+            assert!(!prefix.has_id(), "{prefix:?}");
+        }
+    }
+
+    #[test]
+    fn a_writer_reads_on_under_the_name_of_a_reader_of_its_make() {
+        use Prefix::*;
+        let id = ContenderId(1);
+        for (writer, reader) in
+            [(Write, Read), (CuratorWrite(id), CuratorRead(id)), (KazooLock(id), KazooRead(id))]
+        {
+            assert_eq!(writer.as_reader(), Some(reader));
+            assert_eq!(reader.as_reader(), None);
+        }
+        assert_eq!(Lock.as_reader(), None);
+    }
+
+    #[test]
+    fn a_queue_is_sorted_by_number_and_a_writer_goes_before_the_reader_it_was() {
+        let order = |name: &str| Name::parse(name).expect("a contender").order();
+        let sorted = ["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002", "upgr-0000000003"];
+        let sorted = sorted.map(order);
+        assert!(sorted.is_sorted_by(|a, b| a < b), "{sorted:?}");
+        assert!(order("__WRIT__0000000002") < order("upgr-0000000002"));
+        // Those past the end of the signed numbers come last.
+        assert!(order("lock-2147483647") < order("lock--2147483648"));
+    }
+
     fn parsed(name: &str) -> Option<(Spelling, Role, i32)> {
         Name::parse(name).map(|n| (n.spelling, n.role, n.sequence.0))
     }
