@@ -15,6 +15,8 @@ use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
 use crate::tenure::Tenures;
+#[cfg(feature = "sasl")]
+use crate::way::Sasl;
 use crate::way::Way;
 use crate::zoolock::{Inner, Kept, SessionThread, Zoolock};
 
@@ -42,7 +44,9 @@ pub struct Builder {
     strict: bool,
     measures_by_lock: bool,
     #[cfg(feature = "sasl")]
-    sasl: Option<crate::way::Sasl>,
+    sasl: Option<(String, Zeroizing<String>)>,
+    #[cfg(feature = "gssapi")]
+    kerberos: Option<crate::kerberos::Kerberos>,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::Tls>,
 }
@@ -69,6 +73,8 @@ impl Builder {
             measures_by_lock: false,
             #[cfg(feature = "sasl")]
             sasl: None,
+            #[cfg(feature = "gssapi")]
+            kerberos: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -121,8 +127,30 @@ impl Builder {
     /// have `sessionRequireClientSASLAuth`, which ends sessions that connect again; the embedded server does not.
     #[cfg(feature = "sasl")]
     pub fn sasl_digest_md5(mut self, user: &str, password: impl Into<String>) -> Self {
-        self.sasl =
-            Some(crate::way::Sasl { user: user.to_owned(), password: Zeroizing::new(password.into()) });
+        self.sasl = Some((user.to_owned(), Zeroizing::new(password.into())));
+        self
+    }
+
+    /// Says who we are by SASL with GSSAPI: by our ticket of Kerberos, instead of by a password as in
+    /// [`Builder::sasl_digest_md5`]. What we create belongs to our principal, under the scheme `sasl`: to
+    /// `jobs@EXAMPLE.ORG` on every host, and to `jobs/a.example.org@EXAMPLE.ORG` on that host alone, unless the ensemble
+    /// cuts hosts off (`kerberos.removeHostFromPrincipal`). What is said of [`Builder::auth`] holds.
+    ///
+    /// The ticket is found as other programs of the machine find it: in the cache that `kinit` fills, or the variable
+    /// `KRB5CCNAME` names; and by the keytab that `KRB5_CLIENT_KTNAME` names, with which one that has ended is replaced.
+    /// It is shown whenever a connection is made: one that has ended costs the lock when a connection is lost.
+    ///
+    /// It proves who we are, and no more: what follows is neither hidden nor signed without TLS. A ticket that may be
+    /// forwarded is given to the service, and for that the KDC is asked on every connection, in vain where it may not
+    /// be: one that says nothing holds a connection up for half a minute, which may cost the lock.
+    /// `enforce_ok_as_delegate = true` in `krb5.conf` ends both.
+    ///
+    /// # Errors
+    /// When connecting: [`Error::Denied`] at once where there is no ticket, or the KDC knows no such service;
+    /// [`Error::Unavailable`] where it does not answer; [`Error::Invalid`] together with a password for SASL.
+    #[cfg(feature = "gssapi")]
+    pub fn kerberos(mut self, kerberos: crate::kerberos::Kerberos) -> Self {
+        self.kerberos = Some(kerberos);
         self
     }
 
@@ -349,11 +377,28 @@ impl Builder {
         Ok(zoolock)
     }
 
-    #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+    #[cfg(feature = "sasl")]
+    #[cfg_attr(not(feature = "gssapi"), allow(unused_variables, clippy::unnecessary_wraps))]
+    fn sasl(&self, connect: &ConnectString) -> Result<Option<Sasl>, Error> {
+        let password = self.sasl.as_ref();
+        let password = password
+            .map(|(user, password)| Sasl::DigestMd5 { user: user.clone(), password: password.clone() });
+        #[cfg(feature = "gssapi")]
+        if let Some(kerberos) = &self.kerberos {
+            if password.is_some() {
+                return Err(Error::invalid("SASL", "goes by a password or by Kerberos, and not by both"));
+            }
+            let tickets = crate::kerberos::Tickets::new(kerberos.clone(), connect)?;
+            return Ok(Some(Sasl::Kerberos(Arc::new(tickets))));
+        }
+        Ok(password)
+    }
+
+    #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
     fn way(&self, connect: &ConnectString) -> Result<Way, Error> {
         Ok(Way {
             #[cfg(feature = "sasl")]
-            sasl: self.sasl.clone(),
+            sasl: self.sasl(connect)?,
             #[cfg(feature = "tls")]
             certificates: match &self.tls {
                 None => None,
@@ -375,6 +420,10 @@ impl Builder {
         }
         #[cfg(feature = "sasl")]
         if self.sasl.is_some() {
+            return true;
+        }
+        #[cfg(feature = "gssapi")]
+        if self.kerberos.is_some() {
             return true;
         }
         !self.auth.is_empty()

@@ -110,6 +110,8 @@ mod guard;
 mod hardened;
 mod held;
 mod keeper;
+#[cfg(feature = "gssapi")]
+mod kerberos;
 mod layout;
 mod leases;
 mod local;
@@ -179,6 +181,8 @@ pub use error::{Error, LossReason};
 pub use events::{LockEvent, LockEvents};
 pub use graph::{Cut, Deadlock, Edge, Link, Party, Place, WaitGraph, Why};
 pub use guard::{Check, Guard, Previous};
+#[cfg(feature = "gssapi")]
+pub use kerberos::Kerberos;
 pub use local::{LocalGuard, LocalLocker};
 pub use locker::{Hold, Locker};
 pub use multi::{MultiGuard, MultiLock, MultiReadGuard};

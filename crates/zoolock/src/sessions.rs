@@ -209,21 +209,21 @@ impl Sessions {
                     source: Some(Arc::new(error)),
                 })
             }
-            Ok(Err(zk::Error::AuthFailed)) => Err(Error::Denied {
-                subject: self.connect.endpoints(),
-                message: match self.opening.way.has_sasl() {
-                    true => "the service does not know us by SASL; check user and password, and that it speaks DIGEST-MD5, \
-                             which `zoolock serve` does not",
-                    false => "the service does not accept the credentials; check the auth scheme and secret",
-                }
-                .to_owned(),
-            }),
+            Ok(Err(zk::Error::AuthFailed)) => {
+                Err(Error::Denied { subject: self.connect.endpoints(), message: self.opening.way.refusal() })
+            }
             Ok(Err(error)) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
             #[cfg(feature = "simulation")]
             Err(_) if self.opening.host.is_some() => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
-            Err(_) => Err(connect::diagnose(&self.connect, self.patience, &self.opening.way).await),
+            Err(_) => Err(match self.opening.way.trouble() {
+                Some(trouble) => {
+                    let message = format!("no session within {:?} ({trouble})", self.patience);
+                    Error::unavailable(self.connect.endpoints(), message)
+                }
+                None => connect::diagnose(&self.connect, self.patience, &self.opening.way).await,
+            }),
         }
     }
 

@@ -11,12 +11,15 @@ pub(crate) struct Way {
     pub(crate) sasl: Option<Sasl>,
 }
 
-/// A user and the password.
+/// Who we are.
 #[cfg(feature = "sasl")]
 #[derive(Clone)]
-pub(crate) struct Sasl {
-    pub(crate) user: String,
-    pub(crate) password: zeroize::Zeroizing<String>,
+pub(crate) enum Sasl {
+    /// A user and the password.
+    DigestMd5 { user: String, password: zeroize::Zeroizing<String> },
+    /// Whom our ticket names.
+    #[cfg(feature = "gssapi")]
+    Kerberos(std::sync::Arc<crate::kerberos::Tickets>),
 }
 
 impl Way {
@@ -50,11 +53,21 @@ impl Way {
     ) -> Result<zk::Client, zk::Error> {
         #[cfg(feature = "sasl")]
         let connector = match &self.sasl {
-            Some(Sasl { user, password }) => {
+            Some(Sasl::DigestMd5 { user, password }) => {
                 connector.with_sasl(zk::SaslOptions::digest_md5(user.clone(), String::clone(password)))
+            }
+            #[cfg(feature = "gssapi")]
+            Some(Sasl::Kerberos(tickets)) => {
+                let (way, endpoints) = (self.clone(), endpoints.to_owned());
+                let connector = connector.with_sasl(tickets.sasl());
+                return tickets.connect(async move { way.reach(connector, &endpoints).await }).await;
             }
             None => connector,
         };
+        self.reach(connector, endpoints).await
+    }
+
+    async fn reach(&self, connector: zk::Connector, endpoints: &str) -> Result<zk::Client, zk::Error> {
         #[cfg(feature = "tls")]
         if let Some(certificates) = &self.certificates {
             return connector.with_tls(certificates.options()).secure_connect(endpoints).await;
@@ -62,11 +75,61 @@ impl Way {
         connector.connect(endpoints).await
     }
 
-    /// Reads again what certificates there are, for the connections that are made from now on.
+    /// Gets what a new session has to show. What keeps us from it, [`Way::trouble`] says.
+    pub(crate) async fn prepare(&self) -> Result<(), zk::Error> {
+        self.refresh_certificates().await;
+        #[cfg(feature = "gssapi")]
+        if let Some(Sasl::Kerberos(tickets)) = &self.sasl {
+            return tickets.fetch().await.map_err(|missing| match missing.is_final() {
+                true => zk::Error::AuthFailed,
+                false => zk::Error::Timeout,
+            });
+        }
+        Ok(())
+    }
+
+    /// Gets it anew, for the connections that are made from now on.
     pub(crate) async fn refresh(&self) {
+        self.refresh_certificates().await;
+        #[cfg(feature = "gssapi")]
+        if let Some(Sasl::Kerberos(tickets)) = &self.sasl {
+            tickets.refresh().await;
+        }
+    }
+
+    /// Reads again what certificates there are.
+    async fn refresh_certificates(&self) {
         #[cfg(feature = "tls")]
         if let Some(certificates) = &self.certificates {
             certificates.refresh().await;
         }
+    }
+
+    /// What keeps us from saying who we are, where it is not the service.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        #[cfg(feature = "gssapi")]
+        if let Some(Sasl::Kerberos(tickets)) = &self.sasl {
+            return tickets.trouble();
+        }
+        None
+    }
+
+    /// What is wrong where the service does not accept who we say that we are.
+    pub(crate) fn refusal(&self) -> String {
+        if let Some(trouble) = self.trouble() {
+            return trouble;
+        }
+        #[cfg(feature = "sasl")]
+        match &self.sasl {
+            Some(Sasl::DigestMd5 { .. }) => {
+                return "the service does not know us by SASL; check user and password, and that it speaks DIGEST-MD5, \
+                        which `zoolock serve` does not"
+                    .to_owned();
+            }
+            #[cfg(feature = "gssapi")]
+            Some(Sasl::Kerberos(tickets)) => return tickets.unknown(),
+            None => {}
+        }
+        "the service does not accept the credentials; check the auth scheme and secret".to_owned()
     }
 }

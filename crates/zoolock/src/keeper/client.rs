@@ -61,7 +61,7 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
         return crate::sim::open(host, opening.timeout).await.ok_or(zk::Error::Timeout);
     }
     // They may have been renewed since the last one was opened.
-    opening.way.refresh().await;
+    opening.way.prepare().await?;
     let mut client = connect(opening, opening.timeout).await?;
     let granted = client.session_timeout();
     if granted < opening.timeout {
