@@ -5,7 +5,7 @@ use std::time::Duration;
 use zookeeper_client::{Client, SaslOptions};
 use zoolock::{Tls, Zoolock};
 
-use crate::credentials::{Auth, Scheme};
+use crate::credentials::{Auth, user_and_password};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, State, StateDir};
 use crate::plan::{Access, Endpoint, Service};
@@ -122,7 +122,7 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
             }
             let server = local::running(service.connect_timeout).await?;
             of_ours(&server)?;
-            let auth = Auth::digest(server.credentials());
+            let auth = Auth::Digest(server.credentials());
             let connected =
                 connect_as(&server.address.to_string(), Some(&auth), Some(&server.tls), service).await;
             connected.map_err(|failure| match failure.exit {
@@ -142,11 +142,17 @@ pub(crate) async fn connect_as(
 ) -> Result<Client, Failure> {
     let mut connector = Client::connector().with_session_timeout(service.session_timeout).with_fail_eagerly();
     if let Some(auth) = auth {
-        connector = match auth.scheme {
-            Scheme::Digest => connector.with_auth("digest", auth.expose()),
-            Scheme::Sasl => {
-                let (user, password) = auth.user_and_password()?;
+        connector = match auth {
+            Auth::Digest(secret) => connector.with_auth("digest", secret),
+            Auth::Sasl(secret) => {
+                let (user, password) = user_and_password(secret)?;
                 connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
+            }
+            #[cfg(feature = "gssapi")]
+            Auth::Kerberos(kerberos) => {
+                // The crate keeps to itself what is wrong with tickets.
+                kerberos.look(hosts, service.connect_timeout).await?;
+                connector.with_sasl(kerberos.options()?)
             }
         };
     }
@@ -178,12 +184,14 @@ pub(crate) async fn connect_as(
 }
 
 fn present(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, Failure> {
-    Ok(match auth.scheme {
-        Scheme::Digest => builder.auth("digest", auth.expose().to_vec()),
-        Scheme::Sasl => {
-            let (user, password) = auth.user_and_password()?;
+    Ok(match auth {
+        Auth::Digest(secret) => builder.auth("digest", secret.to_vec()),
+        Auth::Sasl(secret) => {
+            let (user, password) = user_and_password(secret)?;
             builder.sasl_digest_md5(user, password)
         }
+        #[cfg(feature = "gssapi")]
+        Auth::Kerberos(kerberos) => builder.kerberos(zoolock::Kerberos::clone(kerberos)),
     })
 }
 

@@ -27,43 +27,32 @@ const LIMIT: u64 = 4096;
 const COMMAND_BOUND: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the service knows us by: USER:PASSWORD, and how it is presented.
+/// What the service knows us by, and how it is presented.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Auth {
-    pub(crate) scheme: Scheme,
-    user_and_password: Zeroizing<Vec<u8>>,
-}
-
-/// How credentials are presented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    /// ZooKeeper's own: as they are.
-    Digest,
+pub(crate) enum Auth {
+    /// ZooKeeper's own: USER:PASSWORD as they are.
+    Digest(Zeroizing<Vec<u8>>),
     /// By DIGEST-MD5: nobody sees the password.
-    Sasl,
+    Sasl(Zeroizing<Vec<u8>>),
+    /// By a ticket, which is not ours to keep.
+    #[cfg(feature = "gssapi")]
+    Kerberos(Box<zoolock::Kerberos>),
 }
 
-impl Auth {
-    pub(crate) fn digest(user_and_password: Zeroizing<Vec<u8>>) -> Self {
-        Self { scheme: Scheme::Digest, user_and_password }
-    }
-
-    /// The parts; the password may have colons.
-    pub(crate) fn user_and_password(&self) -> Result<(&str, &str), Failure> {
-        let text = str::from_utf8(&self.user_and_password);
-        let parts = text.ok().and_then(|text| text.split_once(':'));
-        parts.ok_or_else(|| Failure::usage("--auth sasl: user and password must be UTF-8 text"))
-    }
-
-    /// All of it.
-    pub(crate) fn expose(&self) -> &Zeroizing<Vec<u8>> {
-        &self.user_and_password
-    }
+/// The parts; the password may have colons.
+pub(crate) fn user_and_password(secret: &[u8]) -> Result<(&str, &str), Failure> {
+    let parts = str::from_utf8(secret).ok().and_then(|text| text.split_once(':'));
+    parts.ok_or_else(|| Failure::usage("--auth sasl: user and password must be UTF-8 text"))
 }
 
 impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}(..)", self.scheme)
+        f.write_str(match self {
+            Self::Digest(_) => "Digest(..)",
+            Self::Sasl(_) => "Sasl(..)",
+            #[cfg(feature = "gssapi")]
+            Self::Kerberos(_) => "Kerberos(..)",
+        })
     }
 }
 
@@ -71,12 +60,17 @@ impl fmt::Debug for Auth {
 pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
     let how =
         "write it as digest:@FILE, digest:env:NAME or digest:command:COMMAND; or sasl instead of digest";
+    if let Some(service) =
+        text.strip_prefix("kerberos").filter(|rest| rest.is_empty() || rest.starts_with(':'))
+    {
+        return kerberos(service.strip_prefix(':'));
+    }
     let Some((scheme, source)) = text.split_once(':') else {
         return Err(Failure::usage(format!("--auth: {how}")));
     };
-    let scheme = match scheme {
-        "digest" => Scheme::Digest,
-        "sasl" => Scheme::Sasl,
+    let present = match scheme {
+        "digest" => Auth::Digest,
+        "sasl" => Auth::Sasl,
         // It may be a user, and the rest a password.
         _ => return Err(Failure::usage(format!("--auth: the scheme before the first colon is none; {how}"))),
     };
@@ -96,11 +90,32 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
     if colon.is_none_or(|at| at == 0) || content.contains(&b'\n') {
         return Err(Failure::usage(format!("--auth: {place} must hold one line, USER:PASSWORD")));
     }
-    let auth = Auth { scheme, user_and_password: content };
-    if scheme == Scheme::Sasl {
-        auth.user_and_password()?;
+    let auth = present(content);
+    if let Auth::Sasl(secret) = &auth {
+        user_and_password(secret)?;
     }
     Ok(auth)
+}
+
+/// Who the service is, where it is not `zookeeper` on the host that we connect to: SERVICE, or SERVICE/HOST.
+#[cfg(feature = "gssapi")]
+fn kerberos(principal: Option<&str>) -> Result<Auth, Failure> {
+    let kerberos = zoolock::Kerberos::new();
+    let kerberos = match principal.map(|principal| (principal, principal.split_once('/'))) {
+        None => kerberos,
+        Some((_, Some((service, host)))) => kerberos.service(service).host(host),
+        Some((service, None)) => kerberos.service(service),
+    };
+    kerberos.options().map_err(|error| Failure::usage(format!("--auth kerberos: {error}")))?;
+    Ok(Auth::Kerberos(Box::new(kerberos)))
+}
+
+/// What has it in its dependencies cannot be started where no library of Kerberos is.
+#[cfg(not(feature = "gssapi"))]
+fn kerberos(_: Option<&str>) -> Result<Auth, Failure> {
+    Err(Failure::usage(
+        "--auth kerberos: this build of the command has no Kerberos; build one with: cargo install zoolock-cli --features gssapi",
+    ))
 }
 
 /// For where secrets are put into the environment, as container schedulers do. What we start inherits it.
@@ -292,7 +307,7 @@ mod tests {
     #[test]
     fn credentials_are_had_from_a_command_and_never_shown() {
         let auth = credentials("digest:command:printf 'me:%s\\n' hunter2").expect("printed");
-        assert_eq!(auth.expose().as_slice(), b"me:hunter2");
+        assert_eq!(auth, Auth::Digest(Zeroizing::new(b"me:hunter2".to_vec())));
         assert_eq!(format!("{auth:?}"), "Digest(..)");
         for (command, words) in [
             ("exit 3", "exit status: 3"),

@@ -36,6 +36,10 @@ pub(crate) struct Global {
 
     /// Credentials, as digest:@FILE, digest:env:NAME or digest:command:COMMAND: that file, which is yours alone (mode 0600),
     /// that variable, or what the command prints, is USER:PASSWORD; with sasl instead of digest, by SASL DIGEST-MD5
+    #[cfg_attr(
+        feature = "gssapi",
+        doc = "(or kerberos: by our ticket, for zookeeper/HOST; kerberos:SERVICE or kerberos:SERVICE/HOST where it is called otherwise)"
+    )]
     #[arg(
         long,
         global = true,
