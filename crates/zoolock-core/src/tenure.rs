@@ -324,3 +324,113 @@ impl Tenure {
         outputs.push(Output::Acquire);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: LocalId = LocalId(1);
+    const TWO: LocalId = LocalId(2);
+    const LIMITS: Limits =
+        Limits { max_passes: 5, max_hold: Duration::from_secs(1), linger: Duration::from_millis(100) };
+
+    fn at(millis: u64) -> Instant {
+        Instant(0).after(Duration::from_millis(millis))
+    }
+
+    /// Those who ask before it begins.
+    fn begun(limits: Limits, tasks: &[LocalId]) -> Tenure {
+        let mut tenure = Tenure::new(limits);
+        for (nth, task) in tasks.iter().enumerate() {
+            let acquires = if nth == 0 { vec![Output::Acquire] } else { vec![] };
+            assert_eq!(tenure.step(Input::Ask(*task), at(0), true), acquires);
+        }
+        // Whatever the limits are, one of them is served.
+        let granted = tenure.step(Input::Granted, at(0), true);
+        assert_eq!(granted, [Output::Grant(tasks[0], 0), Output::Look]);
+        tenure
+    }
+
+    fn done(who: LocalId) -> Input {
+        Input::Done { who, panicked: false }
+    }
+
+    #[test]
+    fn it_is_known_who_has_it_and_for_whom_it_is_kept() {
+        let mut tenure = Tenure::new(LIMITS);
+        let seen =
+            |tenure: &Tenure| (tenure.is_idle(), tenure.holder(), tenure.is_kept(), tenure.has_worked());
+        assert_eq!(seen(&tenure), (true, None, false, false));
+        tenure.step(Input::Ask(ONE), at(0), true);
+        assert_eq!(seen(&tenure), (false, None, false, false));
+        let mut tenure = begun(LIMITS, &[ONE]);
+        assert_eq!(seen(&tenure), (false, Some(ONE), false, false));
+        assert_eq!(tenure.step(done(ONE), at(10), true), [Output::WakeAt(at(110))]);
+        assert_eq!(seen(&tenure), (false, None, true, true));
+        assert_eq!(tenure.step(Input::Alarm, at(109), true), [Output::WakeAt(at(110))]);
+        assert_eq!(tenure.step(Input::Alarm, at(110), true), [Output::LetGo(How::Released)]);
+        assert_eq!(seen(&tenure), (true, None, false, false));
+    }
+
+    #[test]
+    fn who_is_asked_to_let_go_passes_it_on_to_nobody() {
+        let mut tenure = begun(LIMITS, &[ONE, TWO]);
+        assert_eq!(tenure.step(Input::Revoked, at(0), true), []);
+        assert_eq!(tenure.step(done(ONE), at(0), true), [Output::LetGo(How::Released), Output::Acquire]);
+        // What is kept is let go of at once.
+        let mut tenure = begun(LIMITS, &[ONE]);
+        tenure.step(done(ONE), at(0), true);
+        assert_eq!(tenure.step(Input::Revoked, at(0), true), [Output::LetGo(How::Released)]);
+    }
+
+    #[test]
+    fn passes_are_made_until_there_were_enough() {
+        let mut tenure = begun(LIMITS, &[ONE, TWO]);
+        assert_eq!(tenure.step(done(ONE), at(999), true), [Output::Grant(TWO, 1)]);
+        let mut tenure = begun(LIMITS, &[ONE, TWO]);
+        tenure.step(Input::NotAlone, at(0), true);
+        let let_go = [Output::LetGo(How::Released), Output::Acquire];
+        assert_eq!(tenure.step(done(ONE), at(1000), true), let_go);
+    }
+
+    #[test]
+    fn with_no_passes_left_what_is_being_looked_for_is_waited_for_if_anybody_wants_it() {
+        let none = Limits { max_passes: 0, linger: Duration::ZERO, ..LIMITS };
+        let mut tenure = begun(none, &[ONE]);
+        assert_eq!(tenure.step(done(ONE), at(0), true), [Output::LetGo(How::Released)]);
+
+        let mut tenure = begun(none, &[ONE, TWO]);
+        assert_eq!(tenure.step(done(ONE), at(0), true), []);
+        assert_eq!(tenure.step(Input::Alone, at(0), true), [Output::Grant(TWO, 1)]);
+
+        let mut tenure = begun(none, &[ONE, TWO]);
+        assert_eq!(tenure.step(done(ONE), at(0), true), []);
+        let let_go = [Output::LetGo(How::Released), Output::Acquire];
+        assert_eq!(tenure.step(Input::NotAlone, at(0), true), let_go);
+
+        let mut tenure = begun(Limits { max_passes: 0, ..LIMITS }, &[ONE]);
+        assert_eq!(tenure.step(done(ONE), at(0), true), []);
+        assert_eq!(tenure.step(Input::Alone, at(0), true), [Output::WakeAt(at(100))]);
+    }
+
+    #[test]
+    fn each_time_that_it_is_kept_is_counted_anew() {
+        let mut tenure = begun(LIMITS, &[ONE]);
+        tenure.step(Input::Alone, at(0), true);
+        assert_eq!(tenure.step(done(ONE), at(0), true), [Output::WakeAt(at(100))]);
+        assert_eq!(tenure.step(Input::Ask(TWO), at(50), true), [Output::Grant(TWO, 1)]);
+        assert_eq!(tenure.step(done(TWO), at(200), true), [Output::WakeAt(at(300))]);
+    }
+
+    #[test]
+    fn after_a_panic_or_with_a_doubtful_lease_it_is_let_go_of() {
+        let mut tenure = begun(LIMITS, &[ONE, TWO]);
+        let panicked = Input::Done { who: ONE, panicked: true };
+        let let_go = [Output::LetGo(How::Panicked), Output::Acquire];
+        assert_eq!(tenure.step(panicked, at(0), true), let_go);
+
+        let mut tenure = begun(LIMITS, &[ONE, TWO]);
+        let let_go = [Output::LetGo(How::Released), Output::Acquire];
+        assert_eq!(tenure.step(done(ONE), at(0), false), let_go);
+    }
+}
