@@ -3,6 +3,7 @@
 use super::*;
 
 mod ahead;
+mod edges;
 mod hardened;
 mod kinds;
 mod leases;

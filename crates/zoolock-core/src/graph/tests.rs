@@ -63,6 +63,15 @@ fn three_owners_over_three_nested_locks_are_a_deadlock() {
 }
 
 #[test]
+fn one_waits_for_those_before_it_that_keep_it_out() {
+    let all = [(0, R, 1), (1, U, 1), (2, X, 1), (3, R, 1), (4, U, 1), (5, X, 1)];
+    let all = graph(&[(0, &all)]);
+    let waits = |place| all.waits_for(0, place).collect::<Vec<_>>();
+    assert_eq!([waits(0), waits(1), waits(2)], [vec![], vec![], vec![0, 1]]);
+    assert_eq!([waits(3), waits(4), waits(5)], [vec![2], vec![1, 2], vec![0, 1, 2, 3, 4]]);
+}
+
+#[test]
 fn a_chain_is_none() {
     let chain =
         graph(&[(0, &[(0, X, 1), (1, X, 1)]), (0, &[(1, X, 1), (2, X, 1)]), (0, &[(2, X, 1), (3, X, 1)])]);

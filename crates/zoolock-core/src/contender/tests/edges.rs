@@ -1,0 +1,100 @@
+//! What a caller may do at an odd moment, by hand.
+
+use super::*;
+
+#[test]
+fn each_failure_in_a_row_is_waited_for_longer() {
+    let mut tries = 0;
+    let waits: Vec<u32> = (0..9).map(|_| backoff(&mut tries)).collect();
+    assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
+
+    // To have waited is no success.
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    for pause in [10, 20, 40] {
+        drive.answer(watch(4, 0), Err(Failure::Unknown));
+        assert_eq!(drive.sent[0].1, Request::Sleep(pause));
+        drive.wake();
+    }
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(fired(0, false));
+    drive.answer(watch(4, 1), Err(Failure::Unknown));
+    assert_eq!(drive.sent[0].1, Request::Sleep(10));
+}
+
+#[test]
+fn a_holder_watches_its_own_node_once_that_is_answered() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    assert!(!drive.machine.watches_own());
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    assert!(drive.machine.watches_own());
+}
+
+#[test]
+fn a_deadline_is_for_the_waiting_only() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(Event::TimedOut);
+    assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
+    assert!(!drive.machine.is_leaving());
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    // Nor is it for what is over.
+    drive.feed(Event::TimedOut);
+    drive.feed(Event::Cancel);
+    assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
+}
+
+#[test]
+fn whoever_gives_up_before_its_node_is_known_is_leaving() {
+    let mut drive = Drive::start();
+    assert!(!drive.machine.is_leaving());
+    drive.feed(Event::Cancel);
+    assert!(drive.machine.is_leaving() && !drive.machine.is_over());
+    let me = node(4, 20);
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert!(drive.machine.is_over());
+}
+
+#[test]
+fn a_lock_that_was_lost_and_is_not_wanted_any_more_is_let_go_as_lost() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold(me);
+    drive.answer(watch(4, 0), Ok(mine(me)));
+    drive.feed(fired(0, true));
+    assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+}
+
+#[test]
+fn whoever_stops_waiting_forgets_its_watch() {
+    let me = node(4, 20);
+    let mut drive = Drive::wait(me);
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    // It has not looked at its own node for long.
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn a_watch_that_comes_about_too_late_is_forgotten_then() {
+    let me = node(4, 20);
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.said(), []);
+    drive.answer(watch(3, 0), Ok(theirs()));
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Over]);
+}
