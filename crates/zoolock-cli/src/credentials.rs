@@ -114,7 +114,7 @@ fn kerberos(principal: Option<&str>) -> Result<Auth, Failure> {
 #[cfg(not(feature = "gssapi"))]
 fn kerberos(_: Option<&str>) -> Result<Auth, Failure> {
     Err(Failure::usage(
-        "--auth kerberos: this build of the command has no Kerberos; build one with: cargo install zoolock-cli --features gssapi",
+        "--auth kerberos: this build of the command has no Kerberos; build one, in the repository: cargo install --locked --path crates/zoolock-cli --features gssapi",
     ))
 }
 

@@ -14,6 +14,7 @@ use zookeeper_client as zk;
 use crate::error::Error;
 use crate::path::ConnectString;
 use crate::session::lock;
+use crate::zoolock::threads;
 
 /// Who the service is, for those who show it a ticket of Kerberos. Give it to [`Builder::kerberos`](crate::Builder::kerberos).
 ///
@@ -148,17 +149,7 @@ impl Tickets {
             None => connect.hosts().iter().map(|(host, _)| host.clone()).collect(),
         };
         // Two: while one session asks, others renew their leases.
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .max_blocking_threads(1)
-            .thread_name("zoolock-kerberos")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unavailable {
-                address: "this process".to_owned(),
-                message: format!("cannot start threads for Kerberos: {error}"),
-                source: Some(Arc::new(error)),
-            })?;
+        let runtime = threads("zoolock-kerberos", 2, 1)?;
         Ok(Tickets { kerberos, hosts, known: Mutex::default(), turn: Arc::default(), runtime: Some(runtime) })
     }
 

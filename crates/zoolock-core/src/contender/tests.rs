@@ -88,6 +88,13 @@ impl Drive {
         drive
     }
 
+    /// The same, and its own node is watched.
+    fn hold_and_watch(me: Node) -> Drive {
+        let mut drive = Drive::hold(me);
+        drive.answer(watch(me.sequence.0, 0), Ok(mine(me)));
+        drive
+    }
+
     /// Joins behind another one and watches it.
     fn wait(me: Node) -> Drive {
         let mut drive = Drive::start();
@@ -141,8 +148,7 @@ fn fired(id: u16, deleted: bool) -> Event {
 #[test]
 fn alone_it_is_granted_in_one_flight_and_leaves_its_marker() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
@@ -269,8 +275,7 @@ fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
 #[test]
 fn lost_release_is_sent_again_while_the_node_is_ours() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Err(Failure::Unknown));
     drive.answer(Request::Sync, Ok(Reply::Done));
@@ -282,8 +287,7 @@ fn lost_release_is_sent_again_while_the_node_is_ours() {
 #[test]
 fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Err(Failure::Unknown));
     drive.answer(Request::Sync, Err(Failure::Throttled));
@@ -298,8 +302,7 @@ fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
 #[test]
 fn refused_release_looks_and_then_deletes_the_node_alone() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Err(Failure::BadVersion));
     drive.answer(Request::Sync, Ok(Reply::Done));
@@ -311,8 +314,7 @@ fn refused_release_looks_and_then_deletes_the_node_alone() {
 #[test]
 fn a_node_that_cannot_be_written_to_is_deleted_all_the_same() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     let denied = || Err(Failure::Refused(Refusal::Denied));
     drive.answer(release(me), denied());
@@ -339,8 +341,7 @@ fn release_during_the_pause_before_the_own_watch_is_answered_by_its_own_answer()
 #[test]
 fn holder_whose_node_was_deleted_is_told_at_once_and_deletes_nothing() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(fired(0, true));
     assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
     drive.feed(Event::Release(Left::Released));
@@ -351,8 +352,7 @@ fn holder_whose_node_was_deleted_is_told_at_once_and_deletes_nothing() {
 #[test]
 fn holder_that_lost_its_lease_looks_before_it_deletes() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::LeaseLost);
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
     drive.feed(Event::Release(Left::Released));
@@ -501,8 +501,7 @@ fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
 #[test]
 fn what_is_let_go_without_a_connection_is_looked_at_before_it_is_deleted() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Disconnected);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Sync, Ok(Reply::Done));
@@ -511,8 +510,7 @@ fn what_is_let_go_without_a_connection_is_looked_at_before_it_is_deleted() {
     assert_eq!(drive.sent, []);
     assert!(drive.machine.is_over());
 
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Disconnected);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Sync, Ok(Reply::Done));
@@ -524,8 +522,7 @@ fn what_is_let_go_without_a_connection_is_looked_at_before_it_is_deleted() {
 #[test]
 fn a_connection_that_came_back_needs_no_look() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Disconnected);
     drive.feed(Event::Reconnected);
     drive.answer(watch(4, 1), Ok(mine(me)));

@@ -34,8 +34,7 @@ fn a_holder_watches_its_own_node_once_that_is_answered() {
 #[test]
 fn a_deadline_is_for_the_waiting_only() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::TimedOut);
     assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
     assert!(!drive.machine.is_leaving());
@@ -64,8 +63,7 @@ fn whoever_gives_up_before_its_node_is_known_is_leaving() {
 #[test]
 fn a_lock_that_was_lost_and_is_not_wanted_any_more_is_let_go_as_lost() {
     let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Ok(mine(me)));
+    let mut drive = Drive::hold_and_watch(me);
     drive.feed(fired(0, true));
     assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
     drive.feed(Event::Cancel);
