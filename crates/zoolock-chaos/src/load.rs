@@ -26,8 +26,13 @@ use churn::Tally;
 use crowd::Crowd;
 use server::{Counts, Server};
 
+/// Sixteen heaps, shared by a thousand threads, grow for hours by what lies between the pieces that are in use; one is as
+/// large as it will be after some minutes, and what is leaked is as much in it.
+const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
 /// Who opens many sessions at once waits for them.
 const OPENED: Duration = Duration::from_secs(300);
+/// How long it may take until each lock was held once.
+const FIRST_ROUND: Duration = Duration::from_secs(600);
 /// How long all may take to let go, to close, and to be forgotten by the server.
 const SETTLED: Duration = Duration::from_secs(120);
 /// A process has some files open that it opened on the way, once.
@@ -59,7 +64,7 @@ pub(crate) struct Settings {
     /// How many different locks.
     #[arg(long, default_value_t = 50_000)]
     locks: usize,
-    /// How long they come and go: `90s`, `5m`.
+    /// How long they come and go when each lock has been held once: `90s`, `5m`.
     #[arg(long, default_value = "5m", value_parser = duration)]
     time: Duration,
     /// How many processes the clients are in.
@@ -88,7 +93,7 @@ pub(crate) struct Settings {
 /// How it was at a time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
-    /// Seconds since they began.
+    /// Seconds since each lock had been held once.
     at: f64,
     turns: u64,
     server: Having,
@@ -104,6 +109,10 @@ pub(crate) struct Story {
     clients_before: Having,
     /// Seconds it took to open all sessions.
     opening: f64,
+    /// And until each lock had been held once, from when servers and clients have what they need for all of them.
+    first_round: f64,
+    /// What is alive on the heap of a server that keeps it whole, then and when everybody had stopped.
+    alive: Option<(u64, u64)>,
     samples: Vec<Sample>,
     tally: Tally,
     /// When everybody had stopped, their sessions still open.
@@ -165,12 +174,16 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
     let opening = seconds(now() - begun);
     eprintln!("{kind:?}: {} sessions are open after {opening:.1} s", settings.sessions);
     crowd.tell("churn").await?;
+    let first_round = first_round(settings, &crowd).await;
+    eprintln!("{kind:?}: {} locks were held once after {first_round:.1} s", crowd.tally().locks);
+    let alive_then = server.alive().await?;
     let samples = watch(settings, &server, &crowd).await?;
     crowd.tell("stop").await?;
     crowd.all_say(churn::Phase::Idle, SETTLED).await?;
     let idle = server
         .settles(|counts| counts.is_free() && counts.sessions == (settings.sessions / 2 * 2) as u64)
         .await?;
+    let alive = alive_then.zip(server.alive().await?);
     crowd.tell("close").await?;
     crowd.all_say(churn::Phase::Closed, SETTLED).await?;
     let empty = server.settles(|counts| counts.is_free() && counts.sessions == 0).await?;
@@ -185,6 +198,8 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
         server_before,
         clients_before,
         opening,
+        first_round,
+        alive,
         samples,
         tally,
         idle,
@@ -195,6 +210,15 @@ async fn one(settings: &Settings, kind: Kind, seed: u64) -> Outcome<Story> {
         left,
     };
     Ok(story)
+}
+
+/// Waits until each lock was held once, if they ever are, and says how many seconds that took.
+async fn first_round(settings: &Settings, crowd: &Crowd) -> f64 {
+    let begun = Instant::now();
+    while crowd.tally().locks < settings.locks && begun.elapsed() < FIRST_ROUND {
+        sleep(LOOK).await;
+    }
+    begun.elapsed().as_secs_f64()
 }
 
 /// Looks at all of them once a second, and often enough where it is short.

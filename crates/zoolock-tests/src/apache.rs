@@ -214,8 +214,10 @@ impl Apache {
         let log = self.log().map_err(failed)?;
         let digest = self.options.super_digest.as_deref();
         let digest = digest.map(|it| format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={it}"));
+        let whole = ["-XX:+AlwaysPreTouch".to_owned(), format!("-Xms{}", self.options.heap)];
         Command::new("java")
             .arg(format!("-Xmx{}", self.options.heap))
+            .args(whole.iter().filter(|_| self.options.whole_heap))
             .args(digest)
             .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"])
             .arg("-Dzookeeper.extendedTypesEnabled=true")

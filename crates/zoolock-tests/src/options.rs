@@ -20,6 +20,9 @@ pub struct ServerOptions {
     pub super_digest: Option<String>,
     /// The heap of the Java virtual machine (Apache only).
     pub heap: String,
+    /// Whether it is taken whole at the start, so that what the process has does not follow what it has used so far
+    /// (Apache only).
+    pub whole_heap: bool,
     /// Whether writes reach the disk before they are answered (Apache only).
     pub fsync: bool,
     /// Who signs the certificates of a port for TLS beside the plain one; none where `None`.
@@ -37,6 +40,7 @@ impl Default for ServerOptions {
             container_check: Duration::from_secs(60),
             super_digest: None,
             heap: "256m".to_owned(),
+            whole_heap: false,
             fsync: true,
             tls: None,
             properties: Vec::new(),

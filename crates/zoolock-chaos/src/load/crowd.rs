@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::churn::{Phase, Tally};
-use super::{LOOK, SETTLED, Settings};
+use super::{ARENAS, LOOK, SETTLED, Settings};
 use crate::Outcome;
 use crate::process::Having;
 
@@ -50,6 +50,7 @@ impl Crowd {
             if let Some(broken) = settings.broken.and_then(|broken| broken.to_possible_value()) {
                 command.args(["--break", broken.get_name()]);
             }
+            command.env(ARENAS.0, ARENAS.1);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
             let mut child = command.spawn()?;
             let (Some(orders), Some(said), Some(pid)) = (child.stdin.take(), child.stdout.take(), child.id())

@@ -14,6 +14,9 @@ const FIGURES: [(&str, Figure); 4] = [
     ("files of the clients", |sample| sample.clients.files),
 ];
 
+/// What a virtual machine may put on its heap for itself, classes and buffers, once.
+const OF_ITSELF: u64 = 4 << 20;
+
 type Figure = fn(&Sample) -> u64;
 
 fn points(story: &Story, figure: Figure) -> Vec<(f64, f64)> {
@@ -29,6 +32,11 @@ pub(super) fn violations(settings: &Settings, story: &Story) -> Vec<String> {
             Some(growth) => found.push(format!("the {what} grew by {:.1} %", 100.0 * growth)),
             None => found.push(format!("the {what}: too few samples")),
         }
+    }
+    if let Some((then, end)) = story.alive
+        && end > then + OF_ITSELF + (settings.tolerance / 100.0 * then as f64) as u64
+    {
+        found.push(format!("what is alive on the server's heap grew from {then} to {end} bytes"));
     }
     for (error, count) in &story.tally.errors {
         found.push(format!("{count} times {error}"));
@@ -79,6 +87,7 @@ pub(super) fn text(settings: &Settings, seed: u64, stories: &[Story], violations
         text.push('\n');
     };
     row("sessions open after", &|story| format!("{:.1} s", story.opening));
+    row("each lock held once after", &|story| format!("{:.1} s", story.first_round));
     row("turns", &|story| story.tally.turns().to_string());
     row("different locks held", &|story| story.tally.locks.to_string());
     row("sessions opened in all", &|story| story.tally.opened.to_string());
@@ -106,6 +115,13 @@ pub(super) fn text(settings: &Settings, seed: u64, stories: &[Story], violations
             None => "too few samples".to_owned(),
         });
     }
+    row(
+        "alive on the server's heap: after the first round, when all have let go",
+        &|story| match story.alive {
+            Some((then, end)) => format!("{} MiB, {} MiB", then >> 20, end >> 20),
+            None => "all that it has".to_owned(),
+        },
+    );
     row("threads of the clients: before, end, after", &|story| {
         let end = story.samples.last().map_or(0, |sample| sample.clients.threads);
         format!("{}, {end}, {}", story.clients_before.threads, story.clients_after.threads)
@@ -173,6 +189,8 @@ mod tests {
             server_before: having(10 << 20, 20),
             clients_before: having(10 << 20, 10),
             opening: 1.0,
+            first_round: 3.0,
+            alive: Some((90 << 20, 92 << 20)),
             samples: (0..100).map(sample).collect(),
             tally: Tally { locks: 20, ..Tally::default() },
             idle: Counts { sessions: 10, znodes: 25, ..Counts::default() },
@@ -206,6 +224,7 @@ mod tests {
         finds("memory of the clients grew", |story| {
             story.samples.iter_mut().for_each(|it| it.clients.memory += rising(it) << 20);
         });
+        finds("alive on the server's heap grew", |story| story.alive = Some((90 << 20, 99 << 20)));
         finds("files of the server grew", |story| {
             story.samples.iter_mut().for_each(|it| it.server.files += rising(it));
         });

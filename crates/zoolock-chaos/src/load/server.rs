@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::time::{Instant, sleep};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, timeout};
 use zoolock_tests::four_letter::four_letter;
 use zoolock_tests::{Apache, ServerOptions, Serving};
 
-use super::{Kind, LOOK, SETTLED};
+use super::{ARENAS, Kind, LOOK, SETTLED};
 use crate::Outcome;
 use crate::binary;
 use crate::tree::{self, ROOT};
@@ -47,11 +48,17 @@ impl Server {
             Kind::Serve => {
                 let mut command = binary::command(&binary::zoolock()?, dir);
                 command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(dir.join("data"));
+                command.env(ARENAS.0, ARENAS.1);
                 Ok(Server::Serve(Box::new(Serving::start(command).await?)))
             }
             Kind::Apache => {
                 // Any number of clients from one address, as the harness has it.
-                let options = ServerOptions { tick: TICK, heap: "512m".to_owned(), ..Default::default() };
+                let options = ServerOptions {
+                    tick: TICK,
+                    heap: "512m".to_owned(),
+                    whole_heap: true,
+                    ..Default::default()
+                };
                 Ok(Server::Apache(Box::new(Apache::start(options).await?)))
             }
         }
@@ -69,6 +76,20 @@ impl Server {
             Server::Serve(serving) => Ok(serving.pid().as_raw_nonzero().get().unsigned_abs()),
             Server::Apache(apache) => apache.pid().ok_or_else(|| "ZooKeeper has ended".into()),
         }
+    }
+
+    /// Bytes on the heap of the virtual machine that something can still reach, when it has thrown away the others. Its
+    /// process has the heap whole from the start, and would not show them.
+    pub(super) async fn alive(&self) -> Outcome<Option<u64>> {
+        let Server::Apache(_) = self else { return Ok(None) };
+        let mut jcmd = Command::new("jcmd");
+        jcmd.arg(self.pid()?.to_string()).arg("GC.class_histogram").kill_on_drop(true);
+        let output = timeout(SETTLED, jcmd.output()).await??;
+        let said = String::from_utf8_lossy(&output.stdout);
+        // `Total`, how many objects, and their bytes.
+        let total = said.lines().rev().find_map(|line| line.strip_prefix("Total"));
+        let bytes = total.and_then(|figures| figures.split_whitespace().nth(1)?.parse().ok());
+        bytes.map(Some).ok_or_else(|| format!("jcmd does not say what is on the heap: {said}").into())
     }
 
     async fn counts(&self) -> Outcome<Counts> {
