@@ -1,5 +1,7 @@
 //! Kerberos: who we are where SASL is GSSAPI.
 
+mod cache;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -85,7 +87,8 @@ impl Kerberos {
 
     fn check(&self) -> Result<(), Error> {
         for part in [Some(&self.service), self.host.as_ref()].into_iter().flatten() {
-            if part.is_empty() || part.contains(['/', '@', '\0']) {
+            let is_odd = |c: char| matches!(c, '/' | '@') || c.is_whitespace() || c.is_control();
+            if part.is_empty() || part.contains(is_odd) {
                 let message = "is no part of a principal; a service is SERVICE/HOST, without a realm";
                 return Err(Error::invalid(format!("{part:?}"), message));
             }
@@ -245,8 +248,11 @@ impl Missing {
 /// The errors of libkrb5 that tell us what to do (its `krb5_err`).
 mod code {
     pub(super) const SERVICE_UNKNOWN: u32 = 0x96c7_3a07;
+    pub(super) const CLOCKS_DIFFER: u32 = 0x96c7_3a25;
+    pub(super) const REALM_UNKNOWN: u32 = 0x96c7_3a9a;
     pub(super) const KDC_UNREACHABLE: u32 = 0x96c7_3a9c;
     pub(super) const NO_CACHE: u32 = 0x96c7_3ac3;
+    pub(super) const REALM_UNRESOLVED: u32 = 0x96c7_3adc;
 }
 
 /// One host that we have a ticket for is enough; those of the others are fetched meanwhile.
@@ -269,7 +275,9 @@ fn look(kerberos: &Kerberos, hosts: &[String], flags: CtxFlags) -> Result<(), Mi
 /// Has it put into the cache.
 fn ticket(service: &str, host: &str, flags: CtxFlags) -> Result<(), Missing> {
     const KINIT: &str = "run kinit, or name a keytab of ours in KRB5_CLIENT_KTNAME";
-    let missing = |error| Missing::new("we have no ticket of Kerberos", &error, KINIT, true);
+    const NONE: &str = "we have no ticket of Kerberos";
+    let missing = |error| Missing::new(NONE, &error, KINIT, true);
+    cache::check().map_err(|why| Missing { message: format!("{NONE}: {why}"), is_final: true })?;
     let mut mechanisms = OidSet::new().map_err(missing)?;
     mechanisms.add(&GSS_MECH_KRB5).map_err(missing)?;
     let ours = Cred::acquire(None, None, CredUsage::Initiate, Some(&mechanisms)).map_err(missing)?;
@@ -279,6 +287,14 @@ fn ticket(service: &str, host: &str, flags: CtxFlags) -> Result<(), Missing> {
         code::KDC_UNREACHABLE | code::NO_CACHE => {
             Missing::new(&what, &error, "check that the KDC in krb5.conf runs", false)
         }
+        // It may be in DNS, which may be back soon.
+        code::REALM_UNKNOWN | code::REALM_UNRESOLVED => Missing::new(
+            &what,
+            &error,
+            "check that krb5.conf, or DNS, says where the KDC of the realm is",
+            false,
+        ),
+        code::CLOCKS_DIFFER => Missing::new(&what, &error, "set the clock of this machine", true),
         code::SERVICE_UNKNOWN => {
             let next = "name the service as the keytab of ZooKeeper does, and its realm in krb5.conf";
             Missing::new(&what, &error, next, true)
@@ -304,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_is_no_part_of_a_principal_is_refused() {
-        for wrong in ["", "a/b", "a@REALM", "a\0"] {
+        for wrong in ["", "a/b", "a@REALM", "a\0", " ", "a ", "a\n"] {
             assert!(Kerberos::new().service(wrong).check().is_err(), "{wrong:?}");
             let error = Kerberos::new().host(wrong).check().expect_err(wrong).to_string();
             assert!(error.contains("SERVICE/HOST"), "{error}");
