@@ -58,8 +58,8 @@ impl fmt::Debug for Auth {
 
 /// Gets what `SCHEME:SOURCE` names.
 pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
-    let how =
-        "write it as digest:@FILE, digest:env:NAME or digest:command:COMMAND; or sasl instead of digest";
+    let how = "write it as digest:@FILE, digest:env:NAME or digest:command:COMMAND; or sasl instead of digest; or as \
+               kerberos, kerberos:SERVICE or kerberos:SERVICE/HOST";
     if let Some(service) =
         text.strip_prefix("kerberos").filter(|rest| rest.is_empty() || rest.starts_with(':'))
     {
@@ -100,6 +100,13 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
 /// Who the service is, where it is not `zookeeper` on the host that we connect to: SERVICE, or SERVICE/HOST.
 #[cfg(feature = "gssapi")]
 fn kerberos(principal: Option<&str>) -> Result<Auth, Failure> {
+    if principal.is_some_and(|principal| principal.contains([':', '@'])) {
+        // It may be a user and a password, which the KDC would be sent.
+        return Err(Failure::usage(
+            "--auth kerberos: after the colon is who the service is, as SERVICE or SERVICE/HOST, without a realm; who we \
+             are, the ticket says that kinit got",
+        ));
+    }
     let kerberos = zoolock::Kerberos::new();
     let kerberos = match principal.map(|principal| (principal, principal.split_once('/'))) {
         None => kerberos,
@@ -114,7 +121,8 @@ fn kerberos(principal: Option<&str>) -> Result<Auth, Failure> {
 #[cfg(not(feature = "gssapi"))]
 fn kerberos(_: Option<&str>) -> Result<Auth, Failure> {
     Err(Failure::usage(
-        "--auth kerberos: this build of the command has no Kerberos; build one, in the repository: cargo install --locked --path crates/zoolock-cli --features gssapi",
+        "--auth kerberos: this build of the command has no Kerberos; build one, in the repository: cargo install --locked \
+         --path crates/zoolock-cli --features gssapi",
     ))
 }
 

@@ -220,9 +220,17 @@ mod tests {
             let Endpoint::Remote { auth, .. } = service.endpoint else { panic!("{text}") };
             assert_eq!(auth, Some(Auth::Kerberos(Box::new(kerberos))));
         }
-        for wrong in ["kerberos:", "kerberos:zk/", "kerberos:zk/elsewhere@REALM"] {
+        for wrong in [
+            "kerberos:",
+            "kerberos:zk/",
+            "kerberos:zk/elsewhere@REALM",
+            "kerberos:zk ",
+            "kerberos:me:hunter2",
+            "kerberos:me@REALM:hunter2",
+            "Kerberos",
+        ] {
             let message = refused(&["ls", "--connect", "h:1", "--auth", wrong]);
-            assert!(message.contains("SERVICE/HOST"), "{message}");
+            assert!(message.contains("SERVICE/HOST") && !message.contains("hunter2"), "{message}");
         }
     }
 
