@@ -15,12 +15,31 @@ const LIMIT: u64 = 64 << 10;
 /// Whether what is there can be read. What is not there, libkrb5 says itself.
 pub(super) fn check() -> Result<(), String> {
     let name = std::env::var_os("KRB5CCNAME");
+    if name.is_none() && configuration().iter().any(|file| names_a_cache(file)) {
+        return Ok(());
+    }
     file(name.as_deref()).map_or(Ok(()), |file| look(&file))
+}
+
+/// Where libkrb5 reads how it is to be.
+fn configuration() -> Vec<PathBuf> {
+    match std::env::var_os("KRB5_CONFIG") {
+        Some(files) => std::env::split_paths(&files).collect(),
+        None => vec!["/etc/krb5.conf".into()],
+    }
+}
+
+/// Whether it says, or a file that it includes may say, that tickets are kept elsewhere than in `/tmp`. What is damaged
+/// there, anybody may have left there, and nobody reads it.
+fn names_a_cache(file: &Path) -> bool {
+    std::fs::read(file).is_ok_and(|text| {
+        let text = String::from_utf8_lossy(&text);
+        ["default_ccache_name", "include"].iter().any(|word| text.contains(word))
+    })
 }
 
 /// `None`: it is kept otherwise.
 fn file(name: Option<&OsStr>) -> Option<PathBuf> {
-    // Unless krb5.conf says otherwise; then nobody has a damaged one here.
     let Some(name) = name else {
         return Some(format!("/tmp/krb5cc_{}", rustix::process::getuid().as_raw()).into());
     };
@@ -92,6 +111,20 @@ mod tests {
         assert_eq!(of("KCM:0"), None);
         assert_eq!(of("DIR:/a"), None);
         assert!(file(None).is_some_and(|file| file.starts_with("/tmp")));
+    }
+
+    #[test]
+    fn where_the_configuration_may_name_another_one_it_is_not_known() {
+        let at = std::env::temp_dir().join(format!("zoolock-krb5-{}", std::process::id()));
+        let says = |text: &str| {
+            std::fs::write(&at, text).expect("writable");
+            names_a_cache(&at)
+        };
+        assert!(says("[libdefaults]\n default_ccache_name = KCM:\n"));
+        assert!(says("includedir /etc/krb5.conf.d/\n"));
+        assert!(!says("[libdefaults]\n default_realm = R\n"));
+        std::fs::remove_file(&at).expect("it is ours");
+        assert!(!names_a_cache(&at));
     }
 
     #[test]
