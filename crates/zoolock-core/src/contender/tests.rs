@@ -3,10 +3,16 @@
 use super::*;
 
 mod ahead;
+mod beginning;
 mod edges;
+mod far;
 mod hardened;
+mod joining;
 mod kinds;
 mod leases;
+mod letting_go;
+mod permits;
+mod waiting;
 
 const SESSION: SessionId = SessionId(7);
 const DIRECTORY: Zxid = Zxid(10);
@@ -42,7 +48,10 @@ impl Drive {
     }
 
     fn start_with(mode: Mode, retire_from: Sequence) -> Drive {
-        let config = Config { mode, retire_from, ..config(Kind::Mutex) };
+        Drive::of(Config { mode, retire_from, ..config(Kind::Mutex) })
+    }
+
+    fn of(config: Config) -> Drive {
         let machine = Contender::new(config);
         let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
         drive.feed(Event::Start);
@@ -77,6 +86,11 @@ impl Drive {
 
     fn said(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.said)
+    }
+
+    /// What is under way.
+    fn asked(&self) -> Vec<Request> {
+        self.sent.iter().map(|(_, request)| request.clone()).collect()
     }
 
     /// Joins and is granted at once.

@@ -263,3 +263,10 @@ proptest! {
         prop_assert_eq!(left(&locks, &others), BTreeSet::new());
     }
 }
+
+#[test]
+fn a_place_waits_for_those_before_it_that_exclude_it() {
+    let one = graph(&[(0, &[(0, X, 1), (1, R, 1), (2, R, 1), (3, X, 1)])]);
+    let waits = |place| one.waits_for(0, place).collect::<Vec<_>>();
+    assert_eq!([waits(0), waits(1), waits(2), waits(3)], [vec![], vec![0], vec![0], vec![0, 1, 2]]);
+}

@@ -1,6 +1,9 @@
 //! The multi-lock's machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/multi`.
 
+mod doubts;
 mod leaving;
+mod moments;
+mod retiring;
 
 use super::*;
 use crate::contender::{Directory, Kind, Parting, Refusal, Says};

@@ -1,0 +1,144 @@
+//! From first to held: the delay after a crash, the mark of one that begins, and what was before, by hand.
+
+use super::*;
+
+const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(4), czxid: Zxid(20) };
+
+fn begun() -> Marker {
+    Marker { left: Left::Held, tracked: true, ..released(4) }
+}
+
+fn hold() -> Request {
+    Request::Hold { node: Some(ME), marker: begun(), version: 3 }
+}
+
+/// Alone with this record.
+fn alone(config: Config, record: Record) -> Drive {
+    let mut drive = Drive::of(config);
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, record)));
+    drive
+}
+
+/// Says that it begins.
+fn marking(record: Record) -> Drive {
+    alone(Config { tracks_crashes: true, ..config(Kind::Mutex) }, record)
+}
+
+/// Looks once more, is first as before, and finds this record.
+fn look(drive: &mut Drive, record: Record) {
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, record)));
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+    drive.answer(Request::List, Ok(children(vec![ME.name()])));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, record)));
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+}
+
+#[test]
+fn behind_one_that_may_have_crashed_it_waits_out_the_delay_once() {
+    let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
+    assert_eq!((drive.said(), drive.asked()), (vec![], vec![Request::Sleep(50)]));
+    drive.wake();
+    look(&mut drive, Record::Empty);
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+}
+
+#[test]
+fn behind_one_that_left_cleanly_there_is_no_delay() {
+    let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
+    assert_eq!(drive.said(), [granted(ME, Previous::Clean)]);
+}
+
+/// Who knows who held between that one and us.
+#[test]
+fn how_somebody_far_before_us_left_says_nothing() {
+    for left in [Left::Released, Left::Panicked] {
+        let marker = Marker { left, ..released(1) };
+        let mut drive = alone(config(Kind::Mutex), Record::Marker(marker));
+        assert_eq!(drive.said(), [granted(ME, Previous::Unknown)], "{left:?}");
+    }
+}
+
+#[test]
+fn whoever_says_that_it_begins_says_how_it_left_with_the_same_word() {
+    let mut drive = marking(Record::Empty);
+    assert_eq!(drive.said(), []);
+    drive.answer(hold(), Ok(Reply::Done));
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    drive.answer(watch(4, 0), Ok(mine(ME)));
+    drive.feed(Event::Release(Left::Released));
+    let marker = Marker { tracked: true, ..released(4) };
+    drive.answer(Request::Release { node: ME, marker, version: Some(4) }, Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn a_lease_that_ended_while_the_mark_was_written_grants_nothing() {
+    let mut drive = marking(Record::Empty);
+    drive.lease = false;
+    drive.answer(hold(), Ok(Reply::Done));
+    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    drive.lease = true;
+    drive.feed(Event::LeaseRenewed);
+    look(&mut drive, Record::Marker(begun()));
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+}
+
+#[test]
+fn a_mark_that_was_not_written_is_tried_again_after_a_look() {
+    for (failure, pauses) in
+        [(Failure::Throttled, true), (Failure::BadVersion, false), (Failure::NoNode, false)]
+    {
+        let mut drive = marking(Record::Empty);
+        drive.answer(hold(), Err(failure));
+        if pauses {
+            drive.wake();
+        }
+        assert_eq!(drive.said(), []);
+        look(&mut drive, Record::Empty);
+        assert_eq!(drive.asked(), [hold()]);
+    }
+}
+
+#[test]
+fn what_was_before_our_own_mark_is_not_forgotten_for_it() {
+    let mut drive = marking(Record::Marker(Marker { left: Left::Panicked, tracked: true, ..released(3) }));
+    drive.answer(hold(), Err(Failure::Unknown));
+    drive.wake();
+    look(&mut drive, Record::Marker(begun()));
+    assert_eq!(drive.said(), [granted(ME, Previous::Crashed)]);
+}
+
+/// It gives up when it is not known whether the mark was written.
+fn undoing() -> Drive {
+    let mut drive = marking(Record::Empty);
+    drive.answer(hold(), Err(Failure::Unknown));
+    drive.feed(Event::Cancel);
+    drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
+    drive
+}
+
+#[test]
+fn whoever_gives_up_is_not_taken_for_one_that_crashed() {
+    let mut drive = undoing();
+    drive.answer(hold(), Err(Failure::BadVersion));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, Record::Marker(begun()))));
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+    let marker = Marker { left: Left::Broken, ..begun() };
+    drive.answer(Request::Release { node: ME, marker, version: Some(3) }, Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn without_the_barrier_nothing_that_is_read_counts() {
+    let mut drive = undoing();
+    let all = [hold(), Request::Sync, Request::ReadDirectory, Request::Exists(ME)];
+    assert_eq!(drive.asked(), all);
+    drive.answer(hold(), Err(Failure::Unknown));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, Record::Empty)));
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+    drive.wake();
+    assert_eq!(drive.asked(), all);
+}

@@ -1,0 +1,109 @@
+//! A writer becomes a reader, and what each kind leaves behind, by hand.
+
+use super::*;
+
+fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
+    Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
+}
+
+/// Alone, and its node is watched.
+fn holding(kind: Kind, me: Node) -> Drive {
+    let mut drive = Drive::of(config(kind));
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::List, Ok(children(vec![me.name()])));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+    drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    drive
+}
+
+/// A marker would hand over to the next writer, beside other readers.
+#[test]
+fn a_reader_leaves_no_marker() {
+    let me = of(Prefix::Read, 4, 20);
+    let mut drive = holding(Kind::Read, me);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(Request::Delete(me), Ok(Reply::Done));
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn a_release_on_the_way_from_writer_to_reader_is_made_by_the_reader() {
+    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
+    let mut drive = holding(Kind::Write, me);
+    drive.feed(Event::Downgrade);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
+    assert_eq!(drive.asked(), [Request::Delete(reader)]);
+    drive.answer(Request::Delete(reader), Ok(Reply::Done));
+    let said = drive.said();
+    assert_eq!(said[said.len() - 2..], [Action::Released(Departed::Clean), Action::Over]);
+}
+
+#[test]
+fn a_look_after_a_failed_sync_is_no_ground_for_another_downgrade() {
+    let me = of(Prefix::Write, 4, 20);
+    let mut drive = holding(Kind::Write, me);
+    drive.feed(Event::Downgrade);
+    drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
+    drive.wake();
+    drive.answer(Request::Sync, Err(Failure::Throttled));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    assert!(matches!(drive.asked()[..], [Request::Sleep(_)]), "{:?}", drive.asked());
+    drive.wake();
+    assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
+}
+
+/// A reader that writes, where this is the record.
+fn upgraded(record: Record) -> (Node, Drive) {
+    let (reader, me) = (of(Prefix::Read, 4, 20), of(Prefix::Write, 5, 21));
+    let mut drive = Drive::of(config(Kind::Upgrade { from: reader }));
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::List, Ok(children(vec![reader.name(), me.name()])));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, record)));
+    (me, drive)
+}
+
+#[test]
+fn a_reader_that_wrote_says_that_it_writes_no_more_where_beginnings_are_told() {
+    let before = Marker { tracked: true, ..released(3) };
+    for (left, marker) in [(Left::Released, Some(Left::Downgraded)), (Left::Panicked, None)] {
+        let (me, mut drive) = upgraded(Record::Marker(before));
+        let of_mine = |left| Marker { left, ..Marker { tracked: true, ..released(5) } };
+        let hold = Request::Hold { node: Some(me), marker: of_mine(Left::Held), version: 3 };
+        drive.answer(hold, Ok(Reply::Done));
+        drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
+        assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+        drive.feed(Event::Release(left));
+        // One that panics leaves the mark of its beginning.
+        let leaves = marker.map_or(Request::Delete(me), |left| Request::Release {
+            node: me,
+            marker: of_mine(left),
+            version: Some(4),
+        });
+        assert_eq!(drive.asked(), [leaves]);
+    }
+}
+
+#[test]
+fn a_reader_that_wrote_says_nothing_where_nobody_tells_beginnings_and_does_not_become_another_reader() {
+    let (me, mut drive) = upgraded(Record::Empty);
+    drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    drive.feed(Event::Downgrade);
+    assert_eq!((drive.said(), drive.asked()), (vec![Action::Downgraded(me)], vec![]));
+    drive.feed(Event::Release(Left::Released));
+    assert_eq!(drive.asked(), [Request::Delete(me)]);
+}
+
+#[test]
+fn the_end_of_the_session_is_nothing_to_one_that_is_over() {
+    let me = node(4, 20);
+    let mut drive = Drive::hold_and_watch(me);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release(me), Ok(Reply::Done));
+    drive.said();
+    drive.feed(Event::SessionOver(SessionEnd::Expired));
+    assert_eq!(drive.said(), []);
+}

@@ -1,0 +1,250 @@
+//! Permits of a semaphore, by hand.
+
+use super::*;
+use crate::record::Size;
+
+const ME: Node = Node { prefix: Prefix::Permit(1), sequence: Sequence(4), czxid: Zxid(20) };
+const DENIED: Failure = Failure::Refused(Refusal::Denied);
+
+fn permit(sequence: i32) -> String {
+    Prefix::Permit(1).name(Sequence(sequence))
+}
+
+fn sized(directory: Zxid, permits: u32) -> Record {
+    Record::Semaphore(Size { directory, permits })
+}
+
+/// Its record was written so many times.
+fn semaphore(version: i32, record: Record) -> Result<Reply, Failure> {
+    Ok(Reply::Directory(Directory { czxid: DIRECTORY, pzxid: Zxid(99), version, children: 2, record }))
+}
+
+fn start(size: u32) -> Drive {
+    start_with(config(Kind::Permits { take: 1, size }))
+}
+
+fn start_with(config: Config) -> Drive {
+    let mut drive = Drive::of(config);
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive
+}
+
+/// Answers the flight that asks who is there.
+fn look(drive: &mut Drive, listing: Request, names: &[i32], directory: Result<Reply, Failure>) {
+    drive.answer(listing, Ok(children(names.iter().map(|number| permit(*number)).collect())));
+    drive.answer(Request::ReadDirectory, directory);
+    drive.answer(Request::Exists(ME), Ok(mine(ME)));
+}
+
+/// The flight that goes out with the create.
+fn first_look(drive: &mut Drive, names: &[i32], directory: Result<Reply, Failure>) {
+    drive.answer(Request::List, Ok(children(names.iter().map(|number| permit(*number)).collect())));
+    drive.answer(Request::ReadDirectory, directory);
+}
+
+fn watch(sequence: i32, id: u16) -> Request {
+    Request::Watch { name: permit(sequence), watch: WatchId(id) }
+}
+
+fn theirs_says(granted: bool) -> Result<Reply, Failure> {
+    let says = Says { granted, ..Says::default() };
+    Ok(Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says })
+}
+
+fn say_granted(version: i32) -> Request {
+    Request::SayGranted { node: ME, version, revoked: false }
+}
+
+// ---- the size ----
+
+#[test]
+fn a_size_that_is_not_there_is_written_and_then_looked_at() {
+    let gone = Zxid(2);
+    let of_gone = Record::Marker(Marker { directory: gone, ..released(3) });
+    for record in [Record::Empty, sized(gone, 5), of_gone] {
+        let mut drive = start(3);
+        first_look(&mut drive, &[4], semaphore(0, record));
+        let size = Size { directory: DIRECTORY, permits: 3 };
+        // Somebody else may have been the first to write it.
+        drive.answer(Request::WriteSize { size, version: 0 }, Err(Failure::BadVersion));
+        look(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
+        assert_eq!(drive.said(), [granted(ME, Previous::Unknown)], "{record:?}");
+    }
+}
+
+#[test]
+fn a_size_that_cannot_be_written_is_told_and_one_that_may_have_been_is_looked_at() {
+    let write = Request::WriteSize { size: Size { directory: DIRECTORY, permits: 3 }, version: 0 };
+    let mut drive = start(3);
+    first_look(&mut drive, &[4], semaphore(0, Record::Empty));
+    drive.answer(write.clone(), Err(DENIED));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
+
+    let mut drive = start(3);
+    first_look(&mut drive, &[4], semaphore(0, Record::Empty));
+    drive.answer(write, Err(Failure::Unknown));
+    drive.wake();
+    look(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+}
+
+#[test]
+fn whoever_thinks_of_another_size_or_of_another_kind_is_told() {
+    for (record, reason) in [
+        (sized(DIRECTORY, 5), Reason::OtherSize(5)),
+        (Record::Marker(released(3)), Reason::OtherKind),
+        (Record::Foreign, Reason::ForeignRecord),
+    ] {
+        let mut drive = start(3);
+        first_look(&mut drive, &[4], semaphore(1, record));
+        assert_eq!(drive.said(), [Action::Failed(reason)], "{record:?}");
+    }
+}
+
+#[test]
+fn no_size_is_written_where_somebody_holds_a_lock() {
+    let mut drive = start(3);
+    drive.answer(Request::List, Ok(children(vec![Prefix::Lock.name(Sequence(3)), ME.name()])));
+    drive.answer(Request::ReadDirectory, semaphore(0, Record::Empty));
+    assert_eq!(drive.said(), [Action::Failed(Reason::OtherKind)]);
+    assert!(drive.asked().iter().all(|request| !matches!(request, Request::WriteSize { .. })));
+}
+
+#[test]
+fn whoever_has_agreed_goes_on_with_the_size_that_it_is_given_later() {
+    let mut drive = start(3);
+    first_look(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
+    look(&mut drive, Request::WatchChildren(WatchId(0)), &[1, 2, 3, 4], semaphore(2, sized(DIRECTORY, 4)));
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
+}
+
+// ---- whom it waits for ----
+
+#[test]
+fn the_first_that_lacks_permits_watches_the_children_and_the_next_the_one_before_it() {
+    let mut drive = start(1);
+    first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+    let mut drive = start(1);
+    first_look(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    assert_eq!(drive.asked(), [watch(3, 0)]);
+}
+
+/// The one before us may have been granted by a larger semaphore, and never say so.
+#[test]
+fn where_the_size_was_changed_or_nobody_can_say_anything_everybody_watches_the_children() {
+    let mut drive = start(1);
+    first_look(&mut drive, &[2, 3, 4], semaphore(2, sized(DIRECTORY, 1)));
+    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+
+    let kind = Kind::Permits { take: 1, size: 1 };
+    let mut drive = start_with(Config { hardened: true, ..config(kind) });
+    first_look(&mut drive, &[2, 3, 4], semaphore(0, sized(Size::WITH_THE_DIRECTORY, 1)));
+    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+}
+
+#[test]
+fn when_the_one_before_says_that_it_was_granted_it_is_the_first_that_lacks_permits() {
+    let mut drive = start(1);
+    first_look(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    drive.answer(watch(3, 0), theirs_says(false));
+    drive.feed(fired(0, false));
+    drive.answer(watch(3, 1), theirs_says(true));
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    // The name of the one that was granted before it is still there.
+    look(&mut drive, Request::List, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+}
+
+#[test]
+fn a_change_before_the_waiting_has_begun_is_not_waited_for() {
+    for (watch, again) in [(0, true), (5, false)] {
+        let mut drive = start(1);
+        first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+        drive.answer(Request::WatchChildren(WatchId(0)), Ok(children(vec![permit(3), permit(4)])));
+        drive.answer(Request::ReadDirectory, semaphore(1, sized(DIRECTORY, 1)));
+        drive.feed(fired(watch, false));
+        drive.answer(Request::Exists(ME), Ok(mine(ME)));
+        let lists = drive.asked().iter().any(|request| matches!(request, Request::WatchChildren(_)));
+        assert_eq!((lists, drive.said()), (again, vec![]));
+    }
+}
+
+// ---- the word that it was granted ----
+
+#[test]
+fn whoever_nobody_can_have_seen_waiting_says_nothing() {
+    let mut drive = start(1);
+    let names = vec![ME.name()];
+    drive.answer(Request::List, Ok(Reply::Children { names, pzxid: ME.czxid }));
+    drive.answer(Request::ReadDirectory, semaphore(1, sized(DIRECTORY, 1)));
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.asked(), [watch(4, 0)]);
+}
+
+/// Granted after a wait, and about to say so.
+fn saying() -> Drive {
+    let mut drive = start(1);
+    first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    look(&mut drive, Request::WatchChildren(WatchId(0)), &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    drive.feed(fired(0, false));
+    look(&mut drive, Request::WatchChildren(WatchId(1)), &[4], semaphore(1, sized(DIRECTORY, 1)));
+    assert_eq!(drive.said().last(), Some(&granted(ME, Previous::Unknown)));
+    assert_eq!(drive.asked()[0], say_granted(0));
+    assert!(matches!(drive.asked()[1..], [Request::Watch { .. }]), "{:?}", drive.asked());
+    drive
+}
+
+fn own_watch(drive: &Drive, at: usize) -> Request {
+    let request = drive.asked()[at].clone();
+    assert!(matches!(&request, Request::Watch { name, .. } if *name == ME.name()), "{request:?}");
+    request
+}
+
+fn says(version: i32, granted: bool) -> Result<Reply, Failure> {
+    let says = Says { granted, ..Says::default() };
+    Ok(Reply::Node { czxid: ME.czxid, owner: SESSION, version, says })
+}
+
+#[test]
+fn what_was_said_is_not_said_again() {
+    let mut drive = saying();
+    drive.answer(say_granted(0), Ok(Reply::Done));
+    let own = own_watch(&drive, 0);
+    drive.answer(own, says(1, true));
+    assert_eq!(drive.asked(), []);
+}
+
+#[test]
+fn what_somebody_wrote_over_is_said_again_in_the_next_version() {
+    let mut drive = saying();
+    drive.answer(say_granted(0), Err(Failure::BadVersion));
+    let own = own_watch(&drive, 0);
+    drive.answer(own, says(1, false));
+    drive.answer(say_granted(1), Err(Failure::BadVersion));
+    // By now its own node is watched, and nothing more would be heard of it.
+    assert!(matches!(drive.said()[..], [Action::Unwatch(_)]));
+    assert_eq!(drive.asked(), [Request::Sleep(10)]);
+    drive.wake();
+    let own = own_watch(&drive, 0);
+    drive.answer(own, says(2, false));
+    assert_eq!(drive.asked(), [say_granted(2)]);
+}
+
+#[test]
+fn what_is_being_said_is_not_said_twice() {
+    let mut drive = saying();
+    let own = own_watch(&drive, 1);
+    let (id, _) = drive.sent.remove(1);
+    assert!(matches!(own, Request::Watch { .. }));
+    drive.feed(Event::Answer(id, says(0, false)));
+    assert_eq!(drive.asked(), [say_granted(0)]);
+}
+
+#[test]
+fn what_the_service_refuses_for_good_is_not_said() {
+    let mut drive = saying();
+    drive.answer(say_granted(0), Err(DENIED));
+    assert!(drive.asked().iter().all(|request| matches!(request, Request::Watch { .. })));
+    assert_eq!(drive.said(), []);
+}

@@ -1,0 +1,207 @@
+//! Looking and waiting, by hand.
+
+use super::*;
+use crate::record::Size;
+
+const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(4), czxid: Zxid(20) };
+const DENIED: Failure = Failure::Refused(Refusal::Denied);
+
+fn own() -> Result<Reply, Failure> {
+    Ok(mine(ME))
+}
+
+fn seen(children: u32, record: Record) -> Result<Reply, Failure> {
+    Ok(directory(Zxid(30), children, record))
+}
+
+/// The one before it is gone, no record says how, and so it lists.
+fn listing() -> Drive {
+    let mut drive = Drive::wait(ME);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, seen(2, Record::Empty));
+    drive.answer(Request::Exists(ME), own());
+    assert_eq!(drive.asked(), [Request::List, Request::ReadDirectory, Request::Exists(ME)]);
+    drive
+}
+
+#[test]
+fn the_end_of_one_far_before_us_grants_nothing_by_itself() {
+    let mut drive = Drive::wait(ME);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
+    drive.answer(Request::Exists(ME), own());
+    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
+}
+
+#[test]
+fn nothing_is_decided_before_its_own_node_was_seen() {
+    let mut drive = listing();
+    drive.answer(Request::List, Ok(children(vec![ME.name()])));
+    drive.answer(Request::ReadDirectory, seen(1, Record::Empty));
+    assert_eq!(drive.said(), []);
+    drive.answer(Request::Exists(ME), Err(Failure::NoNode));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+}
+
+#[test]
+fn a_directory_that_is_gone_is_the_end_of_the_place_in_it() {
+    let mut drive = listing();
+    drive.answer(Request::List, Err(Failure::NoNode));
+    drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
+    drive.answer(Request::Exists(ME), Err(Failure::NoNode));
+    assert_eq!((drive.said(), drive.asked()), (vec![Action::Failed(Reason::Broken), Action::Over], vec![]));
+}
+
+#[test]
+fn a_listing_that_is_refused_is_told_and_one_that_is_lost_is_made_again() {
+    let mut drive = listing();
+    drive.answer(Request::List, Err(DENIED));
+    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
+
+    let mut drive = listing();
+    drive.answer(Request::List, Err(Failure::Unknown));
+    drive.sent.retain(|(_, request)| matches!(request, Request::Sleep(_)));
+    drive.wake();
+    assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(ME)]);
+}
+
+#[test]
+fn a_mutex_where_a_semaphore_lives_is_refused() {
+    let size = Record::Semaphore(Size { directory: DIRECTORY, permits: 3 });
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, size)));
+    assert_eq!(drive.said(), [Action::Failed(Reason::OtherKind)]);
+    // One that lived in a directory of that name before is none.
+    let size = Record::Semaphore(Size { directory: Zxid(2), permits: 3 });
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, size)));
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+}
+
+/// How long number `me` waits among so many, who all have to list.
+fn moment(me: i32, among: u32) -> u32 {
+    let me = node(me, 20);
+    let mut drive = Drive::wait(me);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, seen(among, Record::Empty));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    let [Request::Sleep(moment)] = drive.asked()[..] else { panic!("{:?}", drive.asked()) };
+    drive.wake();
+    assert_eq!(drive.asked()[0], Request::List);
+    moment
+}
+
+#[test]
+fn many_that_have_to_list_do_so_one_after_the_other_and_in_half_a_second() {
+    let among = |many: u32| (1..100).map(|me| moment(me, many)).collect::<std::collections::BTreeSet<_>>();
+    // A quarter of a millisecond for each.
+    let (few, most) = (among(200), among(100_000));
+    assert!(few.len() > 25 && few.iter().all(|moment| *moment < 50), "{few:?}");
+    assert!(most.len() >= 50 && most.iter().all(|moment| *moment < 500), "{most:?}");
+    assert!(most.iter().any(|moment| *moment > 250), "{most:?}");
+}
+
+#[test]
+fn whoever_only_tries_lists_at_once_among_however_many() {
+    let mut drive = Drive::start_with(Mode::Try, Sequence::RETIRE_FROM);
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, seen(200, Record::Empty));
+    drive.answer(Request::ReadDirectory, seen(200, Record::Empty));
+    drive.answer(Request::Exists(ME), own());
+    assert_eq!(drive.asked()[0], Request::List);
+}
+
+#[test]
+fn one_before_it_that_is_younger_makes_it_look_at_its_own_node() {
+    let younger = || Reply::Node { czxid: Zxid(30), owner: SessionId(8), version: 0, says: Says::default() };
+    for (look, then) in [(Err(Failure::Unknown), vec![Request::Sleep(10)]), (own(), vec![])] {
+        let mut drive = Drive::start();
+        drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+        drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
+        drive.answer(watch(3, 0), Ok(younger()));
+        drive.answer(Request::Exists(ME), look);
+        assert_eq!(drive.asked(), then);
+    }
+}
+
+#[test]
+fn only_the_watch_that_is_in_force_counts() {
+    let mut drive = Drive::wait(ME);
+    drive.feed(fired(5, true));
+    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    let mut drive = Drive::hold_and_watch(ME);
+    drive.feed(fired(5, true));
+    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+}
+
+#[test]
+fn what_a_waiter_before_it_says_of_permits_is_nothing_to_a_mutex() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
+    let says = Says { granted: true, ..Says::default() };
+    let other = Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says };
+    drive.answer(watch(3, 0), Ok(other));
+    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+}
+
+#[test]
+fn a_watch_that_was_being_set_when_the_connection_came_back_is_set_again() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
+    drive.feed(Event::Disconnected);
+    drive.feed(Event::Reconnected);
+    drive.answer(watch(3, 0), Ok(theirs()));
+    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    drive.answer(watch(3, 1), Ok(theirs()));
+    drive.feed(fired(1, true));
+    assert_eq!(drive.asked()[0], Request::ReadDirectory);
+}
+
+// ---- readers ----
+
+fn reader() -> Node {
+    Node { prefix: Prefix::Read, sequence: Sequence(6), czxid: Zxid(20) }
+}
+
+/// Waits for the writer with number 4; another reader stands between them.
+fn reading() -> Drive {
+    let (me, writer) = (reader(), Prefix::Write.name(Sequence(4)));
+    let mut drive = Drive::of(config(Kind::Read));
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    let names = vec![writer.clone(), Prefix::Read.name(Sequence(5)), me.name()];
+    drive.answer(Request::List, Ok(children(names)));
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 3, Record::Empty)));
+    drive.answer(Request::Watch { name: writer, watch: WatchId(0) }, Ok(theirs()));
+    drive.feed(fired(0, true));
+    drive
+}
+
+#[test]
+fn a_writer_hands_over_to_every_reader_right_behind_it() {
+    let mut drive = reading();
+    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(4))));
+    drive.answer(Request::Exists(reader()), Ok(mine(reader())));
+    assert_eq!(drive.said(), [granted(reader(), Previous::Clean)]);
+}
+
+#[test]
+fn a_writer_that_a_reader_did_not_wait_for_hands_nothing_over_to_it() {
+    let mut drive = reading();
+    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
+    drive.answer(Request::Exists(reader()), Ok(mine(reader())));
+    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
+}
+
+#[test]
+fn a_reader_that_is_not_in_the_list_deletes_nothing() {
+    let me = reader();
+    let mut drive = Drive::of(config(Kind::Read));
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    drive.answer(Request::List, Ok(children(vec![Prefix::Read.name(Sequence(5))])));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, Record::Empty)));
+    assert_eq!((drive.said(), drive.asked()), (vec![Action::Failed(Reason::Broken), Action::Over], vec![]));
+}

@@ -1,0 +1,116 @@
+//! Answers that are lost or refused, or that say what cannot be.
+
+use super::*;
+
+fn refused() -> Result<Reply, Failure> {
+    Err(Failure::Refused(Refusal::Denied))
+}
+
+const NONE: fn() -> Result<Reply, Failure> = || Ok(Reply::Mine(Vec::new()));
+
+#[test]
+fn an_answer_with_too_few_nodes_is_no_place_in_any_queue() {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, Ok(Reply::AllJoined(vec![node(0)])));
+    assert_eq!(drive.said()[0], Action::Failed(Reason::Refused(Failure::Unknown)));
+}
+
+#[test]
+fn in_doubt_neither_a_missing_directory_nor_a_refusal_spares_the_search() {
+    let denied = Failure::Refused(Refusal::Denied);
+    let told = vec![Action::Failed(Reason::Refused(denied))];
+    for (failure, told) in [(Failure::NoNode, vec![]), (denied, told)] {
+        let mut drive = Drive::start();
+        drive.lose();
+        drive.wake();
+        drive.answer(0, Request::JoinAll, Err(failure));
+        assert_eq!(drive.asked(), [(0, Request::FindMine), (1, Request::FindMine)]);
+        for at in [0, 1] {
+            drive.answer(at, Request::FindMine, NONE());
+        }
+        assert_eq!(drive.said(), told);
+    }
+}
+
+#[test]
+fn whoever_gave_up_in_doubt_is_done_when_nothing_was_found() {
+    let mut drive = Drive::start();
+    drive.lose();
+    drive.feed(Event::TimedOut);
+    drive.wake();
+    drive.answer(0, Request::JoinAll, refused());
+    for at in [0, 1] {
+        drive.answer(at, Request::FindMine, NO_NODE);
+    }
+    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut), Action::Over]);
+}
+
+#[test]
+fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
+    let mut drive = in_doubt();
+    for at in [0, 1] {
+        drive.answer(at, Request::FindMine, refused());
+    }
+    let kept = |at| Request::Exists(node_of(at, Zxid(52)));
+    let looks = [(0, Request::ReadDirectory), (0, kept(0)), (1, Request::ReadDirectory), (1, kept(1))];
+    assert_eq!(drive.asked(), looks);
+}
+
+#[test]
+fn a_node_that_is_gone_when_all_are_first_breaks_the_whole() {
+    let mut drive = Drive::wait();
+    drive.come_first();
+    drive.answer(0, Request::Exists(node(0)), NO_NODE);
+    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+    drive.answer(1, Request::Exists(node(1)), own(1));
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+/// The create found a directory missing.
+fn making_directories() -> Drive {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, NO_NODE);
+    drive.answer(0, Request::ReadDirectory, NO_NODE);
+    drive.answer(1, Request::ReadDirectory, NO_NODE);
+    drive
+}
+
+#[test]
+fn nothing_is_joined_before_every_directory_is_there() {
+    let mut drive = making_directories();
+    drive.answer(0, Request::MakeDirectory, DONE);
+    assert_eq!(drive.asked(), [(1, Request::MakeDirectory)]);
+    drive.answer(1, Request::MakeDirectory, DONE);
+    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+}
+
+#[test]
+fn whoever_gives_up_while_directories_are_made_is_done_at_once() {
+    let mut drive = making_directories();
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.said(), [Action::Over]);
+    drive.answer(0, Request::MakeDirectory, DONE);
+    drive.answer(1, Request::MakeDirectory, DONE);
+    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+}
+
+#[test]
+fn whoever_gave_up_before_a_create_that_was_not_carried_out_does_not_make_it_again() {
+    let mut drive = Drive::start();
+    drive.feed(Event::Cancel);
+    drive.answer(0, Request::JoinAll, Err(Failure::Throttled));
+    drive.wake();
+    assert_eq!(drive.said(), [Action::Over]);
+    assert!(drive.asked().iter().all(|(_, request)| *request != Request::JoinAll));
+}
+
+#[test]
+fn each_failure_in_a_row_is_waited_for_longer() {
+    let mut drive = Drive::start();
+    for pause in [10, 20, 40] {
+        drive.lose();
+        assert_eq!(drive.asked(), [(0, Request::Sleep(pause))]);
+        drive.wake();
+    }
+}

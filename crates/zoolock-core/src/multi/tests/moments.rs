@@ -1,0 +1,130 @@
+//! What it says of itself, and what comes at an odd moment.
+
+use super::*;
+
+#[test]
+fn it_watches_its_own_nodes_once_it_holds_and_every_watch_is_set() {
+    let mut drive = Drive::start();
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
+    assert!(drive.machine.holding().is_some() && !drive.machine.watches_own());
+    drive.answer(0, watch(0, 4), own(0));
+    assert!(!drive.machine.watches_own());
+    drive.answer(1, watch(1, 9), own(1));
+    assert!(drive.machine.watches_own());
+
+    // Each is first in its queue and watches its node; but all together have not been granted yet.
+    let mut drive = Drive::wait();
+    drive.come_first();
+    assert!(!drive.machine.watches_own());
+}
+
+#[test]
+fn it_is_leaving_from_the_release_or_the_deadline_on_and_over_when_nothing_is_left() {
+    let mut drive = Drive::hold();
+    assert!(!drive.machine.is_leaving() && !drive.machine.is_over());
+    drive.feed(Event::Release(Left::Released));
+    assert!(drive.machine.is_leaving() && !drive.machine.is_over());
+    drive.answer(0, release_all(), DONE);
+    assert!(drive.machine.is_over());
+
+    let mut drive = Drive::start();
+    drive.lose();
+    assert!(!drive.machine.is_leaving());
+    drive.feed(Event::TimedOut);
+    assert!(drive.machine.is_leaving() && !drive.machine.is_over());
+}
+
+#[test]
+fn what_is_of_no_concern_at_the_moment_changes_nothing() {
+    let mut drive = Drive::start();
+    let asked = drive.asked();
+    drive.feed(Event::Start);
+    assert_eq!(drive.asked(), asked);
+
+    // Before the grant nobody believes anything: there is nothing to lose, and nothing to look at.
+    let mut drive = Drive::wait();
+    for event in [Event::Start, Event::LeaseLost, Event::LeaseRenewed, Event::Release(Left::Released)] {
+        drive.feed(event);
+        assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn a_deadline_is_for_the_waiting_only() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::TimedOut);
+    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert!(drive.machine.holding().is_some());
+    drive.feed(Event::Release(Left::Released));
+    drive.feed(Event::Cancel);
+    drive.answer(0, release_all(), DONE);
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    // Nor is anything else for what is over.
+    for event in [Event::TimedOut, Event::Cancel, Event::SessionOver(SessionEnd::Expired)] {
+        drive.feed(event);
+        assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn whoever_never_saw_the_grant_takes_all_back_and_writes_no_record() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Cancel);
+    for at in [0, 1] {
+        drive.answer(at, Request::Delete(node(at)), DONE);
+    }
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn the_end_of_the_session_meanwhile_is_no_failed_acquisition() {
+    let mut drive = Drive::hold();
+    drive.feed(Event::Cancel);
+    drive.feed(Event::SessionOver(SessionEnd::Expired));
+    assert_eq!(drive.said(), [Action::Over]);
+}
+
+#[test]
+fn whoever_loses_a_place_while_it_waits_for_another_gives_up_all() {
+    let mut drive = Drive::wait();
+    // In the first directory it is first already.
+    drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
+    let said = drive.said();
+    assert!(said.contains(&Action::Failed(Reason::Broken)), "{said:?}");
+    assert_eq!(drive.asked(), [(1, Request::Sync), (1, Request::Exists(node(1)))]);
+}
+
+#[test]
+fn all_must_have_left_cleanly_and_one_crash_is_enough() {
+    for (first, second, previous) in [
+        (Left::Released, Left::Released, Previous::Clean),
+        (Left::Released, Left::Panicked, Previous::Crashed),
+        (Left::Broken, Left::Released, Previous::Unknown),
+        (Left::Broken, Left::Panicked, Previous::Crashed),
+    ] {
+        let mut drive = Drive::start();
+        drive.answer(0, Request::JoinAll, joined(ME));
+        for (at, left, before) in [(0, first, 3), (1, second, 8)] {
+            let record = Record::Marker(Marker { left, ..marker(at, before) });
+            drive.answer(at, Request::ReadDirectory, directory(at, ME, 1, record));
+        }
+        assert_eq!(drive.said(), [granted(previous)], "{first:?}, {second:?}");
+    }
+}
+
+#[test]
+fn of_several_ends_the_worst_is_told() {
+    let refused = Departed::Refused(Failure::Refused(Refusal::Denied));
+    let lost = Departed::Lost(Loss::Broken);
+    for (so_far, now, told) in [
+        (None, Departed::Clean, Departed::Clean),
+        (Some(refused), Departed::Clean, refused),
+        (Some(Departed::Clean), refused, refused),
+        (Some(lost), refused, lost),
+        (Some(refused), lost, lost),
+    ] {
+        assert_eq!(worse(so_far, now), told);
+    }
+}

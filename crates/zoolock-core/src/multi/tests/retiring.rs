@@ -1,0 +1,68 @@
+//! A directory whose numbers run out.
+
+use super::*;
+
+/// It has left the second directory, which somebody else is still in, and reads which one that is.
+fn retiring() -> Drive {
+    let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
+    drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
+    drive.answer(0, Request::Delete(node(0)), DONE);
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    assert_eq!(drive.asked(), [(1, Request::ReadDirectory)]);
+    drive
+}
+
+#[test]
+fn where_it_is_gone_or_another_by_now_all_are_joined_again() {
+    let mut drive = retiring();
+    drive.answer(1, Request::ReadDirectory, NO_NODE);
+    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+
+    let mut drive = retiring();
+    drive.answer(1, Request::ReadDirectory, directory(1, Zxid(51), 1, Record::Empty));
+    drive.wake();
+    let (czxid, pzxid) = (Zxid(60), Zxid(61));
+    let another = Directory { czxid, pzxid, version: 0, children: 1, record: Record::Empty };
+    drive.answer(1, Request::ReadDirectory, Ok(Reply::Directory(another)));
+    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+}
+
+#[test]
+fn whoever_may_neither_read_nor_delete_it_is_told() {
+    let denied = Failure::Refused(Refusal::Denied);
+    let told = [Action::Failed(Reason::Refused(denied)), Action::Over];
+    let mut drive = retiring();
+    drive.answer(1, Request::ReadDirectory, Err(denied));
+    assert_eq!(drive.said(), told);
+
+    let mut drive = retiring();
+    drive.answer(1, Request::ReadDirectory, directory(1, Zxid(51), 0, Record::Empty));
+    drive.answer(1, Request::DeleteDirectory, Err(denied));
+    assert_eq!(drive.said(), told);
+}
+
+#[test]
+fn an_answer_that_is_lost_is_asked_for_again() {
+    let mut drive = retiring();
+    drive.answer(1, Request::ReadDirectory, Err(Failure::Unknown));
+    assert_eq!(drive.asked(), [(1, Request::Sleep(10))]);
+    drive.wake();
+    drive.answer(1, Request::ReadDirectory, directory(1, Zxid(51), 0, Record::Empty));
+    drive.answer(1, Request::DeleteDirectory, Err(Failure::NotEmpty));
+    assert_eq!(drive.asked(), [(1, Request::Sleep(10))]);
+    drive.wake();
+    assert_eq!(drive.asked(), [(1, Request::ReadDirectory)]);
+}
+
+#[test]
+fn whoever_gave_up_leaves_it_to_others() {
+    let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
+    drive.feed(Event::Cancel);
+    drive.answer(0, Request::JoinAll, joined(ME));
+    drive.sent.retain(|(_, request)| *request != Request::ReadDirectory);
+    drive.answer(0, Request::Delete(node(0)), DONE);
+    drive.answer(1, Request::Delete(node(1)), DONE);
+    assert_eq!((drive.said(), drive.asked()), (vec![Action::Over], vec![]));
+}
