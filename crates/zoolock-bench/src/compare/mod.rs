@@ -26,7 +26,8 @@ use sizes::Sizes;
 /// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Settings {
-    /// How often each is measured; they take turns.
+    /// How often each is measured, in turns; the short ones twice to five times as often, those of minutes three times at
+    /// most.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Only these works (repeat it); the others keep the figures they have.

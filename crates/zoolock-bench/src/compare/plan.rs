@@ -20,7 +20,7 @@ pub(super) struct Work {
     pub(super) visited: bool,
     /// Whether each starts with a server of its own, since it may not survive.
     pub(super) fresh: bool,
-    pub(super) most_rounds: usize,
+    rounds: Rounds,
     pub(super) limit: Duration,
     compiling: usize,
 }
@@ -34,6 +34,15 @@ pub(super) enum Figure {
     Mean,
     /// The whole time, shared out among the turns.
     Share,
+}
+
+/// How many of those that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rounds {
+    /// So many times as many: they are short, and what must be shown is within what one round differs from the next.
+    Times(usize),
+    /// No more than so many: they are long.
+    AtMost(usize),
 }
 
 /// What is between client and server.
@@ -64,10 +73,14 @@ impl Work {
             network: Network::Loopback,
             visited: false,
             fresh: false,
-            most_rounds: usize::MAX,
+            rounds: Rounds::Times(1),
             limit: sizes.limit,
             compiling: sizes.compiling,
         }
+    }
+
+    fn oftener(self, times: usize, sizes: &Sizes) -> Self {
+        Self { rounds: Rounds::Times(if sizes.oftener { times } else { 1 }), ..self }
     }
 
     fn by(mut self, clients: &[Client], servers: &[Kind]) -> Self {
@@ -78,7 +91,10 @@ impl Work {
     }
 
     pub(super) fn rounds(&self, rounds: usize) -> usize {
-        rounds.min(self.most_rounds)
+        match self.rounds {
+            Rounds::Times(times) => rounds * times,
+            Rounds::AtMost(most) => rounds.min(most),
+        }
     }
 
     /// How many jobs that is, the warming up included.
@@ -138,7 +154,8 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             sizes,
         ))
         // What of it is the requests themselves.
-        .by(&[SameAtOnce], &ZOOKEEPERS),
+        .by(&[SameAtOnce], &ZOOKEEPERS)
+        .oftener(3, sizes),
         Work {
             network: Network::Delayed,
             ..alone(Work::new(
@@ -148,6 +165,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
                 Figure::Median,
                 sizes,
             ))
+            .oftener(2, sizes)
         },
         Work::new(
             "loop",
@@ -156,7 +174,8 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             Figure::Median,
             sizes,
         )
-        .by(&[Zoolock, Raw, ZookeeperClient], &ZOOKEEPERS),
+        .by(&[Zoolock, Raw, ZookeeperClient], &ZOOKEEPERS)
+        .oftener(5, sizes),
         Work::new(
             "few",
             format!("hand-over, {FEW_TASKS} tasks on 2 sessions"),
@@ -166,9 +185,10 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
         )
         .by(&[Zoolock, Curator, WriteLock, ZookeeperClient, Kazoo], &ZOOKEEPERS)
         .by(&[Zoolock, Curator, ZookeeperClient], &[Kind::Ensemble])
-        .by(&[Etcd], &[Kind::Etcd]),
+        .by(&[Etcd], &[Kind::Etcd])
+        .oftener(2, sizes),
         Work {
-            most_rounds: 3,
+            rounds: Rounds::AtMost(3),
             ..Work::new(
                 "many",
                 format!("hand-over, {} waiters on 4 sessions", sizes.many),
@@ -179,7 +199,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             .by(&[Zoolock, Curator, ZookeeperClient, Kazoo], &ZOOKEEPERS)
         },
         Work {
-            most_rounds: 1,
+            rounds: Rounds::AtMost(3),
             fresh: true,
             limit: sizes.long_limit,
             ..Work::new(
@@ -199,10 +219,11 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             Figure::Share,
             sizes,
         )
-        .by(&[Zoolock, Same, Raw], &ZOOKEEPERS),
+        .by(&[Zoolock, Same, Raw], &ZOOKEEPERS)
+        .oftener(3, sizes),
         Work {
             visited: true,
-            most_rounds: 3,
+            rounds: Rounds::AtMost(3),
             ..Work::new(
                 "process",
                 format!("{} tasks of one process, and a second process", sizes.local),
@@ -213,7 +234,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             .by(&[Zoolock, Curator, ZookeeperClient], &ZOOKEEPERS)
         },
         Work {
-            most_rounds: 3,
+            rounds: Rounds::AtMost(3),
             ..Work::new(
                 "articles",
                 format!("{} waiters on two locks, {:?} each: what is not the work", sizes.many, sizes.hold),

@@ -27,6 +27,8 @@ pub(super) struct Sizes {
     /// When a work is given up.
     pub(super) limit: Duration,
     pub(super) long_limit: Duration,
+    /// Whether short works have more rounds.
+    pub(super) oftener: bool,
 }
 
 impl Sizes {
@@ -44,7 +46,8 @@ impl Sizes {
             local_turns: 3,
             hold: Duration::from_millis(10),
             limit: Duration::from_secs(120),
-            long_limit: Duration::from_secs(240),
+            long_limit: Duration::from_secs(150),
+            oftener: true,
         }
     }
 
@@ -63,6 +66,7 @@ impl Sizes {
             hold: Duration::from_millis(1),
             limit: Duration::from_secs(60),
             long_limit: Duration::from_secs(60),
+            oftener: false,
         }
     }
 }
