@@ -102,6 +102,12 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_before_the_first() {
+        assert_eq!(Sequence(1).before(), Some(Sequence(0)));
+        assert_eq!(Sequence(0).before(), None);
+    }
+
+    #[test]
     fn session_id_does_not_print_itself() {
         assert_eq!(format!("{:?}", SessionId(0x1234)), "SessionId(..)");
     }

@@ -239,6 +239,23 @@ mod tests {
     }
 
     #[test]
+    fn the_same_end_is_no_news() {
+        let mut lease = lease();
+        assert!(lease.confirm(at(100), at(101), Renewal::Write));
+        assert!(!lease.confirm(at(100), at(102), Renewal::Write));
+    }
+
+    #[test]
+    fn it_is_low_when_less_than_five_twelfths_of_the_timeout_are_left() {
+        let mut lease = Lease::new(Duration::from_secs(24), Ensemble::default(), at(99));
+        assert!(lease.is_low(at(100)));
+        lease.confirm(at(100), at(100), Renewal::Write);
+        assert_eq!(lease.valid_until(), Some(at(116)));
+        assert!(!lease.is_low(at(106)));
+        assert!(lease.is_low(Instant(at(106).0 + 1)));
+    }
+
+    #[test]
     fn an_older_confirmation_that_comes_late_takes_nothing_back() {
         let mut lease = lease();
         lease.confirm(at(105), at(106), Renewal::Write);

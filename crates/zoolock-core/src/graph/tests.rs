@@ -158,6 +158,20 @@ fn a_reader_that_wants_to_write_waits_for_the_other_readers_alone() {
 }
 
 #[test]
+fn a_writer_between_readers_that_want_to_write_waits_behind_their_deadlock() {
+    let place = |owner, role, holds, upgrades| Place { owner, role, weight: 1, holds, upgrades };
+    let places = vec![
+        place(0, R, true, None),
+        place(1, R, true, None),
+        place(2, X, false, None),
+        place(0, X, false, Some(0)),
+        place(1, X, false, Some(1)),
+    ];
+    let knots = Graph::of(vec![Queue { permits: None, places }]).knots();
+    assert_eq!((knots.len(), &knots[0].owners, knots[0].behind), (1, &vec![0, 1], 1));
+}
+
+#[test]
 fn those_who_came_last_into_a_long_queue_are_found_with_a_short_circle() {
     // The holder waits for one that stands behind ten thousand others.
     let mut long: Vec<(usize, Role, u32)> = (0..10_000).map(|owner| (owner, X, 1)).collect();

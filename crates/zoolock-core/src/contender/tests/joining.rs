@@ -176,3 +176,30 @@ fn only_what_a_leader_decides_is_decided() {
         assert_eq!(failure.is_decided(), decided, "{failure:?}");
     }
 }
+
+#[test]
+fn of_several_on_their_way_out_each_is_looked_at_for_itself() {
+    let nodes = [node(4, 20), node(5, 21), node(6, 26)];
+    let mut drive = doubting();
+    drive.feed(Event::Cancel);
+    drive.answer(Request::Join, Ok(Reply::Joined(nodes[2])));
+    drive.answer(Request::FindMine, found(&nodes));
+    assert_eq!(drive.asked(), nodes.map(Request::Delete));
+    drive.answer(Request::Delete(nodes[0]), Err(Failure::Unknown));
+    drive.answer(Request::Delete(nodes[1]), Err(Failure::Unknown));
+    drive.answer(Request::Delete(nodes[2]), Ok(Reply::Done));
+    let looks = [nodes[0], nodes[1]].map(|node| [Request::Sync, Request::Exists(node)]);
+    assert_eq!(drive.asked(), looks.concat());
+    // What was not known of the first says nothing of the second.
+    drive.answer(Request::Sync, Err(Failure::Throttled));
+    drive.answer(Request::Exists(nodes[0]), Err(Failure::NoNode));
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(nodes[1]), Ok(mine(nodes[1])));
+    assert!(drive.asked().contains(&Request::Delete(nodes[1])), "{:?}", drive.asked());
+    drive.wake();
+    drive.sent.retain(|(_, request)| !matches!(request, Request::Sync));
+    drive.answer(Request::Delete(nodes[1]), Ok(Reply::Done));
+    assert_eq!(drive.said(), []);
+    drive.answer(Request::Exists(nodes[0]), Err(Failure::NoNode));
+    assert_eq!(drive.said(), [Action::Over]);
+}

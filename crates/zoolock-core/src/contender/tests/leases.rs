@@ -3,6 +3,7 @@
 use super::*;
 use crate::layout::Layout;
 use crate::names::Naming;
+use crate::record::Size;
 
 const ID: ContenderId = ContenderId(1);
 const OTHER: ContenderId = ContenderId(2);
@@ -163,5 +164,23 @@ fn a_semaphore_of_others_is_refused_by_all_that_are_something_else() {
             Layout::Curator => assert_eq!(drive.said(), [Action::Failed(Reason::OtherLayout(layout))]),
             Layout::Kazoo => assert_eq!(drive.said(), [granted(me, Previous::Unknown)]),
         }
+    }
+}
+
+/// It is another kind of lock that lives there only where it lives in this very directory.
+#[test]
+fn what_is_said_of_a_directory_that_is_gone_does_not_keep_kazoo_away() {
+    let me = kazoo(ID, 20);
+    let size = |directory| Record::Semaphore(Size { directory, permits: 1 });
+    let marker = |directory| Record::Marker(Marker { directory, ..released(3) });
+    for (record, refused) in
+        [(size(DIRECTORY), true), (size(Zxid(9)), false), (marker(DIRECTORY), true), (marker(Zxid(9)), false)]
+    {
+        let mut drive = start(Naming::Kazoo, Mode::Wait, 1);
+        drive.answer(Request::Join, Ok(Reply::Joined(me)));
+        drive.answer(Request::List, Ok(children(vec![me.name()])));
+        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, record)));
+        let is_refused = drive.said().contains(&Action::Failed(Reason::OtherKind));
+        assert_eq!(is_refused, refused, "{record:?}");
     }
 }

@@ -107,3 +107,45 @@ fn the_end_of_the_session_is_nothing_to_one_that_is_over() {
     drive.feed(Event::SessionOver(SessionEnd::Expired));
     assert_eq!(drive.said(), []);
 }
+
+/// By the end of its session nobody learns anything new, and its release is one.
+#[test]
+fn whoever_lost_it_before_its_session_was_over_lets_go_all_the_same() {
+    let lost_by = |event, loss: &[Action]| {
+        let mut drive = Drive::hold_and_watch(node(4, 20));
+        drive.feed(event);
+        assert_eq!(drive.said(), loss);
+        drive
+    };
+    let unreachable = [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)];
+    for (mut drive, loss) in [
+        (lost_by(Event::LeaseLost, &unreachable), Loss::Unreachable),
+        (lost_by(fired(0, true), &[Action::Lost(Loss::Broken)]), Loss::Broken),
+    ] {
+        drive.feed(Event::SessionOver(SessionEnd::Expired));
+        assert_eq!(drive.said(), []);
+        drive.feed(Event::Release(Left::Released));
+        assert_eq!(drive.said(), [Action::Released(Departed::Lost(loss)), Action::Over]);
+        assert_eq!(drive.asked(), []);
+    }
+}
+
+#[test]
+fn a_session_that_is_over_on_the_way_from_writer_to_reader_is_a_loss() {
+    let loss = Loss::SessionOver(SessionEnd::Expired);
+    for released_before in [false, true] {
+        let mut drive = holding(Kind::Write, of(Prefix::Write, 4, 20));
+        drive.feed(Event::Downgrade);
+        if released_before {
+            drive.feed(Event::Release(Left::Released));
+        }
+        drive.said();
+        drive.feed(Event::SessionOver(SessionEnd::Expired));
+        if !released_before {
+            assert_eq!(drive.said(), [Action::Lost(loss)]);
+            drive.feed(Event::Release(Left::Released));
+        }
+        let said = drive.said();
+        assert_eq!(said[said.len() - 2..], [Action::Released(Departed::Lost(loss)), Action::Over]);
+    }
+}

@@ -80,6 +80,13 @@ fn without_a_connection_nothing_is_deleted_unseen() {
     drive.feed(Event::Release(Left::Released));
     let look = |at| [(at, Request::Sync), (at, Request::Exists(node(at)))];
     assert_eq!(drive.asked(), [look(0), look(1)].concat());
+    // What it leaves is a clean release all the same.
+    for at in [0, 1] {
+        drive.answer(at, Request::Sync, DONE);
+        drive.answer(at, Request::Exists(node(at)), own(at));
+        drive.answer(at, release(at), DONE);
+    }
+    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
