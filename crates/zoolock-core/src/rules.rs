@@ -146,3 +146,18 @@ impl Rules {
         self.off & rule as u32 == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_one_of_them_all_others_are_in_force() {
+        for off in Rule::ALL {
+            for rule in Rule::ALL {
+                assert!(Rules::all().on(rule));
+                assert_eq!(Rules::without(off).on(rule), rule != off, "{rule:?} without {off:?}");
+            }
+        }
+    }
+}
