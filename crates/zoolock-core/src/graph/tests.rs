@@ -113,6 +113,23 @@ fn a_circle_that_ends_with_another_deadlock_is_none_of_its_own() {
 }
 
 #[test]
+fn what_is_left_of_a_circle_without_another_deadlock_is_looked_at_alone_again() {
+    // 4 closes a circle of five, and would go on if 5 and 6 did. Then 0 and 1 would be no deadlock without 2 and 3.
+    let three = graph(&[
+        (0, &[(1, X, 1), (0, X, 1)]),
+        (2, &[(0, P, 1), (2, P, 1), (1, P, 1)]),
+        (0, &[(2, X, 1), (3, X, 1)]),
+        (0, &[(3, X, 1), (2, X, 1)]),
+        (0, &[(4, X, 1), (3, X, 1)]),
+        (2, &[(0, P, 1), (5, P, 1), (4, P, 1)]),
+        (0, &[(5, X, 1), (6, X, 1)]),
+        (0, &[(6, X, 1), (5, X, 1)]),
+    ]);
+    assert_eq!(three.stuck(), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(owners(&three), [[2, 3], [5, 6]]);
+}
+
+#[test]
 fn two_deadlocks_are_two() {
     let two = graph(&[
         (0, &[(0, X, 1), (1, X, 1)]),
