@@ -193,10 +193,11 @@ impl Contender {
                 }
                 return;
             }
-            // Somebody wrote into the record meanwhile: it is not ours to write any more.
+            // Somebody wrote into the record meanwhile: it is not ours to write any more. That it was refused does not say
+            // that the node of that name is still ours, so look first.
             Err(Failure::BadVersion) => {
                 self.phase = Phase::Downgrading { me, directory: None, lost, left };
-                return self.send_downgrade(turn);
+                return self.downgrade_again(turn);
             }
             // It will not be done. A writer may read, too.
             Err(_) => me,

@@ -98,6 +98,8 @@ pub(crate) struct Ghost {
     pub(crate) lease_lost: bool,
     /// The holder was asked to go on as a reader.
     pub(crate) downgrading: bool,
+    /// It held the lock when it was asked that: whatever it wrote was written by then.
+    pub(crate) wrote_all: bool,
     /// The last answer was that the writer's node is not there. Like [`Trace::fresh`].
     pub(crate) seen_gone: bool,
     /// What is upgraded.

@@ -230,10 +230,12 @@ impl Lock {
         before.is_none_or(|before| before.arrived || !before.is_running() || before.round > 0)
     }
 
-    /// Whether nobody else takes a lease just now, for one that is about to: it would not have sent the create.
+    /// Whether nobody else takes a lease just now, for one that is about to: it would not have sent the create. Whoever gave
+    /// up has let the guard go, and sends one more only to see behind it what the lost one has left.
     fn has_the_guard(&self, world: &World, i: usize, sent: Option<&Sent>) -> bool {
         let join = sent.is_some_and(|sent| sent.request == Request::Join);
-        if !join || !self.0.guarded || !self.0.clients[i].is_lease() {
+        let gave_up = world.clients[i].ghost.gave_up;
+        if !join || gave_up || !self.0.guarded || !self.0.clients[i].is_lease() {
             return true;
         }
         let takes = |(j, client): (usize, &Shared<Client>)| {

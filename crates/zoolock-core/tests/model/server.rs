@@ -106,7 +106,7 @@ impl World {
                     _ => None,
                 });
                 let own = [*marker, node.beginning_in(marker.directory)];
-                if !self.clients[i].ghost.granted && written.is_some_and(|written| !own.contains(&written)) {
+                if !sent.granted && written.is_some_and(|written| !own.contains(&written)) {
                     self.note(Foul::WroteOverAnothers);
                 }
                 let alarm = (marker.left == Left::Panicked).then(|| Op::Touch(Name::of(node)));

@@ -86,6 +86,8 @@ pub(crate) struct Sent {
     pub(crate) looked: bool,
     /// For a delete: it is the release of a holder that was not unwinding.
     pub(crate) cleanly: bool,
+    /// Its acquisition had been granted, which may be over when it arrives.
+    pub(crate) granted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -291,10 +293,13 @@ impl World {
             }
             _ => {}
         }
-        // One that becomes a reader writes no more, however it leaves as a reader.
-        let cleanly = client.ghost.cleanly || matches!(request, Request::Downgrade { .. });
-        let cleanly = cleanly && !client.ghost.lost;
-        client.requests.push(Sent { round: client.round, order, id, request, looked, cleanly });
+        let cleanly = match request {
+            // One that becomes a reader writes no more, whatever it hears on the way and however it leaves as a reader.
+            Request::Downgrade { .. } => client.ghost.wrote_all,
+            _ => client.ghost.cleanly && !client.ghost.lost,
+        };
+        let granted = client.ghost.granted;
+        client.requests.push(Sent { round: client.round, order, id, request, looked, cleanly, granted });
     }
 
     /// The machine is over: the next acquisition begins, or the client is done.
@@ -312,7 +317,9 @@ impl World {
     }
 
     pub(crate) fn downgrade(&mut self, i: usize, scenario: &Scenario) {
-        self.clients[i].ghost.downgrading = true;
+        let ghost = &mut self.clients[i].ghost;
+        ghost.downgrading = true;
+        ghost.wrote_all = !ghost.lost;
         self.step(i, Event::Downgrade, scenario);
     }
 

@@ -55,6 +55,26 @@ fn a_look_after_a_failed_sync_is_no_ground_for_another_downgrade() {
     assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
 }
 
+/// The directory was made again, and number 4 there is another writer.
+#[test]
+fn a_downgrade_that_is_refused_is_no_ground_for_another_one_without_a_look() {
+    let me = of(Prefix::Write, 4, 20);
+    for (found, is_mine) in [(mine(me), true), (theirs(), false)] {
+        let mut drive = holding(Kind::Write, me);
+        drive.feed(Event::Downgrade);
+        drive.said();
+        drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::BadVersion));
+        assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::Exists(me), Ok(found));
+        if is_mine {
+            assert_eq!(drive.asked(), [Request::Downgrade { node: me, marker: None }]);
+        } else {
+            assert_eq!((drive.said(), drive.asked()), (vec![Action::Lost(Loss::Broken)], vec![]));
+        }
+    }
+}
+
 /// A reader that writes, where this is the record.
 fn upgraded(record: Record) -> (Node, Drive) {
     let (reader, me) = (of(Prefix::Read, 4, 20), of(Prefix::Write, 5, 21));
