@@ -148,9 +148,14 @@ impl Record {
         }
     }
 
-    /// Whether a holder may write its marker over this.
-    pub fn is_writable(&self) -> bool {
-        matches!(self, Record::Empty | Record::Marker(_))
+    /// Whether a holder may write its marker over this, in the directory of this creation.
+    pub fn is_writable(&self, directory: Zxid) -> bool {
+        match self {
+            Record::Empty | Record::Marker(_) => true,
+            // That of a semaphore which is gone: the directory was copied, or the write was late.
+            Record::Semaphore(size) => !size.is_of(directory),
+            Record::Leases(_) | Record::Foreign => false,
+        }
     }
 
     /// The marker, if it was written for the directory of this creation.
@@ -231,7 +236,12 @@ mod tests {
         assert_eq!(size.encode(), "zoolock/1 semaphore 0x0 5");
         let Record::Semaphore(read) = Record::parse(size.encode().as_bytes()) else { panic!("{size:?}") };
         assert!(read.is_of(Zxid(7)) && Size { directory: Zxid(7), ..size }.is_of(Zxid(7)));
-        assert!(!Size { directory: Zxid(8), ..size }.is_of(Zxid(7)), "copied from elsewhere");
+        assert!(!Record::Semaphore(read).is_writable(Zxid(7)));
+        let copied = Size { directory: Zxid(8), ..size };
+        assert!(!copied.is_of(Zxid(7)));
+        assert!(
+            Record::Semaphore(copied).is_writable(Zxid(7)) && !Record::Semaphore(copied).is_writable(Zxid(8))
+        );
     }
 
     #[test]
@@ -241,7 +251,7 @@ mod tests {
         for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
             let record = Record::parse(data.as_bytes());
             assert_eq!(record, Record::Leases(permits), "{data:?}");
-            assert!(!record.is_writable());
+            assert!(!record.is_writable(Zxid(1)));
         }
         for data in ["0", "-1", "5.0", "five", "4294967296", " "] {
             assert_eq!(Record::parse(data.as_bytes()), Record::Foreign, "{data:?}");
@@ -267,7 +277,7 @@ mod tests {
         for data in foreign {
             let record = Record::parse(data);
             assert_eq!(record, Record::Foreign, "{}", String::from_utf8_lossy(data));
-            assert!(!record.is_writable());
+            assert!(!record.is_writable(Zxid(1)));
         }
     }
 }

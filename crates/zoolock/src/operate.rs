@@ -103,7 +103,7 @@ impl Lock {
             ops.extend(found.upgrades.iter().cloned().map(Op::Delete));
             let before = record.marker_of(stat.czxid);
             if let Some(sequence) = found.holds_alone()
-                && record.is_writable()
+                && record.is_writable(stat.czxid)
                 // What the record says of a holder must not be written over because a waiter or a reader is broken.
                 && before.is_none_or(|m| m.left != Left::Held || m.sequence == sequence)
             {

@@ -201,7 +201,8 @@ impl Contender {
         let marker = directory.record.marker_of(directory.czxid);
         // Where crashes are tracked the record is written before the grant. What is not ours to write, or tells of
         // another directory, tells nothing.
-        let usual = directory.record.is_writable() && !marker.is_some_and(|marker| marker.tracked);
+        let writable = directory.record.is_writable(directory.czxid);
+        let usual = writable && !marker.is_some_and(|marker| marker.tracked);
         if !usual || directory.czxid >= me.czxid {
             return None;
         }

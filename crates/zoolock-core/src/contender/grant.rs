@@ -67,7 +67,7 @@ impl Contender {
         if !alone || !(tracked || self.config.tracks_crashes) || begun {
             return self.hold(me, directory, previous, turn);
         }
-        let Some(directory) = directory.filter(|directory| directory.record.is_writable()) else {
+        let Some(directory) = directory.filter(|seen| seen.record.is_writable(seen.czxid)) else {
             // What is not ours to write over for the beginning is not for the undoing either.
             self.undo = None;
             return self.fail(Reason::ForeignRecord, turn);

@@ -116,7 +116,7 @@ impl Contender {
             _ => return None,
         };
         let marker = Marker { directory: directory.czxid, left, sequence: me.sequence, tracked };
-        directory.record.is_writable().then_some((marker, Some(directory.version)))
+        directory.record.is_writable(directory.czxid).then_some((marker, Some(directory.version)))
     }
 
     // ---- a writer becomes a reader ----

@@ -1,6 +1,7 @@
 //! From first to held: the delay after a crash, the mark of one that begins, and what was before, by hand.
 
 use super::*;
+use crate::record::Size;
 
 const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(4), czxid: Zxid(20) };
 
@@ -70,6 +71,25 @@ fn whoever_says_that_it_begins_says_how_it_left_with_the_same_word() {
     let marker = Marker { tracked: true, ..released(4) };
     drive.answer(Request::Release { node: ME, marker, version: Some(4) }, Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+}
+
+/// The size was copied with the directory, or its write hung until the directory had been made again.
+#[test]
+fn the_size_of_a_semaphore_that_is_gone_is_written_over() {
+    let record = |directory| Record::Semaphore(Size { directory, permits: 5 });
+    let mut drive = alone(config(Kind::Mutex), record(Zxid(77)));
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    drive.feed(Event::Release(Left::Released));
+    assert!(drive.asked().contains(&Request::Release { node: ME, marker: released(4), version: Some(3) }));
+
+    let mut drive = marking(record(Zxid(77)));
+    drive.answer(hold(), Ok(Reply::Done));
+    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+
+    for directory in [DIRECTORY, Size::WITH_THE_DIRECTORY] {
+        let mut drive = alone(config(Kind::Mutex), record(directory));
+        assert_eq!(drive.said()[0], Action::Failed(Reason::OtherKind));
+    }
 }
 
 #[test]
