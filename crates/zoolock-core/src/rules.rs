@@ -89,11 +89,14 @@ pub enum Rule {
     /// Without: whoever is granted by its going takes the record to be as a release leaves it, and writes over what
     /// somebody else has written there.
     LeaveAloud = 1 << 26,
+    /// The size of a semaphore goes with a listing only if nothing has happened to the children since.
+    /// Without: it was made larger after our own znode had been deleted.
+    SizeOfThatMoment = 1 << 27,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 27] = [
+    pub const ALL: [Rule; 28] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -121,6 +124,7 @@ impl Rule {
         Rule::AheadUntracked,
         Rule::AheadOnOneConnection,
         Rule::LeaveAloud,
+        Rule::SizeOfThatMoment,
     ];
 }
 

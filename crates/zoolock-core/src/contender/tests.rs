@@ -16,6 +16,8 @@ mod waiting;
 
 const SESSION: SessionId = SessionId(7);
 const DIRECTORY: Zxid = Zxid(10);
+/// The last change of the children that are listed.
+const LISTED: Zxid = Zxid(99);
 
 fn config(kind: Kind) -> Config {
     Config {
@@ -136,7 +138,7 @@ fn watch(sequence: i32, id: u16) -> Request {
 }
 
 fn children(names: Vec<String>) -> Reply {
-    Reply::Children { names, pzxid: Zxid(99) }
+    Reply::Children { names, pzxid: LISTED }
 }
 
 fn mine(me: Node) -> Reply {

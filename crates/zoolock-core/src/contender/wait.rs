@@ -48,8 +48,11 @@ impl Contender {
         }
         if let Some(children) = children {
             // The names are unique within one incarnation of the directory. If it was made before our node, then it
-            // was this one all the time, and our name in the list was our node.
-            return match directory.czxid < me.czxid {
+            // was this one all the time, and our name in the list was our node. Where the record says how many fit, our
+            // node must still have been there when it did.
+            let of_that_moment = children.pzxid == directory.pzxid || !self.on(Rule::SizeOfThatMoment);
+            let fits = self.config.kind.size().is_none() || of_that_moment;
+            return match directory.czxid < me.czxid && fits {
                 true => self.judge(me, Some(directory), &children, None, turn),
                 false => self.look(me, turn),
             };

@@ -146,6 +146,13 @@ fn without_grant_is_told_the_model_finds_a_violation() {
 }
 
 #[test]
+fn without_size_of_that_moment_the_model_finds_a_violation() {
+    // Listed as one that does not fit; deleted; and then the semaphore is made larger, as large as we think that it is.
+    let searched = resized(&[permits(2), Permits { take: 1, size: 3 }], &["break"]);
+    is_needed(Rule::SizeOfThatMoment, lock::EXCLUSION, searched);
+}
+
+#[test]
 fn without_held_with_own_node_the_model_finds_a_violation() {
     is_needed(Rule::HeldWithOwnNode, lock::CRASHED, with(&[Mutex, Mutex, Mutex], &["break"]).tracking());
 }

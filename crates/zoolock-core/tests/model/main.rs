@@ -198,9 +198,10 @@ mod with_all_rules_nothing_is_found {
         let walks = if long() { 3_000_000 } else { 60_000 };
         let first =
             std::env::var("ZOOLOCK_SEED").ok().map(|seed| seed.parse().expect("ZOOLOCK_SEED is a number"));
+        let shown = first.is_some();
         let (first, walks) = first.map_or((0, walks), |seed: u64| (seed, 1));
         let begun = Instant::now();
-        let steps: usize = (first..first + walks).map(walk::walk).sum();
+        let steps: usize = (first..first + walks).map(|seed| walk::walk(seed, shown)).sum();
         println!(
             "random walks: seeds {first} to {}, {steps} steps, {:.1?}",
             first + walks - 1,

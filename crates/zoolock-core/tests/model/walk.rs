@@ -117,8 +117,17 @@ fn clients(rng: &mut Rng) -> Vec<Plan> {
     clients
 }
 
-/// Walks until nothing can happen any more. Returns the number of steps.
-pub(crate) fn walk(seed: u64) -> usize {
+/// What a step is about to carry out or to deliver.
+fn about(world: &World, step: Step) -> String {
+    match step {
+        Step::Process(i) => format!("{:?}", world.clients[usize::from(i)].requests.first()),
+        Step::Deliver(i) => format!("{:?}", world.clients[usize::from(i)].inbox.first()),
+        _ => String::new(),
+    }
+}
+
+/// Walks until nothing can happen any more, and shows each step if it is asked to. Returns the number of steps.
+pub(crate) fn walk(seed: u64, shown: bool) -> usize {
     let mut rng = Rng(seed);
     let lock = Lock(scenario(seed, &mut rng));
     let mut world = World::new(&lock.0);
@@ -136,7 +145,13 @@ pub(crate) fn walk(seed: u64) -> usize {
         }
         let step = steps[rng.below(steps.len())];
         taken.push(step);
+        if shown {
+            println!("{} {step:?} {}", taken.len(), about(&world, step));
+        }
         lock.take(&mut world, step);
+        if shown {
+            println!("    {:?}\n    alone: {:?}", world.leader.0, world.tenures);
+        }
         if let Some(property) = lock.broken(&world) {
             panic!(
                 "walk with seed {seed} violates `{property}` after {} steps:\n{taken:?}\n{:#?}",

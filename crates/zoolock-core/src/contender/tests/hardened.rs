@@ -111,17 +111,17 @@ fn those_who_wait_for_hardened_permits_watch_the_children_since_nobody_says_that
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     let names = ["permit-2-0000000002", "permit-1-0000000003", "permit-1-0000000004"];
     drive.answer(Request::List, Ok(children(names.map(str::to_owned).to_vec())));
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 3, size)));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, size)));
     // Not the one before us, which says nothing.
     drive.answer(Request::WatchChildren(WatchId(0)), Ok(children(names.map(str::to_owned).to_vec())));
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 3, size)));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, size)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.feed(fired(0, false));
     drive.answer(
         Request::WatchChildren(WatchId(1)),
         Ok(children(names[1..].iter().map(|n| (*n).to_owned()).collect())),
     );
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, size)));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 2, size)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     assert!(drive.said().contains(&granted(me, Previous::Unknown)));
     let says_so = |request: &Request| matches!(request, Request::SayGranted { .. });

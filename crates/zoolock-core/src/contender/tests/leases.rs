@@ -27,7 +27,7 @@ fn kazoo(id: ContenderId, czxid: i64) -> Node {
 /// Answers one flight of looking.
 fn look(drive: &mut Drive, me: Node, listing: Request, names: &[String], record: Record) {
     drive.answer(listing, Ok(children(names.to_vec())));
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, names.len() as u32, record)));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, names.len() as u32, record)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
 }
 
@@ -38,7 +38,7 @@ fn whoever_does_not_fit_watches_the_children_until_it_does() {
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     let both = [me.name(), other.name()];
     drive.answer(Request::List, Ok(children(both.to_vec())));
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 2, Record::Empty)));
     for id in [0, 1] {
         look(&mut drive, me, Request::WatchChildren(WatchId(id)), &both, Record::Empty);
         assert_eq!((drive.said(), drive.sent.len()), (Vec::new(), 0));
@@ -58,7 +58,7 @@ fn whoever_only_tries_takes_its_node_away_again() {
     let mut drive = start(Naming::Kazoo, Mode::Try, 1);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name(), kazoo(OTHER, 19).name()])));
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Leases(1))));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 2, Record::Leases(1))));
     assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
     drive.answer(Request::Delete(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Over]);
@@ -96,7 +96,7 @@ fn what_numbers_leases_have_does_not_matter() {
         let mut drive = start(Naming::Curator, Mode::Wait, 1);
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
         drive.answer(Request::List, Ok(children(vec![me.name()])));
-        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
+        drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, Record::Empty)));
         assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
     }
 }
@@ -107,7 +107,7 @@ fn alone_with(naming: Naming, record: Record) -> (Vec<Action>, Vec<Request>) {
     let mut drive = start(naming, Mode::Wait, 5);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, record)));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, record)));
     (drive.said(), drive.sent.into_iter().map(|(_, request)| request).collect())
 }
 
@@ -152,14 +152,14 @@ fn a_semaphore_of_others_is_refused_by_all_that_are_something_else() {
             drive.feed(Event::Start);
             drive.answer(Request::Join, Ok(Reply::Joined(me)));
             drive.answer(Request::List, Ok(children([&[me.name()][..], &others].concat())));
-            drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 3, record)));
+            drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, record)));
             assert_eq!(drive.said(), [Action::Failed(Reason::OtherLayout(layout))], "{kind:?}");
         }
         let me = kazoo(ID, 20);
         let mut drive = start(Naming::Kazoo, Mode::Wait, 5);
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
         drive.answer(Request::List, Ok(children([&[me.name()][..], &others].concat())));
-        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 3, record)));
+        drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, record)));
         match layout {
             Layout::Curator => assert_eq!(drive.said(), [Action::Failed(Reason::OtherLayout(layout))]),
             Layout::Kazoo => assert_eq!(drive.said(), [granted(me, Previous::Unknown)]),
@@ -179,7 +179,7 @@ fn what_is_said_of_a_directory_that_is_gone_does_not_keep_kazoo_away() {
         let mut drive = start(Naming::Kazoo, Mode::Wait, 1);
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
         drive.answer(Request::List, Ok(children(vec![me.name()])));
-        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, record)));
+        drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, record)));
         let is_refused = drive.said().contains(&Action::Failed(Reason::OtherKind));
         assert_eq!(is_refused, refused, "{record:?}");
     }

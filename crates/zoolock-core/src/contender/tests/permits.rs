@@ -16,7 +16,7 @@ fn sized(directory: Zxid, permits: u32) -> Record {
 
 /// Its record was written so many times.
 fn semaphore(version: i32, record: Record) -> Result<Reply, Failure> {
-    Ok(Reply::Directory(Directory { czxid: DIRECTORY, pzxid: Zxid(99), version, children: 2, record }))
+    Ok(Reply::Directory(Directory { czxid: DIRECTORY, pzxid: LISTED, version, children: 2, record }))
 }
 
 fn start(size: u32) -> Drive {
@@ -177,9 +177,22 @@ fn whoever_nobody_can_have_seen_waiting_says_nothing() {
     let mut drive = start(1);
     let names = vec![ME.name()];
     drive.answer(Request::List, Ok(Reply::Children { names, pzxid: ME.czxid }));
-    drive.answer(Request::ReadDirectory, semaphore(1, sized(DIRECTORY, 1)));
+    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, sized(DIRECTORY, 1))));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
     assert_eq!(drive.asked(), [watch(4, 0)]);
+}
+
+/// Our node may be gone, and the semaphore have been made larger after that.
+#[test]
+fn the_size_goes_with_the_list_only_where_no_child_came_or_went_in_between() {
+    let mut drive = start(1);
+    drive.answer(Request::List, Ok(children(vec![permit(3), ME.name()])));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(100), 1, sized(DIRECTORY, 2))));
+    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
+    drive.answer(Request::List, Ok(children(vec![permit(3)])));
+    drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, sized(DIRECTORY, 2))));
+    drive.answer(Request::Exists(ME), Err(Failure::NoNode));
+    assert_eq!(drive.said()[0], Action::Failed(Reason::Broken));
 }
 
 /// Granted after a wait, and about to say so.
