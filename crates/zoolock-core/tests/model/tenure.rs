@@ -192,7 +192,12 @@ impl World {
             self.tenures.iter().filter(|t| earlier(t) && t.granted).max_by_key(|tenure| tenure.order);
         let clean = last_granted.is_some_and(|tenure| tenure.end == End::Clean);
         let crashed = last.is_some_and(|tenure| tenure.end == End::Gone);
-        let untold = crashed && last.is_some_and(|tenure| tenure.granted) && scenario.keeps_its_records();
+        // A reader that writes, and whose reader's node alone is broken, stands behind whoever is next then, and lives as
+        // far as that one can see. It may go between that look and the grant.
+        let stood = |tenure: &Tenure| tenure.order.1 != 0 && tenure.czxid > czxid;
+        let meddled = scenario.budget.breaks > 0 && last.is_some_and(stood);
+        let untold =
+            crashed && last.is_some_and(|tenure| tenure.granted) && scenario.keeps_its_records() && !meddled;
         // Whoever lists first and reads the record then may read of those who came after it, if its node went in
         // between. It is told so next.
         let from = self.clients[i].ghost.from.map(|from| from.node);
@@ -207,6 +212,7 @@ impl World {
                     && self
                         .right_before(directory, name)
                         .is_some_and(|tenure| tenure.tells && tenure.end == End::Clean)
+                    && self.leader.0.as_ref().is_some_and(|directory| !directory.astray)
                     && scenario.budget.scribbles + scenario.budget.copies + scenario.budget.resizes == 0 =>
             {
                 self.note(Foul::Untold);

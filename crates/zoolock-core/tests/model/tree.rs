@@ -36,6 +36,9 @@ pub(crate) struct Directory {
     pub(crate) pzxid: i64,
     pub(crate) version: i32,
     pub(crate) record: Record,
+    /// Something was written here that was meant for a directory which is gone, and hung until this one had come to the
+    /// same version.
+    pub(crate) astray: bool,
     /// The number that the next child gets.
     pub(crate) counter: i32,
     /// In the order of their creation.
@@ -97,6 +100,14 @@ impl Name {
     }
 }
 
+fn meant_for(record: &Record) -> Option<i64> {
+    match record {
+        Record::Marker(marker) => Some(marker.directory.0),
+        Record::Semaphore(size) => Some(size.directory.0),
+        Record::Empty | Record::Leases(_) | Record::Foreign => None,
+    }
+}
+
 impl Tree {
     pub(crate) fn child(&self, name: Name) -> Option<&Child> {
         self.children().iter().find(|child| child.name == name)
@@ -137,6 +148,7 @@ impl Tree {
                         pzxid: zxid,
                         version: 0,
                         record: *record,
+                        astray: false,
                         counter: 0,
                         children: Vec::new(),
                     });
@@ -179,6 +191,7 @@ impl Tree {
                 (Op::Write(record), Some(directory)) => {
                     directory.record = *record;
                     directory.version += 1;
+                    directory.astray |= meant_for(record).is_some_and(|meant| meant != directory.czxid);
                 }
                 (Op::Ring, Some(directory)) => {
                     directory.pzxid = zxid;
