@@ -92,11 +92,14 @@ pub enum Rule {
     /// The size of a semaphore goes with a listing only if nothing has happened to the children since.
     /// Without: it was made larger after our own znode had been deleted.
     SizeOfThatMoment = 1 << 27,
+    /// A writer becomes a reader only in the directory in which it wrote.
+    /// Without: where that was made again it takes the place of another writer of the same number, and reads beside others.
+    DowngradeInPlace = 1 << 28,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 28] = [
+    pub const ALL: [Rule; 29] = [
         Rule::MarkerOfThisDirectory,
         Rule::AloneByPzxid,
         Rule::OwnNodeAfterDirectory,
@@ -125,6 +128,7 @@ impl Rule {
         Rule::AheadOnOneConnection,
         Rule::LeaveAloud,
         Rule::SizeOfThatMoment,
+        Rule::DowngradeInPlace,
     ];
 }
 

@@ -257,12 +257,17 @@ impl Contender {
     /// What the one before us left: how it went, and what our release may write over.
     pub(super) fn record_read(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
         let Phase::Held { me, directory, .. } = &mut self.phase else { return };
-        let (me, created) = (*me, directory.map(|directory| directory.czxid));
+        let me = *me;
         *directory = match outcome {
-            Ok(Reply::Directory(seen)) if Some(seen.czxid) == created => Some(*seen),
+            Ok(Reply::Directory(seen)) if seen.czxid < me.czxid => Some(*seen),
             // What we could not read we do not write over.
             _ => None,
         };
+        if let Err(Failure::Unknown | Failure::Throttled) = outcome {
+            let wait = self.backoff();
+            return self.send(Purpose::PauseRecord, Request::Sleep(wait), turn);
+        }
+        let Phase::Held { directory, .. } = &self.phase else { return };
         if let Some(directory) = *directory {
             turn.actions.push(Action::Previous(self.previous(&directory, me, &[])));
         }

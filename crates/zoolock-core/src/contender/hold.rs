@@ -129,7 +129,7 @@ impl Contender {
         // It would fire with our own transaction.
         turn.actions.extend(watch.map(Action::Unwatch));
         self.void_pending();
-        self.phase = Phase::Downgrading { me, directory, lost: None, left: None };
+        self.phase = Phase::Downgrading { me, directory, reader: None, lost: None, left: None };
         // What is sent without a connection arrives who knows when: then the name may be somebody else's.
         if self.offline { self.downgrade_again(turn) } else { self.send_downgrade(turn) }
     }
@@ -140,6 +140,9 @@ impl Contender {
             .filter(|directory| directory.record.marker_of(directory.czxid).is_some_and(|m| m.tracked))
             .and_then(|directory| self.parting_marker(me, &directory, Left::Downgraded));
         self.send(Purpose::Downgrade, Request::Downgrade { node: me, marker }, turn);
+        if self.on(Rule::DowngradeInPlace) {
+            self.send(Purpose::DowngradeDirectory, Request::ReadDirectory, turn);
+        }
     }
 
     /// After a lost reply it is sent again: if the first was carried out, the second finds no writer's node, and the
@@ -166,7 +169,7 @@ impl Contender {
         let Phase::Downgrading { me, .. } = self.phase else { return };
         match self.still_mine(me, &outcome) {
             // Another's stands there, so ours is gone, and the directory with whatever else was in it.
-            Some(false) if outcome.is_ok() => self.downgraded(Err(Failure::NoNode), turn),
+            Some(false) if outcome.is_ok() => self.place_is_gone(turn),
             Some(_) => self.send_downgrade(turn),
             None => self.pause_downgrade(turn),
         }
@@ -178,30 +181,58 @@ impl Contender {
     }
 
     pub(super) fn downgraded(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
-        let Phase::Downgrading { me, directory, lost, left } = self.phase else { return };
-        let me = match outcome {
-            Ok(Reply::Joined(reader)) => reader,
-            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => return self.pause_downgrade(turn),
-            Err(Failure::NoNode) => {
-                let loss = lost.unwrap_or(Loss::Broken);
-                if lost.is_none() {
-                    turn.actions.push(Action::Lost(loss));
-                }
-                self.phase = Phase::Lost(loss);
-                if let Some(left) = left {
-                    self.release(left, turn);
-                }
-                return;
+        let Phase::Downgrading { me, directory, lost, left, .. } = self.phase else { return };
+        match outcome {
+            Ok(Reply::Joined(reader)) if self.on(Rule::DowngradeInPlace) => {
+                self.phase = Phase::Downgrading { me, directory, reader: Some(reader), lost, left };
             }
+            Ok(Reply::Joined(reader)) => self.hold_as(reader, turn),
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => self.pause_downgrade(turn),
+            Err(Failure::NoNode) => self.place_is_gone(turn),
             // Somebody wrote into the record meanwhile: it is not ours to write any more. That it was refused does not say
             // that the node of that name is still ours, so look first.
             Err(Failure::BadVersion) => {
-                self.phase = Phase::Downgrading { me, directory: None, lost, left };
-                return self.downgrade_again(turn);
+                self.phase = Phase::Downgrading { me, directory: None, reader: None, lost, left };
+                self.downgrade_again(turn);
             }
             // It will not be done. A writer may read, too.
-            Err(_) => me,
-        };
+            Err(_) => self.hold_as(me, turn),
+        }
+    }
+
+    /// Read behind the transaction. A directory that is older than the writer's node is the one in which that stood, and
+    /// was all the time; in a younger one another writer had its name.
+    pub(super) fn downgraded_in(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+        let Phase::Downgrading { me, reader, .. } = &mut self.phase else { return };
+        let (me, Some(reader)) = (*me, reader.take()) else { return };
+        match outcome {
+            Ok(Reply::Directory(seen)) if seen.czxid < me.czxid => self.hold_as(reader, turn),
+            Ok(Reply::Directory(_)) | Err(Failure::NoNode) => {
+                self.place_is_gone(turn);
+                self.depart_if_there(reader, turn);
+            }
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => self.pause_downgrade(turn),
+            // Not readable: the name has to do.
+            Err(_) => self.hold_as(reader, turn),
+        }
+    }
+
+    /// Nothing of ours stands there any more, so somebody deleted it.
+    fn place_is_gone(&mut self, turn: &mut Turn) {
+        let Phase::Downgrading { lost, left, .. } = self.phase else { return };
+        let loss = lost.unwrap_or(Loss::Broken);
+        if lost.is_none() {
+            turn.actions.push(Action::Lost(loss));
+        }
+        self.phase = Phase::Lost(loss);
+        if let Some(left) = left {
+            self.release(left, turn);
+        }
+    }
+
+    /// As the reader that it has become, or as the writer that it had to stay.
+    fn hold_as(&mut self, me: Node, turn: &mut Turn) {
+        let Phase::Downgrading { directory, lost, left, .. } = self.phase else { return };
         match lost {
             Some(_) => self.phase = Phase::Doubtful { me },
             None => {

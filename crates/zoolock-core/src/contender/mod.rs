@@ -272,6 +272,8 @@ enum Phase {
     Downgrading {
         me: Node,
         directory: Option<Directory>,
+        /// Its node is there, perhaps in another directory of that name.
+        reader: Option<Node>,
         lost: Option<Loss>,
         /// The holder has let go meanwhile.
         left: Option<Left>,
@@ -323,6 +325,7 @@ enum Purpose {
     PauseDowngrade,
     DowngradeSync,
     DowngradeCheck,
+    DowngradeDirectory,
     RetirePause,
     RetireRead,
     RetireDelete,
@@ -482,6 +485,7 @@ impl Contender {
             Purpose::PauseDowngrade => self.downgrade_again(turn),
             Purpose::DowngradeSync => self.downgrade_synced(outcome, turn),
             Purpose::DowngradeCheck => self.downgrade_checked(outcome, turn),
+            Purpose::DowngradeDirectory => self.downgraded_in(&outcome, turn),
             Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, turn),
             Purpose::ArmRecord => self.armed_record(outcome, turn),
             Purpose::ArmOwn(_) => self.armed_own(&outcome, turn),

@@ -13,6 +13,7 @@ impl World {
     pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
         let leader = self.leader.clone();
         let client = &mut *self.clients[i];
+        client.ghost.interrupted |= client.ghost.granted && !client.ghost.read;
         let (mut unknown, mut unheard) = (Vec::new(), Vec::new());
         let mut watches = std::mem::take(&mut client.watches);
         let mut ended = false;

@@ -108,6 +108,8 @@ pub(crate) struct Ghost {
     pub(crate) token: i64,
     /// The holder knows the record as it is.
     pub(crate) read: bool,
+    /// The connection broke before it knew.
+    pub(crate) interrupted: bool,
 }
 
 impl Ghost {

@@ -1,6 +1,6 @@
 //! Readers, writers, permits, and those who say that they have begun.
 
-use zoolock_core::Rule;
+use zoolock_core::{Record, Rule};
 
 use crate::plan::Plan::{self, Mutex, Permits, Read, Upgradable, Upgrade, Write, WriteThenRead};
 use crate::scenario::{Budget, CHEAP, FAULTS, Fault, Scenario};
@@ -150,6 +150,14 @@ fn without_size_of_that_moment_the_model_finds_a_violation() {
     // Listed as one that does not fit; deleted; and then the semaphore is made larger, as large as we think that it is.
     let searched = resized(&[permits(2), Permits { take: 1, size: 3 }], &["break"]);
     is_needed(Rule::SizeOfThatMoment, lock::EXCLUSION, searched);
+}
+
+#[test]
+fn without_downgrade_in_place_the_model_finds_a_violation() {
+    // The directory is made again, and there another writer has the number of the one that becomes a reader.
+    let searched = with(&[WriteThenRead, Mutex, Write], &["remove"]);
+    let directory = Some((Record::Empty, 1));
+    is_needed(Rule::DowngradeInPlace, lock::DOWNGRADE, Scenario { directory, ..searched });
 }
 
 #[test]

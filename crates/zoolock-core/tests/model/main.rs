@@ -40,6 +40,7 @@ mod tree;
 mod walk;
 mod world;
 
+use std::ops::Range;
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -195,18 +196,22 @@ mod with_all_rules_nothing_is_found {
 
     #[test]
     fn on_long_random_walks() {
-        let walks = if long() { 3_000_000 } else { 60_000 };
-        let first =
-            std::env::var("ZOOLOCK_SEED").ok().map(|seed| seed.parse().expect("ZOOLOCK_SEED is a number"));
-        let shown = first.is_some();
-        let (first, walks) = first.map_or((0, walks), |seed: u64| (seed, 1));
+        let usual = if long() { 0..3_000_000 } else { 0..60_000 };
+        let asked = std::env::var("ZOOLOCK_SEED").ok();
+        let seeds = asked
+            .map_or(usual, |asked| seeds(&asked).expect("ZOOLOCK_SEED is a number, or two with .. between"));
+        let shown = seeds.end == seeds.start + 1;
         let begun = Instant::now();
-        let steps: usize = (first..first + walks).map(|seed| walk::walk(seed, shown)).sum();
-        println!(
-            "random walks: seeds {first} to {}, {steps} steps, {:.1?}",
-            first + walks - 1,
-            begun.elapsed()
-        );
+        let steps: usize = seeds.clone().map(|seed| walk::walk(seed, shown)).sum();
+        println!("random walks: seeds {seeds:?}, {steps} steps, {:.1?}", begun.elapsed());
+    }
+
+    fn seeds(asked: &str) -> Option<Range<u64>> {
+        let (first, end) = match asked.split_once("..") {
+            Some((first, end)) => (first.parse().ok()?, end.parse().ok()?),
+            None => (asked.parse().ok()?, asked.parse::<u64>().ok()? + 1),
+        };
+        Some(first..end)
     }
 }
 

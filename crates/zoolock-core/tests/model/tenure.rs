@@ -247,7 +247,9 @@ impl World {
         let Some(trace) = ghost.trace(ghost.held) else { return };
         let (read, czxid) = (ghost.read, ghost.held);
         let before = self.right_before(trace.directory, trace.name);
-        let tells = read || before.is_some_and(|tenure| tenure.end == End::Clean);
+        // One that was interrupted before it could read writes nothing on a guess.
+        let guesses = !ghost.interrupted && before.is_some_and(|tenure| tenure.end == End::Clean);
+        let tells = read || guesses;
         if let Some(tenure) = self.tenures.iter_mut().find(|tenure| tenure.czxid == czxid) {
             tenure.tells = tells;
         }

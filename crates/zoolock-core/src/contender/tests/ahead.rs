@@ -73,8 +73,21 @@ fn what_was_not_read_is_not_written_over() {
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
-    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.sent.pop().map(|(_, request)| request), Some(Request::Withdraw(me)));
+}
+
+#[test]
+fn what_could_not_be_read_is_read_again() {
+    let me = node(4, 20);
+    let mut drive = sure(me, 0);
+    drive.feed(fired(0, true));
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
+    drive.wake();
+    drive.answer(Request::ReadDirectory, Ok(left(4, Record::Marker(released(3)))));
+    assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Clean)]);
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(release_over(me, 4), Ok(Reply::Done));
+    assert_eq!(drive.said().last(), Some(&Action::Over));
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn a_lost_downgrade_is_not_sent_again_where_the_name_is_anothers() {
     assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
     drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(theirs()));
@@ -81,11 +82,13 @@ fn a_lost_downgrade_is_sent_again_where_the_name_is_gone_or_ours() {
         drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
         drive.feed(Event::Downgrade);
         drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
+        drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
         drive.wake();
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), if look { Ok(mine(me)) } else { Err(Failure::NoNode) });
         let reader = of(Prefix::Read, 4, 22);
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+        drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
         assert_eq!(drive.said().last(), Some(&Action::Downgraded(reader)));
     }
 }

@@ -34,6 +34,7 @@ fn a_release_on_the_way_from_writer_to_reader_is_made_by_the_reader() {
     drive.feed(Event::Downgrade);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
     assert_eq!(drive.asked(), [Request::Delete(reader)]);
     drive.answer(Request::Delete(reader), Ok(Reply::Done));
@@ -47,6 +48,7 @@ fn a_look_after_a_failed_sync_is_no_ground_for_another_downgrade() {
     let mut drive = holding(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Err(Failure::Throttled));
     drive.answer(Request::Exists(me), Ok(mine(me)));
@@ -64,15 +66,66 @@ fn a_downgrade_that_is_refused_is_no_ground_for_another_one_without_a_look() {
         drive.feed(Event::Downgrade);
         drive.said();
         drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::BadVersion));
+        drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
         assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), Ok(found));
         if is_mine {
-            assert_eq!(drive.asked(), [Request::Downgrade { node: me, marker: None }]);
+            let again = Request::Downgrade { node: me, marker: None };
+            assert_eq!(drive.asked(), [again, Request::ReadDirectory]);
         } else {
             assert_eq!((drive.said(), drive.asked()), (vec![Action::Lost(Loss::Broken)], vec![]));
         }
     }
+}
+
+/// The directory was made again, and in the new one another writer had the number: what came in its place is no reader
+/// of a lock that we hold.
+#[test]
+fn a_writer_becomes_a_reader_only_in_its_own_directory() {
+    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 92));
+    let again =
+        Directory { czxid: Zxid(90), pzxid: Zxid(92), version: 0, children: 1, record: Record::Empty };
+    for (found, departs) in [
+        (Ok(Reply::Directory(again)), true),
+        (Err(Failure::NoNode), true),
+        (Err(Failure::Refused(Refusal::Denied)), false),
+    ] {
+        let mut drive = holding(Kind::Write, me);
+        drive.feed(Event::Downgrade);
+        drive.said();
+        drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+        assert_eq!(drive.said(), [], "it may be another directory");
+        drive.answer(Request::ReadDirectory, found);
+        if departs {
+            assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
+            assert_eq!(drive.asked(), [Request::Sync, Request::Exists(reader)]);
+            drive.answer(Request::Sync, Ok(Reply::Done));
+            drive.answer(Request::Exists(reader), Ok(mine(reader)));
+            drive.answer(Request::Delete(reader), Ok(Reply::Done));
+            drive.feed(Event::Release(Left::Released));
+            assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+        } else {
+            assert_eq!(drive.said(), [Action::Downgraded(reader)], "what may not be read cannot be compared");
+        }
+    }
+}
+
+/// What was lost on the way is asked for again, behind the transaction.
+#[test]
+fn a_downgrade_whose_directory_was_not_read_is_looked_at_again() {
+    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
+    let mut drive = holding(Kind::Write, me);
+    drive.feed(Event::Downgrade);
+    drive.said();
+    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
+    drive.wake();
+    drive.answer(Request::Sync, Ok(Reply::Done));
+    drive.answer(Request::Exists(me), Err(Failure::NoNode));
+    drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
+    drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
+    assert_eq!(drive.said(), [Action::Downgraded(reader)]);
 }
 
 /// A reader that writes, where this is the record.
