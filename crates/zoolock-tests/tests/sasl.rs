@@ -30,12 +30,17 @@ async fn start(dir: &Path) -> Apache {
     Apache::start(options).await.expect("it starts")
 }
 
+/// Sessions that outlive a restart beside other tests, whose virtual machines start at the same time.
+fn patient() -> Builder {
+    settings().session_timeout(Duration::from_secs(40))
+}
+
 fn jobs() -> Builder {
-    settings().sasl_digest_md5("jobs", PASSWORD)
+    patient().sasl_digest_md5("jobs", PASSWORD)
 }
 
 async fn open(apache: &Apache, builder: Builder) -> Result<Zoolock, Error> {
-    builder.connect_timeout(Duration::from_secs(10)).connect(&apache.addr()).await
+    builder.connect_timeout(Duration::from_secs(30)).connect(&apache.addr()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +52,7 @@ async fn locks_belong_to_the_user_of_sasl() {
     let apache = start(dir.path()).await;
     let (first, second) = (open(&apache, jobs()).await, open(&apache, jobs()).await);
     let (first, second) = (first.expect("a session"), second.expect("a session"));
-    let ops = open(&apache, settings().sasl_digest_md5("ops", "other")).await.expect("a session");
+    let ops = open(&apache, patient().sasl_digest_md5("ops", "other")).await.expect("a session");
     let guard = first.mutex("nightly").lock().await.expect("free");
     assert!(second.mutex("nightly").try_lock().await.expect("it answers").is_none());
     let denied = ops.mutex("nightly").try_lock().await;
@@ -58,9 +63,9 @@ async fn locks_belong_to_the_user_of_sasl() {
     second.mutex("nightly").lock().await.expect("free").release().await.expect("ours");
 
     for (wrong, builder) in [
-        ("a password", settings().sasl_digest_md5("jobs", "wrong-hunter2")),
-        ("a user", settings().sasl_digest_md5("nobody", PASSWORD)),
-        ("without", settings().auth("digest", "jobs:wrong-hunter2")),
+        ("a password", patient().sasl_digest_md5("jobs", "wrong-hunter2")),
+        ("a user", patient().sasl_digest_md5("nobody", PASSWORD)),
+        ("without", patient().auth("digest", "jobs:wrong-hunter2")),
     ] {
         let refused = timeout(Duration::from_secs(60), async {
             open(&apache, builder).await?.mutex("nightly").try_lock().await.map(|_| ())

@@ -51,7 +51,13 @@ on_both_arms!(private an_id_of_a_session_is_enough_on_apache_zookeeper_alone, |p
     assert_eq!(take_over(&place, session, [0; 16]).await, 0, "without a password");
     assert_eq!(take_over(&place, session, [7; 16]).await, 0, "with a wrong one");
     assert!(guard.is_valid());
-    let taken = take_over(&place, session, password_on_apache(session)).await;
+    let mut taken = take_over(&place, session, password_on_apache(session)).await;
+    // The owner, whose connection that ended, may be back before the answer was written, and end ours.
+    for _ in 0..20 {
+        if place.arm() == Arm::Apache && taken == 0 {
+            taken = take_over(&place, session, password_on_apache(session)).await;
+        }
+    }
     match place.arm() {
         Arm::Embedded => assert_eq!(taken, 0, "passwords are random"),
         Arm::Apache => assert_eq!(taken, session, "which is why docs/SECURITY.md asks for a firewall"),
