@@ -24,6 +24,7 @@ pub mod four_letter;
 #[cfg(doctest)]
 mod guide;
 pub mod history;
+pub mod locks;
 pub mod options;
 pub mod own_runtime;
 pub mod ports;

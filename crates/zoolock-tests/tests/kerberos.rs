@@ -1,14 +1,12 @@
 //! SASL with GSSAPI: on Apache ZooKeeper with a real KDC, and what is said where a ticket is missing.
 #![cfg(feature = "gssapi")]
 
-mod common;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{TICK, brisk_settings, settings};
 use tokio::time::timeout;
 use zoolock::{Builder, Error, Kerberos, LossReason, Zoolock};
+use zoolock_tests::locks::{TICK, brisk_settings, settings};
 use zoolock_tests::realm::cache;
 use zoolock_tests::{Apache, Embedded, Proxy, Realm, ServerOptions, ZoolockBinary, in_realm};
 

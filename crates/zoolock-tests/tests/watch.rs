@@ -1,15 +1,13 @@
 //! `zoolock watch` on both servers.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{connect, directory, queue};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
+use zoolock_tests::locks::{connect, directory, queue};
 use zoolock_tests::{Place, ZoolockBinary, on_both_arms, tree};
 
 const BOUND: Duration = Duration::from_secs(30);

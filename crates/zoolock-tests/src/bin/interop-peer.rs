@@ -1,7 +1,7 @@
 //! Contends for one lock by this library, as a process of its own beside those of other makes.
 //!
 //! `interop-peer CONNECT KIND LOCK REFEREE SECTIONS CONTENDERS`; what it is told and what it says is in
-//! `tests/interop/peer.rs`. A kind is `mutex`, `read`, `write` or `semaphore:SIZE:TAKE`, then `@` and a naming, and
+//! `tests/foreign/interop/peer.rs`. A kind is `mutex`, `read`, `write` or `semaphore:SIZE:TAKE`, then `@` and a naming, and
 //! `+pattern` where kazoo's clients were told to look for our names.
 
 use std::io::{BufRead as _, Write as _};

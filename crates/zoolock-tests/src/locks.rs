@@ -1,0 +1,89 @@
+//! Support for lock tests: sessions, queues, and checks for what a test left behind.
+
+pub mod leftovers;
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use zoolock::{Builder, Guard, Zoolock};
+
+use crate::{Place, Proxy, ServerOptions};
+
+/// The tick of [`brisk`] servers.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// Options of a server that grants sessions of one or two seconds, so that a test sees an expiry soon.
+pub fn brisk() -> ServerOptions {
+    ServerOptions { tick: TICK, ..Default::default() }
+}
+
+/// Prints the log of this process as RUST_LOG says.
+fn trace() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
+/// Client settings for the servers of [`ServerOptions::default`].
+pub fn settings() -> Builder {
+    trace();
+    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
+}
+
+/// Client settings for [`brisk`] servers: sessions of two seconds.
+pub fn brisk_settings() -> Builder {
+    trace();
+    Zoolock::builder().tick_time(TICK).session_timeout(Duration::from_secs(2))
+}
+
+/// Opens a session with [`settings`] on the server of this test.
+pub async fn connect(place: &Place) -> Zoolock {
+    settings().connect(&place.connect_string()).await.expect("a session")
+}
+
+/// Opens a session through a proxy in front of the server of this test.
+pub async fn connect_through(place: &Place, proxy: &Proxy) -> Zoolock {
+    settings().connect(&place.through(&proxy.addr())).await.expect("a session")
+}
+
+/// Returns the path of a lock directory as the server knows it.
+pub fn directory(place: &Place, name: &str) -> String {
+    format!("{}/locks/{name}", place.chroot())
+}
+
+/// Waits until the lock has at least `count` contenders.
+pub async fn until_queued(zl: &Zoolock, name: &str, count: usize) {
+    let mutex = zl.mutex(name);
+    let looked = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            let seen = mutex.snapshot().await.expect("a snapshot");
+            if seen.waiters.len() + seen.beside.len() + usize::from(seen.holder.is_some()) >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    looked.await.unwrap_or_else(|_| panic!("{count} contenders were never queued at {name}"));
+}
+
+/// Queues `count` waiters, one after the other, at a lock that is held.
+pub async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>> {
+    let mut waiting = Vec::new();
+    for number in 1..=count {
+        let mutex = zl.mutex(name);
+        waiting.push(tokio::spawn(async move { mutex.lock().await.expect("lock granted") }));
+        until_queued(zl, name, 1 + number).await;
+    }
+    waiting
+}
+
+/// Waits until the client has at most `tasks` background tasks.
+pub async fn until_quiet(zl: &Zoolock, tasks: usize) {
+    let looked = tokio::time::timeout(Duration::from_secs(15), async {
+        while zl.background_tasks() > tasks {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    if looked.await.is_err() {
+        panic!("{} background tasks are left, {tasks} were there before", zl.background_tasks());
+    }
+}

@@ -1,0 +1,227 @@
+//! What is delivered beside the programs: a dashboard for Grafana, alerts for Prometheus.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use zoolock_tests::skip::skip;
+
+const DOCS: &str = include_str!("../../../../docs/METRICS.md");
+/// Where Grafana's grid ends.
+const COLUMNS: u64 = 24;
+
+fn packaging(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(packaging(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn dashboard() -> Value {
+    serde_json::from_str(&read("grafana/zoolock.json")).expect("JSON")
+}
+
+/// The metrics that the docs list; of a histogram the series that Prometheus makes of it.
+fn documented() -> BTreeSet<String> {
+    let mut names = BTreeSet::from(["up".to_owned()]);
+    for row in DOCS.lines().filter(|line| line.starts_with("| `")) {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        let name = cells.next().expect("a cell").trim_matches('`').to_owned();
+        if cells.next() == Some("histogram") {
+            names.extend(["_bucket", "_sum", "_count"].map(|part| format!("{name}{part}")));
+        }
+        names.insert(name);
+    }
+    names
+}
+
+/// The metrics that an expression names: words that are no function, keyword, label or duration.
+fn named(expression: &str) -> BTreeSet<String> {
+    const KEYWORDS: [&str; 9] =
+        ["and", "or", "unless", "bool", "offset", "inf", "nan", "group_left", "group_right"];
+    const BEFORE_LABELS: [&str; 4] = ["by", "without", "on", "ignoring"];
+    // Text first: it may have any brackets in it.
+    let bare: String = expression.split(['"', '\'']).step_by(2).collect();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut names = BTreeSet::new();
+    let mut rest = bare.as_str();
+    while let Some(first) = rest.chars().next() {
+        let closed = |text: &str, bracket: char| text.find(bracket).expect("what is opened is closed") + 1;
+        let length = match first {
+            '{' => closed(rest, '}'),
+            '[' => closed(rest, ']'),
+            // A number, with its unit.
+            '0'..='9' => rest.find(|c: char| !is_part(c) && c != '.').unwrap_or(rest.len()),
+            _ if is_part(first) => {
+                let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+                let (word, after) = (&rest[..length], rest[length..].trim_start());
+                let aggregates = BEFORE_LABELS.iter().any(|label| after.starts_with(&format!("{label} (")));
+                if BEFORE_LABELS.contains(&word) && after.starts_with('(') {
+                    closed(rest, ')')
+                } else {
+                    if !after.starts_with('(') && !aggregates && !KEYWORDS.contains(&word) {
+                        names.insert(word.to_owned());
+                    }
+                    length
+                }
+            }
+            _ => first.len_utf8(),
+        };
+        rest = &rest[length..];
+    }
+    names
+}
+
+/// Every expression of a dashboard, those of its variables too.
+fn expressions(dashboard: &Value) -> Vec<String> {
+    let panels = dashboard["panels"].as_array().expect("a list");
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let mut all: Vec<String> = targets
+        .map(|target| target["expr"].as_str().expect("a target has an expression").to_owned())
+        .collect();
+    for variable in dashboard["templating"]["list"].as_array().expect("a list") {
+        // label_values(METRIC, label): the second one is no metric.
+        let Some(query) = variable["query"]["query"].as_str() else { continue };
+        let of = query.strip_prefix("label_values(").and_then(|query| query.rsplit_once(", "));
+        all.push(of.unwrap_or_else(|| panic!("{query} is of another form")).0.to_owned());
+    }
+    all
+}
+
+#[test]
+fn metrics_are_found_in_an_expression() {
+    let of = |expression: &str| named(expression).into_iter().collect::<Vec<_>>();
+    assert_eq!(
+        of("sum by (job, le) (rate(a_total{b=\"c}\"}[5m])) > 0.05 * d and e offset 5m"),
+        ["a_total", "d", "e"]
+    );
+    assert_eq!(of("histogram_quantile(0.99, x_bucket)"), ["x_bucket"]);
+    assert_eq!(of("up{job=\"zoolock\"} == 0"), ["up"]);
+    assert_eq!(of("max by (a, b) (zoolock_x) > 1e3"), ["zoolock_x"]);
+}
+
+#[test]
+fn every_metric_of_the_dashboard_and_the_alerts_is_documented() {
+    let documented = documented();
+    let alerts = read("prometheus/alerts.yml");
+    let rules = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned);
+    let rules: Vec<String> = rules.collect();
+    assert_eq!(rules.len(), alerts.matches("- alert: ").count());
+    let all = expressions(&dashboard()).into_iter().chain(rules);
+    let mut used = BTreeSet::new();
+    for expression in all {
+        let names = named(&expression);
+        assert!(!names.is_empty(), "{expression} names nothing");
+        for name in names {
+            assert!(documented.contains(&name), "{name} of {expression} is not in docs/METRICS.md");
+            used.insert(name);
+        }
+    }
+    assert!(used.len() > 20, "{used:?}");
+}
+
+#[test]
+fn every_metric_of_the_library_is_on_the_dashboard() {
+    let shown: BTreeSet<String> = expressions(&dashboard()).iter().flat_map(|it| named(it)).collect();
+    let section = DOCS.split("\n## ").find(|section| section.starts_with("The library")).expect("a section");
+    for row in section.lines().filter(|line| line.starts_with("| `")) {
+        let name = row.split('`').nth(1).expect("a name");
+        let is_shown = shown
+            .iter()
+            .any(|it| it == name || it.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')));
+        assert!(is_shown, "{name} is on no panel");
+    }
+}
+
+/// The rules of Grafana's dashboard model, as far as we use it; a panel that breaks them is shown empty, or not at all.
+#[test]
+fn grafana_can_import_the_dashboard() {
+    let dashboard = dashboard();
+    assert!(dashboard["id"].is_null(), "an import gives it one");
+    assert_eq!(dashboard["uid"], "zoolock");
+    assert!(dashboard["schemaVersion"].as_u64() >= Some(30));
+    for text in ["title", "refresh"] {
+        assert!(dashboard[text].as_str().is_some_and(|text| !text.is_empty()), "{text}");
+    }
+    for time in ["from", "to"] {
+        assert!(dashboard["time"][time].as_str().is_some_and(|time| time.starts_with("now")), "{time}");
+    }
+    let variables = dashboard["templating"]["list"].as_array().expect("a list");
+    let variable = |name: &str| variables.iter().find(|variable| variable["name"] == name);
+    assert_eq!(variable("datasource").map(|variable| &variable["type"]), Some(&"datasource".into()));
+    let required = dashboard["__requires"].as_array().expect("a list");
+    let is_required = |id: &str| required.iter().any(|it| it["type"] == "panel" && it["id"] == id);
+    let (mut ids, mut taken) = (BTreeSet::new(), BTreeSet::new());
+    for panel in dashboard["panels"].as_array().expect("a list") {
+        let title = panel["title"].as_str().filter(|title| !title.is_empty()).expect("a panel has a title");
+        assert!(ids.insert(panel["id"].as_u64().expect("a number")), "{title}: another one has its number");
+        let side =
+            |name: &str| panel["gridPos"][name].as_u64().unwrap_or_else(|| panic!("{title}: no {name}"));
+        let (x, y, w, h) = (side("x"), side("y"), side("w"), side("h"));
+        assert!(w > 0 && h > 0 && x + w <= COLUMNS, "{title}: outside of the grid");
+        for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+            assert!(taken.insert(cell), "{title}: another one is there");
+        }
+        if panel["type"] == "row" {
+            assert!(panel["panels"].as_array().is_some_and(Vec::is_empty), "{title}");
+            continue;
+        }
+        assert!(
+            is_required(panel["type"].as_str().expect("a type")),
+            "{title}: {} is not required",
+            panel["type"]
+        );
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title}: no unit");
+        let targets = panel["targets"].as_array().filter(|targets| !targets.is_empty());
+        let mut letters = BTreeSet::new();
+        for target in targets.unwrap_or_else(|| panic!("{title}: asks nothing")) {
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
+            assert!(letters.insert(target["refId"].as_str().expect("a letter")), "{title}: a letter twice");
+            // Every variable that is used is there.
+            let expression = target["expr"].as_str().expect("an expression");
+            for used in expression.split('$').skip(1) {
+                let name: String =
+                    used.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                assert!(name.starts_with("__") || variable(&name).is_some(), "{title}: there is no ${name}");
+            }
+        }
+    }
+}
+
+/// Runs promtool; `None` where there is none.
+fn promtool(test: &str, line: &[&str]) -> Option<(bool, String)> {
+    match Command::new("promtool").args(line).current_dir(packaging("prometheus")).output() {
+        Ok(said) => {
+            let text = [said.stdout, said.stderr].concat();
+            Some((said.status.success(), String::from_utf8_lossy(&text).into_owned()))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            skip(test, "no promtool, install prometheus");
+            None
+        }
+        Err(error) => panic!("promtool: {error}"),
+    }
+}
+
+#[test]
+fn prometheus_takes_the_alerts() {
+    let Some((taken, said)) = promtool("prometheus_takes_the_alerts", &["check", "rules", "alerts.yml"])
+    else {
+        return;
+    };
+    assert!(taken, "{said}");
+}
+
+#[test]
+fn the_alerts_alarm_when_they_should_and_each_is_tried() {
+    let test = "the_alerts_alarm_when_they_should_and_each_is_tried";
+    let (alerts, tests) = (read("prometheus/alerts.yml"), read("prometheus/alerts-test.yml"));
+    for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} is not tried");
+    }
+    let Some((passed, said)) = promtool(test, &["test", "rules", "alerts-test.yml"]) else { return };
+    assert!(passed, "{said}");
+}

@@ -1,0 +1,509 @@
+//! The API without async, on both servers: on plain threads, and on those of runtimes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::task::coop;
+use zoolock::blocking::{Guard, Mutex, Zoolock};
+use zoolock::{Connection, Error, LossReason, Owner, Previous};
+use zoolock_tests::locks::leftovers::{assert_none, settle};
+use zoolock_tests::locks::{brisk, brisk_settings, connect, settings};
+use zoolock_tests::{Place, Recorder, on_both_arms, tree};
+
+/// Far longer than anything here takes, far shorter than for ever.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Runs what blocks on a thread of its own, so that a test that is stuck fails.
+async fn in_time<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, outcome) = tokio::sync::oneshot::channel();
+    thread::spawn(move || {
+        let _ = done.send(program());
+    });
+    let outcome = tokio::time::timeout(SOON, outcome).await.expect("it is not stuck");
+    outcome.expect("no panic")
+}
+
+fn program_at(place: &Place) -> Zoolock {
+    settings().connect_blocking(&place.connect_string()).expect("a session")
+}
+
+/// Every call there is.
+/// Every call of the other kinds.
+fn other_kinds(zl: &Zoolock) {
+    // Semaphores remember their size.
+    static ROUND: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let round = ROUND.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let named = |name: &str| format!("kinds/{round}/{name}");
+    let path = |name: &str| format!("/locks/{}", named(name));
+    let patience = Duration::from_millis(20);
+    let soon = || Instant::now() + SOON;
+    let lock = zl.rwlock(named("rw")).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+    assert_eq!((lock.name(), &*lock.path()), (&*named("rw"), &*path("rw")));
+    let read = lock.read().expect("free");
+    let beside = lock.try_read().expect("an answer").expect("together");
+    assert!(lock.try_write().expect("an answer").is_none());
+    assert!(matches!(lock.write_timeout(patience), Err(Error::Timeout { .. })));
+    assert!(matches!(lock.write_deadline(Instant::now()), Err(Error::Timeout { .. })));
+    let lost = beside.upgrade().expect_err("the older one goes first");
+    assert!(matches!(lost.error, Error::Conflict { .. }), "{}", lost.error);
+    let lost = lost.guard.upgrade_timeout(patience).expect_err("the older one goes first");
+    let lost = lost.guard.try_upgrade().expect_err("the older one goes first");
+    lost.guard.release().expect("ours");
+    let write = read.upgrade().expect("alone");
+    lock.revoke(write.ticket()).expect("there");
+    assert!(!lock.snapshot().expect("an answer").waiters.is_empty() || write.is_valid());
+    let read = write.downgrade().expect("ours");
+    assert!(read.revoked_timeout(SOON) && read.is_revoked(), "it is one holder");
+    drop((read, lock.read_timeout(SOON).expect("free"), lock.read_deadline(soon()).expect("free")));
+    let write = lock.write().expect("free");
+    assert!(write.check().path.ends_with(write.node_path().rsplit('/').next().expect("a name")));
+    assert_eq!((write.path(), write.previous()), (&*path("rw"), Previous::Clean));
+    drop(write);
+    let up = lock.upgradable_read().expect("free");
+    assert!(lock.try_upgradable_read().expect("an answer").is_none());
+    assert!(
+        lock.upgradable_read_timeout(patience).is_err()
+            && lock.upgradable_read_deadline(Instant::now()).is_err()
+    );
+    let write = up.try_upgrade().expect("alone");
+    lock.break_lock(write.ticket()).expect("there");
+    assert_eq!(write.lost_timeout(SOON), Some(LossReason::Broken));
+    drop(write);
+
+    let mut permits = zl.semaphore(named("permits"), 2).requeue_on_expiry();
+    let (heard, hears) = std::sync::mpsc::channel();
+    permits.listen(move |event| drop(heard.send(event)));
+    let one = permits.acquire().expect("free");
+    assert!(
+        matches!(hears.recv_timeout(SOON), Ok(zoolock::LockEvent::Acquired(ticket)) if ticket == one.ticket())
+    );
+    assert!(permits.try_acquire(2).expect("an answer").is_none());
+    assert!(
+        permits.acquire_timeout(2, patience).is_err() && permits.acquire_deadline(2, Instant::now()).is_err()
+    );
+    permits.resize(3).expect("ours to say");
+    assert_eq!((permits.permits(), one.path()), (3, &*path("permits")));
+    drop(one);
+    drop(permits.acquire_many(3).expect("free"));
+
+    let multi =
+        zl.multi([named("a"), named("b")]).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+    let all = multi.lock().expect("free");
+    assert_eq!(all.paths(), [path("a"), path("b")]);
+    assert!(multi.try_lock().expect("an answer").is_none() && multi.try_read().expect("an answer").is_none());
+    assert!(multi.lock_timeout(patience).is_err() && multi.lock_deadline(Instant::now()).is_err());
+    let token = all.token();
+    all.release().expect("ours");
+    let reads = [
+        multi.read().expect("free"),
+        multi.read_timeout(SOON).expect("free"),
+        multi.read_deadline(soon()).expect("free"),
+    ];
+    assert_eq!(reads[2].paths().len(), 2);
+    drop(reads);
+    assert!(multi.lock_timeout(SOON).expect("free").token() > token);
+}
+
+fn every_call(address: &str) {
+    let zl = settings().connect_blocking(address).expect("a session");
+    let other = Zoolock::from_async(zl.clone().into_async());
+    let mutex = zl.mutex("calls");
+    assert_eq!((mutex.name(), mutex.path().as_str()), ("calls", "/locks/calls"));
+
+    let guard = mutex.lock().expect("free");
+    assert!(guard.is_valid() && guard.valid_until().remaining() > Duration::from_secs(3));
+    assert_eq!(
+        (guard.path(), guard.loss(), guard.connection()),
+        ("/locks/calls", None, Connection::Connected)
+    );
+    assert!(guard.node_path().starts_with("/locks/calls/lock-"));
+    guard.on_lost(|_| panic!("it is not lost"));
+    assert_eq!(guard.lost_timeout(Duration::ZERO), None);
+    assert_eq!(guard.lost_timeout(Duration::from_millis(20)), None);
+    assert!(other.mutex("calls").try_lock().expect("an answer").is_none());
+    let patience = Duration::from_millis(20);
+    assert!(matches!(mutex.lock_timeout(patience), Err(Error::Timeout { .. })));
+    assert!(matches!(mutex.lock_deadline(Instant::now() + patience), Err(Error::Timeout { .. })));
+    assert!(matches!(mutex.lock_reentrant_timeout(patience), Err(Error::Timeout { .. })));
+    assert!(mutex.try_lock_reentrant().expect("an answer").is_none());
+    let holder = mutex.snapshot().expect("an answer").holder.expect("it is ours");
+    assert_eq!(holder.token, Some(guard.token().to_string()));
+    assert!(!zl.locks(None).expect("an answer").is_empty());
+    assert_eq!(zl.locks(Some("calls")).expect("an answer").len(), 1);
+    let token = guard.token();
+    zoolock::blocking::Guard::from_async(guard.into_async()).release().expect("ours");
+
+    let guard = mutex.lock_timeout(SOON).expect("free");
+    assert!(guard.token() > token);
+    drop(guard);
+    mutex.lock_deadline(Instant::now() + SOON).expect("free").release().expect("ours");
+    let guard = mutex.lock().expect("free");
+    assert_eq!(guard.previous(), Previous::Clean);
+    guard.release().expect("ours");
+
+    let owner = Owner::new();
+    let one = mutex.lock_as(&owner).expect("free");
+    let two = mutex.try_lock_as(&owner).expect("an answer").expect("ours");
+    let three = mutex.lock_as_timeout(&owner, patience).expect("ours");
+    let four = mutex.lock_as_deadline(&owner, Instant::now()).expect("ours");
+    assert_eq!((four.depth(), four.token(), four.previous()), (4, one.token(), Previous::Clean));
+    assert!(four.node_path() == one.node_path() && four.is_valid() && four.lost_timeout(patience).is_none());
+    two.release().expect("ours");
+    drop((three, one));
+    four.release().expect("ours");
+
+    let one = mutex.lock_reentrant().expect("free");
+    let two = mutex.try_lock_reentrant().expect("an answer").expect("ours");
+    let three = mutex.lock_reentrant_timeout(patience).expect("ours");
+    assert_eq!((one.depth(), two.token(), three.path()), (3, one.token(), "/locks/calls"));
+    one.release().expect("ours");
+    two.release().expect("ours");
+    three.release().expect("ours");
+
+    other_kinds(&zl);
+    let value = zl.with_lock("calls", SOON, |guard| {
+        assert!(matches!(zl.with_lock("calls", patience, |_| ()), Err(Error::Timeout { .. })));
+        guard.is_valid()
+    });
+    assert!(value.expect("free"));
+    assert!(matches!(zl.mutex("a//b").lock(), Err(Error::Invalid { .. })));
+
+    let guard = mutex.lock().expect("free");
+    zl.close();
+    assert_eq!(guard.lost(), LossReason::Closed);
+    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Closed));
+    assert!(matches!(guard.release(), Err(Error::Lost { reason: LossReason::Closed, .. })));
+}
+
+on_both_arms!(every_call_works_on_a_plain_thread, |place| async move {
+    let address = place.connect_string();
+    in_time(move || every_call(&address)).await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+    place.server().assert_no_watches().await;
+});
+
+on_both_arms!(every_call_works_on_a_thread_of_any_runtime, |place| async move {
+    let address = place.connect_string();
+    in_time(move || {
+        let current =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        // The thread of `block_on`, a task, a task that is bound to its thread, and a thread for what blocks.
+        current().block_on(async { every_call(&address) });
+        let task = address.clone();
+        current().block_on(async { tokio::spawn(async move { every_call(&task) }).await.expect("no panic") });
+        let task = address.clone();
+        tokio::task::LocalSet::new().block_on(&current(), async {
+            tokio::task::spawn_local(async move { every_call(&task) }).await.expect("no panic");
+        });
+        let task = address.clone();
+        current().block_on(async {
+            tokio::task::spawn_blocking(move || every_call(&task)).await.expect("no panic");
+        });
+        // A runtime of several threads, and one without clock or sockets.
+        let threads =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let task = address.clone();
+        threads.block_on(async { tokio::spawn(async move { every_call(&task) }).await.expect("no panic") });
+        // An executor like the one that the blocking calls use themselves.
+        futures_lite::future::block_on(async { every_call(&address) });
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+    place.server().assert_no_watches().await;
+});
+
+on_both_arms!(a_task_that_blocks_is_not_stuck_when_its_budget_is_used_up, |place| async move {
+    let address = place.connect_string();
+    in_time(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let task = tokio::spawn(async move {
+                // tokio lets a task have so many answers from its channels and clocks, and then no more before it
+                // has given its thread back.
+                while coop::has_budget_remaining() {
+                    coop::consume_budget().await;
+                }
+                every_call(&address);
+            });
+            task.await.expect("no panic");
+        });
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+});
+
+on_both_arms!(private(brisk()) a_lease_goes_on_when_the_only_thread_is_blocked, |place| async move {
+    let address = place.connect_string();
+    in_time(move || {
+        let zl = brisk_settings().connect_blocking(&address).expect("a session");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let guard = zl.mutex("held").lock().expect("free");
+            let first = guard.valid_until();
+            // Sessions of 2 s are believed for 1.3 s unless they are renewed.
+            assert_eq!(guard.lost_timeout(Duration::from_secs(3)), None);
+            assert!(guard.is_valid() && guard.valid_until() > first);
+            guard.release().expect("ours");
+        });
+    })
+    .await;
+});
+
+on_both_arms!(threads_have_their_turns_alone, |place| async move {
+    let (ours, theirs) = (connect(&place).await, connect(&place).await);
+    ours.mutex("crowd").lock().await.expect("free").release().await.expect("ours");
+    let tasks = [settle(&ours).await, settle(&theirs).await];
+    let recorder = Arc::new(Recorder::new());
+    let history = recorder.clone();
+    let clients = [ours.clone(), theirs.clone()].map(Zoolock::from_async);
+    in_time(move || {
+        thread::scope(|scope| {
+            for number in 0..6usize {
+                let (mutex, recorder) = (clients[number % 2].mutex("crowd"), &recorder);
+                scope.spawn(move || {
+                    for round in 0..15 {
+                        // By thread or not, they exclude each other.
+                        if (number + round) % 3 == 0 {
+                            let guard = mutex.lock().expect("a turn");
+                            recorder.enter(number, guard.token());
+                            thread::yield_now();
+                            recorder.exit(number, guard.token());
+                            guard.release().expect("still ours");
+                        } else {
+                            let guard = mutex.lock_reentrant().expect("a turn");
+                            recorder.enter(number, guard.token());
+                            let again = mutex.lock_reentrant().expect("ours");
+                            drop(guard);
+                            assert_eq!(again.depth(), 1);
+                            recorder.exit(number, again.token());
+                            again.release().expect("still ours");
+                        }
+                    }
+                });
+            }
+        });
+    })
+    .await;
+    let history = history.history();
+    history.one_holder().expect("one at a time");
+    history.tokens_rise().expect("tokens rise");
+    assert_eq!(history.entered().len(), 90);
+    assert_none(&place, &ours, tasks[0], "crowd").await;
+    assert_none(&place, &theirs, tasks[1], "crowd").await;
+});
+
+on_both_arms!(a_thread_enters_again_and_others_do_not, |place| async move {
+    let zl = program_at(&place);
+    in_time(move || {
+        let mutex = zl.mutex("by-thread");
+        fn outer(mutex: &Mutex) {
+            let guard = mutex.lock_reentrant().expect("free");
+            inner(mutex);
+            assert_eq!(guard.depth(), 1);
+            guard.release().expect("ours");
+        }
+        fn inner(mutex: &Mutex) {
+            let guard = mutex.lock_reentrant().expect("ours already");
+            assert_eq!(guard.depth(), 2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    assert!(mutex.try_lock_reentrant().expect("an answer").is_none());
+                    let late = mutex.lock_reentrant_timeout(Duration::from_millis(100)).expect_err("held");
+                    assert!(matches!(late, Error::Timeout { .. }), "{late}");
+                });
+            });
+        }
+        outer(&mutex);
+        // A thread that ends with its guard lets go.
+        thread::scope(|scope| {
+            scope.spawn(|| drop(mutex.lock_reentrant().expect("free")));
+        });
+        mutex.lock_timeout(SOON).expect("free").release().expect("ours");
+        zl.close();
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+});
+
+/// An operator deletes the node of a holder.
+async fn break_lock(place: &Place, node: &str) {
+    let operator = tree::connect(&place.addr()).await.expect("a session");
+    operator.delete(&format!("{}{node}", place.chroot()), None).await.expect("it is there");
+}
+
+on_both_arms!(a_loss_is_noticed_without_async, |place| async move {
+    let (client, zl) = (connect(&place).await, program_at(&place));
+    client.mutex("doomed").lock().await.expect("free").release().await.expect("ours");
+    let ours = Zoolock::from_async(client.clone());
+    let tasks = settle(&client).await;
+    let guard = in_time(move || ours.mutex("doomed").lock().expect("free")).await;
+    let (heard, hears) = mpsc::channel();
+    let callback = (heard.clone(), zl.clone());
+    guard.on_lost(move |reason| {
+        let (heard, zl) = callback;
+        // It may block, on the very library that called it.
+        zl.mutex("elsewhere").lock_timeout(SOON).expect("free").release().expect("ours");
+        heard.send((reason, thread::current().name().map(str::to_owned))).expect("it is awaited");
+    });
+    let same = Zoolock::from_async(client.clone());
+    let (entered, enters) = mpsc::channel();
+    guard.on_lost(move |_| {
+        // Whoever blocks here keeps neither the lease of our other locks waiting nor the other callbacks.
+        let guard = same.mutex("elsewhere").lock_timeout(SOON).expect("free");
+        entered.send(guard.is_valid()).expect("it is awaited");
+        guard.release().expect("ours");
+    });
+    let node = guard.node_path();
+    let began = Instant::now();
+    // Several threads wait for the same guard, each in its own way.
+    let (guard, reasons) = {
+        let ready = Arc::new(Barrier::new(3));
+        let shared = Arc::new(guard);
+        let waiting: Vec<_> = (0..2)
+            .map(|way| {
+                let (guard, ready) = (shared.clone(), ready.clone());
+                thread::spawn(move || {
+                    ready.wait();
+                    if way == 0 { Some(guard.lost()) } else { guard.lost_timeout(SOON) }
+                })
+            })
+            .collect();
+        let started = in_time(move || ready.wait());
+        started.await;
+        break_lock(&place, &node).await;
+        let reasons =
+            in_time(move || waiting.into_iter().map(|w| w.join().expect("no panic")).collect::<Vec<_>>());
+        (shared.clone(), reasons.await)
+    };
+    assert_eq!(reasons, [Some(LossReason::Broken); 2]);
+    assert!(began.elapsed() < SOON, "it did not wait for the whole time");
+    let (reason, name) = in_time(move || hears.recv_timeout(SOON).expect("it is called")).await;
+    assert_eq!((reason, name.as_deref()), (LossReason::Broken, Some("zoolock-lost")));
+    assert!(in_time(move || enters.recv_timeout(SOON).expect("it is called")).await);
+    assert!(!guard.is_valid() && guard.loss() == Some(LossReason::Broken));
+    // Too late is at once.
+    let (late, hears) = mpsc::channel();
+    guard.on_lost(move |reason| late.send(reason).expect("it is awaited"));
+    let reason = in_time(move || hears.recv_timeout(SOON)).await;
+    assert_eq!(reason, Ok(LossReason::Broken));
+    let guard = Arc::into_inner(guard).expect("the threads are gone");
+    let released = in_time(move || guard.release()).await;
+    assert!(matches!(released, Err(Error::Lost { reason: LossReason::Broken, .. })));
+    assert_none(&place, &client, tasks, "doomed").await;
+    assert_none(&place, &client, tasks, "elsewhere").await;
+});
+
+on_both_arms!(who_lets_go_is_not_called, |place| async move {
+    let client = connect(&place).await;
+    client.mutex("calm").lock().await.expect("free").release().await.expect("ours");
+    let tasks = settle(&client).await;
+    let zl = Zoolock::from_async(client.clone());
+    in_time(move || {
+        let mutex = zl.mutex("calm");
+        let owner = Owner::new();
+        for way in 0..5 {
+            let (heard, hears) = mpsc::channel::<LossReason>();
+            let callback = move |reason| heard.send(reason).expect("it is awaited");
+            let guard = if way < 3 { Some(mutex.lock().expect("free")) } else { None };
+            match (way, guard) {
+                (0, Some(guard)) => {
+                    guard.on_lost(callback);
+                    guard.release().expect("ours");
+                }
+                (1, Some(guard)) => {
+                    guard.on_lost(callback);
+                    drop(guard);
+                }
+                (_, Some(guard)) => {
+                    guard.on_lost(callback);
+                    drop(guard.into_async());
+                }
+                (way, None) => {
+                    let outer = mutex.lock_as(&owner).expect("free");
+                    let inner = mutex.lock_as(&owner).expect("ours");
+                    inner.on_lost(callback);
+                    // The one that asked to be called goes, the other stays.
+                    if way == 3 {
+                        inner.release().expect("ours")
+                    } else {
+                        drop(inner)
+                    }
+                    assert!(outer.is_valid());
+                    assert_eq!(
+                        hears.recv_timeout(SOON),
+                        Err(RecvTimeoutError::Disconnected),
+                        "it is forgotten"
+                    );
+                    continue;
+                }
+            }
+            assert_eq!(hears.recv_timeout(SOON), Err(RecvTimeoutError::Disconnected), "it is forgotten");
+        }
+    })
+    .await;
+    assert_none(&place, &client, tasks, "calm").await;
+});
+
+on_both_arms!(who_lets_go_while_it_panics_is_told_of, |place| async move {
+    /// Lets go when it is dropped.
+    struct Tidy(Option<Guard>);
+
+    impl Drop for Tidy {
+        fn drop(&mut self) {
+            self.0.take().expect("it is there").release().expect("ours");
+        }
+    }
+
+    let (zl, client) = (program_at(&place), connect(&place).await);
+    let job = in_time(move || {
+        let guard = zl.mutex("rough").lock().expect("free");
+        catch_unwind(AssertUnwindSafe(|| {
+            let _tidy = Tidy(Some(guard));
+            panic!("on purpose");
+        }))
+    });
+    assert!(job.await.is_err(), "it panics");
+    assert_eq!(client.mutex("rough").snapshot().await.expect("a snapshot").previous, "panicked");
+});
+
+on_both_arms!(work_under_a_lock_ends_with_it, |place| async move {
+    let zl = program_at(&place);
+    in_time(move || {
+        let panics = catch_unwind(AssertUnwindSafe(|| {
+            zl.with_lock("work", SOON, |_guard| -> () { panic!("on purpose") })
+        }));
+        panics.expect_err("it panics");
+        // Released in the middle, and handed out.
+        let value = zl.with_lock("work", SOON, |guard| {
+            guard.release().expect("ours");
+            zl.with_lock("work", SOON, |_| ()).expect("free again");
+            1
+        });
+        assert_eq!(value.expect("free"), 1);
+        let guard = zl.with_lock("work", SOON, |guard| guard).expect("free");
+        assert!(guard.is_valid());
+        assert!(zl.mutex("work").try_lock().expect("an answer").is_none());
+        drop(guard);
+        let lost = zl.with_lock("work", SOON, |guard| {
+            zl.close();
+            guard.lost()
+        });
+        assert!(matches!(lost, Err(Error::Lost { reason: LossReason::Closed, .. })), "{lost:?}");
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+});
+
+#[test]
+fn a_program_without_async_may_bring_its_server() {
+    let zl = Zoolock::embedded().expect("a server");
+    let guard = zl.mutex("nightly").lock().expect("free");
+    assert!(zl.mutex("nightly").try_lock().expect("an answer").is_none());
+    guard.release().expect("ours");
+    zl.close();
+    let error = Zoolock::connect("h:port").expect_err("no address");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+}

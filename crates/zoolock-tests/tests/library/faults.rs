@@ -1,0 +1,284 @@
+//! Lost replies, lost connections, lost sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zoolock::{Connection, Error, LossReason};
+use zoolock_tests::locks::{
+    brisk, brisk_settings, connect, connect_through, directory, settings, until_queued,
+};
+use zoolock_tests::{Proxy, on_both_arms, opcode, tree};
+
+on_both_arms!(a_lost_create_is_found_again_and_nothing_blocks, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = connect_through(&place, &proxy).await;
+    zl.mutex("lost").lock().await.expect("free").release().await.expect("ours");
+    for happened in [true, false] {
+        for _ in 0..3 {
+            match happened {
+                true => proxy.drop_next_reply(opcode::CREATE2),
+                false => proxy.drop_next_request(opcode::CREATE2),
+            }
+            let guard =
+                zl.mutex("lost").lock_timeout(Duration::from_secs(10)).await.expect("nobody else is there");
+            assert!(guard.is_valid());
+            let seen = zl.mutex("lost").snapshot().await.expect("a look");
+            assert_eq!(seen.holder.expect("us").node, guard.node_path().rsplit('/').next().expect("a name"));
+            guard.release().await.expect("still ours");
+        }
+    }
+    let stats = proxy.stats();
+    assert_eq!((stats.dropped_replies, stats.dropped_requests), (3, 3));
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "lost")).await;
+});
+
+on_both_arms!(a_place_in_the_queue_survives_lost_replies_and_connections, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let held = steady.mutex("queue").lock().await.expect("free");
+    proxy.drop_next_reply(opcode::CREATE2);
+    let first = tokio::spawn({
+        let mutex = shaky.mutex("queue");
+        async move { mutex.lock().await }
+    });
+    until_queued(&steady, "queue", 2).await;
+    let second = tokio::spawn({
+        let mutex = steady.mutex("queue");
+        async move { mutex.lock().await }
+    });
+    until_queued(&steady, "queue", 3).await;
+    // The reply to its watch is lost, then the connection a few times more, then the event itself.
+    proxy.drop_next_reply(opcode::GET_DATA);
+    for _ in 0..3 {
+        proxy.cut().await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    held.release().await.expect("still ours");
+    proxy.refuse(false).await;
+    let guard = first.await.expect("no panic").expect("its turn");
+    assert!(!second.is_finished(), "it stands behind");
+    guard.release().await.expect("still ours");
+    second.await.expect("no panic").expect("its turn").release().await.expect("still ours");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "queue")).await;
+});
+
+on_both_arms!(a_release_whose_reply_is_lost_is_done_once, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    for happened in [true, false, true, false] {
+        let guard = shaky.mutex("once").lock().await.expect("free");
+        let waiting = tokio::spawn({
+            let mutex = steady.mutex("once");
+            async move { mutex.lock().await }
+        });
+        until_queued(&steady, "once", 2).await;
+        match happened {
+            true => proxy.drop_next_reply(opcode::MULTI),
+            false => proxy.drop_next_request(opcode::MULTI),
+        }
+        guard.release().await.expect("released, in the end");
+        let next = waiting.await.expect("no panic").expect("its turn");
+        assert!(next.is_valid());
+        next.release().await.expect("still its own");
+    }
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "once")).await;
+});
+
+on_both_arms!(a_waiter_that_gives_up_while_its_connection_is_lost_leaves_nothing, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let held = steady.mutex("ghost").lock().await.expect("free");
+    // In the middle of the create, whose outcome it never learns.
+    proxy.drop_next_reply(opcode::CREATE2);
+    let error = shaky.mutex("ghost").lock_timeout(Duration::from_millis(5)).await.expect_err("held");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    // In the queue; the delete is lost both ways.
+    for happened in [true, false] {
+        let waiting = tokio::spawn({
+            let mutex = shaky.mutex("ghost");
+            async move { mutex.lock().await }
+        });
+        until_queued(&steady, "ghost", 2).await;
+        match happened {
+            true => proxy.drop_next_reply(opcode::DELETE),
+            false => proxy.drop_next_request(opcode::DELETE),
+        }
+        waiting.abort();
+        let _ = waiting.await;
+        proxy
+            .until("the order carried out", |stats| stats.dropped_replies + stats.dropped_requests > 0)
+            .await;
+    }
+    let next = tokio::spawn({
+        let mutex = steady.mutex("ghost");
+        async move { mutex.lock_timeout(Duration::from_secs(10)).await }
+    });
+    held.release().await.expect("still ours");
+    next.await.expect("no panic").expect("no ghost stands before it").release().await.expect("ours");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "ghost")).await;
+});
+
+on_both_arms!(private(brisk()) a_holder_outlives_a_short_disconnection, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
+    let guard = zl.mutex("short").lock().await.expect("free");
+    let mut connection = guard.connection();
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("noticed");
+    assert!(guard.is_valid(), "disconnected is not lost");
+    proxy.refuse(false).await;
+    connection.wait_for(|now| *now == Connection::Connected).await.expect("again");
+    // Long after the first lease would have ended.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(guard.is_valid());
+    guard.release().await.expect("still ours");
+});
+
+on_both_arms!(private(brisk()) a_holder_that_is_cut_off_knows_before_anybody_else_holds, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
+    let rival = brisk_settings().connect(&place.connect_string()).await.expect("a session");
+    for link in ["silent", "dead"] {
+        let guard = zl.mutex("cut").lock().await.expect("free");
+        let waiting = tokio::spawn({
+            let mutex = rival.mutex("cut");
+            async move { mutex.lock().await }
+        });
+        until_queued(&rival, "cut", 2).await;
+        if link == "silent" {
+            proxy.blackhole(true);
+        } else {
+            proxy.refuse(true).await;
+            proxy.cut().await;
+        }
+        let reason = guard.lost().await;
+        assert_eq!(reason, LossReason::Unreachable, "{link}");
+        assert!(!waiting.is_finished(), "{link}: the rival held before the holder knew");
+        assert!(!guard.is_valid());
+        assert!(guard.valid_until().has_passed());
+        let next = waiting.await.expect("no panic").expect("its turn");
+        assert!(next.token() > guard.token());
+        // The link comes back; the guard does not.
+        proxy.blackhole(false);
+        proxy.refuse(false).await;
+        assert!(!guard.is_valid(), "{link}");
+        assert_eq!(guard.lost().await, LossReason::Unreachable, "{link}: said once, and always the same");
+        assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+        next.release().await.expect("still its own");
+    }
+    // The client opens another session for whoever comes next.
+    let guard = zl.mutex("cut").lock_timeout(Duration::from_secs(20)).await.expect("free");
+    guard.release().await.expect("ours");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "cut")).await;
+});
+
+on_both_arms!(private(brisk()) waiters_of_a_session_that_expired_are_told_and_can_queue_again, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
+    let rival = brisk_settings().connect(&place.connect_string()).await.expect("a session");
+    let held = rival.mutex("expired").lock().await.expect("free");
+    let waiting = tokio::spawn({
+        let mutex = zl.mutex("expired");
+        async move { mutex.lock().await }
+    });
+    until_queued(&rival, "expired", 2).await;
+    proxy.blackhole(true);
+    // Until the server has removed its node.
+    tree::assert_contenders(&place.addr(), &directory(&place, "expired"), 1).await;
+    proxy.blackhole(false);
+    let error = waiting.await.expect("no panic").expect_err("its session is gone");
+    assert!(matches!(error, Error::Lost { reason: LossReason::SessionExpired, .. }), "{error}");
+    let again = tokio::spawn({
+        let mutex = zl.mutex("expired");
+        async move { mutex.lock().await }
+    });
+    until_queued(&rival, "expired", 2).await;
+    held.release().await.expect("still ours");
+    again.await.expect("no panic").expect("its turn").release().await.expect("ours");
+});
+
+on_both_arms!(private(brisk()) a_lease_is_renewed_for_as_long_as_the_lock_is_held, |place| async move {
+    // Two seconds: by writes. Four: by sync, which is enough from three times syncLimit × tick on.
+    let writing = brisk_settings().connect(&place.connect_string()).await.expect("a session");
+    let syncing = brisk_settings().session_timeout(Duration::from_secs(4));
+    let syncing = syncing.connect(&place.connect_string()).await.expect("a session");
+    let strict = brisk_settings().session_timeout(Duration::from_secs(4)).strict_renewal();
+    let strict = strict.connect(&place.connect_string()).await.expect("a session");
+    let clients = [("writes", writing), ("syncs", syncing), ("strict", strict)];
+    let mut guards = Vec::new();
+    for (name, zl) in &clients {
+        guards.push((name, zl.mutex(name).lock().await.expect("free")));
+    }
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for (name, guard) in &guards {
+            assert!(guard.is_valid(), "{name}");
+        }
+    }
+    for (name, guard) in guards {
+        guard.release().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+});
+
+on_both_arms!(private a_server_that_restarts_in_time_keeps_the_lock_with_its_holder, |place| async move {
+    let zl = connect(&place).await;
+    let guard = zl.mutex("restart").lock().await.expect("free");
+    let token = guard.token();
+    place.server().restart().await.expect("it comes up");
+    guard.release().await.expect("the session survived in the log");
+    let guard = zl.mutex("restart").lock_timeout(Duration::from_secs(20)).await.expect("free");
+    assert!(guard.token() > token, "tokens never go back");
+    guard.release().await.expect("ours");
+});
+
+on_both_arms!(random_cuts_never_break_exclusion_or_leave_anything, |place| async move {
+    let recorder = Arc::new(zoolock_tests::Recorder::new());
+    let mut proxies = Vec::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    for client in 0..4 {
+        let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("a proxy"));
+        let zl = settings().connect(&place.through(&proxy.addr())).await.expect("a session");
+        proxies.push(proxy);
+        for task in 0..3 {
+            let (mutex, recorder, who) = (zl.mutex("storm"), recorder.clone(), format!("{client}.{task}"));
+            tasks.spawn(async move {
+                for round in 0..25 {
+                    if (round + task) % 4 == 0 {
+                        // Gives up in the middle of something.
+                        let _ = tokio::time::timeout(Duration::from_millis(7 * round), mutex.lock()).await;
+                        continue;
+                    }
+                    let guard = mutex.lock().await.expect("a turn");
+                    recorder.enter(&who, guard.token());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    assert!(guard.is_valid(), "cuts are short");
+                    recorder.exit(&who, guard.token());
+                    guard.release().await.expect("still ours");
+                }
+            });
+        }
+    }
+    let storm = tokio::spawn(async move {
+        let ops = [opcode::CREATE2, opcode::MULTI, opcode::DELETE, opcode::GET_DATA, opcode::GET_CHILDREN];
+        for round in 0.. {
+            let proxy: &Arc<Proxy> = &proxies[round % proxies.len()];
+            match round % 3 {
+                0 => proxy.drop_next_reply(ops[round / 3 % ops.len()]),
+                1 => proxy.drop_next_request(ops[round / 3 % ops.len()]),
+                _ => proxy.cut().await,
+            }
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    });
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no task fails");
+    }
+    storm.abort();
+    let history = recorder.history();
+    history.one_holder().expect("one at a time");
+    history.tokens_rise().expect("tokens rise");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "storm")).await;
+});

@@ -1,0 +1,241 @@
+//! What the library counts is what docs/METRICS.md says that it counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tokio::sync::{Mutex, MutexGuard};
+use zoolock::{Builder, Error, LossReason, Naming, Zoolock};
+use zoolock_tests::{Arm, Proxy, Server, ServerOptions, opcode};
+
+const DOCS: &str = include_str!("../../../../docs/METRICS.md");
+
+/// Type, unit, and labels of a metric.
+type Sort = (String, String, BTreeSet<String>);
+
+/// The rows of a table of the docs.
+fn documented(heading: &str) -> BTreeMap<String, Sort> {
+    let section = DOCS.split("\n## ").find(|section| section.starts_with(heading)).expect("a section");
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let code = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let labels = cells[3].split(',').map(code).filter(|label| !label.is_empty()).collect();
+        (code(cells[0]), (code(cells[1]), code(cells[2]), labels))
+    })
+    .collect()
+}
+
+/// What was seen by now, and what it stood at. To look takes it away, but for what it is.
+#[derive(Default)]
+struct Seen {
+    sorts: BTreeMap<String, Sort>,
+    /// Counters and gauges summed up, histograms by how many values they have.
+    totals: BTreeMap<(String, Vec<(String, String)>), f64>,
+}
+
+impl Seen {
+    fn look(&mut self, snapshotter: &Snapshotter) {
+        for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
+            let (kind, key) = key.into_parts();
+            let name = key.name().to_owned();
+            assert!(description.is_some_and(|text| !text.is_empty()), "{name} is not described");
+            let kind = match kind {
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram => "histogram",
+            };
+            let unit = unit.expect("it is described").as_str().to_owned();
+            let labels: Vec<(String, String)> =
+                key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+            let names = labels.iter().map(|(name, _)| name.clone()).collect();
+            let sort = (kind.to_owned(), unit, names);
+            let before = self.sorts.insert(name.clone(), sort.clone());
+            assert!(before.is_none_or(|before| before == sort), "{name} is now this, now that");
+            *self.totals.entry((name, labels)).or_default() += match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(change) => change.into_inner(),
+                DebugValue::Histogram(values) => values.len() as f64,
+            };
+        }
+    }
+
+    /// The sum of the series with these labels, whatever else they have.
+    fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let has = |all: &[(String, String)], (key, value): &(&str, &str)| {
+            all.iter().any(|(of, is)| of == key && is == value)
+        };
+        let series = self
+            .totals
+            .iter()
+            .filter(|((of, all), _)| of == name && labels.iter().all(|label| has(all, label)));
+        series.map(|(_, value)| value).sum()
+    }
+}
+
+/// The one recorder that a process can have; its tests take turns.
+async fn recorder() -> (&'static Snapshotter, MutexGuard<'static, ()>) {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    static RECORDER: LazyLock<Snapshotter> = LazyLock::new(|| {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        recorder.install().expect("there is no other in this process");
+        snapshotter
+    });
+    let turn = TURN.lock().await;
+    // What the one before counted.
+    RECORDER.snapshot();
+    (&*RECORDER, turn)
+}
+
+fn settings() -> Builder {
+    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(6))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn to_wait_for_a_session_is_to_wait_for_the_lock() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
+    let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
+    let patience = Duration::from_secs(2);
+    let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("a session");
+    zl.close().await;
+    proxy.refuse(true).await;
+    let late = zl.mutex("x").lock_timeout(Duration::from_millis(100)).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    let none = zl.mutex("x").lock().await;
+    assert!(matches!(none, Err(Error::Unavailable { .. })), "{none:?}");
+    seen.look(snapshotter);
+    for outcome in ["timeout", "unavailable"] {
+        assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
+    }
+    proxy.refuse(false).await;
+    let guard = zl.mutex("x").lock().await.expect("there is one again");
+    guard.release().await.expect("ours");
+    zl.close().await;
+    seen.look(snapshotter);
+    assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_holding", &[])), (0.0, 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_is_counted_as_what_it_is() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
+    let zl = settings().connect(&server.addr()).await.expect("a session");
+
+    // The guard of such a semaphore is a mutex to nobody but those who take it.
+    for naming in [Naming::CuratorSemaphore, Naming::Kazoo] {
+        let slots = zl.semaphore(format!("slots-{naming}"), 2).naming(naming);
+        let permits = [slots.acquire().await.expect("free"), slots.acquire().await.expect("free")];
+        assert!(slots.try_acquire(1).await.expect("an answer").is_none());
+        seen.look(snapshotter);
+        assert_eq!(seen.of("zoolock_holding", &[("kind", "lease")]), 2.0, "{naming}");
+        for permit in permits {
+            permit.release().await.expect("ours");
+        }
+    }
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "lease"), ("outcome", "acquired")]), 4.0);
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "lease"), ("outcome", "busy")]), 2.0);
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "mutex")]), 0.0);
+    assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 0.0);
+
+    let reader = zl.rwlock("rw").write().await.expect("free").downgrade().await.expect("ours");
+    seen.look(snapshotter);
+    let holding = |seen: &Seen, kind| seen.of("zoolock_holding", &[("kind", kind)]);
+    assert_eq!((holding(&seen, "writer"), holding(&seen, "reader")), (0.0, 1.0));
+    assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "writer")]), 1.0);
+    reader.release().await.expect("ours");
+    zl.close().await;
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "reader")]), 1.0);
+    assert_eq!(seen.of("zoolock_holding", &[]), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_counted_is_what_is_documented() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
+    let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
+    let zl = settings().connect(&server.addr()).await.expect("a session");
+    let shaky = settings().connect(&proxy.addr()).await.expect("a session");
+
+    // Alone, busy, too late, given up.
+    let guard = zl.mutex("x").lock().await.expect("free");
+    assert!(zl.mutex("x").try_lock().await.expect("an answer").is_none());
+    let late = zl.mutex("x").lock_timeout(Duration::from_millis(50)).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    let dropped = tokio::time::timeout(Duration::from_millis(50), zl.mutex("x").lock()).await;
+    assert!(dropped.is_err());
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", "acquired"), ("kind", "mutex")]), 1.0);
+    for outcome in ["busy", "timeout", "cancelled"] {
+        assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
+    }
+    assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 1.0);
+    assert_eq!(seen.of("zoolock_hold_seconds", &[]), 0.0);
+
+    // One waits, the holder is asked to let go, and the lock is handed over.
+    let waiting = tokio::spawn({
+        let mutex = zl.mutex("x");
+        async move { mutex.lock().await }
+    });
+    while zl.mutex("x").snapshot().await.expect("a look").waiters.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_waiting", &[]), 1.0);
+    zl.mutex("x").revoke(guard.ticket()).await.expect("it is there");
+    guard.revoked().await;
+    guard.release().await.expect("ours");
+    let guard = waiting.await.expect("no panic").expect("its turn");
+    seen.look(snapshotter);
+    assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
+    assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));
+
+    // Taken away.
+    zl.mutex("x").break_lock(guard.ticket()).await.expect("it is there");
+    assert_eq!(guard.lost().await, LossReason::Broken);
+    drop(guard);
+
+    // Another kind, whose release is not answered: it is looked for again, over another connection.
+    let writer = shaky.rwlock("y").write().await.expect("free");
+    proxy.drop_next_reply(opcode::MULTI);
+    writer.release().await.expect("released, in the end");
+
+    // Renewed by now, since somebody holds for a whole session.
+    let guard = zl.mutex("z").lock().await.expect("free");
+    let renewed = async {
+        while seen.of("zoolock_renewals_total", &[("outcome", "confirmed")]) == 0.0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            seen.look(snapshotter);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), renewed).await.expect("the lease is renewed");
+    guard.release().await.expect("ours");
+    shaky.close().await;
+    zl.close().await;
+
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_losses_total", &[("kind", "mutex"), ("reason", "broken")]), 1.0);
+    assert!(seen.of("zoolock_cleanups_retried_total", &[]) >= 1.0);
+    assert!(seen.of("zoolock_reconnects_total", &[]) >= 1.0);
+    assert_eq!(
+        (seen.of("zoolock_sessions_opened_total", &[]), seen.of("zoolock_sessions_alive", &[])),
+        (2.0, 0.0)
+    );
+    assert_eq!(seen.of("zoolock_sessions_ended_total", &[("reason", "closed")]), 2.0);
+    // Nobody is left, whatever way each went.
+    for gauge in ["zoolock_holding", "zoolock_waiting"] {
+        assert!(
+            seen.totals.iter().filter(|((name, _), _)| name == gauge).all(|(_, value)| *value == 0.0),
+            "{gauge}"
+        );
+    }
+    assert_eq!(seen.sorts, documented("The library"));
+}

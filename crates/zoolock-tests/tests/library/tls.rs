@@ -1,0 +1,317 @@
+//! TLS to both servers, with certificates that the test makes: who gets in, as whom, and what is said to the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use zookeeper_client::Client;
+use zoolock::{Builder, Error, Tls, Zoolock};
+use zoolock_tests::authority::Signed;
+use zoolock_tests::locks::settings;
+use zoolock_tests::{Authority, Place, ServerOptions, ZoolockBinary, on_both_arms};
+
+fn secure(authority: Authority) -> ServerOptions {
+    ServerOptions { tls: Some(Arc::new(authority)), ..ServerOptions::default() }
+}
+
+fn trusting(authority: &Authority) -> Tls {
+    Tls::with_ca_file(authority.ca())
+}
+
+fn shown(authority: &Authority, signed: &Signed) -> Tls {
+    trusting(authority).identity_files(&signed.certificate, &signed.key)
+}
+
+fn address(place: &Place) -> String {
+    place.through(&place.server().secure_addr())
+}
+
+async fn open(place: &Place, tls: Tls) -> Zoolock {
+    settings().tls(tls).connect(&address(place)).await.expect("a session")
+}
+
+/// What a connection that cannot be is told, in time.
+async fn refused(builder: Builder, address: &str) -> Error {
+    let connect = builder.connect_timeout(Duration::from_secs(1)).connect(address);
+    match timeout(Duration::from_secs(30), connect).await.expect("it gives up in time") {
+        Ok(_) => panic!("{address} lets us in"),
+        Err(error) => error,
+    }
+}
+
+on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_name_in_the_certificate, |place| async move {
+    let authority = place.authority();
+    let jobs = shown(authority, &authority.client("jobs"));
+    let (first, second) = (open(&place, jobs.clone()).await, open(&place, jobs.clone()).await);
+    let other = open(&place, shown(authority, &authority.client("other"))).await;
+    let guard = first.mutex("nightly").lock().await.expect("free");
+    assert!(second.mutex("nightly").try_lock().await.expect("it answers").is_none());
+    for denied in [
+        other.mutex("nightly").try_lock().await.map(|_| ()),
+        other.mutex("nightly").snapshot().await.map(|_| ()),
+        other.mutex("nightly").break_lock(guard.token()).await.map(|_| ()),
+    ] {
+        assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
+    }
+    let options = jobs.options(&place.server().secure_addr()).expect("good files");
+    let client = Client::connector().with_tls(options).secure_connect(&place.server().secure_addr()).await;
+    let client = client.expect("a session");
+    for path in ["/locks".to_owned(), guard.node_path()] {
+        let path = format!("{}{path}", place.chroot());
+        let (acls, _) = client.get_acl(&path).await.expect("it is ours");
+        let who: Vec<_> = acls.iter().map(|acl| (acl.scheme(), acl.id())).collect();
+        assert_eq!(who, [("x509", "CN=jobs")], "{path}");
+    }
+    // The connection is lost, and made again.
+    place.server().restart().await.expect("it comes up again");
+    let waiting = tokio::spawn(async move {
+        let guard = second.mutex("nightly").lock().await.expect("in its turn");
+        guard.release().await.expect("ours");
+        second
+    });
+    guard.release().await.expect("still ours");
+    let second = waiting.await.expect("no panic");
+    for zl in [first, second, other] {
+        zl.close().await;
+    }
+});
+
+on_both_arms!(private(secure(Authority::new())) readers_may_be_named_by_their_certificates, |place| async move {
+    let authority = place.authority();
+    let jobs = shown(authority, &authority.client("jobs"));
+    let builder = settings().tls(jobs).reader("x509", "CN=ops");
+    let zl = builder.connect(&address(&place)).await.expect("a session");
+    let guard = zl.mutex("nightly").lock().await.expect("free");
+    let ops = open(&place, shown(authority, &authority.client("ops"))).await;
+    assert!(ops.mutex("nightly").snapshot().await.expect("it may look").holder.is_some());
+    let broken = ops.mutex("nightly").break_lock(guard.token()).await;
+    assert!(matches!(broken, Err(Error::Denied { .. })), "{broken:?}");
+    zl.close().await;
+    ops.close().await;
+});
+
+on_both_arms!(private(secure(Authority::new())) what_is_wrong_with_a_certificate_is_said, |place| async move {
+    let authority = place.authority();
+    let strangers = Authority::new();
+    let (secure, plain) = (place.server().secure_addr(), place.addr());
+    let good = shown(authority, &authority.client("jobs"));
+    let expired = authority.expired_client("late");
+    let foreign = strangers.client("stranger");
+
+    // It does not accept us.
+    for (tls, words) in [
+        (trusting(authority), "--cert".to_owned()),
+        (shown(authority, &expired), expired.certificate.display().to_string()),
+        (shown(authority, &foreign), foreign.certificate.display().to_string()),
+    ] {
+        let error = refused(settings().tls(tls), &secure).await;
+        assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+        assert!(error.to_string().contains(&words) && error.to_string().contains(&secure), "{error}");
+    }
+    // We do not accept it, or it is no server for us.
+    let elsewhere = secure.replace("127.0.0.1", "localhost");
+    for (builder, address, words) in [
+        (settings().tls(trusting(&strangers)), &secure, strangers.ca().display().to_string()),
+        (settings().tls(good.clone()), &elsewhere, "not for the host localhost".to_owned()),
+        (settings().tls(good), &plain, "without TLS".to_owned()),
+        (settings(), &secure, "speaks TLS".to_owned()),
+    ] {
+        let error = refused(builder, address).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains(&words) && error.to_string().contains(address.as_str()), "{error}");
+    }
+});
+
+on_both_arms!(private(secure(Authority::named("revoking"))) lists_of_what_was_revoked_count, |place| async move {
+    let authority = place.authority();
+    let (secure, jobs) = (place.server().secure_addr(), authority.client("jobs"));
+    let ca = std::fs::read_to_string(authority.ca()).expect("readable");
+    let with = |list: String| {
+        let tls = Tls::with_ca(format!("{ca}{list}"));
+        settings().tls(tls.identity_files(&jobs.certificate, &jobs.key))
+    };
+    // Their date is over, and that of the certificates is not.
+    let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("a session");
+    zl.close().await;
+    for (list, words) in [
+        (authority.revoked(&["another", "server"]), "was revoked"),
+        (Authority::named("elsewhere").revoked(&["server"]), "every authority needs one"),
+    ] {
+        let error = refused(with(list), &secure).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+});
+
+on_both_arms!(private(secure(Authority::of_an_expired_server())) a_server_that_has_expired_is_refused, |place| async move {
+    let authority = place.authority();
+    let tls = shown(authority, &authority.client("jobs"));
+    let error = refused(settings().tls(tls), &place.server().secure_addr()).await;
+    assert!(error.to_string().contains("has expired"), "{error}");
+});
+
+on_both_arms!(
+    private(secure(Authority::of_a_server_that_is_an_authority()))
+    a_server_that_shows_the_certificate_of_an_authority_is_told_what_it_needs,
+    |place| async move {
+        let authority = place.authority();
+        let tls = shown(authority, &authority.client("jobs"));
+        let error = refused(settings().tls(tls), &place.server().secure_addr()).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("CA:TRUE") && error.to_string().contains("sign one for the server"), "{error}");
+    }
+);
+
+on_both_arms!(private(secure(Authority::new())) a_renewed_certificate_is_shown_at_the_next_connection, |place| async move {
+    let authority = place.authority();
+    let signed = authority.client("one");
+    let zl = open(&place, shown(authority, &signed)).await;
+    let renewed = authority.client("two");
+    for (from, to) in [(&renewed.certificate, &signed.certificate), (&renewed.key, &signed.key)] {
+        std::fs::copy(from, to).expect("writable");
+    }
+    let mut belongs_to_two = false;
+    for number in 0..5 {
+        place.server().restart().await.expect("it comes up again");
+        let name = format!("/after-{number}");
+        let after = zl.mutex(&name).lock().await.expect("free");
+        let two = open(&place, shown(authority, &renewed)).await;
+        belongs_to_two = two.mutex(&name).snapshot().await.is_ok();
+        after.release().await.expect("ours");
+        two.close().await;
+        if belongs_to_two {
+            break;
+        }
+        // That connection may have been made before the files were read.
+    }
+    assert!(belongs_to_two);
+    zl.close().await;
+});
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_before_anything_is_sent() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (one, two) = (authority.client("one"), other.client("two"));
+    let good = shown(&authority, &one);
+    let cases = [
+        (good.clone(), "zk_1..org:2181", "zk_1..org"),
+        (good.clone(), "127.0.0.1:1,-:2181", "\"-\""),
+        (Tls::with_ca_file("/nonexistent/ca.pem"), "h:1", "/nonexistent/ca.pem"),
+        (Tls::with_ca_file(&one.key), "h:1", "no certificate"),
+        (trusting(&authority).identity_files("/nonexistent/me.pem", &one.key), "h:1", "/nonexistent/me.pem"),
+        (trusting(&authority).identity_files(&one.certificate, &one.certificate), "h:1", "no private key"),
+        (trusting(&authority).identity_files(&one.certificate, &two.key), "h:1", "two.key"),
+    ];
+    for (tls, address, words) in cases {
+        match settings().tls(tls).connect(address).await {
+            Err(error @ Error::Invalid { .. }) => assert!(error.to_string().contains(words), "{error}"),
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_never_shakes_hands_is_given_up() {
+    let authority = Authority::new();
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = silent.local_addr().expect("it is bound").to_string();
+    let error = refused(settings().tls(shown(&authority, &authority.client("jobs"))), &address).await;
+    assert!(error.to_string().contains("does not answer") && error.to_string().contains(&address), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_after_the_handshake_has_refused_nobody() {
+    let authority = Authority::new();
+    let server = authority.server();
+    let chain = CertificateDer::pem_file_iter(&server.certificate).expect("readable");
+    let chain = chain.collect::<Result<_, _>>().expect("certificates");
+    let key = PrivateKeyDer::from_pem_file(&server.key).expect("a key");
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().expect("it has them").with_no_client_auth();
+    let acceptor =
+        TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).expect("they belong together")));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let serving = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("a client");
+            let _ = acceptor.accept(stream).await;
+        }
+    });
+    for tls in [trusting(&authority), shown(&authority, &authority.client("jobs"))] {
+        let error = refused(settings().tls(tls), &address).await;
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("hangs up after the handshake"), "{error}");
+    }
+    serving.abort();
+}
+
+on_both_arms!(private(secure(Authority::new())) the_command_speaks_tls, |place| async move {
+    let authority = place.authority();
+    let signed = authority.client("jobs");
+    let zoolock = ZoolockBinary::find().expect("built");
+    let path = zoolock.path().display().to_string();
+    let command = |args: &[&str]| {
+        let mut command = zoolock.command(args);
+        command.env("ZOOLOCK_CONNECT", address(&place)).env("ZOOLOCK_CACERT", authority.ca());
+        command.env("ZOOLOCK_CERT", &signed.certificate).env("ZOOLOCK_KEY", &signed.key);
+        command
+    };
+    // One inside the other: what the first is told is in the environment of the second.
+    let nested = format!("{path} run inner -- {path} show outer --json");
+    let run = command(&["run", "outer", "--", "sh", "-c", &nested]).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    assert!(String::from_utf8_lossy(&run.stdout).contains("\"token\""), "{run:?}");
+    for args in [&["ls"][..], &["bench", "--time", "300ms", "--only", "loop"], &["revoke", "inner"]] {
+        let done = command(args).output().await.expect("it starts");
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
+    }
+    // Flags say the same; nobody else is let in.
+    let ca = authority.ca().display().to_string();
+    let mut plain = zoolock.command(["ls", "--connect-timeout", "1s", "--connect", &address(&place), "--cacert", &ca]);
+    let done = plain.output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(77), "{said}");
+    assert!(said.contains("asks for a certificate"), "{said}");
+
+    let done = command(&["doctor", "--json"]).output().await.expect("it starts");
+    let said = String::from_utf8_lossy(&done.stdout);
+    let report: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let level = |check: &str| {
+        let findings = report["findings"].as_array().expect("a list");
+        findings.iter().find(|finding| finding["check"] == check).map(|finding| finding["level"].clone())
+    };
+    for check in ["server", "session", "access", "orphans"] {
+        assert_eq!(level(check), Some("ok".into()), "{check}: {said}");
+    }
+});
+
+on_both_arms!(
+    private(secure(Authority::of_a_server_for_everybody()))
+    a_service_that_asks_for_no_certificate_is_told_from_one_that_refuses,
+    |place| async move {
+        let authority = place.authority();
+        let nobody = settings().tls(trusting(authority)).connect(&address(&place)).await;
+        let Ok(nobody) = nobody else {
+            // Apache ZooKeeper 3.8 ends connections over TLS that show no certificate, whatever it was told.
+            assert_eq!(place.arm(), zoolock_tests::Arm::Apache);
+            return;
+        };
+        nobody.mutex("open").lock().await.expect("free").release().await.expect("ours");
+        let zl = open(&place, shown(authority, &authority.client("jobs"))).await;
+        match zl.mutex("/closed").lock().await {
+            Err(error @ Error::Denied { .. }) => {
+                assert!(error.to_string().contains("certificates"), "{error}")
+            }
+            other => panic!("{other:?}"),
+        }
+        nobody.close().await;
+        zl.close().await;
+    }
+);
