@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, CreateMode, Error};
 
-use crate::four_letter::watch_count;
+use crate::four_letter::{watch_count, watches_below};
 use crate::skip::Availability;
 use crate::wait::eventually;
 use crate::{Apache, Authority, Embedded, Failure, Result, ServerOptions, apache, tree};
@@ -49,7 +49,14 @@ pub enum Server {
     Embedded(Embedded),
     /// Apache ZooKeeper.
     Apache(Apache),
+    /// An Apache ZooKeeper that all tests of a run share. [`SHARED_APACHE`] names its address.
+    SharedApache(SocketAddr, ServerOptions),
 }
+
+/// Environment variable with the address of the Apache ZooKeeper that the tests of a run share.
+///
+/// The program `with-apache` sets it. Without it, each test process starts a server of its own.
+pub const SHARED_APACHE: &str = "ZOOLOCK_TEST_APACHE";
 
 impl Server {
     /// Starts a server of this arm with an empty tree and waits until it serves.
@@ -67,7 +74,7 @@ impl Server {
     pub fn arm(&self) -> Arm {
         match self {
             Self::Embedded(_) => Arm::Embedded,
-            Self::Apache(_) => Arm::Apache,
+            Self::Apache(_) | Self::SharedApache(..) => Arm::Apache,
         }
     }
 
@@ -76,6 +83,7 @@ impl Server {
         match self {
             Self::Embedded(server) => server.socket_addr(),
             Self::Apache(server) => server.socket_addr(),
+            Self::SharedApache(addr, _) => *addr,
         }
     }
 
@@ -89,6 +97,7 @@ impl Server {
         match self {
             Self::Embedded(server) => server.options(),
             Self::Apache(server) => server.options(),
+            Self::SharedApache(_, options) => options,
         }
     }
 
@@ -100,66 +109,70 @@ impl Server {
         let addr = match self {
             Self::Embedded(server) => server.secure_addr(),
             Self::Apache(server) => server.secure_addr(),
+            Self::SharedApache(..) => None,
         };
         addr.expect("ServerOptions::tls").to_string()
     }
 
-    /// How many watches it keeps, for all its connections. Watches of one connection on the data and on the
-    /// children of the same node are two on Apache, one on the embedded server.
+    /// Returns the number of watches of all connections.
+    ///
+    /// Watches of one connection on the data and on the children of the same znode count as two on Apache ZooKeeper
+    /// and as one on the embedded server.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the server does not answer.
+    ///
+    /// # Panics
+    /// On the shared server, which counts the watches of other tests too.
     pub async fn watch_count(&self) -> Result<u64> {
         match self {
             Self::Embedded(server) => Ok(server.inspect(|handle| handle.stats().watches) as u64),
             Self::Apache(server) => watch_count(server.socket_addr()).await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
 
-    /// Waits until the server keeps no watch.
+    /// Kills the server, as a crash would.
     ///
     /// # Panics
-    /// When it still keeps one after 15 s.
-    pub async fn assert_no_watches(&self) {
-        let looked = eventually("every watch goes", Duration::from_secs(15), async || {
-            match self.watch_count().await? {
-                0 => Ok(()),
-                left => Err(Failure::new(format!("{left} watches left on {}", self.addr()))),
-            }
-        });
-        if let Err(failure) = looked.await {
-            panic!("{failure}");
-        }
-    }
-
-    /// Ends it where it stands, as a crash would.
+    /// On the shared server.
     pub async fn kill(&self) {
         match self {
             Self::Embedded(server) => server.kill().await,
             Self::Apache(server) => server.kill().await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
 
-    /// Ends it in good order.
+    /// Shuts the server down in good order.
+    ///
+    /// # Panics
+    /// On the shared server.
     pub async fn stop(&self) {
         match self {
             Self::Embedded(server) => server.stop().await,
             Self::Apache(server) => server.stop().await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
 
-    /// Starts it again on the same port and the same data; kills it first where it runs. The embedded server
-    /// keeps what its data directory keeps.
+    /// Starts the server again with the same port and data. Kills it first if it runs.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When the server does not come up.
+    ///
+    /// # Panics
+    /// On the shared server.
     pub async fn restart(&self) -> Result<()> {
         match self {
             Self::Embedded(server) => server.restart().await,
             Self::Apache(server) => server.restart().await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
 }
+
+const NOT_SHARED: &str = "other tests use this server: write `private` before the name of the test";
 
 /// What a test of both arms gets: a server, and a node of it that is its own.
 #[derive(Clone, Debug)]
@@ -200,6 +213,28 @@ impl Place {
     /// What a client connects to: server and chroot.
     pub fn connect_string(&self) -> String {
         self.through(&self.addr())
+    }
+
+    /// Waits until no connection watches a znode of this test.
+    ///
+    /// On the shared server only watches on data and existence are seen: ZooKeeper does not list watches on children.
+    ///
+    /// # Panics
+    /// When a watch is left after 15 s.
+    pub async fn assert_no_watches(&self) {
+        let looked = eventually("every watch goes", Duration::from_secs(15), async || {
+            let left = match &*self.server {
+                Server::SharedApache(addr, _) => watches_below(*addr, &self.chroot).await?,
+                server => server.watch_count().await?,
+            };
+            match left {
+                0 => Ok(()),
+                left => Err(Failure::new(format!("{left} watches left on {}", self.addr()))),
+            }
+        });
+        if let Err(failure) = looked.await {
+            panic!("{failure}");
+        }
     }
 
     /// The same through a proxy that stands before the server at `addr`.
@@ -243,10 +278,18 @@ pub enum Sharing {
     Private(ServerOptions),
 }
 
-/// A server per process, ended with the last test that uses it; under nextest each test is a process.
+/// Returns the server that tests share.
+///
+/// That is one Apache ZooKeeper per run if [`SHARED_APACHE`] is set, and otherwise one server per process, which ends
+/// with the last test that uses it. Under nextest each test is a process.
 async fn shared(arm: Arm) -> Result<Arc<Server>> {
     static EMBEDDED: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
     static APACHE: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
+    if let (Arm::Apache, Ok(addr)) = (arm, std::env::var(SHARED_APACHE)) {
+        let addr =
+            addr.parse().map_err(|error| Failure::during(format_args!("reading {SHARED_APACHE}"), error))?;
+        return Ok(Arc::new(Server::SharedApache(addr, ServerOptions::default())));
+    }
     let mut running = match arm {
         Arm::Embedded => EMBEDDED.lock().await,
         Arm::Apache => APACHE.lock().await,

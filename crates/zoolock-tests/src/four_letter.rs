@@ -41,3 +41,14 @@ pub async fn watch_count(addr: SocketAddr) -> Result<u64> {
         || Failure::new(format!("{addr} does not count its watches, it answers `{answer}` to `mntr`")),
     )
 }
+
+/// Returns the number of watched paths at or below `root`, for watches on data and existence.
+///
+/// # Errors
+/// When the server does not answer.
+pub async fn watches_below(addr: SocketAddr, root: &str) -> Result<u64> {
+    let answer = four_letter(addr, "wchp").await?;
+    let is_below =
+        |path: &&str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    Ok(answer.lines().filter(is_below).count() as u64)
+}

@@ -9,14 +9,6 @@ use zoolock::{Builder, Guard, Zoolock};
 
 use crate::{Place, Proxy, ServerOptions};
 
-/// The tick of [`brisk`] servers.
-pub const TICK: Duration = Duration::from_millis(200);
-
-/// Options of a server that grants sessions of one or two seconds, so that a test sees an expiry soon.
-pub fn brisk() -> ServerOptions {
-    ServerOptions { tick: TICK, ..Default::default() }
-}
-
 /// Prints the log of this process as RUST_LOG says.
 fn trace() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
@@ -29,10 +21,10 @@ pub fn settings() -> Builder {
     Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
 }
 
-/// Client settings for [`brisk`] servers: sessions of two seconds.
+/// Client settings with sessions of two seconds, so that a test sees an expiry soon.
 pub fn brisk_settings() -> Builder {
     trace();
-    Zoolock::builder().tick_time(TICK).session_timeout(Duration::from_secs(2))
+    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(2))
 }
 
 /// Opens a session with [`settings`] on the server of this test.

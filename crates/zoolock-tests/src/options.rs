@@ -8,7 +8,7 @@ use crate::Authority;
 /// What a test may choose about a server of either arm.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// The tick: sessions end on ticks, their timeouts are measured in them.
+    /// Tick time of the server. Session timeouts are rounded up to it, and the shortest is two ticks.
     pub tick: Duration,
     /// The shortest session timeout granted; two ticks where `None`.
     pub min_session_timeout: Option<Duration>,
@@ -34,7 +34,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            tick: Duration::from_millis(500),
+            tick: Duration::from_millis(200),
             min_session_timeout: None,
             max_session_timeout: Duration::from_secs(60),
             container_check: Duration::from_secs(60),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use zoolock::{Builder, Error, Kerberos, LossReason, Zoolock};
-use zoolock_tests::locks::{TICK, brisk_settings, settings};
+use zoolock_tests::locks::{brisk_settings, settings};
 use zoolock_tests::realm::cache;
 use zoolock_tests::{Apache, Embedded, Proxy, Realm, ServerOptions, ZoolockBinary, in_realm};
 
@@ -173,7 +173,7 @@ fn a_silent_kdc_does_not_keep_a_loss_from_its_holder() {
     in_realm("a_silent_kdc_does_not_keep_a_loss_from_its_holder", async |realm: &mut Realm| {
         realm.add("jobs").expect("added");
         realm.kinit("jobs", &realm.cache(), &[]).expect("a ticket");
-        let apache = start(realm, ServerOptions { tick: TICK, ..Default::default() }).await;
+        let apache = start(realm, ServerOptions::default()).await;
         let proxy = Proxy::start(&apache.addr()).await.expect("a proxy");
         let zl = brisk_settings().kerberos(service()).connect_timeout(Duration::from_secs(60));
         let zl = zl.connect(&proxy.addr()).await.expect("a session");

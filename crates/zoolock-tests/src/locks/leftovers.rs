@@ -20,6 +20,6 @@ pub async fn settle(zl: &Zoolock) -> usize {
 /// Waits until the lock has no contender, the server no watch, and the client at most `tasks` background tasks.
 pub async fn assert_none(place: &Place, zl: &Zoolock, tasks: usize, name: &str) {
     tree::assert_no_contenders(&place.addr(), &directory(place, name)).await;
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
     until_quiet(zl, tasks).await;
 }

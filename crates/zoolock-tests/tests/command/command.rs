@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use zoolock_tests::{ServerOptions, ZoolockBinary, on_both_arms, tree};
+use zoolock_tests::{ZoolockBinary, on_both_arms, tree};
 
 /// The shell's own way to lose updates if two run at once.
 const COUNT: &str = "n=$(cat f); echo $((n+1)) > f";
@@ -61,10 +61,6 @@ async fn a_thousand_runs_count_to_a_thousand_in_local_mode() {
     assert!(status.success(), "{stderr}");
 }
 
-fn brisk() -> ServerOptions {
-    ServerOptions { tick: TICK, ..Default::default() }
-}
-
 const TICK: Duration = Duration::from_millis(500);
 /// The shortest that the command takes, which cannot see the server's tick.
 const SESSION: Duration = Duration::from_secs(6);
@@ -86,7 +82,7 @@ async fn until_written(path: &Path) -> String {
     written.await.unwrap_or_else(|_| panic!("{} was never written", path.display()))
 }
 
-on_both_arms!(private(brisk()) a_holder_that_is_killed_makes_room_within_its_session, |place| async move {
+on_both_arms!(a_holder_that_is_killed_makes_room_within_its_session, |place| async move {
     let scratch = tempfile::tempdir().expect("a directory");
     let (binary, address) = (binary(), place.connect_string());
     let started = scratch.path().join("started");
@@ -115,7 +111,7 @@ fn is_alive(pid: &str) -> bool {
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
 
-on_both_arms!(private(brisk()) when_the_server_dies_the_child_dies_before_the_session_could, |place| async move {
+on_both_arms!(private when_the_server_dies_the_child_dies_before_the_session_could, |place| async move {
     let scratch = tempfile::tempdir().expect("a directory");
     let (binary, address) = (binary(), place.connect_string());
     let pids = scratch.path().join("pids");

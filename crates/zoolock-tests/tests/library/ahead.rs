@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use zookeeper_client::Client;
 use zoolock::{Error, Guard, LossReason, Previous, Zoolock};
-use zoolock_tests::locks::{brisk, brisk_settings, connect, connect_through, directory, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, until_queued};
 use zoolock_tests::proxy::Counts;
 use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
@@ -117,7 +117,7 @@ on_both_arms!(of_many_the_next_is_granted_by_the_end_of_the_one_before_it, |plac
     third.release().await.expect("ours");
     ended(fourth).await.expect("its turn").release().await.expect("ours");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "many")).await;
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });
 
 on_both_arms!(whoever_wants_to_know_reads_how_the_last_one_left, |place| async move {
@@ -157,7 +157,7 @@ on_both_arms!(a_holder_that_is_broken_is_followed_by_the_next_and_the_one_after,
     ended(after).await.expect("its turn").release().await.expect("ours");
 });
 
-on_both_arms!(private(brisk()) a_holder_that_expires_is_followed_by_the_next, |place| async move {
+on_both_arms!(a_holder_that_expires_is_followed_by_the_next, |place| async move {
     let gate = Proxy::start(&place.addr()).await.expect("a proxy");
     let theirs = brisk_settings().connect(&place.through(&gate.addr())).await.expect("a session");
     let ours = brisk_settings().connect(&place.connect_string()).await.expect("a session");
@@ -286,7 +286,7 @@ on_both_arms!(who_gives_up_at_the_head_is_followed_by_the_next, |place| async mo
     let guard = ended(after).await.expect("its turn");
     guard.release().await.expect("ours");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "gave-up")).await;
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });
 
 on_both_arms!(a_panic_under_several_locks_is_told_to_whoever_waits_for_one_of_them, |place| async move {

@@ -10,7 +10,7 @@ use tokio::task::coop;
 use zoolock::blocking::{Guard, Mutex, Zoolock};
 use zoolock::{Connection, Error, LossReason, Owner, Previous};
 use zoolock_tests::locks::leftovers::{assert_none, settle};
-use zoolock_tests::locks::{brisk, brisk_settings, connect, settings};
+use zoolock_tests::locks::{brisk_settings, connect, settings};
 use zoolock_tests::{Place, Recorder, on_both_arms, tree};
 
 /// Far longer than anything here takes, far shorter than for ever.
@@ -182,7 +182,7 @@ on_both_arms!(every_call_works_on_a_plain_thread, |place| async move {
     let address = place.connect_string();
     in_time(move || every_call(&address)).await;
     tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });
 
 on_both_arms!(every_call_works_on_a_thread_of_any_runtime, |place| async move {
@@ -212,7 +212,7 @@ on_both_arms!(every_call_works_on_a_thread_of_any_runtime, |place| async move {
     })
     .await;
     tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });
 
 on_both_arms!(a_task_that_blocks_is_not_stuck_when_its_budget_is_used_up, |place| async move {
@@ -235,7 +235,7 @@ on_both_arms!(a_task_that_blocks_is_not_stuck_when_its_budget_is_used_up, |place
     tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
 });
 
-on_both_arms!(private(brisk()) a_lease_goes_on_when_the_only_thread_is_blocked, |place| async move {
+on_both_arms!(a_lease_goes_on_when_the_only_thread_is_blocked, |place| async move {
     let address = place.connect_string();
     in_time(move || {
         let zl = brisk_settings().connect_blocking(&address).expect("a session");

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zoolock::{Connection, Error, LossReason};
-use zoolock_tests::locks::{
-    brisk, brisk_settings, connect, connect_through, directory, settings, until_queued,
-};
+use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, settings, until_queued};
 use zoolock_tests::{Proxy, on_both_arms, opcode, tree};
 
 on_both_arms!(a_lost_create_is_found_again_and_nothing_blocks, |place| async move {
@@ -120,7 +118,7 @@ on_both_arms!(a_waiter_that_gives_up_while_its_connection_is_lost_leaves_nothing
     tree::assert_no_contenders(&place.addr(), &directory(&place, "ghost")).await;
 });
 
-on_both_arms!(private(brisk()) a_holder_outlives_a_short_disconnection, |place| async move {
+on_both_arms!(a_holder_outlives_a_short_disconnection, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
     let guard = zl.mutex("short").lock().await.expect("free");
@@ -137,7 +135,7 @@ on_both_arms!(private(brisk()) a_holder_outlives_a_short_disconnection, |place| 
     guard.release().await.expect("still ours");
 });
 
-on_both_arms!(private(brisk()) a_holder_that_is_cut_off_knows_before_anybody_else_holds, |place| async move {
+on_both_arms!(a_holder_that_is_cut_off_knows_before_anybody_else_holds, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
     let rival = brisk_settings().connect(&place.connect_string()).await.expect("a session");
@@ -175,7 +173,7 @@ on_both_arms!(private(brisk()) a_holder_that_is_cut_off_knows_before_anybody_els
     tree::assert_no_contenders(&place.addr(), &directory(&place, "cut")).await;
 });
 
-on_both_arms!(private(brisk()) waiters_of_a_session_that_expired_are_told_and_can_queue_again, |place| async move {
+on_both_arms!(waiters_of_a_session_that_expired_are_told_and_can_queue_again, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
     let rival = brisk_settings().connect(&place.connect_string()).await.expect("a session");
@@ -200,7 +198,7 @@ on_both_arms!(private(brisk()) waiters_of_a_session_that_expired_are_told_and_ca
     again.await.expect("no panic").expect("its turn").release().await.expect("ours");
 });
 
-on_both_arms!(private(brisk()) a_lease_is_renewed_for_as_long_as_the_lock_is_held, |place| async move {
+on_both_arms!(a_lease_is_renewed_for_as_long_as_the_lock_is_held, |place| async move {
     // Two seconds: by writes. Four: by sync, which is enough from three times syncLimit × tick on.
     let writing = brisk_settings().connect(&place.connect_string()).await.expect("a session");
     let syncing = brisk_settings().session_timeout(Duration::from_secs(4));

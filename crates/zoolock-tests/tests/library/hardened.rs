@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as Refusal, Permission};
 use zoolock::{Builder, Error, LockEvent, LossReason, Naming, Zoolock};
-use zoolock_tests::locks::{brisk, brisk_settings, connect, directory, settings, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, directory, settings, until_queued};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, Proxy, ServerOptions, on_both_arms, opcode, tree};
 
@@ -272,7 +272,7 @@ on_both_arms!(a_hardened_lock_is_let_go_by_a_drop_and_by_a_waiter_that_gives_up,
     nobody_is_left(&place).await;
 });
 
-on_both_arms!(private(brisk()) a_crash_lets_the_next_one_have_a_hardened_lock, |place| async move {
+on_both_arms!(a_crash_lets_the_next_one_have_a_hardened_lock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let builder = || brisk_settings().auth("digest", "jobs:secret").hardened();
     let holder = builder().connect(&place.through(&proxy.addr())).await.expect("a session");
@@ -294,7 +294,7 @@ on_both_arms!(private(brisk()) a_crash_lets_the_next_one_have_a_hardened_lock, |
     next.close().await;
 });
 
-on_both_arms!(private(brisk()) who_has_its_renewals_spoiled_knows_before_anybody_else_holds, |place| async move {
+on_both_arms!(who_has_its_renewals_spoiled_knows_before_anybody_else_holds, |place| async move {
     // Not hardened: the directory of the renewals, which it makes, belongs to all who have its credentials.
     let plain = open(&place, brisk_settings().auth("digest", "jobs:secret")).await;
     let before = plain.mutex("before").lock().await.expect("free");
@@ -341,7 +341,7 @@ on_both_arms!(private(brisk()) who_has_its_renewals_spoiled_knows_before_anybody
     next.close().await;
 });
 
-on_both_arms!(private(brisk()) a_release_that_the_service_did_not_confirm_is_not_said_to_be_done, |place| async move {
+on_both_arms!(a_release_that_the_service_did_not_confirm_is_not_said_to_be_done, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let builder = || brisk_settings().auth("digest", "jobs:secret").hardened();
     let holder = builder().connect(&place.through(&proxy.addr())).await.expect("a session");

@@ -111,7 +111,7 @@ impl World for Served {
                 LossReason::SessionExpired
             }
             // It expires no session on demand, but lets an operator delete.
-            Server::Apache(_) => {
+            Server::Apache(_) | Server::SharedApache(..) => {
                 let operator = tree::connect(&self.place.addr()).await.expect("a session");
                 let first = operator.list_children(&directory).await.expect("it is there").into_iter().min();
                 let node = format!("{directory}/{}", first.expect("somebody holds it"));

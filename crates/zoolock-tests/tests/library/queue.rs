@@ -65,7 +65,7 @@ on_both_arms!(two_thousand_waiters_on_two_locks_cost_no_more_each_than_two_hundr
     let many = bytes_per_waiter(&place, 2000).await;
     println!("bytes read per waiter: {few:.0} with 200, {many:.0} with 2,000");
     assert!(many <= few * 1.1, "{few:.0} bytes per waiter with 200, {many:.0} with 2,000");
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });
 
 /// A small generator of our own: the seed is all there is to a run.
@@ -118,7 +118,7 @@ on_both_arms!(a_thousand_cancelled_waiters_leave_no_node_no_watch_no_task, |plac
     held.release().await.expect("still ours");
     waiting.join_all().await;
     tree::assert_no_contenders(&place.addr(), &directory).await;
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
     until_quiet(&zl, tasks).await;
     // And the lock works.
     zl.mutex("crowd")
@@ -171,7 +171,7 @@ async fn through_the_end_of_the_numbers(counter: i32) {
             zoolock_tests::Server::Embedded(server) => {
                 server.inspect(|handle| handle.set_child_counter(&path, counter))
             }
-            zoolock_tests::Server::Apache(_) => unreachable!("the counter can be set on our own server only"),
+            _ => unreachable!("only the embedded server lets a test set the counter"),
         };
         assert!(set, "there is no {path}");
         let recorder = Arc::new(Recorder::new());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Connection, Error, FencingToken, Guard, LockEvent, LossReason, Mutex, Previous};
-use zoolock_tests::locks::{brisk, brisk_settings, connect, connect_through, directory, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, until_queued};
 use zoolock_tests::{Direction, Proxy, Recorder, on_both_arms, opcode, tree};
 
 /// Far longer than anything here takes.
@@ -237,7 +237,7 @@ on_both_arms!(a_task_that_panics_ends_the_tenure_and_the_next_is_told, |place| a
     assert!(next.token().czxid() > token.czxid(), "a node of its own");
 });
 
-on_both_arms!(private(brisk()) what_is_gone_is_lost_for_the_one_that_has_it_and_the_others_go_on, |place| async move {
+on_both_arms!(what_is_gone_is_lost_for_the_one_that_has_it_and_the_others_go_on, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let (zl, other) = (
         brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session"),
@@ -258,7 +258,8 @@ on_both_arms!(private(brisk()) what_is_gone_is_lost_for_the_one_that_has_it_and_
     .await;
     assert!(!waiting.is_finished(), "nothing is handed on that is lost");
     proxy.refuse(false).await;
-    let next = tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic").expect("its turn");
+    let next =
+        tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic").expect("its turn");
     assert!(next.token().czxid() > token.czxid());
     assert!(next.is_valid());
     let error = guard.release().await.expect_err("it is lost");
@@ -267,7 +268,7 @@ on_both_arms!(private(brisk()) what_is_gone_is_lost_for_the_one_that_has_it_and_
     next.release().await.expect("ours");
 });
 
-on_both_arms!(private(brisk()) a_node_in_doubt_stays_until_the_one_that_has_it_lets_go, |place| async move {
+on_both_arms!(a_node_in_doubt_stays_until_the_one_that_has_it_lets_go, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let (zl, other) = (
         brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session"),
@@ -289,7 +290,8 @@ on_both_arms!(private(brisk()) a_node_in_doubt_stays_until_the_one_that_has_it_l
     assert!(!waiting.is_finished(), "it still works");
     let error = guard.release().await.expect_err("it is lost");
     assert!(matches!(error, Error::Lost { .. }), "{error}");
-    let next = tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic").expect("its turn");
+    let next =
+        tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic").expect("its turn");
     next.release().await.expect("ours");
 });
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use zookeeper_client::{Acls, CreateMode};
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::four_letter::watches_below;
+use zoolock_tests::{Arm, Server, ServerOptions, on_both_arms, tree};
 
 on_both_arms!(the_observer_sees_ephemeral_nodes_and_waits_for_their_end, |place| async move {
     let addr = place.connect_string();
@@ -35,12 +36,31 @@ on_both_arms!(the_observer_sees_ephemeral_nodes_and_waits_for_their_end, |place|
 on_both_arms!(private watches_are_counted, |place| async move {
     let server = place.server();
     assert_eq!(server.watch_count().await.expect("it counts"), 0);
-    server.assert_no_watches().await;
+    place.assert_no_watches().await;
     let client = tree::connect(&place.addr()).await.expect("it runs");
     let (_, watcher) = client.list_and_watch_children("/").await.expect("the root is there");
     assert_eq!(server.watch_count().await.expect("it counts"), 1);
     let (_, _, other) = client.get_and_watch_data(place.chroot()).await.expect("it was made");
     assert_eq!(server.watch_count().await.expect("it counts"), 2);
     drop((watcher, other, client));
-    server.assert_no_watches().await;
+    place.assert_no_watches().await;
 });
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_below_a_path_are_counted() {
+    if !Arm::Apache.availability().or_skip("watches_below_a_path_are_counted") {
+        return;
+    }
+    let server = Server::start(Arm::Apache, ServerOptions::default()).await.expect("it starts");
+    let client = tree::connect(&server.addr()).await.expect("it runs");
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    for path in ["/a", "/ab"] {
+        client.create(path, b"", &persistent).await.expect("a new node");
+    }
+    let (_, _, data) = client.get_and_watch_data("/a").await.expect("it was made");
+    let (_, missing) = client.check_and_watch_stat("/a/missing").await.expect("it answers");
+    let (_, _, beside) = client.get_and_watch_data("/ab").await.expect("it was made");
+    assert_eq!(watches_below(server.socket_addr(), "/a").await.expect("it counts"), 2);
+    assert_eq!(watches_below(server.socket_addr(), "/ab").await.expect("it counts"), 1);
+    drop((data, missing, beside));
+}

@@ -41,12 +41,13 @@ async fn moves(place: &Place, name: &str, stages: &[Role]) {
     nothing_is_left(place, stages).await;
 }
 
-on_both_arms!(private from_curator_to_native_one_process_at_a_time, |place| async move {
-    let stages = [role(Java, "curator-mutex", 1), role(Ours, "mutex@curator", 1), role(Ours, "mutex@native", 1)];
+on_both_arms!(from_curator_to_native_one_process_at_a_time, |place| async move {
+    let stages =
+        [role(Java, "curator-mutex", 1), role(Ours, "mutex@curator", 1), role(Ours, "mutex@native", 1)];
     moves(&place, "from_curator_to_native_one_process_at_a_time", &stages).await;
 });
 
-on_both_arms!(private from_kazoo_to_native_one_process_at_a_time, |place| async move {
+on_both_arms!(from_kazoo_to_native_one_process_at_a_time, |place| async move {
     let stages = [
         role(Kazoo, "lock", 1),
         role(Ours, "mutex@kazoo", 1),
@@ -58,7 +59,7 @@ on_both_arms!(private from_kazoo_to_native_one_process_at_a_time, |place| async 
     moves(&place, "from_kazoo_to_native_one_process_at_a_time", &stages).await;
 });
 
-on_both_arms!(private from_write_lock_to_native_one_process_at_a_time, |place| async move {
+on_both_arms!(from_write_lock_to_native_one_process_at_a_time, |place| async move {
     let stages = [role(Java, "write-lock", 1), role(Ours, "mutex@native", 1)];
     moves(&place, "from_write_lock_to_native_one_process_at_a_time", &stages).await;
 });

@@ -88,7 +88,7 @@ pub(crate) async fn nothing_is_left(place: &Place, roles: &[Role]) {
     for directory in directories(roles) {
         tree::assert_no_contenders(&place.connect_string(), &directory).await;
     }
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 }
 
 /// Where contenders stood.

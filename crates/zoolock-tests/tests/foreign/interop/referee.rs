@@ -48,25 +48,24 @@ async fn seen(place: &Place, roles: &[Role], sections: usize) -> Option<String> 
     }
 }
 
-on_both_arms!(private two_alone_are_seen, |place| async move {
+on_both_arms!(two_alone_are_seen, |place| async move {
     let roles = [role(Java, "curator-mutex", 2), role(Kazoo, "lock", 2)];
     caught(&place, "two_alone_are_seen", &roles, "somebody else is alone inside").await;
 });
 
-on_both_arms!(private a_reader_beside_a_writer_is_seen, |place| async move {
+on_both_arms!(a_reader_beside_a_writer_is_seen, |place| async move {
     let roles = [role(Java, "curator-write", 1), role(NewKazoo, "read", 2)];
     caught(&place, "a_reader_beside_a_writer_is_seen", &roles, "beside us is ").await;
 });
 
-on_both_arms!(private a_permit_too_many_is_seen, |place| async move {
+on_both_arms!(a_permit_too_many_is_seen, |place| async move {
     // kazoo counts Curator's two directories.
     let roles = [role(Java, "curator-semaphore:1:1", 2), role(Kazoo, "semaphore:3", 2)];
     caught(&place, "a_permit_too_many_is_seen", &roles, "permits of 1 are taken").await;
 });
 
-on_both_arms!(private a_claim_to_more_permits_is_seen, |place| async move {
-    let roles =
-        [role(Java, "curator-semaphore:3:1", 3), role(Ours, "semaphore:5:1@curator-semaphore", 2)];
+on_both_arms!(a_claim_to_more_permits_is_seen, |place| async move {
+    let roles = [role(Java, "curator-semaphore:3:1", 3), role(Ours, "semaphore:5:1@curator-semaphore", 2)];
     if !available(&roles, "a_claim_to_more_permits_is_seen", &place) {
         return;
     }

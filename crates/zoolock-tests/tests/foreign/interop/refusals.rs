@@ -34,7 +34,7 @@ async fn told(place: &Place, settings: Builder) -> String {
     said
 }
 
-on_both_arms!(private whoever_would_not_see_us_is_named_with_the_naming_to_use, |place| async move {
+on_both_arms!(whoever_would_not_see_us_is_named_with_the_naming_to_use, |place| async move {
     if !available(&[role(Make::Kazoo, "lock", 1)], "whoever_would_not_see_us_is_named", &place) {
         return;
     }
@@ -54,7 +54,7 @@ on_both_arms!(private whoever_would_not_see_us_is_named_with_the_naming_to_use, 
     tree::assert_no_ephemerals(&place.connect_string(), "/").await;
 });
 
-on_both_arms!(private two_that_do_not_see_each_other_are_not_joined, |place| async move {
+on_both_arms!(two_that_do_not_see_each_other_are_not_joined, |place| async move {
     let roles = [role(Make::Kazoo, "lock", 1), role(Make::Java, "curator-mutex", 1)];
     if !available(&roles, "two_that_do_not_see_each_other_are_not_joined", &place) {
         return;

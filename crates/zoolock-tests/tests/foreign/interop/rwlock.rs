@@ -6,7 +6,7 @@ use crate::interop::make::Make::{Java, NewKazoo, Ours};
 use crate::interop::queue::{available, prepare, role, share};
 use crate::interop::referee::violation;
 
-on_both_arms!(private ours_under_two_namings_and_curators, |place| async move {
+on_both_arms!(ours_under_two_namings_and_curators, |place| async move {
     let roles = [
         role(Ours, "read@native", 1),
         role(Ours, "write@native", 1),
@@ -18,7 +18,7 @@ on_both_arms!(private ours_under_two_namings_and_curators, |place| async move {
     share(&place, "ours_under_two_namings_and_curators", &roles).await;
 });
 
-on_both_arms!(private ours_named_as_kazoos_and_kazoos, |place| async move {
+on_both_arms!(ours_named_as_kazoos_and_kazoos, |place| async move {
     let roles = [
         role(Ours, "read@kazoo", 1),
         role(Ours, "write@kazoo", 1),
@@ -29,7 +29,7 @@ on_both_arms!(private ours_named_as_kazoos_and_kazoos, |place| async move {
 });
 
 // Curator 5.4 lets a writer in that queued before the downgrade (CURATOR-621), of whatever make.
-on_both_arms!(private a_curator_that_reads_on_after_writing_is_overtaken, |place| async move {
+on_both_arms!(a_curator_that_reads_on_after_writing_is_overtaken, |place| async move {
     let roles = [role(Ours, "write@native", 2), role(Java, "curator-downgrade-read", 1)];
     if !available(&roles, "a_curator_that_reads_on_after_writing_is_overtaken", &place) {
         return;

@@ -52,6 +52,6 @@ on_both_arms!(private client_for_c_keeps_its_session_and_its_watches, |place| as
     let status = client.wait().await.expect("it ends");
     assert!(status.success(), "{status}; why is above, on standard error");
     assert_eq!(said, ["cut", "heal", "ok"]);
-    tree::assert_no_ephemerals(&place.addr(), "/").await;
-    place.server().assert_no_watches().await;
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
+    place.assert_no_watches().await;
 });

@@ -22,7 +22,7 @@ async fn java(source: &str, jars: &[&str], address: &str) {
     assert_eq!(run(&mut java).await.if_well(), "ok\n");
 }
 
-on_both_arms!(private locks_of_curator_exclude_and_leave_nothing, |place| async move {
+on_both_arms!(locks_of_curator_exclude_and_leave_nothing, |place| async move {
     let name = format!("locks_of_curator_exclude_and_leave_nothing::{}", place.arm());
     // Java itself is looked for there.
     let available = apache::availability().or_skip(&name)
@@ -31,14 +31,16 @@ on_both_arms!(private locks_of_curator_exclude_and_leave_nothing, |place| async 
         return;
     }
     java("java/CuratorLocks.java", &[CURATOR, LOGGER], &place.connect_string()).await;
-    tree::assert_no_ephemerals(&place.addr(), "/").await;
-    for directory in ["mutex", "read-write", "semaphore/leases", "semaphore/locks", "multi/one", "multi/other"] {
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
+    for directory in
+        ["mutex", "read-write", "semaphore/leases", "semaphore/locks", "multi/one", "multi/other"]
+    {
         tree::assert_no_contenders(&place.connect_string(), &format!("/{directory}")).await;
     }
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });
 
-on_both_arms!(private write_lock_of_zookeeper_excludes_and_leaves_nothing, |place| async move {
+on_both_arms!(write_lock_of_zookeeper_excludes_and_leaves_nothing, |place| async move {
     let name = format!("write_lock_of_zookeeper_excludes_and_leaves_nothing::{}", place.arm());
     let available = apache::availability().or_skip(&name)
         && installed([RECIPE, LOGGER], "libzookeeper-java").or_skip(&name);
@@ -46,7 +48,7 @@ on_both_arms!(private write_lock_of_zookeeper_excludes_and_leaves_nothing, |plac
         return;
     }
     java("java/WriteLocks.java", &[RECIPE, ZOOKEEPER, LOGGER], &place.connect_string()).await;
-    tree::assert_no_ephemerals(&place.addr(), "/").await;
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
     tree::assert_no_contenders(&place.connect_string(), "/write-lock").await;
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });

@@ -84,19 +84,20 @@ async fn own_suite_of_kazoo_passes_on_apache() {
     suite(server.socket_addr()).await;
 }
 
-on_both_arms!(private recipes_of_kazoo_exclude_and_leave_nothing, |place| async move {
+on_both_arms!(recipes_of_kazoo_exclude_and_leave_nothing, |place| async move {
     let name = format!("recipes_of_kazoo_exclude_and_leave_nothing::{}", place.arm());
     if !installed([KAZOO], "python3-kazoo").or_skip(&name) {
         return;
     }
     let mut python = Command::new("/usr/bin/python3");
-    let said = run(python.arg("-B").arg(beside("kazoo/recipes.py")).arg(place.connect_string())).await.if_well();
+    let said =
+        run(python.arg("-B").arg(beside("kazoo/recipes.py")).arg(place.connect_string())).await.if_well();
     let recipes =
         ["lock", "read_and_write_lock", "semaphore", "election", "barrier", "double_barrier", "queues"];
     assert_eq!(said.lines().collect::<Vec<_>>(), recipes);
-    tree::assert_no_ephemerals(&place.addr(), "/").await;
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
     for directory in ["lock", "read-write", "semaphore", "election", "queue", "double-barrier"] {
         tree::assert_no_contenders(&place.connect_string(), &format!("/{directory}")).await;
     }
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
 });

@@ -20,7 +20,7 @@ use rules::Room;
 use tokio::task::JoinSet;
 use worker::{LOCKS, SEMAPHORES, TRACKED, Worker};
 use zoolock::Zoolock;
-use zoolock_tests::locks::{brisk, brisk_settings, settings};
+use zoolock_tests::locks::{brisk_settings, settings};
 use zoolock_tests::{Place, Proxy, on_both_arms, tree};
 
 /// How many tasks each client has.
@@ -50,7 +50,7 @@ on_both_arms!(private random_programs_keep_the_rules_through_lost_connections, |
     play(place, false).await;
 });
 
-on_both_arms!(private(brisk()) random_programs_keep_the_rules_through_lost_sessions, |place| async move {
+on_both_arms!(random_programs_keep_the_rules_through_lost_sessions, |place| async move {
     play(place, true).await;
 });
 
@@ -152,7 +152,7 @@ async fn at_the_end(place: &Place, clients: &[(Zoolock, bool)], resting: &[usize
         tree::assert_no_contenders(&place.addr(), &zoolock_tests::locks::directory(place, name)).await;
     }
     if !expiring {
-        place.server().assert_no_watches().await;
+        place.assert_no_watches().await;
     }
     for ((client, mortal), tasks) in clients.iter().zip(resting) {
         if !mortal {

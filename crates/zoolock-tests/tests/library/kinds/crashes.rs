@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use zoolock::{Error, LockEvent, Previous, Zoolock};
 use zoolock_tests::{Place, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk, brisk_settings, connect, directory, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, directory, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -63,7 +63,7 @@ on_both_arms!(without_tracking_a_crash_is_unknown, |place| async move {
     assert_eq!(guard.previous(), Previous::Unknown);
 });
 
-on_both_arms!(private(brisk()) a_process_that_is_killed_is_a_crash, |place| async move {
+on_both_arms!(a_process_that_is_killed_is_a_crash, |place| async move {
     let zl = brisk_settings().connect(&place.connect_string()).await.expect("a session");
     let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("a proxy");
     let doomed = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");

@@ -8,7 +8,7 @@ use zoolock::{Error, LockEvent, LockEvents, LossReason, Naming, PermitGuard, Sem
 use zoolock_tests::{Place, Proxy, on_both_arms, opcode, tree};
 
 use crate::kinds::permits;
-use zoolock_tests::locks::{brisk, brisk_settings, connect, connect_through, directory, until_quiet};
+use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, until_quiet};
 
 const SOON: Duration = Duration::from_secs(20);
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
@@ -180,7 +180,7 @@ on_both_arms!(private given_up_at_any_point_nothing_is_left, |place| async move 
         }
         nothing_is_left(&place, naming, name).await;
     }
-    place.server().assert_no_watches().await;
+    place.assert_no_watches().await;
     until_quiet(&zl, other.background_tasks()).await;
 });
 
@@ -331,7 +331,7 @@ on_both_arms!(one_that_loses_the_guard_while_it_waits_is_told, |place| async mov
     }
 });
 
-on_both_arms!(private(brisk()) permits_of_a_session_that_expired_are_free_and_its_waiters_queue_again, |place| async move {
+on_both_arms!(permits_of_a_session_that_expired_are_free_and_its_waiters_queue_again, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let rival = brisk_settings().session_timeout(Duration::from_secs(4));
     let rival = rival.connect(&place.connect_string()).await.expect("a session");
@@ -350,7 +350,8 @@ on_both_arms!(private(brisk()) permits_of_a_session_that_expired_are_free_and_it
         assert!(!held.is_valid());
         let three = timeout(SOON, theirs.acquire_many(3)).await.expect("they are free").expect("granted");
         proxy.blackhole(false);
-        let error = timeout(SOON, told).await.expect("told").expect("no panic").expect_err("its session is gone");
+        let error =
+            timeout(SOON, told).await.expect("told").expect("no panic").expect_err("its session is gone");
         assert!(matches!(error, Error::Lost { reason: LossReason::SessionExpired, .. }), "{error}");
         until(&place, naming, name, 4, 1).await;
         drop(three);
@@ -511,7 +512,7 @@ async fn heard_until(events: &mut LockEvents, ticket: Ticket) -> Vec<LockEvent> 
     heard
 }
 
-on_both_arms!(private(brisk()) several_permits_are_one_to_those_who_listen, |place| async move {
+on_both_arms!(several_permits_are_one_to_those_who_listen, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
     let rival = brisk_settings().session_timeout(Duration::from_secs(4));
     let rival = rival.connect(&place.connect_string()).await.expect("a session");
@@ -555,7 +556,8 @@ on_both_arms!(private(brisk()) several_permits_are_one_to_those_who_listen, |pla
         let held = timeout(SOON, ours.acquire()).await.expect("its turn").expect("granted");
         let lost = LockEvent::Lost(second, LossReason::Unreachable);
         let heard = heard_until(&mut events, held.ticket()).await;
-        let heard: Vec<_> = heard.into_iter().filter(|event| !matches!(event, LockEvent::Queued { .. })).collect();
+        let heard: Vec<_> =
+            heard.into_iter().filter(|event| !matches!(event, LockEvent::Queued { .. })).collect();
         assert_eq!(heard, [lost, LockEvent::Acquired(held.ticket())]);
         held.release().await.expect("ours");
         nothing_is_left(&place, naming, name).await;

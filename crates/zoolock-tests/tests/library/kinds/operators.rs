@@ -8,7 +8,7 @@ use zoolock::{Error, LockEvent, LossReason, Previous, Ticket};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk, brisk_settings, connect, directory, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, directory, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -136,7 +136,7 @@ on_both_arms!(a_ticket_of_another_epoch_names_nobody, |place| async move {
     assert!(guard.is_valid());
 });
 
-on_both_arms!(private(brisk()) the_whole_story_of_a_lock_is_heard, |place| async move {
+on_both_arms!(the_whole_story_of_a_lock_is_heard, |place| async move {
     let zl = brisk_settings().connect(&place.connect_string()).await.expect("a session");
     let mutex = zl.mutex("story");
     let heard: Arc<Mutex<Vec<LockEvent>>> = Arc::default();
@@ -188,7 +188,7 @@ on_both_arms!(private(brisk()) the_whole_story_of_a_lock_is_heard, |place| async
     .expect("it does");
 });
 
-on_both_arms!(private(brisk()) a_silence_is_suspect_and_then_confirmed, |place| async move {
+on_both_arms!(a_silence_is_suspect_and_then_confirmed, |place| async move {
     let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("a proxy");
     let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
     let mutex = zl.mutex("silence");
@@ -202,7 +202,7 @@ on_both_arms!(private(brisk()) a_silence_is_suspect_and_then_confirmed, |place| 
     assert!(guard.is_valid());
 });
 
-on_both_arms!(private(brisk()) a_waiter_that_asked_for_it_queues_again_when_its_session_expires, |place| async move {
+on_both_arms!(a_waiter_that_asked_for_it_queues_again_when_its_session_expires, |place| async move {
     let (zl, proxy) = {
         let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("a proxy");
         (brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session"), proxy)
