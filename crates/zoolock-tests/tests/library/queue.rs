@@ -78,7 +78,7 @@ impl Dice {
     }
 }
 
-on_both_arms!(a_thousand_cancelled_waiters_leave_no_node_no_watch_no_task, |place| async move {
+on_both_arms!(private a_thousand_cancelled_waiters_leave_no_node_no_watch_no_task, |place| async move {
     let seed = std::env::var("ZOOLOCK_SEED")
         .ok()
         .and_then(|s| s.parse().ok())
