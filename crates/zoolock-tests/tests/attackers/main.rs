@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod contenders;
 mod contents;
 mod server;
 mod sessions;
