@@ -32,11 +32,8 @@ pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, F
             }
             builder = match access {
                 Access::Everybody => builder.world_writable(),
-                Access::Readers(readers) => read_by(builder, readers),
-                Access::Hardened(queuers) => {
-                    let builder = read_by(builder.hardened(), &queuers.readers);
-                    let members = &queuers.members;
-                    members.iter().fold(builder, |builder, (scheme, id)| builder.member(scheme, id))
+                Access::Readers(readers) => {
+                    readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
                 }
             };
             Ok(builder.connect(hosts).await?)
@@ -193,10 +190,6 @@ fn present(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, F
         #[cfg(feature = "gssapi")]
         Auth::Kerberos(kerberos) => builder.kerberos(zoolock::Kerberos::clone(kerberos)),
     })
-}
-
-fn read_by(builder: zoolock::Builder, readers: &[(String, String)]) -> zoolock::Builder {
-    readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
 }
 
 fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {

@@ -49,6 +49,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::Parser as _;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
@@ -58,7 +59,7 @@ use crate::plan::Plan;
 use crate::talk::Talk;
 
 fn main() -> ExitCode {
-    let args = match Args::read(std::env::args_os()) {
+    let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
             // Help and version are answers, not errors; a reader that is gone needs neither.

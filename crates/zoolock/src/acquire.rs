@@ -14,7 +14,6 @@ use crate::data::NodeData;
 use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
-use crate::hardened;
 use crate::held::Held;
 use crate::keeper::NO_IDENTITY;
 use crate::layout::{layout_of, made_by, naming_of};
@@ -110,9 +109,6 @@ impl Lock {
         // Its fields are looked up only where somebody wants them.
         let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
         let acquired = async move {
-            if self.zoolock.is_hardened() {
-                self.check_hardened(kind)?;
-            }
             match self.options.tenure {
                 // Not a part of this future, which would be as large for everybody.
                 Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
@@ -130,9 +126,6 @@ impl Lock {
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
-        if self.zoolock.is_hardened() {
-            return Box::pin(self.acquire_hardened(kind, directories, reserved, patience)).await;
-        }
         loop {
             let kind_name = kind_name(kind, directories.len());
             let Some((room, course)) = self.begin(kind_name, reserved, patience).await? else {
@@ -153,17 +146,8 @@ impl Lock {
         bytes: usize,
         patience: Patience,
     ) -> Result<Option<(Room, Course)>, Error> {
-        self.begin_in(kind, self.room(bytes, patience)).await
-    }
-
-    /// The same in the room that comes of this.
-    pub(crate) async fn begin_in<R>(
-        &self,
-        kind: &'static str,
-        room: impl Future<Output = Result<Option<R>, Error>>,
-    ) -> Result<Option<(R, Course)>, Error> {
         let mut course = Course::begin(kind, self.label());
-        match room.await {
+        match self.room(bytes, patience).await {
             Ok(Some(room)) => Ok(Some((room, course))),
             Ok(None) => {
                 course.failed(Reason::TimedOut);
@@ -243,7 +227,7 @@ impl Lock {
         course: Course,
     ) -> impl Future<Output = Result<Attempt, Error>> + use<'_> {
         let waiting = self.stand_on(room, kind, directories, patience, of, course);
-        async move { self.attempt(waiting?, kind, patience).await }
+        async move { self.attempt(waiting?, kind).await }
     }
 
     fn stand_on(
@@ -276,7 +260,6 @@ impl Lock {
             watch_own_after: WATCH_OWN_AFTER,
             // A tenure asks so seldom that it rather knows.
             looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
-            hardened: self.zoolock.is_hardened(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };
@@ -294,7 +277,7 @@ impl Lock {
     }
 
     /// What comes of it.
-    async fn attempt(&self, mut waiting: Waiting, kind: Kind, patience: Patience) -> Result<Attempt, Error> {
+    async fn attempt(&self, mut waiting: Waiting, kind: Kind) -> Result<Attempt, Error> {
         let outcome = waiting.acquisition.outcome().await;
         let acquisition = &waiting.acquisition;
         match outcome {
@@ -313,11 +296,6 @@ impl Lock {
             Progress::Failed(Reason::SessionOver(SessionEnd::Expired))
                 if self.options.requeue || !acquisition.has_stood() =>
             {
-                Ok(Attempt::Again)
-            }
-            Progress::Failed(Reason::Doubled) => {
-                // It was a doubtful place anyway. Whoever only tries must not meet what is left of it.
-                Box::pin(self.within(patience, acquisition.over())).await;
                 Ok(Attempt::Again)
             }
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Missed),
@@ -379,18 +357,11 @@ impl Lock {
         words: String,
     ) -> Result<(), Error> {
         let subject = || format!("lock {path}");
-        if self.zoolock.is_hardened()
-            && let Some(message) = hardened::why(reason, kind, &words, self.zoolock.members())
-        {
-            return Err(Error::Denied { subject: subject(), message });
-        }
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
             Reason::Broken => Err(Error::Lost { path, reason: Loss::Broken.into() }),
             Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
             Reason::SessionOver(end) => Err(Error::Lost { path, reason: Loss::SessionOver(end).into() }),
-            // Its session is closed for that.
-            Reason::Doubled => Err(Error::Lost { path, reason: LossReason::Closed }),
             Reason::OtherKind => Err(Error::invalid(
                 subject(),
                 match kind {

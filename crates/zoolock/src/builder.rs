@@ -9,7 +9,7 @@ use zoolock_core::lease::Ensemble;
 use crate::asker::{self, Askers};
 use crate::data::Owner;
 use crate::error::Error;
-use crate::keeper::{Access, Opening, Queuers, known_as};
+use crate::keeper::{Access, Opening};
 use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 use crate::session::LeaseConfig;
@@ -33,8 +33,6 @@ pub struct Builder {
     auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     readers: Vec<(String, String)>,
     world_writable: bool,
-    hardened: bool,
-    members: Vec<(String, String)>,
     epoch: u32,
     naming: Naming,
     kazoo_pattern: bool,
@@ -61,8 +59,6 @@ impl Builder {
             auth: Vec::new(),
             readers: Vec::new(),
             world_writable: false,
-            hardened: false,
-            members: Vec::new(),
             epoch: 0,
             naming: Naming::Native,
             kazoo_pattern: false,
@@ -178,38 +174,6 @@ impl Builder {
     /// which have none.
     pub fn world_writable(mut self) -> Self {
         self.world_writable = true;
-        self
-    }
-
-    /// Keeps those who may queue for a lock from taking it away from its holder. The service checks the deletion of a znode
-    /// on the one above it, so whoever may release a lock there may also take it from whoever holds it. With this, a lock's
-    /// directory lets those who have our credentials, or everybody where we have none, create and read in it, and nobody
-    /// delete, write or change that; a contender may be read, and no more. Each acquisition then has a session of its own,
-    /// and lets go by closing it.
-    ///
-    /// What cannot be without deleting and writing is refused with [`Error::Invalid`]: crash detection, batching and
-    /// linger, upgradable readers, [`downgrade`](crate::WriteGuard::downgrade), which lets the write lock go, upgrades, other
-    /// namings; revoking, breaking and resizing with [`Error::Denied`], but for the administrator of the service (super). How
-    /// the last holder left is never known, so a [`lock_delay`](crate::Mutex::lock_delay) is waited for in full at every
-    /// hand-over. A directory that lets somebody do more is refused, before and after the wait ([`Error::Denied`]).
-    ///
-    /// The first client makes the directory, and those above it that are missing, root and chroot among them: all as narrow.
-    /// The service removes one some time after its last child, as ever; before that only an administrator can, except that on
-    /// Apache ZooKeeper any client can remove an empty one. All users of a lock need this: who comes without keeps it until
-    /// its session ends. On Apache ZooKeeper, where the id of a session is enough to end it, it is proof against mistakes and
-    /// not against malice.
-    pub fn hardened(mut self) -> Self {
-        self.hardened = true;
-        self
-    }
-
-    /// Lets another identity queue in the hardened directories that we make, as whoever has our credentials may: written as
-    /// for [`Builder::reader`]. So that hosts that are known by a certificate each can share a lock and not take it from
-    /// one another. Whoever comes first makes the directory, and those above it: let each name all the others, else who was not
-    /// named is refused ([`Error::Denied`]) until that directory has gone. Goes with [`Builder::hardened`]; may be given
-    /// several times.
-    pub fn member(mut self, scheme: &str, id: &str) -> Self {
-        self.members.push((scheme.to_owned(), id.to_owned()));
         self
     }
 
@@ -364,8 +328,6 @@ impl Builder {
             epoch: self.epoch,
             naming: self.naming,
             kazoo_pattern: self.kazoo_pattern,
-            hardened: self.hardened,
-            members: self.members.iter().map(|(scheme, id)| known_as(scheme, id)).collect(),
             owner: self.owner,
             askers: Askers::new(self.owner_id),
             tenures: Tenures::default(),
@@ -430,49 +392,6 @@ impl Builder {
     }
 
     fn access(&self) -> Result<Access, Error> {
-        self.check_members()?;
-        if self.hardened && self.world_writable {
-            return Err(Error::invalid(
-                "hardened locks",
-                "cannot be world-writable; to let everybody queue for them, name the member `world`, `anyone`",
-            ));
-        }
-        match (self.access_of_readers()?, self.hardened) {
-            (Access::Ours { readers }, true) => {
-                let members = self.members.clone();
-                Ok(Access::Hardened(Queuers { ours: true, members, readers }))
-            }
-            (_, true) => {
-                let (members, readers) = (Vec::new(), Vec::new());
-                Ok(Access::Hardened(Queuers { ours: false, members, readers }))
-            }
-            (access, false) => Ok(access),
-        }
-    }
-
-    fn check_members(&self) -> Result<(), Error> {
-        let Some((scheme, id)) = self.members.first() else { return Ok(()) };
-        let wrong = |message: &str| Err(Error::invalid(format!("member {scheme}:{id}"), message));
-        if !self.hardened {
-            return wrong(
-                "goes with hardened locks; ask for those, too (`hardened`), or share our credentials",
-            );
-        }
-        if !self.has_credentials() {
-            return wrong(
-                "may queue like everybody where nobody has credentials; give some of our own (`auth`, or a certificate), too",
-            );
-        }
-        match self.members.iter().find(|(scheme, id)| scheme.is_empty() || id.is_empty()) {
-            None => Ok(()),
-            Some((scheme, id)) => Err(Error::invalid(
-                format!("member {scheme:?}:{id:?}"),
-                "is nobody; name a scheme and an id, such as `x509` and `CN=ci-7`",
-            )),
-        }
-    }
-
-    fn access_of_readers(&self) -> Result<Access, Error> {
         let Some((scheme, id)) = self.readers.first() else {
             let everybody = self.world_writable || !self.has_credentials();
             return Ok(if everybody { Access::Everybody } else { Access::Ours { readers: Vec::new() } });

@@ -266,7 +266,6 @@ impl Held {
 
     /// Goes on as a reader, in the same place.
     pub(crate) async fn downgrade(&mut self) -> Result<(), Error> {
-        self.check_may_change()?;
         if let Some(upgrade) = self.upgrade.take() {
             // It was a reader all the time.
             self.release_upgrade(&upgrade);
@@ -278,17 +277,6 @@ impl Held {
         let outcome = self.acquisition.downgrade().await;
         let path = self.path().to_owned();
         outcome.map(|_| ()).map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })
-    }
-
-    /// A hardened lock is held as it was taken.
-    pub(crate) fn check_may_change(&self) -> Result<(), Error> {
-        if !self.zoolock.is_hardened() {
-            return Ok(());
-        }
-        Err(Error::invalid(
-            format!("lock {}", self.path()),
-            "is hardened: to go on as a reader or a writer a node would have to be deleted; let go, and ask again",
-        ))
     }
 
     /// The node from which a reader wants to write.
@@ -388,9 +376,9 @@ impl Departure {
             Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
             Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
                 subject: format!("lock {}", self.path),
-                message: "the access control list forbids to delete our own node; it stays until the session ends (a \
-                          hardened lock is let go by those who ask for it as one: `hardened`, `--hardened`)"
-                    .to_owned(),
+                message:
+                    "the access control list forbids to delete our own node; it stays until the session ends"
+                        .to_owned(),
             }),
             Departed::Refused(failure) => Err(Error::Protocol {
                 subject: format!("lock {}", self.path),

@@ -107,7 +107,6 @@ mod error;
 mod events;
 mod graph;
 mod guard;
-mod hardened;
 mod held;
 mod keeper;
 #[cfg(feature = "gssapi")]

@@ -226,9 +226,7 @@ impl From<Reason> for Outcome {
         match reason {
             Reason::Busy => Outcome::Busy,
             Reason::TimedOut => Outcome::TimedOut,
-            Reason::Broken | Reason::SessionOver(_) | Reason::Doubled | Reason::Refused(Failure::Unknown) => {
-                Outcome::Lost
-            }
+            Reason::Broken | Reason::SessionOver(_) | Reason::Refused(Failure::Unknown) => Outcome::Lost,
             Reason::OtherKind
             | Reason::OtherLayout(_)
             | Reason::Clash(_)

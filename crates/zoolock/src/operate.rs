@@ -72,10 +72,7 @@ impl Lock {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
-                Err(error) => {
-                    let deed = "write to its holder, and so ask it to let go,";
-                    return Err(self.why_not(&*keeper, &directory, deed, error).await);
-                }
+                Err(error) => return Err(self.refusal(error)),
             }
         }
         Err(self.restless())
@@ -95,7 +92,7 @@ impl Lock {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => continue,
-                Err(error) => return Err(self.why_not(&*keeper, &directory, "take it away", error).await),
+                Err(error) => return Err(self.refusal(error)),
             };
             let (data, stat) = keeper.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
             let record = Record::parse(&data);
@@ -127,7 +124,7 @@ impl Lock {
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
                 // The node, or the place for the line.
                 Err(KeeperError { failure: Failure::NoNode, .. }) => {
-                    let made = directory::make(keeper.clone(), audit, true, Vec::new()).await;
+                    let made = directory::make(keeper.clone(), audit, true).await;
                     made.map_err(|error| self.refusal(error))?;
                 }
                 Err(error @ KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {

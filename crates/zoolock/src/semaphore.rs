@@ -175,7 +175,7 @@ impl Lock {
                 Ok(_) => return Ok(()),
                 // Somebody else resizes, too.
                 Err(error) if error.failure == Failure::BadVersion => {}
-                Err(error) => return Err(self.why_not(&*keeper, &directory, "change its size", error).await),
+                Err(error) => return Err(self.refusal(error)),
             }
         }
     }

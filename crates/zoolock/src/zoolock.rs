@@ -23,7 +23,7 @@ use crate::naming::Naming;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::sessions::{Sessions, Single};
+use crate::sessions::Sessions;
 use crate::snapshot::reader::Reader;
 use crate::snapshot::{self, Snapshot, View};
 use crate::tasks::Tasks;
@@ -48,9 +48,6 @@ pub(crate) struct Inner {
     pub(crate) epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
-    pub(crate) hardened: bool,
-    /// Who may queue for hardened locks besides, as far as that may be shown.
-    pub(crate) members: Vec<String>,
     pub(crate) owner: Owner,
     pub(crate) askers: Askers,
     pub(crate) tenures: Tenures,
@@ -200,21 +197,6 @@ impl Zoolock {
         self.inner.sessions.checkout(bytes).await
     }
 
-    /// One for an acquisition that lets go by closing it.
-    pub(crate) async fn single(&self, bytes: usize) -> Result<Single, Error> {
-        self.inner.sessions.single(bytes).await
-    }
-
-    /// Whether its locks are hardened; see `hardened.rs`.
-    pub(crate) fn is_hardened(&self) -> bool {
-        self.inner.hardened
-    }
-
-    /// Who may queue for those besides.
-    pub(crate) fn members(&self) -> &[String] {
-        &self.inner.members
-    }
-
     /// The same where one is there.
     pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<Session>> {
         self.inner.sessions.checkout_now(bytes)
@@ -315,7 +297,6 @@ const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
 /// as a session can last without us.
 async fn close(sessions: &Sessions, in_background: bool) {
     sessions.abandon_opening();
-    // At once: each guard of hardened locks has its own.
     join_all(sessions.all().into_iter().map(|session| async move {
         let patience = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),

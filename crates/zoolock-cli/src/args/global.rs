@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
 /// Flags that may stand before or after the subcommand.
@@ -75,18 +75,6 @@ pub(crate) struct Global {
     /// Let everybody do everything with what we create, though we have credentials
     #[arg(long, global = true, help_heading = "Connection")]
     pub(crate) world_writable: bool,
-
-    /// Keep those who may queue for a lock from taking it from its holder: nobody may delete or write in its directory, and
-    /// whoever lets go closes a session. All users of the lock need it; break, revoke and resize are for administrators then
-    #[arg(long, global = true, env = "ZOOLOCK_HARDENED", value_parser = FalseyValueParser::new(), help_heading = "Connection")]
-    pub(crate) hardened: bool,
-    /// It was the variable that said so, of whatever is done on the machine.
-    #[arg(skip)]
-    pub(crate) hardened_by_variable: bool,
-
-    /// Who may queue for the locks that we make with --hardened besides those who have our credentials, as SCHEME:ID
-    #[arg(long, global = true, value_name = "SCHEME:ID", help_heading = "Connection")]
-    pub(crate) member: Vec<String>,
 
     /// The directory that holds the locks whose names do not start with /
     #[arg(

@@ -13,10 +13,7 @@ mod serve;
 mod ui;
 mod waiting;
 
-use std::ffi::OsString;
-
-use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 pub(crate) use about::{CompletionsArgs, ManArgs};
 pub(crate) use global::{ColorWhen, Global};
@@ -50,20 +47,6 @@ pub(crate) struct Args {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-impl Args {
-    /// Reads a command line, and the environment.
-    pub(crate) fn read(
-        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    ) -> Result<Args, clap::Error> {
-        let mut matches = Args::command().try_get_matches_from(line)?;
-        let source = matches.value_source("hardened");
-        let read = Args::from_arg_matches_mut(&mut matches);
-        let mut args = read.map_err(|error| error.format(&mut Args::command()))?;
-        args.global.hardened_by_variable = source == Some(ValueSource::EnvVariable);
-        Ok(args)
-    }
 }
 
 /// The subcommands.
@@ -113,6 +96,8 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

@@ -25,15 +25,9 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
-pub(super) fn bench(global: Global, asked: BenchArgs) -> Result<Bench, Failure> {
+pub(super) fn bench(global: &Global, asked: BenchArgs) -> Result<Bench, Failure> {
     let BenchArgs { time: text, only: mut works, tasks } = asked;
-    if global.hardened && !global.hardened_by_variable {
-        return Err(Failure::usage(
-            "--hardened means nothing to `bench`: it removes what it has made, which nobody can there; leave it out",
-        ));
-    }
-    let global = Global { hardened: false, ..global };
-    let service = service(&global, None)?;
+    let service = service(global, None)?;
     // Its locks are two levels below the root.
     check_name(crate::bench::LONGEST_NAME, &service.root)?;
     let time = duration("--time", &text)?;

@@ -211,7 +211,7 @@ impl Plan {
                 }
                 Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
             }
-            Command::Bench(asked) => bench(global, asked).map(Self::Bench),
+            Command::Bench(asked) => bench(&global, asked).map(Self::Bench),
             Command::Doctor(DoctorArgs { strict, limit }) => {
                 if limit == 0 {
                     return Err(Failure::usage(

@@ -91,13 +91,6 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
                  this user",
             ));
         }
-        // The variable may be meant for a service that others of its programs use.
-        (None, None) if (global.hardened && !global.hardened_by_variable) || !global.member.is_empty() => {
-            return Err(Failure::usage(
-                "--hardened and --member go with --connect (or ZOOLOCK_CONNECT): whoever reaches this user's own server is \
-                 this user",
-            ));
-        }
         (None, None) => Endpoint::Local,
         (None, Some(_)) => {
             return Err(Failure::usage(

@@ -41,7 +41,7 @@ impl Sandbox {
         let mut command = Command::new(env!("CARGO_BIN_EXE_zoolock"));
         let settings =
             ["CONNECT", "SESSION_TIMEOUT", "CONNECT_TIMEOUT", "ROOT", "LOCAL_IDLE", "NAMING", "OWNER"];
-        for name in settings.into_iter().chain(["AUTH", "CACERT", "CERT", "KEY", "HARDENED"]) {
+        for name in settings.into_iter().chain(["AUTH", "CACERT", "CERT", "KEY"]) {
             command.env_remove(format!("ZOOLOCK_{name}"));
         }
         command.args(args).env("ZOOLOCK_STATE_DIR", self.state()).current_dir(self.dir.path());

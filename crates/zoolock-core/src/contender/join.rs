@@ -150,10 +150,6 @@ impl Contender {
         mine.dedup();
         // One that is being deleted already, from a directory that was retired, is none to keep.
         mine.retain(|node| !self.is_departing(*node));
-        if self.config.hardened && self.config.kind.is_permits() && mine.len() > 1 {
-            // All but one would take permits from others for as long as we hold, and go with the session alone.
-            return self.start_again(mine, turn);
-        }
         // A place that was found is kept, even where the create that was the barrier was refused.
         let keep = if self.wanted && !mine.is_empty() { Some(mine.remove(0)) } else { None };
         for node in mine {
@@ -177,17 +173,6 @@ impl Contender {
         }
     }
 
-    /// Leaves with all that is there, for somebody to ask again on another session.
-    fn start_again(&mut self, mine: Vec<Node>, turn: &mut Turn) {
-        for node in mine {
-            self.depart(node, None, false, turn);
-        }
-        self.phase = Phase::Leaving;
-        if self.wanted {
-            self.fail(Reason::Doubled, turn);
-        }
-    }
-
     // ---- the end of the numbers ----
 
     /// Past the end the counter sticks, repeats and turns negative (tried on 3.8.0), so the directory has to go: wait
@@ -198,8 +183,8 @@ impl Contender {
             self.phase = Phase::Leaving;
             return;
         }
-        if matches!(self.config.kind, Kind::Upgrade { .. }) || self.config.hardened {
-            // Our own reader keeps the directory from getting empty; or it is not ours to delete.
+        if matches!(self.config.kind, Kind::Upgrade { .. }) {
+            // Our own reader keeps the directory from getting empty.
             self.phase = Phase::Leaving;
             return self.fail(Reason::Exhausted, turn);
         }

@@ -350,8 +350,6 @@ pub enum Reason {
     Outranked,
     /// The directory is near the end of its numbers, and we cannot leave it without losing what we hold there.
     Exhausted,
-    /// After a lost reply more than one node of ours is there, and none can be deleted: ask again on another session.
-    Doubled,
     /// The server will not have it.
     Refused(Failure),
     /// The session ended.

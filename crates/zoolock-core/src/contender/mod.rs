@@ -70,9 +70,6 @@ pub struct Config {
     /// Whether to read beforehand what proves that we are next, so as to be granted a round trip sooner. How the holder
     /// before us left is read after the grant then.
     pub looks_ahead: bool,
-    /// Whether the session is its own, and ends with it, and the service lets nobody write or delete in the directory.
-    /// Then no node of ours is ever deleted, and nothing is said in any: all goes with the session.
-    pub hardened: bool,
     /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
     pub retire_from: Sequence,
     /// The rules in force; [`Rules::all`] but in tests.

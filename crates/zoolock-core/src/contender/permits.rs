@@ -94,7 +94,7 @@ impl Contender {
 
     fn tells_grants(&self) -> bool {
         let waited = self.config.kind.is_permits() && self.permits.seen_waiting;
-        waited && !self.config.hardened && self.on(Rule::GrantIsTold)
+        waited && self.on(Rule::GrantIsTold)
     }
 
     pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {

@@ -6,7 +6,6 @@ mod ahead;
 mod beginning;
 mod edges;
 mod far;
-mod hardened;
 mod joining;
 mod kinds;
 mod leases;
@@ -27,7 +26,6 @@ fn config(kind: Kind) -> Config {
         tracks_crashes: false,
         delay: 0,
         watch_own_after: 0,
-        hardened: false,
         retire_from: Sequence::RETIRE_FROM,
         names: Names::default(),
         looks_ahead: false,

@@ -257,10 +257,6 @@ impl Contender {
                 {
                     Decision::Next
                 }
-                // Nobody can say that it was granted.
-                Decision::WaitFor(_) if self.config.kind.is_permits() && self.config.hardened => {
-                    Decision::Next
-                }
                 decision => decision,
             }
         };

@@ -237,8 +237,8 @@ impl World {
             Reason::ForeignRecord => scenario.budget.scribbles > 0 || scenario.mixes_kinds(),
             Reason::Outranked => ghost.from.is_some(),
             Reason::Exhausted => ghost.from.is_some() && scenario.last < 99,
-            // Nothing in this world refuses for good, and nothing is hardened.
-            Reason::Refused(_) | Reason::Doubled => false,
+            // Nothing in this world refuses for good.
+            Reason::Refused(_) => false,
         };
         let again = ghost.gave_up && !ghost.timed_out;
         self.clients[i].ghost.gave_up = true;

@@ -168,7 +168,6 @@ impl World {
             | Reason::OtherSize(_)
             | Reason::Outranked
             | Reason::Exhausted
-            | Reason::Doubled
             | Reason::Refused(_) => false,
         };
         let again = ghost.failed || ghost.granted || (ghost.gave_up && !ghost.timed_out);

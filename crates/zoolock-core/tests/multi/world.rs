@@ -194,7 +194,6 @@ impl World {
             delay: 0,
             mode: if tries { Mode::Try } else { Mode::Wait },
             watch_own_after: u32::from(scenario.watches_late),
-            hardened: false,
             retire_from: Sequence(scenario.retire_from),
             names: Names::default(),
             // Those that want one lock do it in the model of one lock; those that want several never do.

@@ -8,7 +8,6 @@ mod edges;
 mod embedded;
 mod faults;
 mod glances;
-mod hardened;
 mod histories;
 mod kinds;
 mod locker;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
 use zoolock_core::names::{Naming, Prefix};
-use zoolock_core::record::{Left, Marker, Record, Size};
+use zoolock_core::record::{Left, Marker, Record};
 use zoolock_core::{Kind, Sequence};
 
 use super::{Acquisition, News};
@@ -69,25 +69,18 @@ impl Acquisition {
             Request::JoinAll => self.join_all(keeper),
             Request::MakeDirectory => {
                 let lasting = self.config.tracks_crashes || self.config.delay > 0 || self.expects_to_stay();
-                // What is not written to forgets nothing when it goes, and nobody could remove it.
-                let lasting = lasting && !self.config.hardened;
-                let made: Answer<()> =
-                    Box::pin(directory::make(keeper, path.to_owned(), lasting, self.size_in_advance()));
+                let made: Answer<()> = Box::pin(directory::make(keeper, path.to_owned(), lasting));
                 done(made)
             }
-            Request::ReadDirectory => {
-                let hardened = self.config.hardened;
-                news(keeper.read(path), move |(data, stat)| {
-                    let record = Record::parse(&data);
-                    Ok(Reply::Directory(Directory {
-                        czxid: stat.czxid,
-                        pzxid: stat.pzxid,
-                        version: stat.version,
-                        children: stat.children,
-                        record: if hardened { record.without_marker() } else { record },
-                    }))
-                })
-            }
+            Request::ReadDirectory => news(keeper.read(path), |(data, stat)| {
+                Ok(Reply::Directory(Directory {
+                    czxid: stat.czxid,
+                    pzxid: stat.pzxid,
+                    version: stat.version,
+                    children: stat.children,
+                    record: Record::parse(&data),
+                }))
+            }),
             Request::List => {
                 news(keeper.children(path), |(names, stat)| Ok(Reply::Children { names, pzxid: stat.pzxid }))
             }
@@ -290,16 +283,6 @@ impl Acquisition {
             }
         }
         Ok(mine)
-    }
-
-    /// What a directory is made with that nobody can write to later.
-    fn size_in_advance(&self) -> Vec<u8> {
-        match self.config.kind {
-            Kind::Permits { size, .. } if self.config.hardened => {
-                Size { directory: Size::WITH_THE_DIRECTORY, permits: size }.encode().into_bytes()
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later. Its clients are

@@ -86,7 +86,7 @@ impl Glances {
         }
         for session in self.lock.zoolock.sessions() {
             // Each for as long as it is asked, and none that cannot answer: what waits for an answer keeps a session from
-            // being closed, which may be how somebody lets go.
+            // being closed.
             let keeper = session.keeper().filter(|_| session.is_up());
             let Some(answer) = keeper.map(|keeper| keeper.ephemerals(here.path.as_str())) else { continue };
             match answer.await {

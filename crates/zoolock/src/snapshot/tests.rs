@@ -10,7 +10,7 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 use super::gather::{Contender, Gathered, Part};
 use super::reader::Reader;
 use super::{Known, Snapshot, View, describe, gathered, read};
-use crate::keeper::{Answer, Created, Interruptions, Keeper, Op, Right, Stat, Watch};
+use crate::keeper::{Answer, Created, Interruptions, Keeper, Op, Stat, Watch};
 use crate::path::LockPath;
 use crate::session::lock;
 
@@ -89,15 +89,11 @@ impl Keeper for Changing {
         unused()
     }
 
-    fn rights(&self, _: &str) -> Answer<(Vec<Right>, Stat)> {
+    fn create_container(&self, _: &str) -> Answer<()> {
         unused()
     }
 
-    fn create_container(&self, _: &str, _: &[u8]) -> Answer<()> {
-        unused()
-    }
-
-    fn create_persistent(&self, _: &str, _: &[u8]) -> Answer<()> {
+    fn create_persistent(&self, _: &str) -> Answer<()> {
         unused()
     }
 

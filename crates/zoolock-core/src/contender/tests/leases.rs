@@ -124,8 +124,6 @@ fn the_size_is_agreed_as_kazoo_does_it_and_with_curator_not_at_all() {
     assert_eq!(failed(Record::Marker(released(3))), Some(Reason::OtherKind));
     let of = |directory| Record::Semaphore(crate::record::Size { directory, permits: 5 });
     assert_eq!(failed(of(DIRECTORY)), Some(Reason::OtherKind));
-    let hardened = crate::record::Size::WITH_THE_DIRECTORY;
-    assert_eq!(failed(of(hardened)), Some(Reason::OtherKind), "an empty one of ours, hardened");
     assert_eq!(failed(of(Zxid(2))), None, "of a directory that is gone");
     let (said, sent) = alone_with(Naming::Kazoo, Record::Empty);
     let size = crate::record::Size { directory: DIRECTORY, permits: 5 };

@@ -1,5 +1,6 @@
 //! What somebody tries who is not meant to (docs/SECURITY.md): nothing leaks, nothing hangs, nothing panics.
 
+mod contenders;
 mod contents;
 mod server;
 mod sessions;
