@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zookeeper_client::{Client, SaslOptions};
-use zoolock::{Tls, Zoolock};
+use zoolock::{Tls, Zoolock, sasl};
 
 use crate::credentials::{Auth, user_and_password};
 use crate::exit::{Exit, Failure};
@@ -145,11 +145,8 @@ pub(crate) async fn connect_as(
                 let (user, password) = user_and_password(secret)?;
                 connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
             }
-            #[cfg(feature = "gssapi")]
             Auth::Kerberos(kerberos) => {
-                // The crate keeps to itself what is wrong with tickets.
-                kerberos.look(hosts, service.connect_timeout).await?;
-                connector.with_sasl(kerberos.options()?)
+                connector.with_sasl(sasl::options(kerberos, hosts, service.connect_timeout).await?)
             }
         };
     }
@@ -187,8 +184,7 @@ fn present(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, F
             let (user, password) = user_and_password(secret)?;
             builder.sasl_digest_md5(user, password)
         }
-        #[cfg(feature = "gssapi")]
-        Auth::Kerberos(kerberos) => builder.kerberos(zoolock::Kerberos::clone(kerberos)),
+        Auth::Kerberos(kerberos) => builder.sasl_mechanism(kerberos.clone()),
     })
 }
 

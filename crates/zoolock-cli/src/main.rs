@@ -21,6 +21,11 @@ mod hold;
 mod holder;
 mod inherited;
 mod keep;
+#[cfg(feature = "gssapi")]
+mod kerberos;
+#[cfg(not(feature = "gssapi"))]
+#[path = "no_kerberos.rs"]
+mod kerberos;
 mod list;
 mod local;
 mod manual;

@@ -9,7 +9,7 @@ use zoolock_pack::materials::{Crate, Materials, everything, root};
 use zoolock_pack::{licences, sbom};
 
 /// Those that crates.io will have, the first ones first.
-const PUBLISHED: [&str; 4] = ["zoolock-core", "zoolock-server", "zoolock", "zoolock-cli"];
+const PUBLISHED: [&str; 5] = ["zoolock-core", "zoolock-server", "zoolock", "zoolock-gssapi", "zoolock-cli"];
 
 fn version(text: &str) -> Vec<u32> {
     let parts = text.split(['.', '-', '+']).map(|part| part.parse().unwrap_or(0));

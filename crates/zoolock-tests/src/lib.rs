@@ -29,8 +29,6 @@ pub mod options;
 pub mod own_runtime;
 pub mod ports;
 pub mod proxy;
-#[cfg(feature = "gssapi")]
-pub mod realm;
 pub mod serving;
 pub mod skip;
 pub mod tree;
@@ -45,8 +43,6 @@ pub use failure::{Failure, Result};
 pub use history::Recorder;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
-#[cfg(feature = "gssapi")]
-pub use realm::{Realm, in_realm};
 pub use serving::Serving;
 /// The numbers of ZooKeeper's operations.
 pub use zoolock_server::wire::op as opcode;

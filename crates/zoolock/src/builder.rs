@@ -12,6 +12,8 @@ use crate::error::Error;
 use crate::keeper::{Access, Opening};
 use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
+#[cfg(feature = "sasl")]
+use crate::sasl::Mechanism;
 use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
 use crate::tenure::Tenures;
@@ -43,8 +45,8 @@ pub struct Builder {
     measures_by_lock: bool,
     #[cfg(feature = "sasl")]
     sasl: Option<(String, Zeroizing<String>)>,
-    #[cfg(feature = "gssapi")]
-    kerberos: Option<crate::kerberos::Kerberos>,
+    #[cfg(feature = "sasl")]
+    mechanism: Option<Arc<dyn Mechanism>>,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::Tls>,
 }
@@ -69,8 +71,8 @@ impl Builder {
             measures_by_lock: false,
             #[cfg(feature = "sasl")]
             sasl: None,
-            #[cfg(feature = "gssapi")]
-            kerberos: None,
+            #[cfg(feature = "sasl")]
+            mechanism: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -127,26 +129,18 @@ impl Builder {
         self
     }
 
-    /// Says who we are by SASL with GSSAPI: by our ticket of Kerberos, instead of by a password as in
-    /// [`Builder::sasl_digest_md5`]. What we create belongs to our principal, under the scheme `sasl`: to
-    /// `jobs@EXAMPLE.ORG` on every host, and to `jobs/a.example.org@EXAMPLE.ORG` on that host alone, unless the ensemble
-    /// cuts hosts off (`kerberos.removeHostFromPrincipal`). What is said of [`Builder::auth`] holds.
+    /// Authenticates by SASL with a mechanism of another crate: Kerberos is in
+    /// [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
     ///
-    /// The ticket is found as other programs of the machine find it: in the cache that `kinit` fills, or the variable
-    /// `KRB5CCNAME` names; and by the keytab that `KRB5_CLIENT_KTNAME` names, with which one that has ended is replaced.
-    /// It is shown whenever a connection is made: one that has ended costs the lock when a connection is lost.
-    ///
-    /// It proves who we are, and no more: what follows is neither hidden nor signed without TLS. A ticket that may be
-    /// forwarded is given to the service, and for that the KDC is asked on every connection, in vain where it may not
-    /// be: one that says nothing holds a connection up for half a minute, which may cost the lock.
-    /// `enforce_ok_as_delegate = true` in `krb5.conf` ends both.
+    /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules of
+    /// [`Builder::auth`] on access apply.
     ///
     /// # Errors
-    /// When connecting: [`Error::Denied`] at once where there is no ticket, or the KDC knows no such service;
-    /// [`Error::Unavailable`] where it does not answer; [`Error::Invalid`] together with a password for SASL.
-    #[cfg(feature = "gssapi")]
-    pub fn kerberos(mut self, kerberos: crate::kerberos::Kerberos) -> Self {
-        self.kerberos = Some(kerberos);
+    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they could not be
+    /// fetched within the connect timeout; [`Error::Invalid`] together with [`Builder::sasl_digest_md5`].
+    #[cfg(feature = "sasl")]
+    pub fn sasl_mechanism(mut self, mechanism: impl Mechanism) -> Self {
+        self.mechanism = Some(Arc::new(mechanism));
         self
     }
 
@@ -340,20 +334,17 @@ impl Builder {
     }
 
     #[cfg(feature = "sasl")]
-    #[cfg_attr(not(feature = "gssapi"), allow(unused_variables, clippy::unnecessary_wraps))]
     fn sasl(&self, connect: &ConnectString) -> Result<Option<Sasl>, Error> {
-        let password = self.sasl.as_ref();
-        let password = password
-            .map(|(user, password)| Sasl::DigestMd5 { user: user.clone(), password: password.clone() });
-        #[cfg(feature = "gssapi")]
-        if let Some(kerberos) = &self.kerberos {
-            if password.is_some() {
-                return Err(Error::invalid("SASL", "goes by a password or by Kerberos, and not by both"));
+        match (&self.sasl, &self.mechanism) {
+            (None, None) => Ok(None),
+            (Some((user, password)), None) => {
+                Ok(Some(Sasl::DigestMd5 { user: user.clone(), password: password.clone() }))
             }
-            let tickets = crate::kerberos::Tickets::new(kerberos.clone(), connect)?;
-            return Ok(Some(Sasl::Kerberos(Arc::new(tickets))));
+            (None, Some(mechanism)) => Ok(Some(Sasl::Mechanism(crate::sasl::start(&**mechanism, connect)?))),
+            (Some(_), Some(_)) => {
+                Err(Error::invalid("SASL", "uses DIGEST-MD5 or another mechanism; leave one of them out"))
+            }
         }
-        Ok(password)
     }
 
     #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
@@ -381,11 +372,7 @@ impl Builder {
             return true;
         }
         #[cfg(feature = "sasl")]
-        if self.sasl.is_some() {
-            return true;
-        }
-        #[cfg(feature = "gssapi")]
-        if self.kerberos.is_some() {
+        if self.sasl.is_some() || self.mechanism.is_some() {
             return true;
         }
         !self.auth.is_empty()

@@ -109,8 +109,6 @@ mod graph;
 mod guard;
 mod held;
 mod keeper;
-#[cfg(feature = "gssapi")]
-mod kerberos;
 mod layout;
 mod leases;
 mod local;
@@ -124,6 +122,8 @@ mod options;
 mod owner;
 mod path;
 mod rwlock;
+#[cfg(feature = "sasl")]
+pub mod sasl;
 mod semaphore;
 mod session;
 mod sessions;
@@ -180,8 +180,6 @@ pub use error::{Error, LossReason};
 pub use events::{LockEvent, LockEvents};
 pub use graph::{Cut, Deadlock, Edge, Link, Party, Place, WaitGraph, Why};
 pub use guard::{Check, Guard, Previous};
-#[cfg(feature = "gssapi")]
-pub use kerberos::Kerberos;
 pub use local::{LocalGuard, LocalLocker};
 pub use locker::{Hold, Locker};
 pub use multi::{MultiGuard, MultiLock, MultiReadGuard};

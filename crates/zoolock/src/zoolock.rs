@@ -320,28 +320,20 @@ enum Where {
     Gone,
 }
 
-/// A runtime of our own, with so many threads, and so many for what blocks.
-pub(crate) fn threads(
-    name: &'static str,
-    workers: usize,
-    blocking: usize,
-) -> Result<tokio::runtime::Runtime, Error> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(blocking)
-        .thread_name(name)
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Unavailable {
-            address: "this process".to_owned(),
-            message: format!("cannot start the threads {name}: {error}"),
-            source: Some(Arc::new(error)),
-        })
-}
-
 impl SessionThread {
     pub(crate) fn start() -> Result<SessionThread, Error> {
-        Ok(SessionThread(Where::Runtime(threads("zoolock-session", 1, 4)?)))
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(4)
+            .thread_name("zoolock-session")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable {
+                address: "this process".to_owned(),
+                message: format!("cannot start the threads zoolock-session: {error}"),
+                source: Some(Arc::new(error)),
+            })?;
+        Ok(SessionThread(Where::Runtime(runtime)))
     }
 
     /// No thread at all.

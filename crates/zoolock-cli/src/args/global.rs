@@ -35,11 +35,8 @@ pub(crate) struct Global {
     pub(crate) connect_timeout: String,
 
     /// Credentials, as digest:@FILE, digest:env:NAME or digest:command:COMMAND: that file, which is yours alone (mode 0600),
-    /// that variable, or what the command prints, is USER:PASSWORD; with sasl instead of digest, by SASL DIGEST-MD5
-    #[cfg_attr(
-        feature = "gssapi",
-        doc = "(or kerberos: by our ticket, for zookeeper/HOST; kerberos:SERVICE or kerberos:SERVICE/HOST where it is called otherwise)"
-    )]
+    /// that variable, or what the command prints, is USER:PASSWORD; with sasl instead of digest, by SASL DIGEST-MD5; or as
+    /// kerberos[:SERVICE[/HOST]], in a build with the feature gssapi: the ticket of kinit for that service, by default zookeeper
     #[arg(
         long,
         global = true,

@@ -2,10 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
+use zookeeper_client::SaslOptions;
+use zoolock::sasl::{Authenticator, BoxFuture, Mechanism, Missing};
 use zoolock::{Builder, Error, Zoolock};
 use zoolock_tests::locks::{connect, settings};
 use zoolock_tests::{Apache, ServerOptions, ZoolockBinary, apache, on_both_arms};
@@ -53,6 +57,9 @@ async fn locks_belong_to_the_user_of_sasl() {
     let ops = open(&apache, patient().sasl_digest_md5("ops", "other")).await.expect("a session");
     let guard = first.mutex("nightly").lock().await.expect("free");
     assert!(second.mutex("nightly").try_lock().await.expect("it answers").is_none());
+    let third = patient().sasl_mechanism(OtherMechanism { missing: None });
+    let third = open(&apache, third).await.expect("a session");
+    assert!(third.mutex("nightly").try_lock().await.expect("an answer").is_none());
     let denied = ops.mutex("nightly").try_lock().await;
     assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
     // It says who it is on the next connection, too.
@@ -88,7 +95,7 @@ async fn locks_belong_to_the_user_of_sasl() {
         assert_eq!(done.status.code(), Some(0), "{args:?}: {said}");
         assert!(!said.contains(PASSWORD), "{said}");
     }
-    for zl in [first, second, ops] {
+    for zl in [first, second, third, ops] {
         zl.close().await;
     }
 }
@@ -106,3 +113,75 @@ on_both_arms!(a_service_without_sasl_is_named, |place| async move {
     zl.mutex("x").lock().await.expect("free").release().await.expect("ours");
     zl.close().await;
 });
+
+/// A mechanism of another crate: DIGEST-MD5 again, with the password or with a reason why it is missing.
+struct OtherMechanism {
+    missing: Option<Missing>,
+}
+
+/// Its authenticator.
+struct OtherAuthenticator {
+    missing: Option<Missing>,
+    runtime: Handle,
+}
+
+impl Mechanism for OtherMechanism {
+    fn authenticator(&self, hosts: Vec<String>) -> Result<Arc<dyn Authenticator>, Error> {
+        assert_eq!(hosts, ["127.0.0.1"]);
+        Ok(Arc::new(OtherAuthenticator { missing: self.missing.clone(), runtime: Handle::current() }))
+    }
+}
+
+impl Authenticator for OtherAuthenticator {
+    fn options(&self) -> SaslOptions {
+        SaslOptions::digest_md5("jobs", PASSWORD).into()
+    }
+
+    fn runtime(&self) -> Handle {
+        self.runtime.clone()
+    }
+
+    fn fetch(&self) -> BoxFuture<'_, Result<(), Missing>> {
+        Box::pin(async move { self.missing.clone().map_or(Ok(()), Err) })
+    }
+
+    fn refresh(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.missing.as_ref().map(|missing| missing.message.clone())
+    }
+
+    fn refusal(&self) -> String {
+        unreachable!("this mechanism is not refused")
+    }
+}
+
+/// Opens a session with a mechanism that has no credentials. There is no server.
+async fn without_credentials(is_final: bool) -> (Error, Duration) {
+    let missing = Some(Missing { message: "no badge; ask the porter".to_owned(), is_final });
+    let builder = settings().sasl_mechanism(OtherMechanism { missing });
+    let began = Instant::now();
+    let opened = builder.connect_timeout(Duration::from_secs(2)).connect("127.0.0.1:1").await;
+    (opened.expect_err("no credentials"), began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_credentials_of_mechanism_are_reported() {
+    let (error, took) = without_credentials(true).await;
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("no badge") && took < Duration::from_secs(1),
+        "{error} after {took:?}"
+    );
+    let (error, took) = without_credentials(false).await;
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("no badge") && took >= Duration::from_secs(2),
+        "{error} after {took:?}"
+    );
+
+    let both = jobs().sasl_mechanism(OtherMechanism { missing: None }).connect("127.0.0.1:1").await;
+    assert!(matches!(both, Err(Error::Invalid { .. })), "{both:?}");
+}

@@ -1,4 +1,4 @@
-//! A realm of Kerberos, with a KDC of MIT's from Debian's packages.
+//! A Kerberos realm for tests, with the KDC of MIT Kerberos.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
-use crate::ports::Port;
-use crate::skip::Availability;
-use crate::{Failure, Result, ServerOptions, apache};
+use zoolock_tests::ports::Port;
+use zoolock_tests::skip::Availability;
+use zoolock_tests::{Failure, Result, ServerOptions, apache};
 
-/// What it is called.
-pub const REALM: &str = "ZOOLOCK.TEST";
+const REALM: &str = "ZOOLOCK.TEST";
 
-/// Not in the path of every user.
+// `/usr/sbin` is not in the path of every user.
 const KDC: &str = "/usr/sbin/krb5kdc";
 const KDB: &str = "/usr/sbin/kdb5_util";
 const KADMIN: &str = "/usr/sbin/kadmin.local";
@@ -25,35 +24,35 @@ const KINIT: &str = "/usr/bin/kinit";
 const START_BOUND: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Where it is, for the process that the test runs in.
+/// Variable with the directory of the realm, for the process that runs the body of a test.
 const DIRECTORY: &str = "ZOOLOCK_TEST_REALM";
 
-/// A realm with the service `zookeeper/localhost`; dropping it ends the KDC.
+/// A running realm with the service `zookeeper/localhost`. Dropping it ends the KDC.
 #[derive(Debug)]
-pub struct Realm {
+pub(crate) struct Realm {
     dir: PathBuf,
     address: SocketAddr,
     kdc: Option<Child>,
 }
 
-/// Runs the body of the test `name` in a process whose environment says where the realm is: libkrb5 finds it there, and a
-/// process that has threads cannot change its own.
+/// Runs the body of the test `name` in a process of its own, whose environment names the realm for libkrb5. A process with
+/// threads cannot change its own environment.
 ///
 /// # Panics
-/// When the body does, and when there is no realm to be had.
-pub fn in_realm(name: &str, body: impl AsyncFnOnce(&mut Realm)) {
+/// If the body panics, or if the realm does not start.
+pub(crate) fn in_realm(name: &str, body: impl AsyncFnOnce(&mut Realm)) {
     if let Some(dir) = std::env::var_os(DIRECTORY) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let mut realm = Realm::start(Path::new(&dir)).expect("a test of Kerberos needs a KDC that runs");
-        runtime.expect("threads").block_on(body(&mut realm));
+        let mut realm = Realm::start(Path::new(&dir)).expect("KDC started");
+        runtime.expect("a runtime").block_on(body(&mut realm));
         return;
     }
     if !availability().or_skip(name) || !apache::availability().or_skip(name) {
         return;
     }
-    let dir = TempDir::new().expect("a directory");
+    let dir = TempDir::new().expect("a temporary directory");
     let at = |name: &str| dir.path().join(name);
-    let status = Command::new(std::env::current_exe().expect("we were started"))
+    let status = Command::new(std::env::current_exe().expect("the path of this program"))
         .args(["--exact", name, "--nocapture"])
         .env(DIRECTORY, dir.path())
         .env("KRB5_CONFIG", at("krb5.conf"))
@@ -61,12 +60,12 @@ pub fn in_realm(name: &str, body: impl AsyncFnOnce(&mut Realm)) {
         .env("KRB5CCNAME", cache(&at("cache")))
         .env_remove("KRB5_CLIENT_KTNAME")
         .status()
-        .expect("it starts again");
+        .expect("process started");
     assert!(status.success(), "{name}: {status}");
 }
 
-/// As `KRB5CCNAME` names it.
-pub fn cache(file: &Path) -> String {
+/// Returns the value of `KRB5CCNAME` for this file.
+pub(crate) fn cache(file: &Path) -> String {
     format!("FILE:{}", file.display())
 }
 
@@ -82,7 +81,7 @@ fn availability() -> Availability {
 
 impl Realm {
     fn start(dir: &Path) -> Result<Self> {
-        // Not kept: it is a socket for UDP, and whoever asks a KDC that is gone must find none there either.
+        // The reservation is not kept: after `kill`, clients must find neither a TCP nor a UDP socket there.
         let address = Port::reserve()?.addr();
         let mut realm = Self { dir: dir.to_owned(), address, kdc: None };
         realm.write("")?;
@@ -92,11 +91,8 @@ impl Realm {
         Ok(realm)
     }
 
-    /// Adds a principal, with a keytab.
-    ///
-    /// # Errors
-    /// When the KDC does not take it.
-    pub fn add(&self, principal: &str) -> Result<()> {
+    /// Adds a principal with a keytab.
+    pub(crate) fn add(&self, principal: &str) -> Result<()> {
         let keytab = self.keytab(principal);
         run(Command::new(KADMIN).args(["-r", REALM, "-q", &format!("addprinc -randkey {principal}")]))?;
         run(Command::new(KADMIN).args([
@@ -111,32 +107,26 @@ impl Realm {
         }
     }
 
-    /// The file with the keys of a principal.
-    pub fn keytab(&self, principal: &str) -> PathBuf {
+    /// Returns the keytab of a principal.
+    pub(crate) fn keytab(&self, principal: &str) -> PathBuf {
         self.dir.join(format!("{}.keytab", principal.replace('/', "-")))
     }
 
-    /// The cache of this process.
-    pub fn cache(&self) -> PathBuf {
+    /// Returns the ticket cache of this process.
+    pub(crate) fn cache(&self) -> PathBuf {
         self.dir.join("cache")
     }
 
-    /// Gets the first ticket, which is all that is in the cache then.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn kinit(&self, principal: &str, cache: &Path, further: &[&str]) -> Result<()> {
+    /// Replaces the cache by one with the first ticket alone.
+    pub(crate) fn kinit(&self, principal: &str, cache: &Path, further: &[&str]) -> Result<()> {
         let keytab = self.keytab(principal);
         let mut kinit = Command::new(KINIT);
         kinit.args(["-c", &self::cache(cache), "-k", "-t"]).arg(keytab).args(further).arg(principal);
         run(&mut kinit)
     }
 
-    /// What Apache ZooKeeper needs to be `zookeeper/localhost` here.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn server(&self) -> Result<ServerOptions> {
+    /// Returns the options with which Apache ZooKeeper is `zookeeper/localhost` in this realm.
+    pub(crate) fn server(&self) -> Result<ServerOptions> {
         let principal = "zookeeper/localhost";
         let jaas = self.dir.join("jaas.conf");
         let text = format!(
@@ -156,40 +146,33 @@ impl Realm {
         })
     }
 
-    /// Lets nobody give tickets away. To be said before the first one is used: libkrb5 reads it once.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn forbid_forwarding(&self) -> Result<()> {
+    /// Forbids clients to forward tickets. Call it before the first use of a ticket: libkrb5 reads the configuration once.
+    pub(crate) fn forbid_forwarding(&self) -> Result<()> {
         self.write(" enforce_ok_as_delegate = true\n")
     }
 
-    /// Freezes the KDC (SIGSTOP): its kernel accepts connections, and nothing answers.
-    pub fn pause(&self) {
+    /// Freezes the KDC (SIGSTOP): the kernel accepts connections, and nothing answers.
+    pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
-        let kdc = self.kdc.as_ref().expect("it has just been sent a signal");
-        waitid(WaitId::Pid(Pid::from_child(kdc)), WaitIdOptions::STOPPED)
-            .expect("our child can be waited for");
+        let kdc = self.kdc.as_ref().expect("KDC running");
+        waitid(WaitId::Pid(Pid::from_child(kdc)), WaitIdOptions::STOPPED).expect("KDC stopped");
     }
 
-    /// Lets it go on.
-    pub fn resume(&self) {
+    /// Resumes a frozen KDC.
+    pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     /// Ends the KDC.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut kdc) = self.kdc.take() {
             let _ = kdc.kill();
             let _ = kdc.wait();
         }
     }
 
-    /// Starts it again.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn launch(&mut self) -> Result<()> {
+    /// Starts the KDC, and waits until it answers.
+    pub(crate) fn launch(&mut self) -> Result<()> {
         let failed = |error| Failure::during("starting the KDC", error);
         let log = File::create(self.dir.join("kdc.log")).map_err(failed)?;
         let mut kdc = Command::new(KDC);
@@ -200,7 +183,7 @@ impl Realm {
         while TcpStream::connect(self.address).is_err() {
             if Instant::now() >= deadline {
                 let log = std::fs::read_to_string(self.dir.join("kdc.log")).unwrap_or_default();
-                return Err(Failure::new(format!("the KDC does not answer; it says\n{log}")));
+                return Err(Failure::new(format!("the KDC does not answer; its log:\n{log}")));
             }
             std::thread::sleep(PAUSE);
         }
@@ -208,8 +191,8 @@ impl Realm {
     }
 
     fn signal(&self, signal: Signal) {
-        let kdc = self.kdc.as_ref().expect("it runs");
-        kill_process(Pid::from_child(kdc), signal).expect("our child can be sent a signal");
+        let kdc = self.kdc.as_ref().expect("KDC running");
+        kill_process(Pid::from_child(kdc), signal).expect("signal sent");
     }
 
     fn write(&self, further: &str) -> Result<()> {
