@@ -83,7 +83,7 @@ fn what_is_published_links_to_other_sites_alone() {
         assert_eq!(bound(&page), [""; 0]);
         read += 1;
     }
-    assert_eq!(read, 5, "all that is published (zoolock-pack's tests list it)");
+    assert_eq!(read, 5, "the number of published crates");
     let page = Page::of(
         "p.md",
         "[a](https://b) [c](d.md)\n![e][f]\n\n[f]: images/g.png\n\n<img src=\"h.png\">\n\n[i](#j)\n",

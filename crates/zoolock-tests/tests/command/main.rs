@@ -4,4 +4,5 @@ mod attackers;
 mod command;
 mod crash;
 mod harness;
+mod manifests;
 mod packaging;

@@ -1,4 +1,4 @@
-//! What is delivered beside the programs: a dashboard for Grafana, alerts for Prometheus.
+//! The files in `packaging`: units for systemd, a dashboard for Grafana, alerts for Prometheus.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use zoolock_tests::ZoolockBinary;
 use zoolock_tests::skip::skip;
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
@@ -191,19 +192,23 @@ fn grafana_can_import_the_dashboard() {
     }
 }
 
-/// Runs promtool; `None` where there is none.
-fn promtool(test: &str, line: &[&str]) -> Option<(bool, String)> {
-    match Command::new("promtool").args(line).current_dir(packaging("prometheus")).output() {
-        Ok(said) => {
-            let text = [said.stdout, said.stderr].concat();
-            Some((said.status.success(), String::from_utf8_lossy(&text).into_owned()))
+/// Runs a command. Returns whether it succeeded, and its output. Skips `test` if the program is not installed.
+fn run(test: &str, package: &str, command: &mut Command) -> Option<(bool, String)> {
+    match command.output() {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            skip(test, "no promtool, install prometheus");
+            skip(test, &format!("no {:?}, install {package}", command.get_program()));
             None
         }
-        Err(error) => panic!("promtool: {error}"),
+        Err(error) => panic!("{command:?}: {error}"),
     }
+}
+
+fn promtool(test: &str, line: &[&str]) -> Option<(bool, String)> {
+    run(test, "prometheus", Command::new("promtool").args(line).current_dir(packaging("prometheus")))
 }
 
 #[test]
@@ -224,4 +229,42 @@ fn the_alerts_alarm_when_they_should_and_each_is_tried() {
     }
     let Some((passed, said)) = promtool(test, &["test", "rules", "alerts-test.yml"]) else { return };
     assert!(passed, "{said}");
+}
+
+const UNITS: [&str; 4] = ["zoolock.service", "nightly.service", "nightly.timer", "mailer.service"];
+
+/// The highest rating of `systemd-analyze security` that the server's unit may have. It rates from 0, fully confined, to 100.
+const MAX_EXPOSURE: &str = "20";
+
+#[test]
+fn systemd_accepts_the_units() {
+    let test = "systemd_accepts_the_units";
+    let zoolock = ZoolockBinary::find().expect("zoolock was built");
+    let program = zoolock.path().to_str().expect("path in UTF-8");
+    let directory = tempfile::tempdir().expect("temporary directory created");
+    let units = UNITS.map(|name| {
+        // systemd-analyze requires that the program exists.
+        let text = read(&format!("systemd/{name}")).replace("/usr/bin/zoolock", program);
+        assert!(name.ends_with(".timer") || text.contains(&format!("ExecStart={program} ")), "{text}");
+        let unit = directory.path().join(name);
+        std::fs::write(&unit, text).expect("unit written");
+        unit
+    });
+    let analyze = |line: &[&str], units: &[PathBuf]| {
+        run(test, "systemd", Command::new("systemd-analyze").args(line).args(units))
+    };
+    let Some((accepted, said)) = analyze(&["verify", "--man=no"], &units) else { return };
+    // Its output can also be about the units of this machine.
+    let complaint = said.lines().find(|line| UNITS.iter().any(|unit| line.contains(unit)));
+    assert!(accepted && complaint.is_none(), "{said}");
+
+    let threshold = format!("--threshold={MAX_EXPOSURE}");
+    let (confined, said) =
+        analyze(&["security", "--offline=true", "--no-pager", &threshold], &units[..1]).expect("installed");
+    assert!(confined, "{said}");
+
+    let text = std::fs::read_to_string(&units[0]).expect("unit written before");
+    std::fs::write(&units[0], text.replace("ProtectSystem=", "ProtecSystem=")).expect("unit written");
+    let (_, said) = analyze(&["verify", "--man=no"], &units[..1]).expect("installed");
+    assert!(said.contains("ProtecSystem"), "an unknown setting is reported: {said}");
 }
