@@ -48,11 +48,6 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
         (&["ls", "--connect", "h:1", "--auth", "digest:me:hunter2"], "@FILE"),
         (&["ls", "--auth", "digest:@/etc/passwd"], "--connect"),
         (&["ls", "--root", "no/slash"], "no/slash"),
-        (&["bench", "--time", "0s"], "--time 0s"),
-        (&["bench", "--time", "2h"], "--time 2h"),
-        (&["bench", "--tasks", "0"], "--tasks 0"),
-        (&["bench", "--tasks", "many"], "--tasks"),
-        (&["bench", "--only", "frobnicate"], "hand-over"),
         (&["serve"], "--listen"),
         (&["serve", "--listen", "nonsense"], "nonsense"),
         (&["serve", "--status", "--stop"], "--stop"),
@@ -106,9 +101,7 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
 #[test]
 fn help_and_version_are_answers() {
     let sandbox = Sandbox::new();
-    for args in
-        [&["--help"][..], &["run", "--help"], &["bench", "--help"], &["--version"], &["help", "serve"]]
-    {
+    for args in [&["--help"][..], &["run", "--help"], &["--version"], &["help", "serve"]] {
         let done = sandbox.output(args);
         assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
         assert!(!done.stdout.is_empty());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use zoolock_tests::{ServerOptions, ZoolockBinary, on_both_arms, tree};
+use zoolock_tests::{ServerOptions, ZoolockBinary, on_both_arms};
 
 /// The shell's own way to lose updates if two run at once.
 const COUNT: &str = "n=$(cat f); echo $((n+1)) > f";
@@ -158,19 +158,4 @@ on_both_arms!(locks_are_listed_and_shown_with_who_holds_and_who_waits, |place| a
     drop(holder.stdin.take());
     assert!(holder.wait().await.expect("it ends").success());
     assert!(zl.mutex("shown").try_lock().await.expect("an answer").is_some());
-});
-
-on_both_arms!(a_bench_has_every_figure_and_leaves_nothing, |place| async move {
-    let (binary, address) = (binary(), place.connect_string());
-    let line = ["bench", "--connect", &address, "--time", "200ms", "--json"];
-    let (status, stdout, stderr) = output(binary.command(line)).await;
-    assert!(status.success(), "{stderr}");
-    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
-    let works = report["works"].as_array().expect("a list");
-    assert_eq!(works.len(), 6, "{stdout}");
-    for work in works {
-        assert!(work["median_ns"].as_u64() > Some(0) && work["turns"].as_u64() > Some(0), "{work}");
-    }
-    let left = tree::descendants(&place.addr(), place.chroot()).await.expect("a look");
-    assert_eq!(left, Vec::<String>::new());
 });

@@ -56,7 +56,7 @@ fn locks_belong_to_the_principal() {
         guard.release().await.expect("still ours");
 
         let run = &["run", "nightly", "--", "true"][..];
-        for args in [run, &["ls"], &["bench", "--time", "200ms", "--only", "loop"]] {
+        for args in [run, &["ls"], &["doctor"]] {
             assert_eq!(command(&apache, args, &[]).await.0, Some(0), "{args:?}");
         }
         let (code, said) = command(&apache, run, &[("KRB5CCNAME", &cache(&theirs))]).await;

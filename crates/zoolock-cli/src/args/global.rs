@@ -110,7 +110,7 @@ pub(crate) struct Global {
     )]
     pub(crate) token_epoch: u32,
 
-    /// Print JSON on standard output (hold, ls, show, watch, why, deadlocks, bench, doctor, serve --status)
+    /// Print JSON on standard output (hold, ls, show, watch, why, deadlocks, doctor, serve --status)
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 

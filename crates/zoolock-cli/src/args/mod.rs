@@ -1,12 +1,12 @@
 //! What may be written on the command line; nothing here looks at the world.
 //!
 //! * `global.rs`: the flags that every command has; `waiting.rs`: what is asked of a lock that is taken.
-//! * `run.rs`, `look.rs`, `operate.rs`, `measure.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
+//! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
 mod about;
+mod doctor;
 mod global;
 mod look;
-mod measure;
 mod operate;
 mod run;
 mod serve;
@@ -19,9 +19,9 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use about::{CompletionsArgs, ManArgs};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use global::{ColorWhen, Global};
 pub(crate) use look::{DeadlocksArgs, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
-pub(crate) use measure::{BenchArgs, DoctorArgs, Work};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
 pub(crate) use serve::{Durability, ServeArgs, TlsArgs, TlsClients};
@@ -91,8 +91,6 @@ pub(crate) enum Command {
     Break(BreakArgs),
     /// Change how many permits a semaphore has
     Resize(ResizeArgs),
-    /// Measure this service: acquire, hand-over, many locks, beside a plain create + delete
-    Bench(BenchArgs),
     /// Say what is wrong with the service and the locks on it, and what to do about it
     Doctor(DoctorArgs),
     /// Show the locks in a browser, live: who holds, who waits, and for whom

@@ -103,7 +103,6 @@ mod tests {
             (&["hold", "x", "--connect", "h:1", "--hardened", "--member", "ci"], "--member"),
             (&["hold", "x", "--connect", "h:1", "--hardened", "--crash-detection"], "--crash-detection"),
             (&["hold", "x", "--connect", "h:1", "--hardened", "--naming", "curator"], "--naming"),
-            (&["bench", "--connect", "h:1", "--hardened"], "means nothing to `bench`"),
         ] {
             let message = refused(line);
             assert!(message.contains(word), "{line:?}: {message}");
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_for_hardened_locks_speaks_of_a_service_and_not_of_a_bench() {
+    fn the_variable_for_hardened_locks_speaks_of_a_service() {
         let by_variable = |line: &[&str]| {
             let mut args = args(line);
             (args.global.hardened, args.global.hardened_by_variable) = (true, true);
@@ -125,7 +124,5 @@ mod tests {
             matches!(hold.service.endpoint, Endpoint::Remote { access: Access::Hardened(_), .. }),
             "that is what it is for"
         );
-        let Plan::Bench(bench) = by_variable(&["bench", "--connect", "h:1"]) else { panic!("it measures") };
-        assert!(matches!(bench.service.endpoint, Endpoint::Remote { access: Access::Readers(_), .. }));
     }
 }
