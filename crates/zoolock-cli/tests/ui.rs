@@ -90,19 +90,6 @@ fn nobody_changes_anything_where_it_only_shows() {
 }
 
 #[test]
-fn that_a_proxy_on_this_machine_is_anybody_here_is_said() {
-    let sandbox = Sandbox::new();
-    let proxy = ["--trusted-header", "X-Forwarded-User", "--trusted-proxy", "127.0.0.1"];
-    let (ui, _) = start(&sandbox, &[&["--allow-operate"], &proxy[..]].concat());
-    ui.signal(Signal::TERM);
-    let done = ui.done();
-    assert!(
-        done.stderr.contains("can say that he is anybody") && done.stderr.contains("--token-file"),
-        "{done:?}"
-    );
-}
-
-#[test]
 fn it_answers_to_its_own_names_alone() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &["--host", "locks.example"]);
