@@ -32,6 +32,7 @@ pub mod proxy;
 pub mod realm;
 pub mod serving;
 pub mod skip;
+pub mod tmux;
 pub mod tree;
 pub mod wait;
 

@@ -5,9 +5,6 @@ mod common;
 #[path = "../peers/foreign.rs"]
 #[allow(dead_code, reason = "each test binary uses its part")]
 mod foreign;
-#[path = "../top/tmux.rs"]
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod tmux;
 
 mod breaking;
 mod make;

@@ -10,13 +10,13 @@ use tokio::net::TcpStream;
 use tokio::process::Child;
 use tokio::time::timeout;
 use zoolock::{Naming, WaitGraph, Zoolock};
+use zoolock_tests::tmux::{self, Tmux};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, ZoolockBinary, on_both_arms, tree};
 
 use crate::common::{connect, directory};
 use crate::make::{Make, curator_or_skip, kazoo};
 use crate::queue::{holders, shown, waiters, zoolock};
-use crate::tmux::{self, Tmux};
 use crate::zkcli::{listed, number, zkcli_or_skip};
 
 const SOON: Duration = Duration::from_secs(60);

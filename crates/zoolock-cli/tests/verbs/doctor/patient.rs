@@ -1,0 +1,66 @@
+//! What the doctor says of a service.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+use zoolock_tests::ZoolockBinary;
+
+const DOCS: &str = include_str!("../../../../../docs/DOCTOR.md");
+
+/// How it ended, and what was found.
+#[derive(Debug)]
+pub(crate) struct Patient {
+    pub(crate) code: i32,
+    pub(crate) report: Value,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Examines the service at `address`.
+pub(crate) async fn examine(address: &str) -> Patient {
+    examine_with(address, &[]).await
+}
+
+/// The same with further arguments.
+pub(crate) async fn examine_with(address: &str, rest: &[&str]) -> Patient {
+    let line = [&["doctor", "--json", "--connect", address], rest].concat();
+    Patient::of(&line).await
+}
+
+impl Patient {
+    pub(crate) async fn of(line: &[&str]) -> Self {
+        let binary = ZoolockBinary::find().expect("the command has been built");
+        let output = binary.command(line).stdin(Stdio::null()).output().await.expect("it starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        let report = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("no JSON: {stdout}{stderr}"));
+        let patient = Self { code: output.status.code().unwrap_or(-1), report, stdout, stderr };
+        patient.assert_documented();
+        patient
+    }
+
+    /// Every check has its line in docs/DOCTOR.md, and all but what is well a remedy.
+    fn assert_documented(&self) {
+        for finding in self.report["findings"].as_array().expect("a list") {
+            let check = finding["check"].as_str().expect("a word");
+            assert!(DOCS.contains(&format!("\n| `{check}` | ")), "{check}");
+            assert_eq!(finding["remedy"].is_null(), finding["level"] == "ok", "{finding}");
+        }
+    }
+
+    /// The worst level of what a check found; `None` where it found nothing.
+    pub(crate) fn level(&self, check: &str) -> Option<&str> {
+        let rank = |level: &&str| ["ok", "note", "warning", "error"].iter().position(|it| it == level);
+        self.found(check).filter_map(|finding| finding["level"].as_str()).max_by_key(rank)
+    }
+
+    /// What it found, in words.
+    pub(crate) fn what(&self, check: &str) -> String {
+        self.found(check).filter_map(|finding| finding["what"].as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    fn found(&self, check: &str) -> impl Iterator<Item = &Value> {
+        let findings = self.report["findings"].as_array().expect("a list");
+        findings.iter().filter(move |finding| finding["check"] == check)
+    }
+}

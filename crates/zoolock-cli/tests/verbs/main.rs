@@ -1,0 +1,26 @@
+//! Tests that run the command `zoolock`: one module for each verb or property, and the guide.
+
+mod bad_input;
+mod both_servers;
+mod common;
+mod doctor;
+mod guide;
+mod hardened;
+mod json;
+mod keep;
+mod kinds;
+mod list;
+mod local;
+mod loss;
+mod manual;
+mod metrics;
+mod nested;
+mod reaper;
+mod run;
+mod serve;
+mod shells;
+mod terminal;
+mod top;
+mod ui;
+mod waiting;
+mod watch;
