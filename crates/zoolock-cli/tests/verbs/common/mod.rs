@@ -21,9 +21,15 @@ pub(crate) struct Sandbox {
     dir: TempDir,
 }
 
+impl Default for Sandbox {
+    fn default() -> Self {
+        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+}
+
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+        Self::default()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -67,7 +73,12 @@ impl Sandbox {
 
     /// How many contenders a lock has.
     pub(crate) fn contenders(&self, name: &str) -> usize {
-        let shown = self.output(&["show", name, "--json"]);
+        self.contenders_with(&[], name)
+    }
+
+    /// The same with further flags.
+    pub(crate) fn contenders_with(&self, flags: &[&str], name: &str) -> usize {
+        let shown = self.output(&[flags, &["show", name, "--json"]].concat());
         assert_eq!(shown.code, 0, "{shown:?}");
         let lock: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
         usize::from(!lock["holder"].is_null()) + lock["waiters"].as_array().expect("a list").len()
@@ -205,7 +216,12 @@ pub(crate) fn server(sandbox: &Sandbox) -> (Running, String) {
 }
 
 pub(crate) fn server_with(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
-    let mut server = sandbox.converse(&[&["serve", "--listen", "127.0.0.1:0"], flags].concat());
+    serving(sandbox.zoolock([&["serve", "--listen", "127.0.0.1:0"], flags].concat()))
+}
+
+/// Starts a server, and returns its address.
+pub(crate) fn serving(mut command: Command) -> (Running, String) {
+    let mut server = Running(command.stdout(Stdio::null()).spawn().expect("the command starts"));
     let mut line = String::new();
     let mut stderr = BufReader::new(server.0.stderr.take().expect("caught"));
     stderr.read_line(&mut line).expect("it says where it listens");

@@ -1,58 +1,49 @@
-//! Pages of Markdown: their blocks, headings and links.
+//! Markdown pages: their blocks, links and anchors.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use regex_lite::Regex;
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.canonicalize().expect("the repository is there")
+    root.canonicalize().expect("the repository exists")
 }
 
-/// The pages in a directory, as paths below the root.
+/// Lists the pages in a directory, as paths below the root.
 pub(crate) fn files_in(directory: &str) -> Vec<String> {
     let entries = std::fs::read_dir(root().join(directory)).expect("a directory");
     let names = entries.map(|entry| entry.expect("readable").file_name().into_string().expect("UTF-8"));
     names.filter(|name| name.ends_with(".md")).map(|name| format!("{directory}/{name}")).collect()
 }
 
-/// One page.
+pub(crate) fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a regular expression")
+}
+
+/// A page.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Below the root.
+    /// Path below the root.
     pub(crate) path: String,
     text: String,
 }
 
-/// A fenced block.
+/// A code block.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Page and line, for people.
+    /// Page and line, for messages.
     pub(crate) place: String,
-    info: String,
+    /// `rust` of `rust,no_run`. Empty for an indented block, which no test accepts.
+    pub(crate) language: String,
     pub(crate) text: String,
-}
-
-impl Block {
-    /// `rust` of `rust,no_run`.
-    pub(crate) fn language(&self) -> &str {
-        self.info.split(',').next().unwrap_or_default().trim()
-    }
-}
-
-/// A link, as it is written.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) place: String,
-    pub(crate) target: String,
 }
 
 impl Page {
     pub(crate) fn read(path: &str) -> Self {
         let text = std::fs::read_to_string(root().join(path));
-        Self { path: path.to_owned(), text: text.unwrap_or_else(|error| panic!("{path}: {error}")) }
+        Self::of(path, &text.unwrap_or_else(|error| panic!("{path}: {error}")))
     }
 
     pub(crate) fn of(path: &str, text: &str) -> Self {
@@ -60,103 +51,83 @@ impl Page {
     }
 
     pub(crate) fn blocks(&self) -> Vec<Block> {
-        let mut blocks: Vec<Block> = Vec::new();
-        let mut inside = false;
-        for (event, range) in self.events() {
-            match event {
-                Event::Start(Tag::CodeBlock(kind)) => {
-                    let info = match kind {
-                        CodeBlockKind::Fenced(info) => info.into_string(),
-                        // Somebody may have indented it by mistake; it has no language, and is refused.
-                        CodeBlockKind::Indented => String::new(),
-                    };
-                    inside = true;
-                    blocks.push(Block { place: self.place(range.start), info, text: String::new() });
-                }
-                Event::Text(text) if inside => blocks.last_mut().expect("it began").text.push_str(&text),
-                Event::End(TagEnd::CodeBlock) => inside = false,
-                _ => {}
-            }
-        }
-        blocks
+        self.parts().0
     }
 
-    pub(crate) fn links(&self) -> Vec<Link> {
-        let links = self.events().into_iter().filter_map(|(event, range)| match event {
-            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                Some(Link { place: self.place(range.start), target: dest_url.into_string() })
-            }
-            _ => None,
-        });
-        links.collect()
+    /// Returns the targets of links and images, with their places.
+    pub(crate) fn links(&self) -> Vec<(String, String)> {
+        self.find(r"`[^`]+`|\]\(([^)\s]+)\)|(?m:^\[[^\]]+\]: +(\S+))")
     }
 
-    /// What stands between backticks.
+    /// Returns the inline code, with its places.
     pub(crate) fn code(&self) -> Vec<(String, String)> {
-        let spans = self.events().into_iter().filter_map(|(event, range)| match event {
-            Event::Code(code) => Some((self.place(range.start), code.into_string())),
-            _ => None,
-        });
-        spans.collect()
+        self.find("`([^`]+)`")
     }
 
-    /// What stands there as HTML.
+    /// Returns the HTML, with its places.
     pub(crate) fn html(&self) -> Vec<(String, String)> {
-        let parts = self.events().into_iter().filter_map(|(event, range)| match event {
-            Event::Html(html) | Event::InlineHtml(html) => {
-                Some((self.place(range.start), html.trim().to_owned()))
-            }
-            _ => None,
-        });
-        parts.collect()
+        self.find(r"`[^`]+`|(<[a-zA-Z/!][^>]*>)")
     }
 
-    /// What a link may name behind `#`, as mdBook and the forges make it of headings.
+    /// Returns what a link may name after `#`, as mdBook and the forges derive it from headings.
     pub(crate) fn anchors(&self) -> Vec<String> {
-        let mut anchors = Vec::new();
         let mut seen: HashMap<String, usize> = HashMap::new();
-        let mut heading: Option<String> = None;
-        for (event, _) in self.events() {
-            match event {
-                Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
-                Event::Text(text) | Event::Code(text) => {
-                    if let Some(heading) = &mut heading {
-                        heading.push_str(&text);
-                    }
-                }
-                Event::End(TagEnd::Heading(_)) => {
-                    let slug = slug(&heading.take().expect("it began"));
-                    let before = seen.entry(slug.clone()).or_default();
-                    anchors.push(if *before == 0 { slug } else { format!("{slug}-{before}") });
-                    *before += 1;
-                }
-                _ => {}
-            }
-        }
-        anchors
+        let prose = self.parts().1;
+        let headings = prose.lines().filter(|line| line.starts_with('#'));
+        let anchors = headings.map(|heading| {
+            let kept = |c: &char| c.is_alphanumeric() || " _-".contains(*c);
+            let heading = heading.trim_start_matches('#').trim();
+            let slug: String =
+                heading.chars().filter(kept).collect::<String>().replace(' ', "-").to_lowercase();
+            let before = seen.entry(slug.clone()).or_default();
+            *before += 1;
+            if *before == 1 { slug } else { format!("{slug}-{}", *before - 1) }
+        });
+        anchors.collect()
     }
 
     pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         self.text.lines()
     }
 
-    fn events(&self) -> Vec<(Event<'_>, std::ops::Range<usize>)> {
-        Parser::new_ext(&self.text, Options::ENABLE_TABLES).into_offset_iter().collect()
+    /// Returns the first group of each match outside of blocks, with its place.
+    fn find(&self, pattern: &str) -> Vec<(String, String)> {
+        let prose = self.parts().1;
+        let pattern = regex(pattern);
+        let found = pattern.captures_iter(&prose).filter_map(|captures| {
+            let group = captures.iter().skip(1).flatten().next()?;
+            let line = prose[..group.start()].matches('\n').count() + 1;
+            Some((format!("{}:{line}", self.path), group.as_str().replace('\n', " ")))
+        });
+        found.collect()
     }
 
-    fn place(&self, offset: usize) -> String {
-        let line = self.text[..offset].matches('\n').count() + 1;
-        format!("{}:{line}", self.path)
+    /// Splits the page into its blocks and the text around them, in which each line of a block is empty.
+    fn parts(&self) -> (Vec<Block>, String) {
+        let (mut blocks, mut prose) = (Vec::<Block>::new(), String::new());
+        let (mut inside, mut after_blank) = (false, true);
+        for (line, number) in self.text.lines().zip(1..) {
+            let fence = line.strip_prefix("```");
+            let indented = !inside && after_blank && line.starts_with("    ");
+            if indented || (!inside && fence.is_some()) {
+                let language =
+                    fence.unwrap_or_default().split(',').next().unwrap_or_default().trim().to_owned();
+                blocks.push(Block {
+                    place: format!("{}:{number}", self.path),
+                    language,
+                    text: String::new(),
+                });
+            }
+            match blocks.last_mut() {
+                _ if fence.is_some() => inside = !inside,
+                Some(block) if inside || indented => block.text += &format!("{line}\n"),
+                _ => prose += line,
+            }
+            prose.push('\n');
+            after_blank = line.is_empty();
+        }
+        (blocks, prose)
     }
-}
-
-fn slug(heading: &str) -> String {
-    let kept = heading.trim().chars().filter_map(|c| match c {
-        c if c.is_alphanumeric() || c == '_' || c == '-' => Some(c.to_lowercase().to_string()),
-        c if c.is_whitespace() => Some("-".to_owned()),
-        _ => None,
-    });
-    kept.collect()
 }
 
 #[test]
@@ -165,9 +136,9 @@ fn a_page_is_taken_apart() {
     let page = Page::of("p.md", text);
     let blocks = page.blocks();
     let found: Vec<_> =
-        blocks.iter().map(|block| (block.place.as_str(), block.language(), &block.text[..])).collect();
-    assert_eq!(found, [("p.md:5", "console", "$ true\n"), ("p.md:9", "", "indented\n")]);
+        blocks.iter().map(|block| (block.place.as_str(), block.language.as_str(), &block.text[..])).collect();
+    assert_eq!(found, [("p.md:5", "console", "$ true\n"), ("p.md:9", "", "    indented\n")]);
     assert_eq!(page.anchors(), ["one-two-three", "one-two-three-1"]);
-    assert_eq!(page.links()[0].target, "b.md#c");
+    assert_eq!(page.links(), [("p.md:3".to_owned(), "b.md#c".to_owned())]);
     assert_eq!(page.code()[1], ("p.md:3".to_owned(), "--code".to_owned()));
 }

@@ -1,58 +1,52 @@
-//! A chapter's shell.
+//! The shell of a page.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Instant;
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use snapbox::IntoData;
+use tempfile::NamedTempFile;
 
 use crate::common::PATIENCE;
-use crate::guide::book::Block;
+use crate::guide::book::{Block, regex};
 use crate::guide::world::World;
 
-/// Comes before a command's exit code; nobody prints it.
-const MARK: char = '\u{1e}';
+/// Stands before the exit code of each command in the output.
+const MARK: u8 = 0x1e;
 
-/// A command and what it prints.
+/// A command and its expected output.
 #[derive(Debug, PartialEq)]
 struct Step {
     command: String,
     expected: String,
 }
 
-/// One shell for all blocks of a chapter, as the reader has one.
+/// One shell for all blocks of a page, as the reader has one.
 pub(crate) struct Console<'a> {
     world: &'a World,
     shell: Child,
     input: ChildStdin,
-    output: Receiver<Vec<u8>>,
-    /// What was read, and belongs to nobody yet.
-    read: String,
-    /// A command that failed, until the guide says so.
+    /// Everything that the shell and its children print.
+    output: NamedTempFile,
+    /// How many bytes of the output belong to earlier commands.
+    read: usize,
+    /// A failed command whose exit code the page has not shown yet.
     failed: Option<String>,
 }
 
 impl<'a> Console<'a> {
     pub(crate) fn open(world: &'a World) -> Self {
+        let output = NamedTempFile::new().expect("a temporary file");
+        let append = std::fs::OpenOptions::new().append(true).open(output.path()).expect("writable");
         let mut shell = world.command("bash");
-        shell.args(["--noprofile", "--norc", "-s"]);
-        // Whatever is left of it at the end goes with its group.
-        shell.process_group(0).stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
-        let mut shell = shell.spawn().expect("there is a shell");
-        let mut input = shell.stdin.take().expect("it is open");
-        let mut stdout = shell.stdout.take().expect("it is caught");
-        let (sender, output) = channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = stdout.read(&mut buffer) {
-                let _ = sender.send(buffer[..count].to_vec());
-            }
-        });
-        writeln!(input, "exec 2>&1").expect("it reads");
-        Self { world, shell, input, output, read: String::new(), failed: None }
+        shell.args(["--noprofile", "--norc", "-s"]).process_group(0);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(append).spawn().expect("bash starts");
+        let mut input = shell.stdin.take().expect("it is piped");
+        // The pipe of standard error closes when the last process that the shell started has ended.
+        writeln!(input, "exec 3>&2 2>&1").expect("bash reads");
+        Self { world, shell, input, output, read: 0, failed: None }
     }
 
     pub(crate) fn run(&mut self, block: &Block) {
@@ -62,71 +56,57 @@ impl<'a> Console<'a> {
                 assert!(step.command.starts_with("echo $?"), "{failed}, and the guide does not say so");
             }
             let status = self.carry_out(&place, &step);
-            if status != 0 {
-                self.failed = Some(format!("{place} ended with {status}"));
-            }
+            self.failed = (status != 0).then(|| format!("{place} ended with {status}"));
         }
     }
 
-    /// Ends the shell, and what it left running.
+    /// Ends the shell and its children.
     pub(crate) fn close(mut self) {
         assert_eq!(self.failed, None, "the guide does not say so");
         self.end();
     }
 
+    /// Runs a command, compares its output, and returns its exit code.
     fn carry_out(&mut self, place: &str, step: &Step) -> i32 {
-        // Its input is no business of the command's; its code is that of the next one's $?.
-        let script = format!(
-            "{{\n{}\n}} </dev/null\n__code=$?; printf '{MARK}%d\\n' $__code; (exit $__code)\n",
-            self.world.here(&step.command)
-        );
-        self.input.write_all(script.as_bytes()).expect("it reads");
-        let deadline = Instant::now() + PATIENCE;
-        let (said, status) = loop {
-            if let Some((said, rest)) = self.read.split_once(MARK)
-                && let Some((status, rest)) = rest.split_once('\n')
-            {
-                let found = (said.to_owned(), status.parse().expect("a code"));
-                self.read = rest.to_owned();
-                break found;
-            }
-            assert!(self.more(deadline), "{place} does not end; it printed\n{}", self.read);
-        };
-        // What goes on in the background prints when it likes, before the mark and after it.
+        // The command reads nothing; the next command's $? is its exit code.
+        let command = self.world.here(&step.command);
+        let script =
+            format!("{{\n{command}\n}} </dev/null\n__code=$?; printf '\\036%d\\n' $__code; (exit $__code)\n");
+        self.input.write_all(script.as_bytes()).expect("bash reads");
+        // A command in the background may print before the mark and after it.
         let background = step.command.ends_with('&');
-        let mut said = said;
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            if background {
-                said.push_str(&std::mem::take(&mut self.read));
+            let output = std::fs::read(self.output.path()).expect("readable");
+            let output = &output[self.read..];
+            let late = Instant::now() > deadline;
+            if let Some((said, status, rest)) = split(output) {
+                let all = [said, if background { rest } else { &[] }].concat();
+                match compare(&step.expected, &self.world.guide(&String::from_utf8_lossy(&all))) {
+                    Ok(()) => {
+                        self.read += output.len() - if background { 0 } else { rest.len() };
+                        return status;
+                    }
+                    Err(difference) if late || !background => {
+                        panic!("{place} prints something else\n{difference}")
+                    }
+                    Err(_) => {}
+                }
             }
-            let Err(difference) = compare(&step.expected, &self.world.guide(&said)) else { break };
-            assert!(background && self.more(deadline), "{place} prints something else\n{difference}");
-        }
-        status
-    }
-
-    /// Whether something came.
-    fn more(&mut self, deadline: Instant) -> bool {
-        match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(bytes) => {
-                self.read.push_str(&String::from_utf8_lossy(&bytes));
-                true
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => false,
+            assert!(!late, "{place} does not end; it printed\n{}", String::from_utf8_lossy(output));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     fn end(&mut self) {
-        let group = i32::try_from(self.shell.id()).ok().and_then(Pid::from_raw).expect("a process id");
-        let _ = kill_process_group(group, Signal::TERM);
-        let _ = kill_process_group(group, Signal::CONT);
-        // A shell that reads commands does not end for a TERM.
+        let group = Pid::from_child(&self.shell);
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = kill_process_group(group, signal);
+        }
+        // A shell that reads commands ignores TERM.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
-        // When nobody has its output any more, they have all ended.
-        let deadline = Instant::now() + PATIENCE;
-        while self.more(deadline) {}
-        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.shell.stderr.take().map(|mut pipe| pipe.read_to_end(&mut Vec::new()));
     }
 }
 
@@ -138,6 +118,14 @@ impl Drop for Console<'_> {
     }
 }
 
+/// Splits the output at the mark, into the output of the command, its exit code, and the rest.
+fn split(output: &[u8]) -> Option<(&[u8], i32, &[u8])> {
+    let mark = output.iter().position(|byte| *byte == MARK)?;
+    let end = mark + output[mark..].iter().position(|byte| *byte == b'\n')?;
+    let status = std::str::from_utf8(&output[mark + 1..end]).ok()?.parse().expect("an exit code");
+    Some((&output[..mark], status, &output[end + 1..]))
+}
+
 fn steps(block: &Block) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in block.text.lines() {
@@ -147,20 +135,14 @@ fn steps(block: &Block) -> Vec<Step> {
         }
         let last = steps.last_mut().unwrap_or_else(|| panic!("{}: begins with no command", block.place));
         match line.strip_prefix("> ") {
-            Some(more) if last.expected.is_empty() => {
-                last.command.push('\n');
-                last.command.push_str(more);
-            }
-            _ => {
-                last.expected.push_str(line);
-                last.expected.push('\n');
-            }
+            Some(more) if last.expected.is_empty() => last.command += &format!("\n{more}"),
+            _ => last.expected += &format!("{line}\n"),
         }
     }
     steps
 }
 
-/// `…` in a line is anything in it, `…` alone any number of lines.
+/// Compares output. `…` in a line matches any text, `…` alone matches any number of lines.
 fn compare(expected: &str, actual: &str) -> Result<(), String> {
     let wild =
         |line: &str| if line == "…" { "...".to_owned() } else { normal(line).replace('…', "[..]") };
@@ -168,52 +150,24 @@ fn compare(expected: &str, actual: &str) -> Result<(), String> {
     let actual: String = actual.lines().map(|line| normal(line) + "\n").collect();
     snapbox::Assert::new()
         .normalize_paths(false)
-        .try_eq(Some(&"what is printed"), actual.into_data(), expected.into_data())
+        .try_eq(Some(&"the output"), actual.into_data(), expected.into_data())
         .map_err(|difference| difference.to_string())
 }
 
-/// A line without what differs each time: hosts, processes, tokens, ages, and the width of columns.
+/// Replaces what differs from run to run: tokens (but not their epoch), ages, hosts, processes, and the width of columns.
 fn normal(line: &str) -> String {
-    let tells_ages = line.contains(" pid ") || line.starts_with("  since ");
-    let mut words: Vec<String> = Vec::new();
-    let mut after_gap = false;
-    for word in line.split(' ') {
-        // Leading spaces count, and two between columns are as many as there are.
-        if word.is_empty() && after_gap && words.iter().any(|word| !word.is_empty()) {
-            continue;
-        }
-        after_gap = word.is_empty();
-        let bare = word.trim_matches(['"', ',', ';']);
-        let replaced = match words.last().map(String::as_str) {
-            _ if bare.is_empty() => word.to_owned(),
-            Some("pid") if bare.bytes().all(|b| b.is_ascii_digit()) => word.replace(bare, "PID"),
-            // The epoch is no accident.
-            _ if is_token(bare) => word.replace(&bare[8..], "-TOKEN"),
-            _ if tells_ages && is_age(bare) => word.replace(bare, "AGE"),
-            _ => word.to_owned(),
-        };
-        if replaced == "pid"
-            && let Some(host) = words.last_mut()
-        {
-            "HOST".clone_into(host);
-        }
-        words.push(replaced);
+    let mut line = line.to_owned();
+    let has_ages = line.contains(" pid ") || line.starts_with("  since ");
+    let mut replace = |pattern: &str, by: &str| line = regex(pattern).replace_all(&line, by).into_owned();
+    replace(r"\b([0-9a-f]{8})-[0-9a-f]{16}-[0-9a-f]{8}\b", "$1-TOKEN");
+    if has_ages {
+        replace(r"\b[0-9.]+m?s\b", "AGE");
     }
-    words.join(" ")
+    replace(r"\S+ pid [0-9]+", "HOST pid PID");
+    replace(r"(\S)  +", "$1  ");
+    line
 }
 
-fn is_token(word: &str) -> bool {
-    let parts: Vec<&str> = word.split('-').collect();
-    let widths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
-    widths == [8, 16, 8] && parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-
-fn is_age(word: &str) -> bool {
-    let number = word.strip_suffix("ms").or(word.strip_suffix('s')).unwrap_or(word);
-    number.len() < word.len() && number.parse::<f32>().is_ok()
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use crate::guide::book::Page;

@@ -1,26 +1,22 @@
-//! Where links lead. Those to other sites are not followed.
+//! Link targets, except those on other sites.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use crate::guide::book::{Page, files_in, root};
+use crate::guide::book::{Page, files_in, regex, root};
 
 #[test]
 fn every_link_leads_to_a_page_and_a_heading() {
     let pages = ["README.md", "CHANGELOG.md"].map(str::to_owned).into_iter();
-    let pages: Vec<String> = pages.chain(files_in("docs")).chain(files_in("guide/src")).collect();
     let mut dead = Vec::new();
     let mut followed = 0;
-    for path in &pages {
-        let page = Page::read(path);
-        for link in page.links() {
-            if ["http://", "https://", "mailto:"].iter().any(|site| link.target.starts_with(site)) {
+    for path in pages.chain(files_in("docs")).chain(files_in("guide/src")) {
+        for (place, target) in Page::read(&path).links() {
+            if ["http://", "https://", "mailto:"].iter().any(|site| target.starts_with(site)) {
                 continue;
             }
             followed += 1;
-            dead.extend(
-                why_dead(path, &link.target).map(|why| format!("{}: ({}) {why}", link.place, link.target)),
-            );
+            dead.extend(why_dead(&path, &target).map(|why| format!("{place}: ({target}) {why}")));
         }
     }
     assert!(dead.is_empty(), "{}", dead.join("\n"));
@@ -69,74 +65,55 @@ fn a_dead_link_is_found() {
     }
 }
 
-/// crates.io shows a README alone, with nothing beside it.
+/// crates.io shows a README alone, without the files beside it.
 #[test]
 fn what_is_published_links_to_other_sites_alone() {
     let mut read = 0;
     for entry in std::fs::read_dir(root().join("crates")).expect("a directory") {
-        let name = entry.expect("readable").file_name().into_string().expect("UTF-8");
-        let manifest = root().join("crates").join(&name).join("Cargo.toml");
-        if std::fs::read_to_string(manifest).expect("a crate").contains("\npublish = false\n") {
-            continue;
+        let directory = entry.expect("readable").path();
+        let manifest = std::fs::read_to_string(directory.join("Cargo.toml")).expect("a crate");
+        if !manifest.contains("\npublish = false\n") {
+            let readme = directory.join("README.md");
+            assert_eq!(bound(&Page::read(readme.to_str().expect("UTF-8"))), [""; 0]);
+            read += 1;
         }
-        let page = Page::read(&format!("crates/{name}/README.md"));
-        assert_eq!(bound(&page), [""; 0]);
-        read += 1;
     }
     assert_eq!(read, 4, "all that is published (zoolock-pack's tests list it)");
     let page = Page::of(
         "p.md",
         "[a](https://b) [c](d.md)\n![e][f]\n\n[f]: images/g.png\n\n<img src=\"h.png\">\n\n[i](#j)\n",
     );
-    let links = ["p.md:1: d.md", "p.md:2: images/g.png", "p.md:8: #j", "p.md:6: <img src=\"h.png\">"];
+    let links = ["p.md:1: d.md", "p.md:4: images/g.png", "p.md:8: #j", "p.md:6: <img src=\"h.png\">"];
     assert_eq!(bound(&page), links);
 }
 
-/// What is found beside the page alone, and HTML, of which nobody here knows what is in it.
+/// Lists links to other files and to headings, and HTML, whose links this test does not read.
 fn bound(page: &Page) -> Vec<String> {
-    let links = page.links().into_iter().filter(|link| !link.target.starts_with("https://"));
-    let links = links.map(|link| format!("{}: {}", link.place, link.target));
-    links.chain(page.html().into_iter().map(|(place, html)| format!("{place}: {html}"))).collect()
+    let links = page.links().into_iter().filter(|(_, target)| !target.starts_with("https://"));
+    links.chain(page.html()).map(|(place, what)| format!("{place}: {what}")).collect()
 }
 
-/// Every test that docs/SECURITY.md names is there.
+/// Every test that docs/SECURITY.md names exists, in Rust or in the browser's Python.
 #[test]
 fn tests_that_are_named_exist() {
+    let names = regex(r"\b(?:fn|def) (\w+)\(");
+    let on_both = regex(r"on_both_arms!\([^|]*?(\w+),\s*\|");
     let mut functions = BTreeSet::new();
-    let mut directories = vec![root().join("crates")];
-    while let Some(directory) = directories.pop() {
-        for entry in
-            std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path())
-        {
-            match entry.extension().and_then(|extension| extension.to_str()) {
-                None if entry.is_dir() => directories.push(entry),
-                Some("rs") => {
-                    let text = std::fs::read_to_string(entry).expect("UTF-8");
-                    let names = text.split("fn ").skip(1).filter_map(|rest| rest.split('(').next());
-                    functions.extend(names.map(str::to_owned));
-                    // One body, a test for each server.
-                    let bodies =
-                        text.split("on_both_arms!(").skip(1).filter_map(|rest| rest.split('|').next());
-                    let bodies =
-                        bodies.filter_map(|body| body.split([',', ' ', '\n']).rfind(|word| !word.is_empty()));
-                    functions.extend(bodies.map(str::to_owned));
-                }
-                // In the browser.
-                Some("py") => {
-                    let text = std::fs::read_to_string(entry).expect("UTF-8");
-                    let names = text.split("def ").skip(1).filter_map(|rest| rest.split('(').next());
-                    functions.extend(names.map(str::to_owned));
-                }
-                _ => {}
-            }
+    let mut todo = vec![root().join("crates")];
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            todo.extend(
+                std::fs::read_dir(path).expect("readable").map(|entry| entry.expect("readable").path()),
+            );
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "py") {
+            let text = std::fs::read_to_string(path).expect("UTF-8");
+            functions.extend(names.captures_iter(&text).map(|name| name[1].to_owned()));
+            functions.extend(on_both.captures_iter(&text).map(|name| name[1].to_owned()));
         }
     }
-    let page = Page::read("docs/SECURITY.md");
-    let is_test = |code: &str| {
-        code.matches('_').count() > 1
-            && code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-    };
-    let named: Vec<_> = page.code().into_iter().filter(|(_, code)| is_test(code)).collect();
+    let is_test = regex(r"^[a-z0-9]+(_[a-z0-9]+){2,}$");
+    let mut named = Page::read("docs/SECURITY.md").code();
+    named.retain(|(_, code)| is_test.is_match(code));
     assert!(named.len() > 20, "{named:?}");
     for (place, name) in named {
         assert!(functions.contains(&name), "{place}: there is no test {name}");

@@ -1,116 +1,108 @@
-//! What stands in for the reader's world: an ensemble, free ports, and directories that may be written to.
+//! Replaces what the reader has: an ensemble, free ports, and directories to write to.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use zoolock_tests::ports::Port;
 
-use crate::common::{Running, Sandbox, server};
+use crate::common::{Running, Sandbox, server, serving};
 use crate::guide::book::Page;
 
 /// The ensemble of the guide.
 const ENSEMBLE: &str = "zk1:2181,zk2:2181,zk3:2181";
-/// Where the guide has servers listen.
+/// The addresses of the servers in the guide.
 const ADDRESSES: [&str; 3] = ["127.0.0.1:2181", "10.0.0.1:2181", "127.0.0.1:7070"];
-/// Where programs are; `zoolock` is there, and whatever else the guide names there.
+/// The directory of `zoolock` and of the other programs that the guide names.
 const PROGRAMS: &str = "/usr/local/bin";
-/// What the guide has on disk.
-const DATA: &str = "/var/lib/zoolock";
-const STATE: &str = "/home/me/.local/state/zoolock";
+/// The guide's other directories, each with its replacement in the sandbox.
+const DIRECTORIES: [(&str, &str); 3] =
+    [(PROGRAMS, "programs"), ("/var/lib/zoolock", "data"), ("/home/me/.local/state/zoolock", "state")];
 
-/// A page's world.
+/// The environment of a page.
+#[derive(Default)]
 pub(crate) struct World {
-    /// Ended before the sandbox goes.
+    /// Dropped before the sandbox.
     _ensemble: Option<Running>,
     pub(crate) sandbox: Sandbox,
-    /// As the guide has it, and as it is here.
+    /// Text of the guide, and its replacement.
     pairs: Vec<(String, String)>,
     _ports: Vec<Port>,
-    /// A system of its own, where nothing stands in for anything.
+    /// The root of a system of its own, in which nothing is replaced.
     root: Option<PathBuf>,
-    /// What a page takes for granted.
+    /// Environment variables that the page expects.
     pub(crate) environment: Vec<(String, String)>,
 }
 
 impl World {
     pub(crate) fn for_page(page: &Page) -> Self {
-        let sandbox = Sandbox::new();
-        let programs = sandbox.path("programs");
+        let mut world = Self::default();
+        let path = |name: &str| world.sandbox.path(name).display().to_string();
+        world.pairs = DIRECTORIES.map(|(guide, here)| (guide.to_owned(), path(here))).into();
+        let programs = world.sandbox.path("programs");
         std::fs::create_dir(&programs).expect("a new directory");
         symlink(env!("CARGO_BIN_EXE_zoolock"), programs.join("zoolock")).expect("a new link");
-        let mut pairs = vec![
-            (PROGRAMS.to_owned(), programs.display().to_string()),
-            (DATA.to_owned(), sandbox.path("data").display().to_string()),
-            (STATE.to_owned(), sandbox.state().display().to_string()),
-        ];
         let mentions = |what: &str| page.lines().any(|line| line.contains(what));
-        let mut ports = Vec::new();
         for address in ADDRESSES.into_iter().filter(|address| mentions(address)) {
             let port = Port::reserve().expect("a free port");
-            pairs.push((address.to_owned(), format!("127.0.0.1:{}", port.number())));
-            ports.push(port);
+            world.pairs.push((address.to_owned(), format!("127.0.0.1:{}", port.number())));
+            world._ports.push(port);
         }
-        let ensemble = mentions(ENSEMBLE).then(|| {
-            let (running, address) = server(&sandbox);
-            pairs.push((ENSEMBLE.to_owned(), address));
-            running
-        });
-        Self { _ensemble: ensemble, sandbox, pairs, _ports: ports, root: None, environment: Vec::new() }
-    }
-
-    /// A system in a directory, with our package, a user `me`, and the guide's ensemble for names of this machine.
-    pub(crate) fn clean_root(root: PathBuf) -> Self {
-        let mut world = Self {
-            _ensemble: None,
-            sandbox: Sandbox::new(),
-            pairs: Vec::new(),
-            _ports: Vec::new(),
-            root: Some(root),
-            environment: Vec::new(),
-        };
-        let mut server = world.command("zoolock");
-        server.args(["serve", "--listen", "127.0.0.1:2181"]).stdout(Stdio::null());
-        let mut server = Running(server.spawn().expect("it starts"));
-        let mut line = String::new();
-        let mut stderr = BufReader::new(server.0.stderr.take().expect("it is caught"));
-        stderr.read_line(&mut line).expect("it says where it listens");
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-        assert!(line.contains("serving on"), "{line}");
-        world._ensemble = Some(server);
+        if mentions(ENSEMBLE) {
+            let (running, address) = server(&world.sandbox);
+            world.pairs.push((ENSEMBLE.to_owned(), address));
+            world._ensemble = Some(running);
+        }
         world
     }
 
-    /// What to do here.
+    /// A system below `root` that has the package, a user `me`, and the guide's ensemble as names of this machine.
+    pub(crate) fn clean_root(root: PathBuf) -> Self {
+        let mut world = Self { root: Some(root), ..Self::default() };
+        let mut server = world.command("zoolock");
+        server.args(["serve", "--listen", "127.0.0.1:2181"]);
+        world._ensemble = Some(serving(server).0);
+        world
+    }
+
+    /// Replaces the guide's text by what it is here.
     pub(crate) fn here(&self, text: &str) -> String {
         self.pairs.iter().fold(text.to_owned(), |text, (guide, here)| text.replace(guide, here))
     }
 
-    /// What the guide says of it.
+    /// Replaces what it is here by the guide's text.
     pub(crate) fn guide(&self, text: &str) -> String {
         self.pairs.iter().fold(text.to_owned(), |text, (guide, here)| text.replace(here, guide))
     }
 
-    /// A program in an environment that has nothing of ours but what is given.
+    /// A program without the environment of the test.
     pub(crate) fn command(&self, program: &str) -> Command {
-        if let Some(root) = &self.root {
-            let mut command = Command::new("chroot");
-            command.arg("--userspec=me:me").arg(root).args(["/usr/bin/env", "-i", "-C", "/home/me"]);
-            command.args(["HOME=/home/me", "LC_ALL=C.UTF-8", "PATH=/usr/local/bin:/usr/bin:/bin", program]);
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            return command;
-        }
-        let mut command = Command::new(program);
-        command.env_clear().env("PATH", self.here(&format!("{PROGRAMS}:/usr/bin:/bin")));
-        command.env("HOME", self.sandbox.path("")).env("LC_ALL", "C.UTF-8");
-        command.envs(self.environment.iter().cloned());
-        command.env("ZOOLOCK_STATE_DIR", self.sandbox.state()).current_dir(self.sandbox.path(""));
+        let mut command = match &self.root {
+            Some(root) => {
+                let mut command = Command::new("chroot");
+                command.arg("--userspec=me:me").arg(root).args(["/usr/bin/env", "-i", "-C", "/home/me"]);
+                command.args([
+                    "HOME=/home/me",
+                    "LC_ALL=C.UTF-8",
+                    "PATH=/usr/local/bin:/usr/bin:/bin",
+                    program,
+                ]);
+                command
+            }
+            None => {
+                let mut command = Command::new(program);
+                command.env_clear().env("PATH", self.here("/usr/local/bin:/usr/bin:/bin"));
+                command.env("HOME", self.sandbox.path("")).env("LC_ALL", "C.UTF-8");
+                command.envs(self.environment.iter().cloned());
+                command.env("ZOOLOCK_STATE_DIR", self.sandbox.state()).current_dir(self.sandbox.path(""));
+                command
+            }
+        };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// Makes programs of all that `text` names where programs are; each writes its name to the log when it is run.
+    /// Creates each program in `/usr/local/bin` that `text` names. It appends its name to the log that is returned.
     pub(crate) fn stand_ins(&self, text: &str) -> PathBuf {
         let log = self.sandbox.path("programs.log");
         let prefix = format!("{PROGRAMS}/");
@@ -120,7 +112,7 @@ impl World {
             let script =
                 format!("#!/bin/sh\necho \"{name} $ZOOLOCK_NAME $ZOOLOCK_TOKEN\" >> {}\n", log.display());
             std::fs::write(&path, script).expect("a new program");
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("it is ours");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("our file");
         }
         log
     }
