@@ -1,7 +1,6 @@
 //! Tests that run the command `zoolock`: one module for each verb or property, and the guide.
 
 mod bad_input;
-mod both_servers;
 mod common;
 mod doctor;
 mod guide;

@@ -1,7 +1,10 @@
 //! `zoolock run`: the command's surroundings, its end, and its signals.
 
+use std::time::{Duration, Instant};
+
 use crate::common::{Sandbox, lives, wait_until};
 use rustix::process::Signal;
+use zoolock_tests::on_both_arms;
 
 #[test]
 fn the_exit_code_is_the_commands_own() {
@@ -106,18 +109,46 @@ fn the_command_dies_with_us() {
     wait_until("the command is dead", || !lives(&child));
 }
 
-#[test]
-fn twenty_at_once_count_to_two_hundred() {
+/// Runs twenty commands at once, fifty times. Each updates a file in a way that loses updates if two run together.
+fn count_to_a_thousand(connect: &[&str]) {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("f"), "0\n").expect("writable");
-    for _ in 0..10 {
-        let script = "n=$(cat f); echo $((n+1)) > f";
-        let mut all: Vec<_> =
-            (0..20).map(|_| sandbox.start(&["run", "counter", "--", "sh", "-c", script])).collect();
-        for running in &mut all {
-            assert_eq!(running.code(), 0);
+    let line = [connect, &["run", "counter", "--", "sh", "-c", "n=$(cat f); echo $((n+1)) > f"]].concat();
+    for _ in 0..50 {
+        let all: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
+        for running in all {
+            let done = running.done();
+            assert_eq!(done.code, 0, "{done:?}");
         }
     }
-    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("there").trim(), "200");
-    assert_eq!(sandbox.contenders("counter"), 0);
+    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("there").trim(), "1000");
+    let listed = sandbox.output(&[connect, &["ls", "--json"]].concat());
+    assert!(listed.code == 0 && !listed.stdout.contains("\"node\""), "{listed:?}");
 }
+
+on_both_arms!(a_thousand_runs_count_to_a_thousand, |place| async move {
+    count_to_a_thousand(&["--connect", &place.connect_string()]);
+});
+
+#[test]
+fn a_thousand_runs_count_to_a_thousand_in_local_mode() {
+    count_to_a_thousand(&[]);
+}
+
+on_both_arms!(private a_holder_that_is_killed_makes_room_within_its_session, |place| async move {
+    let sandbox = Sandbox::new();
+    // The shortest session that the command asks for.
+    let (address, session) = (place.connect_string(), Duration::from_secs(6));
+    let flags = ["--session-timeout", "6s", "--connect", &address];
+    let run = |script: &str| sandbox.start(&[&["run"][..], &flags, &["killed", "--", "sh", "-c", script]].concat());
+    let holder = run("echo held > started; exec sleep 600");
+    sandbox.wait_for_file("started");
+    let mut waiter = run("echo $ZOOLOCK_PREVIOUS > took");
+    wait_until("it waits", || sandbox.contenders_with(&flags, "killed") == 2);
+    let killed = Instant::now();
+    holder.signal(Signal::KILL);
+    assert_eq!(sandbox.wait_for_file("took"), "unknown");
+    let tick = place.server().options().tick;
+    assert!(killed.elapsed() <= session + tick + Duration::from_secs(1), "{:?}", killed.elapsed());
+    assert_eq!(waiter.code(), 0);
+});

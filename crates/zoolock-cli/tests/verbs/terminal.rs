@@ -5,11 +5,12 @@ use std::process::Stdio;
 
 use crate::common::{Running, Sandbox};
 
-/// What `script` types into, and shows.
-struct Typed(Running);
+/// A terminal that `script` makes, with a command in it.
+pub(crate) struct Typed(Running);
 
 impl Typed {
-    fn start(sandbox: &Sandbox, line: &str) -> Option<Self> {
+    /// Starts the command. Returns `None` where there is no `script`.
+    pub(crate) fn start(sandbox: &Sandbox, line: &str) -> Option<Self> {
         let mut script = std::process::Command::new("script");
         script.args(["-qec", line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         script.env_remove("ZOOLOCK_CONNECT").env("ZOOLOCK_STATE_DIR", sandbox.state());
@@ -36,6 +37,14 @@ impl Typed {
                 return String::from_utf8_lossy(&seen).into_owned();
             }
         }
+    }
+
+    /// Reads what it shows until it ends.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut seen = Vec::new();
+        // A terminal whose last process ended answers with an error.
+        let _ = self.0.0.stdout.as_mut().expect("caught").read_to_end(&mut seen);
+        String::from_utf8_lossy(&seen).into_owned()
     }
 
     fn write(&mut self, bytes: &[u8]) {

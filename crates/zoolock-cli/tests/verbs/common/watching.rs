@@ -8,7 +8,7 @@ use super::{Lines, Running, Sandbox};
 pub(crate) struct Watch {
     running: Running,
     stdout: Lines,
-    _stderr: Lines,
+    stderr: Lines,
 }
 
 impl Watch {
@@ -17,12 +17,18 @@ impl Watch {
         let mut running = sandbox.converse(&[&["watch"], args].concat());
         let stdout = Lines::of(running.0.stdout.take().expect("caught"));
         let stderr = Lines::of(running.0.stderr.take().expect("caught"));
-        stderr.next();
-        Watch { running, stdout, _stderr: stderr }
+        let begun = stderr.next();
+        assert!(begun.contains("watching"), "{begun}");
+        Watch { running, stdout, stderr }
     }
 
     pub(crate) fn line(&self) -> String {
         self.stdout.next()
+    }
+
+    /// The next line on standard error.
+    pub(crate) fn said(&self) -> String {
+        self.stderr.next()
     }
 
     pub(crate) fn event(&self, word: &str) -> Value {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use zoolock::Zoolock;
 use zoolock_tests::{ServerOptions, on_both_arms, tree};
 
-use super::patient::{Patient, examine, examine_with};
+use super::patient::{examine, examine_with};
+use crate::common::Sandbox;
 
 on_both_arms!(private nothing_is_wrong_with_a_fresh_service_and_nothing_is_left_there, |place| async move {
     let before = tree::descendants(&place.addr(), "/").await.expect("a look");
-    let patient = examine(&place.connect_string()).await;
+    let patient = examine(&place.connect_string());
     assert_eq!(patient.code, 0, "{patient:?}");
     assert_eq!(patient.report["schema"], "zoolock/1");
     assert_eq!(patient.report["complete"], true, "{patient:?}");
@@ -33,7 +34,7 @@ on_both_arms!(private a_holder_and_its_waiters_are_healthy_and_their_sessions_ar
     while zl.mutex("held").snapshot().await.expect("a look").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let patient = examine(&place.connect_string()).await;
+    let patient = examine(&place.connect_string());
     assert_eq!((patient.level("neighbours"), patient.level("orphans")), (Some("ok"), Some("ok")), "{patient:?}");
     assert_eq!((&patient.report["directories"], &patient.report["queues"]), (&2.into(), &1.into()), "{patient:?}");
     // Locks of anybody's: the port is open, and nothing was said about who may write.
@@ -49,16 +50,6 @@ on_both_arms!(private a_holder_and_its_waiters_are_healthy_and_their_sessions_ar
     zl.close().await;
 });
 
-on_both_arms!(the_worst_is_in_the_exit_code_only_where_that_was_asked_for, |place| async move {
-    let zl = Zoolock::connect(&place.connect_string()).await.expect("a session");
-    zl.mutex("any").lock().await.expect("free").release().await.expect("ours");
-    zl.close().await;
-    let address = place.connect_string();
-    assert_eq!(examine(&address).await.code, 0);
-    let strict = examine_with(&address, &["--strict"]).await;
-    assert_eq!((strict.code, &strict.report["worst"]), (1, &"warning".into()), "{strict:?}");
-});
-
 on_both_arms!(it_looks_at_no_more_than_it_may_and_says_so, |place| async move {
     let client = tree::connect(&place.connect_string()).await.expect("a session");
     let options = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
@@ -66,25 +57,15 @@ on_both_arms!(it_looks_at_no_more_than_it_may_and_says_so, |place| async move {
     for number in 0..100 {
         client.create(&format!("/locks/{number}"), b"", &options).await.expect("new");
     }
-    let some = examine_with(&place.connect_string(), &["--limit", "40"]).await;
+    let some = examine_with(&place.connect_string(), &["--limit", "40"]);
     assert_eq!(
         (&some.report["directories"], &some.report["complete"]),
         (&40.into(), &false.into()),
         "{some:?}"
     );
     assert_eq!(some.level("directories"), Some("note"), "{some:?}");
-    let all = examine(&place.connect_string()).await;
+    let all = examine(&place.connect_string());
     assert_eq!((&all.report["directories"], &all.report["complete"]), (&101.into(), &true.into()), "{all:?}");
-});
-
-fn short() -> ServerOptions {
-    ServerOptions { max_session_timeout: Duration::from_secs(5), ..ServerOptions::default() }
-}
-
-on_both_arms!(private(short()) a_session_on_which_no_lock_can_be_kept_is_an_error, |place| async move {
-    let patient = examine_with(&place.connect_string(), &["--strict"]).await;
-    assert_eq!((patient.code, patient.level("session")), (2, Some("error")), "{patient:?}");
-    assert!(patient.what("session").contains("5s are granted"), "{patient:?}");
 });
 
 fn shorter() -> ServerOptions {
@@ -92,34 +73,23 @@ fn shorter() -> ServerOptions {
 }
 
 on_both_arms!(private(shorter()) the_longest_grace_that_is_told_is_the_longest_that_run_takes, |place| async move {
-    let patient = examine(&place.connect_string()).await;
+    let patient = examine(&place.connect_string());
     assert_eq!(patient.level("session"), Some("warning"), "{patient:?}");
-    let binary = zoolock_tests::ZoolockBinary::find().expect("the command has been built");
-    let run = |grace: Option<String>| {
-        let address = place.connect_string();
-        let grace = grace.map(|grace| format!("--grace={grace}"));
-        let line = ["run", "--connect", &address].map(str::to_owned).into_iter().chain(grace);
-        binary.command(line.chain(["x", "--", "true"].map(str::to_owned))).output()
+    let sandbox = Sandbox::new();
+    let address = place.connect_string();
+    let run = |grace: &[&str]| {
+        sandbox.output(&[&["run", "--connect", &address], grace, &["x", "--", "true"]].concat()).code
     };
-    assert_eq!(run(None).await.expect("it starts").status.code(), Some(0), "the default follows what is granted");
+    assert_eq!(run(&[]), 0, "the default follows what is granted");
     let most = patient.report["session"]["longest_grace_ms"].as_u64().expect("a number");
-    assert_eq!(run(Some(format!("{}ms", most + 1))).await.expect("it starts").status.code(), Some(64), "{most}");
-    assert_eq!(run(Some(format!("{most}ms"))).await.expect("it starts").status.code(), Some(0), "{most}");
+    assert_eq!(run(&["--grace", &format!("{}ms", most + 1)]), 64, "{most}");
+    assert_eq!(run(&["--grace", &format!("{most}ms")]), 0, "{most}");
 });
 
-fn slow() -> ServerOptions {
-    ServerOptions { tick: Duration::from_secs(3), ..ServerOptions::default() }
-}
-
-on_both_arms!(private(slow()) ticks_for_which_the_lease_has_no_room_are_told, |place| async move {
-    let patient = examine(&place.connect_string()).await;
-    assert_eq!(patient.level("ticks"), Some("warning"), "{patient:?}");
-});
-
-#[tokio::test]
-async fn a_service_that_is_not_there_is_told_of_and_has_its_own_exit_code() {
+#[test]
+fn a_service_that_is_not_there_is_told_of_and_has_its_own_exit_code() {
     let port = zoolock_tests::ports::Port::reserve().expect("a port");
-    let patient = Patient::of(&["doctor", "--json", "--connect", &port.addr().to_string()]).await;
+    let patient = examine(&port.addr().to_string());
     assert_eq!((patient.code, patient.level("server")), (69, Some("warning")), "{patient:?}");
     assert!(patient.stderr.contains(&port.addr().to_string()), "{patient:?}");
 }

@@ -26,7 +26,7 @@ on_both_arms!(contenders_that_do_not_see_each_other_are_an_error, |place| async 
     make(&client, "/locks/shared").await;
     stand(&client, &format!("/locks/shared/{HEX}__lock__")).await;
     stand(&client, "/locks/shared/lock-").await;
-    let patient = examine_with(&place.connect_string(), &["--strict"]).await;
+    let patient = examine_with(&place.connect_string(), &["--strict"]);
     assert_eq!((patient.code, patient.level("neighbours")), (2, Some("error")), "{patient:?}");
     let what = patient.what("neighbours");
     assert!(what.contains("/locks/shared") && what.contains("kazoo"), "{what}");
@@ -34,7 +34,7 @@ on_both_arms!(contenders_that_do_not_see_each_other_are_an_error, |place| async 
     make(&client, "/locks/friends").await;
     stand(&client, &format!("/locks/friends/{HEX}__lock__")).await;
     let before = patient.what("neighbours").lines().count();
-    assert_eq!(examine(&place.connect_string()).await.what("neighbours").lines().count(), before);
+    assert_eq!(examine(&place.connect_string()).what("neighbours").lines().count(), before);
 });
 
 on_both_arms!(a_directory_whose_data_is_somebody_elses_is_told, |place| async move {
@@ -42,9 +42,9 @@ on_both_arms!(a_directory_whose_data_is_somebody_elses_is_told, |place| async mo
     make(&client, "/locks").await;
     make(&client, "/locks/x").await;
     stand(&client, "/locks/x/lock-").await;
-    assert_eq!(examine(&place.connect_string()).await.level("record"), None);
+    assert_eq!(examine(&place.connect_string()).level("record"), None);
     client.set_data("/locks/x", b"10.1.2.3", None).await.expect("it is there");
-    let patient = examine(&place.connect_string()).await;
+    let patient = examine(&place.connect_string());
     assert_eq!(patient.level("record"), Some("note"), "{patient:?}");
     assert!(patient.what("record").contains("/locks/x"), "{patient:?}");
 });
@@ -55,13 +55,13 @@ on_both_arms!(a_node_of_a_session_that_is_over_is_an_error_and_its_session_is_no
     let client = tree::connect(&place.connect_string()).await.expect("a session");
     let owner = client.check_stat(&guard.node_path()).await.expect("a look").expect("held").ephemeral_owner;
     let front = Front::hiding(place.server().socket_addr(), owner).await;
-    let patient = examine(&place.through(&front.address.to_string())).await;
+    let patient = examine(&place.through(&front.address.to_string()));
     assert_eq!(patient.level("orphans"), Some("error"), "{patient:?}");
     assert!(patient.what("orphans").contains("/locks/left/behind"), "{patient:?}");
     assert!(!patient.stdout.contains(&format!("{owner:x}")), "{patient:?}");
     // Through the same front, one that nobody hides.
     let another = Front::hiding(place.server().socket_addr(), 1).await;
-    let patient = examine(&place.through(&another.address.to_string())).await;
+    let patient = examine(&place.through(&another.address.to_string()));
     assert_eq!(patient.level("orphans"), Some("ok"), "{patient:?}");
     guard.release().await.expect("ours");
     zl.close().await;
@@ -69,7 +69,7 @@ on_both_arms!(a_node_of_a_session_that_is_over_is_an_error_and_its_session_is_no
 
 on_both_arms!(a_chroot_that_nobody_has_made_is_told, |place| async move {
     let address = format!("{}/nowhere", place.connect_string());
-    let patient = examine(&address).await;
+    let patient = examine(&address);
     assert_eq!(patient.level("chroot"), Some("warning"), "{patient:?}");
     let left = tree::descendants(&place.connect_string(), "/").await.expect("a look");
     assert_eq!(left, Vec::<String>::new());
@@ -78,7 +78,7 @@ on_both_arms!(a_chroot_that_nobody_has_made_is_told, |place| async move {
 on_both_arms!(a_server_that_is_down_is_told_though_another_is_up, |place| async move {
     let port = Port::reserve().expect("a port");
     let address = format!("{},{}", port.addr(), place.connect_string());
-    let patient = examine(&address).await;
+    let patient = examine(&address);
     assert_eq!((patient.code, patient.level("server")), (0, Some("warning")), "{patient:?}");
     assert!(patient.what("server").contains(&port.addr().to_string()), "{patient:?}");
 });
@@ -87,7 +87,7 @@ on_both_arms!(private two_servers_that_are_no_ensemble_are_an_error, |place| asy
     // As another one would say it of itself.
     let front = Front::hiding(place.server().socket_addr(), 1).await;
     let address = format!("{},{}", front.address, place.connect_string());
-    let patient = examine(&address).await;
+    let patient = examine(&address);
     assert_eq!(patient.level("server"), Some("error"), "{patient:?}");
     assert!(patient.what("server").contains("standalone"), "{patient:?}");
 });
@@ -99,19 +99,19 @@ on_both_arms!(directories_that_everybody_may_change_are_told_and_others_are_not,
     client.create("/locks", b"", &own).await.expect("new");
     client.create("/locks/x", b"", &own).await.expect("new");
     // Those who are not named can do nothing there.
-    let patient = examine_with(&place.connect_string(), &["--strict"]).await;
+    let patient = examine_with(&place.connect_string(), &["--strict"]);
     assert_eq!((patient.code, patient.level("write")), (2, Some("error")), "{patient:?}");
     // Those who are find nothing wrong with it.
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "me:secret\n").expect("a file");
     let auth = format!("digest:@{}", file.path().display());
-    let patient = examine_with(&place.connect_string(), &["--auth", &auth]).await;
+    let patient = examine_with(&place.connect_string(), &["--auth", &auth]);
     assert_eq!((patient.level("write"), patient.level("acl")), (None, Some("ok")), "{patient:?}");
     assert!(!patient.stdout.contains("secret") && !patient.stderr.contains("secret"), "{patient:?}");
     // One that is open is told by name.
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.create("/locks/open", b"", &open).await.expect("new");
-    let patient = examine_with(&place.connect_string(), &["--auth", &auth]).await;
+    let patient = examine_with(&place.connect_string(), &["--auth", &auth]);
     assert_eq!(patient.level("acl"), Some("warning"), "{patient:?}");
     assert!(
         patient.what("acl").contains("/locks/open") && !patient.what("acl").contains("/locks/x"),

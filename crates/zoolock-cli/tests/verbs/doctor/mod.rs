@@ -1,50 +1,39 @@
-//! `doctor` with this user's server, and with one that says little.
+//! `zoolock doctor`. `both_servers` finds nothing wrong on either server, `faults` plants what is wrong.
 
 mod both_servers;
 mod faults;
 mod front;
 mod patient;
 
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{Sandbox, wait_until};
-use serde_json::Value;
+use crate::common::{Sandbox, server_with, wait_until};
+use crate::terminal::Typed;
 
-fn level(report: &Value, check: &str) -> Option<String> {
-    let findings = report["findings"].as_array().expect("a list");
-    let found = findings.iter().find(|finding| finding["check"] == check)?;
-    Some(found["level"].as_str().expect("a word").to_owned())
-}
+use self::patient::{Patient, examine};
 
 #[test]
 fn this_users_server_lets_nobody_in_without_its_secret() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
-    let done = sandbox.output(&["doctor", "--json", "--strict"]);
-    let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
-    assert_eq!(level(&report, "access").as_deref(), Some("ok"), "{done:?}");
-    // It answers no words, and needs none: nothing is found that somebody in local mode could not mend.
-    assert_eq!((&report["worst"], level(&report, "orphans")), (&"ok".into(), None), "{done:?}");
-    for check in ["server", "ticks", "acl"] {
-        assert_eq!(level(&report, check).as_deref(), Some("ok"), "{done:?}");
+    let patient = Patient::of(&sandbox, &["--strict"]);
+    // The server answers no four-letter words, and local mode needs none.
+    for (check, level) in [("access", "ok"), ("server", "ok"), ("ticks", "ok"), ("acl", "ok")] {
+        assert_eq!(patient.level(check), Some(level), "{patient:?}");
     }
-    assert_eq!((done.code, &report["service"]), (0, &"local".into()), "{done:?}");
+    assert_eq!((&patient.report["worst"], patient.level("orphans")), (&"ok".into(), None), "{patient:?}");
+    assert_eq!((patient.code, &patient.report["service"]), (0, &"local".into()), "{patient:?}");
     let secret = std::fs::read_to_string(sandbox.state().join("secret")).expect("a secret");
-    assert!(!done.stdout.contains(secret.trim()), "{done:?}");
+    assert!(!patient.stdout.contains(secret.trim()), "{patient:?}");
 }
 
 #[test]
 fn a_server_that_answers_no_words_is_looked_at_all_the_same() {
     let sandbox = Sandbox::new();
-    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0", "--words", "ruok"]);
-    let mut line = String::new();
-    BufReader::new(server.0.stderr.take().expect("caught")).read_line(&mut line).expect("it says where");
-    let address = line.trim().rsplit(' ').next().expect("the address is last");
-    let done = sandbox.output(&["doctor", "--json", "--connect", address]);
-    let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
-    assert_eq!((done.code, level(&report, "server").as_deref()), (0, Some("note")), "{done:?}");
-    assert_eq!(level(&report, "session").as_deref(), Some("ok"), "{done:?}");
+    let (_server, address) = server_with(&sandbox, &["--words", "ruok"]);
+    let patient = examine(&address);
+    assert_eq!((patient.code, patient.level("server")), (0, Some("note")), "{patient:?}");
+    assert_eq!(patient.level("session"), Some("ok"), "{patient:?}");
 }
 
 #[test]
@@ -53,43 +42,30 @@ fn what_could_not_be_tried_is_no_good_news() {
     let credentials = sandbox.path("credentials");
     std::fs::write(&credentials, "jobs:x\n").expect("writable");
     std::fs::set_permissions(&credentials, PermissionsExt::from_mode(0o600)).expect("ours");
-    // Our own session is the only one that there is room for.
-    let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0", "--max-connections", "1"]);
-    let mut line = String::new();
-    BufReader::new(server.0.stderr.take().expect("caught")).read_line(&mut line).expect("it says where");
-    let address = line.trim().rsplit(' ').next().expect("the address is last");
+    // There is room for one session only: the doctor's own.
+    let (_server, address) = server_with(&sandbox, &["--max-connections", "1"]);
     let auth = format!("digest:@{}", credentials.display());
-    let args = ["doctor", "--json", "--connect-timeout", "2s", "--connect", address, "--auth", &auth];
+    let args = ["--connect-timeout", "2s", "--connect", &address, "--auth", &auth];
     let mut looked = None;
     wait_until("there is room for our own session", || {
         // A connection that has just ended may still be counted.
-        let done = sandbox.output(&args);
-        let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
-        looked = level(&report, "access").map(|level| (level, done));
-        looked.is_some()
+        let patient = Patient::of(&sandbox, &args);
+        let has_looked = patient.level("access").is_some();
+        looked = Some(patient);
+        has_looked
     });
-    let (level, done) = looked.expect("found just now");
-    assert_eq!(level, "note", "{done:?}");
-    assert!(done.stdout.contains("could not be tried"), "{done:?}");
+    let patient = looked.expect("found just now");
+    assert_eq!(patient.level("access"), Some("note"), "{patient:?}");
+    assert!(patient.stdout.contains("could not be tried"), "{patient:?}");
 }
 
-/// On a terminal, which `script` of util-linux makes.
 #[test]
 fn the_table_fits_the_terminal() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let line = format!("stty cols 60; exec {} -q doctor --color never", env!("CARGO_BIN_EXE_zoolock"));
-    let mut script = std::process::Command::new("script");
-    script.args(["-qec", &line, "/dev/null"]).env_remove("ZOOLOCK_CONNECT");
-    script.env("ZOOLOCK_STATE_DIR", sandbox.state()).stdin(std::process::Stdio::null());
-    let shown = match script.output() {
-        Ok(done) => String::from_utf8_lossy(&done.stdout).into_owned(),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no `script`: {error}");
-            eprintln!("skipped: no `script` here ({error})");
-            return;
-        }
-    };
+    let Some(mut typed) = Typed::start(&sandbox, &line) else { return };
+    let shown = typed.rest();
     assert!(shown.contains("LEVEL") && shown.contains("session"), "{shown}");
     for line in shown.lines() {
         assert!(line.chars().count() <= 60, "{line:?}\n{shown}");

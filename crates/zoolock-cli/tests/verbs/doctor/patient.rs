@@ -1,13 +1,12 @@
-//! What the doctor says of a service.
-
-use std::process::Stdio;
+//! What the doctor finds.
 
 use serde_json::Value;
-use zoolock_tests::ZoolockBinary;
+
+use crate::common::{Done, Sandbox};
 
 const DOCS: &str = include_str!("../../../../../docs/DOCTOR.md");
 
-/// How it ended, and what was found.
+/// A report of the doctor, and how the command ended.
 #[derive(Debug)]
 pub(crate) struct Patient {
     pub(crate) code: i32,
@@ -17,24 +16,21 @@ pub(crate) struct Patient {
 }
 
 /// Examines the service at `address`.
-pub(crate) async fn examine(address: &str) -> Patient {
-    examine_with(address, &[]).await
+pub(crate) fn examine(address: &str) -> Patient {
+    examine_with(address, &[])
 }
 
 /// The same with further arguments.
-pub(crate) async fn examine_with(address: &str, rest: &[&str]) -> Patient {
-    let line = [&["doctor", "--json", "--connect", address], rest].concat();
-    Patient::of(&line).await
+pub(crate) fn examine_with(address: &str, rest: &[&str]) -> Patient {
+    Patient::of(&Sandbox::new(), &[&["--connect", address], rest].concat())
 }
 
 impl Patient {
-    pub(crate) async fn of(line: &[&str]) -> Self {
-        let binary = ZoolockBinary::find().expect("the command has been built");
-        let output = binary.command(line).stdin(Stdio::null()).output().await.expect("it starts");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    /// Runs `doctor --json` with these arguments.
+    pub(crate) fn of(sandbox: &Sandbox, args: &[&str]) -> Self {
+        let Done { code, stdout, stderr } = sandbox.output(&[&["doctor", "--json"], args].concat());
         let report = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("no JSON: {stdout}{stderr}"));
-        let patient = Self { code: output.status.code().unwrap_or(-1), report, stdout, stderr };
+        let patient = Self { code, report, stdout, stderr };
         patient.assert_documented();
         patient
     }

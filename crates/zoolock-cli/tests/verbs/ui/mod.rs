@@ -67,8 +67,11 @@ fn it_shows_and_ends_when_it_is_told() {
     let page = get(&address, "/", "");
     assert_eq!(status(&page), "200", "{page}");
     assert!(page.contains("shown") && page.contains("sleep"), "{page}");
-    for header in ["x-frame-options: DENY", "frame-ancestors 'none'", "x-content-type-options: nosniff"] {
-        assert!(page.contains(header), "{page}");
+    let headers =
+        ["x-frame-options: DENY", "x-content-type-options: nosniff", "referrer-policy: same-origin"];
+    let policy = ["default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "script-src 'self'"];
+    for header in headers.iter().chain(&policy).chain(&["cache-control: no-store"]) {
+        assert!(page.contains(header), "{header}: {page}");
     }
     assert_eq!(status(&get(&address, "/lock?name=shown", "")), "200");
     assert_eq!(status(&get(&address, "/lock?name=..", "")), "400");
@@ -125,8 +128,10 @@ fn a_deed_needs_a_login_and_a_form_of_its_own_and_is_told() {
     let csrf = ask.split("name=\"csrf\" value=\"").nth(2).and_then(|rest| rest.split('"').next());
     let csrf = csrf.expect("the second form is that of the deed");
     assert_eq!(status(&post(&address, "/deed", &cookie, &form("x"))), "403");
-    let elsewhere = format!("{cookie}Origin: http://evil.example\r\n");
-    assert_eq!(status(&post(&address, "/deed", &elsewhere, &form(csrf))), "403");
+    for header in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"] {
+        let elsewhere = format!("{cookie}{header}\r\n");
+        assert_eq!(status(&post(&address, "/deed", &elsewhere, &form(csrf))), "403", "{header}");
+    }
     assert_eq!(sandbox.contenders("doomed"), 1);
 
     let done = post(&address, "/deed", &cookie, &form(csrf));
