@@ -18,6 +18,7 @@ mod reaper;
 mod run;
 mod serve;
 mod shells;
+mod short_help;
 mod terminal;
 mod top;
 mod ui;
