@@ -112,8 +112,6 @@ mod held;
 mod keeper;
 #[cfg(feature = "gssapi")]
 mod kerberos;
-mod layout;
-mod leases;
 mod local;
 mod locker;
 pub mod metrics;
@@ -194,7 +192,7 @@ pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard
 pub use semaphore::{PermitGuard, Semaphore};
 pub use session::Connection;
 pub use sharded::Sharded;
-pub use snapshot::{Entry, Glance, Glances, Snapshot};
+pub use snapshot::{Entry, ForeignSemaphore, Glance, Glances, Snapshot};
 pub use ticket::Ticket;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -9,7 +9,6 @@ mod far;
 mod hardened;
 mod joining;
 mod kinds;
-mod leases;
 mod letting_go;
 mod permits;
 mod waiting;

@@ -17,5 +17,4 @@ mod queue;
 mod referee;
 mod refusals;
 mod rwlock;
-mod semaphore;
 mod sight;

@@ -4,11 +4,9 @@
 mod common;
 
 mod crashes;
-mod layouts;
 mod multi;
 mod namings;
 mod operators;
-mod permits;
 mod rwlock;
 mod seams;
 mod semaphore;
