@@ -84,7 +84,7 @@ fn events(sandbox: &Sandbox) -> Vec<Value> {
     vec![granted, watch.event("queued")]
 }
 
-/// What `show` prints of a semaphore in Curator's layout, on a server of its own.
+/// Returns the `show` document of a semaphore in Curator's layout, on a server of its own.
 fn foreign_semaphore(sandbox: &Sandbox) -> Value {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = runtime.block_on(async {

@@ -178,20 +178,22 @@ impl Lock {
     /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo counts
     /// every child of the directory as a permit.
     ///
-    /// The acquisition checks again after its create, so a failed or outdated read does no harm.
+    /// If the directory cannot be read the acquisition goes on: it checks again after its create.
     async fn check_layout(&self, session: &Session) -> Result<(), Error> {
         let Some(keeper) = session.keeper() else { return Ok(()) };
-        if let Some(layout) = self.foreign_layout(&*keeper).await? {
-            return Err(self.other_layout(layout));
+        match self.foreign_layout(&*keeper).await {
+            Ok(Some(layout)) => return Err(self.other_layout(layout)),
+            Ok(None) => self.checked.store(true, Ordering::Relaxed),
+            Err(_) => {}
         }
-        self.checked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns the layout of the foreign semaphore at this path; `None` also if the directory cannot be read.
+    /// Returns the layout of the foreign semaphore at this path.
     pub(crate) async fn foreign_layout(&self, keeper: &dyn Keeper) -> Result<Option<Layout>, Error> {
         let here = Gathered::at(&Reader::new(keeper), self.directory()?).await;
-        Ok(here.ok().flatten().and_then(|here| here.layout()))
+        let here = here.map_err(|error| self.refusal(error))?;
+        Ok(here.and_then(|here| here.layout()))
     }
 
     /// The same in the room that comes of this.

@@ -244,7 +244,7 @@ async fn as_many_locks_as_a_session_is_given_survive_a_reconnect() {
     }
 }
 
-/// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later.
+/// kazoo creates a directory once for each of its objects, and fails if it is removed later.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_directories_of_kazoo_stay_where_others_are_removed() {
     let server = TestServer::start().await.expect("it works");

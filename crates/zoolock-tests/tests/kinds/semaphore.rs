@@ -121,7 +121,7 @@ on_both_arms!(a_crowd_of_different_appetites_is_served_and_nobody_is_forgotten, 
     tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
 });
 
-/// How long a permit may take to come.
+/// Longest wait for a permit.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// Curator's own client takes permits one by one: two with one each of two wait for ever.
@@ -152,7 +152,7 @@ async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
             for round in 0..rounds {
                 let take = 1 + (task + round) % size;
                 if (task + round) % 4 == 0 {
-                    // Some give up, at whatever point: those behind must not wait for a ghost.
+                    // Some give up, at any point: their successors must not wait for them.
                     let patience = Duration::from_millis(u64::from((task * 3 + round) % 9));
                     match semaphore.acquire_timeout(take, patience).await {
                         Ok(guard) => drop(guard),

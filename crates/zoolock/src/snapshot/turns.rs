@@ -36,7 +36,7 @@ const UPGRADES: usize = 16;
 
 /// The numbers of those who are yet to be read, so that all who hold and the first `waiters` of the others are known.
 ///
-/// Who holds in a queue follows from the names, but for a reader that writes.
+/// The names tell the holders of a queue, except a reader that writes.
 pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize) -> Vec<usize> {
     let names = super::names_in(readings);
     let holds =
