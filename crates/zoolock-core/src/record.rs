@@ -119,11 +119,6 @@ impl Size {
     pub fn encode(&self) -> String {
         format!("{FORMAT} {SEMAPHORE} {} {}", self.directory, self.permits)
     }
-
-    /// The text that kazoo stores.
-    pub fn encode_as_kazoo(&self) -> String {
-        self.permits.to_string()
-    }
 }
 
 impl Record {
@@ -228,8 +223,6 @@ mod tests {
 
     #[test]
     fn a_number_is_the_size_of_a_semaphore_of_kazoos() {
-        let size = Size { directory: Zxid(7), permits: 5 };
-        assert_eq!(size.encode_as_kazoo(), "5");
         for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
             let record = Record::parse(data.as_bytes());
             assert_eq!(record, Record::Leases(permits), "{data:?}");

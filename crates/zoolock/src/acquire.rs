@@ -1,6 +1,7 @@
 //! The engine behind every kind of lock: one acquisition, from the name to the grant.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
@@ -15,13 +16,14 @@ use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
 use crate::held::Held;
-use crate::keeper::NO_IDENTITY;
-use crate::layout::{layout_of, made_by, naming_of};
+use crate::keeper::{Keeper, NO_IDENTITY};
 use crate::metrics::Course;
 use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Room, WATCHED_BYTES};
+use crate::session::{Room, Session, WATCHED_BYTES};
+use crate::snapshot::gather::Gathered;
+use crate::snapshot::reader::Reader;
 use crate::tasks::Task;
 use crate::tenure::{self, Known};
 use crate::zoolock::Zoolock;
@@ -35,6 +37,8 @@ pub(crate) struct Lock {
     pub(crate) options: Options,
     /// Of a handle that shares its place.
     pub(crate) tenure: Option<Known>,
+    /// Set when a semaphore's directory was found to be free of foreign semaphores.
+    pub(crate) checked: Arc<AtomicBool>,
 }
 
 /// Until when to wait.
@@ -54,7 +58,7 @@ impl Patience {
 
 impl Lock {
     pub(crate) fn new(zoolock: Zoolock, names: Vec<String>) -> Lock {
-        Lock { options: zoolock.options(), zoolock, names, tenure: None }
+        Lock { options: zoolock.options(), zoolock, names, tenure: None, checked: Arc::default() }
     }
 
     /// The first name, as it was given.
@@ -120,15 +124,12 @@ impl Lock {
 
     /// The same with a place of its own.
     pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
-        if let (Kind::Permits { take, size }, Some(layout)) = (kind, layout_of(self.options.naming)) {
-            return Box::pin(self.acquire_laid_out(layout, take, size, patience)).await;
-        }
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
         loop {
             let kind_name = kind_name(kind, directories.len());
-            let Some((room, course)) = self.begin(kind_name, reserved, patience).await? else {
+            let Some((room, course)) = self.begin(kind_name, kind, reserved, patience).await? else {
                 return Ok(None);
             };
             match self.acquire_on(room, kind, directories.clone(), patience, None, course).await? {
@@ -139,15 +140,19 @@ impl Lock {
         }
     }
 
-    /// The acquisition as it is measured, and a session with room for it: to wait for one is to wait.
-    pub(crate) async fn begin(
+    /// Starts the metrics of an acquisition, and reserves watch capacity for it on a session. Waiting for a session
+    /// counts as waiting for the lock.
+    ///
+    /// Returns `None` if the patience ends first.
+    async fn begin(
         &self,
-        kind: &'static str,
+        kind_name: &'static str,
+        kind: Kind,
         bytes: usize,
         patience: Patience,
     ) -> Result<Option<(Room, Course)>, Error> {
-        let mut course = Course::begin(kind, self.label());
-        match self.room(bytes, patience).await {
+        let mut course = Course::begin(kind_name, self.label());
+        match self.checked_room(kind, bytes, patience).await {
             Ok(Some(room)) => Ok(Some((room, course))),
             Ok(None) => {
                 course.failed(Reason::TimedOut);
@@ -158,6 +163,52 @@ impl Lock {
                 Err(error)
             }
         }
+    }
+
+    /// Reserves watch capacity on a session. The first time for a semaphore, also checks that the directory is not
+    /// a foreign semaphore.
+    async fn checked_room(
+        &self,
+        kind: Kind,
+        bytes: usize,
+        patience: Patience,
+    ) -> Result<Option<Room>, Error> {
+        let room = self.room(bytes, patience).await?;
+        if let Some(room) = &room
+            && matches!(kind, Kind::Permits { .. })
+            && !self.is_checked()
+        {
+            let checked = Box::pin(self.within(patience, self.check_layout(room.session())));
+            if checked.await.transpose()?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(room)
+    }
+
+    fn is_checked(&self) -> bool {
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo counts
+    /// every child of the directory as a permit.
+    ///
+    /// If the directory cannot be read the acquisition goes on: it checks again after its create.
+    async fn check_layout(&self, session: &Session) -> Result<(), Error> {
+        let Some(keeper) = session.keeper() else { return Ok(()) };
+        match self.foreign_layout(&*keeper).await {
+            Ok(Some(layout)) => return Err(self.other_layout(layout)),
+            Ok(None) => self.checked.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the layout of the foreign semaphore at this path.
+    pub(crate) async fn foreign_layout(&self, keeper: &dyn Keeper) -> Result<Option<Layout>, Error> {
+        let here = Gathered::at(&Reader::new(keeper), self.directory()?).await;
+        let here = here.map_err(|error| self.refusal(error))?;
+        Ok(here.and_then(|here| here.layout()))
     }
 
     /// What the figures of this lock are told apart by, where they are.
@@ -309,7 +360,7 @@ impl Lock {
 
     fn delay_ms(&self, kind: Kind) -> u32 {
         match kind {
-            Kind::Permits { .. } | Kind::Lease { .. } | Kind::Upgrade { .. } => 0,
+            Kind::Permits { .. } | Kind::Upgrade { .. } => 0,
             _ => u32::try_from(self.options.lock_delay.as_millis()).unwrap_or(u32::MAX),
         }
     }
@@ -337,25 +388,13 @@ impl Lock {
     }
 
     fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
-        let path = match acquisition.directories() {
-            // Of a semaphore in the layout of others it is a directory below, which nobody has named.
-            [_] => self.path(),
-            several => {
-                let shown = several.iter().map(|path| self.zoolock.shown(path.as_str()));
-                shown.collect::<Vec<_>>().join(", ")
-            }
-        };
+        let shown = acquisition.directories().iter().map(|path| self.zoolock.shown(path.as_str()));
+        let path = shown.collect::<Vec<_>>().join(", ");
         self.explain(reason, kind, path, acquisition.words())
     }
 
     /// What a reason means to the caller. `words`: those of the service's last refusal.
-    pub(crate) fn explain(
-        &self,
-        reason: Reason,
-        kind: Kind,
-        path: String,
-        words: String,
-    ) -> Result<(), Error> {
+    fn explain(&self, reason: Reason, kind: Kind, path: String, words: String) -> Result<(), Error> {
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
@@ -365,7 +404,7 @@ impl Lock {
             Reason::OtherKind => Err(Error::invalid(
                 subject(),
                 match kind {
-                    Kind::Permits { .. } | Kind::Lease { .. } => {
+                    Kind::Permits { .. } => {
                         "is no semaphore: locks of another kind live there; use another name"
                     }
                     _ => "is a semaphore; a lock of another kind needs a name of its own",
@@ -412,12 +451,12 @@ impl Lock {
 }
 
 impl Lock {
-    /// A semaphore of another make lives there.
+    /// A semaphore of another client library is at this path.
     pub(crate) fn other_layout(&self, layout: Layout) -> Error {
+        let library = layout.library();
         let message = format!(
-            "is a semaphore of {}: take permits of it under the naming {} (--permits), or use another name",
-            made_by(layout),
-            naming_of(layout)
+            "is a semaphore of {library}, and zoolock takes no permits of those; use another name, or take its permits \
+             with {library}"
         );
         Error::invalid(format!("lock {}", self.path()), message)
     }
@@ -454,7 +493,6 @@ pub(crate) fn kind_name(kind: Kind, places: usize) -> &'static str {
         Kind::Upgradable => "upgradable",
         Kind::Upgrade { .. } => "upgrade",
         Kind::Permits { .. } => "permits",
-        Kind::Lease { .. } => "lease",
     }
 }
 
@@ -520,7 +558,6 @@ mod tests {
                 Kind::Read,
                 Kind::Upgradable,
                 Kind::Permits { take: u32::MAX, size: u32::MAX },
-                Kind::Lease { size: 1 },
             ];
             for kind in kinds {
                 let prefix = Prefix::of(of, kind, ContenderId(u128::MAX), SessionId(i64::MIN));

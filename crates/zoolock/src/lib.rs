@@ -109,8 +109,6 @@ mod graph;
 mod guard;
 mod held;
 mod keeper;
-mod layout;
-mod leases;
 mod local;
 mod locker;
 pub mod metrics;
@@ -191,7 +189,7 @@ pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard
 pub use semaphore::{PermitGuard, Semaphore};
 pub use session::Connection;
 pub use sharded::Sharded;
-pub use snapshot::{Entry, Glance, Glances, Snapshot};
+pub use snapshot::{Entry, ForeignSemaphore, Glance, Glances, Snapshot};
 pub use ticket::Ticket;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

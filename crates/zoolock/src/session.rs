@@ -94,13 +94,6 @@ impl Room {
         &self.session
     }
 
-    /// A part of it.
-    pub(crate) fn part(&mut self, bytes: usize) -> Room {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        Room { session: self.session.clone(), bytes }
-    }
-
     /// An acquisition gives it back when it is over.
     pub(crate) fn hand_over(mut self) -> usize {
         std::mem::take(&mut self.bytes)

@@ -25,7 +25,7 @@ use crate::serve_plan::{self, Serve};
 use crate::ui::{self, plan::Ui};
 
 use run::{grace, new_owner, short_name};
-use service::{check_name, check_prefix, naming};
+use service::{check_name, check_prefix};
 use top::top;
 use waiting::{export, name_as, owner, wanted};
 
@@ -199,9 +199,8 @@ impl Plan {
             }
             Command::Resize(resize) => {
                 refuse_json(&global, "resize")?;
-                let mut service = service(&global, None)?;
+                let service = service(&global, None)?;
                 check_name(&resize.name, &service.root)?;
-                service.naming = naming(&resize.naming)?;
                 if resize.permits == 0 {
                     return Err(Failure::usage("--permits 0: a semaphore has at least one permit"));
                 }

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::watching::Watch;
 use crate::common::{Running, Sandbox, wait_until};
 use serde_json::Value;
+use zookeeper_client::{Acls, CreateMode};
+use zoolock::TestServer;
 
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
@@ -30,6 +32,7 @@ fn within(what: &str, field: &str) -> Option<&'static str> {
     Some(match (what, field) {
         ("ls", "locks") => "A lock",
         ("A lock" | "show", "holder" | "beside" | "waiters") => "A contender",
+        ("A lock" | "show", "foreign_semaphore") => "A foreign semaphore",
         ("watch", "contender") => "A contender",
         ("why", "chain") => "A link",
         ("A link" | "An edge", "holds" | "waits_for") => "A place",
@@ -79,6 +82,23 @@ fn events(sandbox: &Sandbox) -> Vec<Value> {
     vec![granted, watch.event("queued")]
 }
 
+/// Returns the `show` document of a semaphore in Curator's layout, on a server of its own.
+fn foreign_semaphore(sandbox: &Sandbox) -> Value {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(async {
+        let server = TestServer::start().await.expect("it works");
+        let client = zookeeper_client::Client::connect(&server.address()).await.expect("a session");
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        for part in ["locks", "leases"] {
+            client.mkdir(&format!("/locks/encoders/{part}"), &options).await.expect("directory created");
+        }
+        server
+    });
+    let done = sandbox.output(&["show", "encoders", "--json", "--connect", &server.address()]);
+    assert_eq!(done.code, 0, "{done:?}");
+    serde_json::from_str(&done.stdout).expect("JSON")
+}
+
 #[test]
 fn every_field_is_documented_and_every_documented_one_is_printed() {
     let sandbox = Sandbox::new();
@@ -111,6 +131,7 @@ fn every_field_is_documented_and_every_documented_one_is_printed() {
         assert_eq!(done.code, 0, "{done:?}");
         note(what, &serde_json::from_str(&done.stdout).expect("JSON"), &mut printed, &mut words);
     }
+    note("show", &foreign_semaphore(&sandbox), &mut printed, &mut words);
     for event in events(&sandbox) {
         note("watch", &event, &mut printed, &mut words);
     }

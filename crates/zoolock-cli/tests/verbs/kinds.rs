@@ -84,43 +84,17 @@ fn permits_are_counted_and_the_size_is_agreed() {
 }
 
 #[test]
-fn semaphores_of_other_makes_are_used_as_their_own_are() {
+fn permits_are_refused_with_a_naming_of_another_library() {
     let sandbox = Sandbox::new();
-    for naming in ["curator-semaphore", "kazoo"] {
-        let run =
-            |args: &[&str]| sandbox.output(&[&["run", "--try"], args, &[naming, "--", "true"]].concat());
-        let theirs = |size, take| run(&["--naming", naming, "--permits", size, "--take", take]);
-        let (mut two, held) = hold(&sandbox, &["--naming", naming, "--permits", "3", "--take", "2", naming]);
-        let node = held["node"].as_str().expect("text");
-        assert_eq!(node.contains("/leases/_c_"), naming == "curator-semaphore", "{node}");
-        assert_eq!(held["path"], format!("/locks/{naming}"));
-        assert_eq!(theirs("3", "1").code, 0);
-        let done = theirs("3", "2");
-        assert_eq!(done.code, 75, "{done:?}");
-        for other in [&[][..], &["--shared"], &["--permits", "3"]] {
-            let done = run(other);
-            assert_eq!(done.code, 64, "{done:?}");
-            assert!(done.stderr.contains(&format!("under the naming {naming}")), "{done:?}");
-        }
-        let done = sandbox.output(&["resize", naming, "--permits", "4"]);
-        assert!(done.code == 64 && done.stderr.contains(&format!("under the naming {naming}")), "{done:?}");
-        let done = sandbox.output(&["resize", "--naming", naming, naming, "--permits", "4"]);
-        if naming == "kazoo" {
-            assert_eq!(done.code, 0, "{done:?}");
-            let done = theirs("3", "1");
-            assert!(done.code == 64 && done.stderr.contains("4 permits"), "{done:?}");
-            assert_eq!(theirs("4", "2").code, 0);
-        } else {
-            assert!(done.code == 64 && done.stderr.contains("written nowhere"), "{done:?}");
-        }
-        two.end_of_input();
-        assert_eq!(two.code(), 0);
-        assert_eq!(theirs(if naming == "kazoo" { "4" } else { "3" }, "3").code, 0);
+    for naming in ["curator", "kazoo", "write-lock"] {
+        let done = sandbox.output(&["run", "--naming", naming, "--permits", "3", "x", "--", "true"]);
+        assert_eq!(done.code, 64, "{done:?}");
+        assert!(done.stderr.contains(&format!("naming {naming}: has no semaphore")), "{done:?}");
+        assert!(done.stderr.contains("use native with a name of its own, or the other library"), "{done:?}");
     }
-    let done = sandbox.output(&["run", "--naming", "curator", "--permits", "3", "x", "--", "true"]);
-    assert!(done.code == 64 && done.stderr.contains("curator-semaphore"), "{done:?}");
-    let done = sandbox.output(&["run", "--naming", "curator-semaphore", "x", "--", "true"]);
-    assert!(done.code == 64 && done.stderr.contains("has no mutex"), "{done:?}");
+    let done = sandbox.output(&["run", "--naming", "curator-semaphore", "--permits", "3", "x", "--", "true"]);
+    assert!(done.code == 64 && done.stderr.contains("native, curator, kazoo, write-lock"), "{done:?}");
+    assert_eq!(sandbox.contenders("x"), 0);
 }
 
 #[test]

@@ -83,13 +83,11 @@ impl Contender {
     }
 
     pub(super) fn near_the_end(&self, me: Node) -> bool {
-        // Leases are counted; what their numbers are does not matter, and their names never repeat.
-        let numbered = self.on(Rule::RetireNearTheEnd) && !me.prefix.is_lease();
-        numbered && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
+        self.may_retire() && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
     }
 
     fn may_retire(&self) -> bool {
-        self.on(Rule::RetireNearTheEnd) && !self.config.prefix().is_lease()
+        self.on(Rule::RetireNearTheEnd)
     }
 
     fn make_directory_or_leave(&mut self, turn: &mut Turn) {
@@ -163,8 +161,6 @@ impl Contender {
             (Some(me), _) => self.look(me, turn),
             (None, _) if !self.wanted => self.phase = Phase::Leaving,
             (None, Some(Failure::NodeExists)) if self.may_retire() => self.retire(turn),
-            // Ours was there, and somebody deleted it in between.
-            (None, Some(Failure::NodeExists)) if !self.config.prefix().is_sequential() => self.join(turn),
             (None, Some(failure)) => {
                 self.phase = Phase::Leaving;
                 self.fail(Reason::Refused(failure), turn);

@@ -99,11 +99,6 @@ pub enum Kind {
         /// Of how many.
         size: u32,
     },
-    /// One permit of a semaphore that is laid out as others do it, by whoever holds its guard.
-    Lease {
-        /// How many permits there are.
-        size: u32,
-    },
 }
 
 impl Config {
@@ -124,7 +119,7 @@ impl Kind {
     /// How many permits there are, for those who want some.
     fn size(self) -> Option<u32> {
         match self {
-            Kind::Permits { size, .. } | Kind::Lease { size } => Some(size),
+            Kind::Permits { size, .. } => Some(size),
             _ => None,
         }
     }
@@ -137,7 +132,6 @@ impl Kind {
     fn asker(self, size: u32) -> Asker {
         match self {
             Kind::Permits { .. } => Asker::Permits { size },
-            Kind::Lease { .. } => Asker::Leases { size },
             Kind::Upgrade { from } => Asker::Upgrade { prefix: from.prefix, sequence: from.sequence },
             Kind::Mutex | Kind::Write | Kind::Read | Kind::Upgradable => Asker::Lock,
         }

@@ -8,7 +8,6 @@ mod edges;
 mod far;
 mod joining;
 mod kinds;
-mod leases;
 mod letting_go;
 mod permits;
 mod waiting;

@@ -6,13 +6,13 @@ use zoolock_core::record::{Left, Size};
 use zoolock_core::{Record, Zxid};
 
 use crate::bugs::Bug;
-use crate::ghost::{Fate, Foul};
+use crate::ghost::Foul;
 use crate::plan::Plan;
 use crate::scenario::{Budget, Scenario};
 use crate::shared::Shared;
 use crate::tenure::{End, holding, is_clear, too_many_hold};
 use crate::tree::{Name, Op};
-use crate::world::{Client, Sent, Stage, World};
+use crate::world::{Client, Stage, World};
 
 /// The machine in a world where things go wrong.
 #[derive(Clone, Debug)]
@@ -220,30 +220,11 @@ impl Lock {
 
     /// Clients that differ in nothing but their number come in its order.
     fn may_arrive(&self, world: &World, i: usize) -> bool {
-        if !self.has_the_guard(world, i, world.clients[i].requests.first()) {
-            return false;
-        }
         if self.0.tries || self.0.clients[i].is_upgrade() {
             return true;
         }
         let before = (0..i).rev().find(|&j| self.0.are_alike(i, j)).map(|before| &world.clients[before]);
         before.is_none_or(|before| before.arrived || !before.is_running() || before.round > 0)
-    }
-
-    /// Whether nobody else takes a lease just now, for one that is about to: it would not have sent the create. Whoever gave
-    /// up has let the guard go, and sends one more only to see behind it what the lost one has left.
-    fn has_the_guard(&self, world: &World, i: usize, sent: Option<&Sent>) -> bool {
-        let join = sent.is_some_and(|sent| sent.request == Request::Join);
-        let gave_up = world.clients[i].ghost.gave_up;
-        if !join || gave_up || !self.0.guarded || !self.0.clients[i].is_lease() {
-            return true;
-        }
-        let takes = |(j, client): (usize, &Shared<Client>)| {
-            let ghost = &client.ghost;
-            let there = ghost.traces.iter().any(|trace| trace.fate == Fate::There);
-            j != i && client.is_running() && there && !ghost.granted && !ghost.gave_up
-        };
-        !world.clients.iter().enumerate().any(takes)
     }
 
     /// Nothing went wrong, everybody is done, and nobody who wanted it has become a writer.
@@ -269,8 +250,7 @@ impl Lock {
             let ghost = &client.ghost;
             let next = |client: &Client| client.late.first().map(|sent| sent.order);
             let mates = self.0.mates(i as usize).filter_map(|mate| next(&world.clients[mate]));
-            let guarded = self.has_the_guard(world, i as usize, client.late.first());
-            if next(client).is_some() && mates.min() == next(client) && guarded {
+            if next(client).is_some() && mates.min() == next(client) {
                 steps.push(Step::Late(i));
             }
             if budget.negatives > 0
@@ -346,7 +326,6 @@ impl Lock {
         if let Some(size) = world.leader.size().filter(|_| budget.resizes > 0) {
             let least = self.0.clients.iter().map(|plan| match plan {
                 Plan::Permits { take, .. } => *take,
-                Plan::Lease { .. } => 1,
                 _ => 0,
             });
             steps.push(Step::Resize(size + 1));
@@ -442,11 +421,7 @@ impl Lock {
             Step::Resize(permits) => {
                 world.budget.resizes -= 1;
                 let directory = Zxid(world.leader.created().expect("it has a size"));
-                let as_kazoo = scenario.clients.iter().any(|plan| plan.is_lease());
-                let record = match as_kazoo {
-                    true => Record::Leases(permits),
-                    false => Record::Semaphore(Size { directory, permits }),
-                };
+                let record = Record::Semaphore(Size { directory, permits });
                 world.commit(vec![Op::Write(record), Op::Ring], None, scenario);
             }
         }

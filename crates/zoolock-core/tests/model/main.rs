@@ -10,7 +10,6 @@
 //! * `lock.rs`: what can happen, and what must never be.
 //! * `scenario.rs`: how often what goes wrong; `plan.rs`: and for whom.
 //! * `kinds.rs`: the searches for all but the mutex, which are here.
-//! * `leases.rs`: the searches for permits in the layouts of others.
 //! * `ahead.rs`: the searches among those who look further ahead than they need to.
 //! * `namings.rs`: the searches among contenders that are called as others call theirs.
 //! * `bugs.rs`: what others do wrong, and that it is found.
@@ -25,7 +24,6 @@ mod bugs;
 mod faults;
 mod ghost;
 mod kinds;
-mod leases;
 mod lock;
 mod namings;
 mod plan;

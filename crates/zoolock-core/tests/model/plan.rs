@@ -22,10 +22,6 @@ pub(crate) enum Plan {
         take: u32,
         size: u32,
     },
-    /// One permit in the layout of others.
-    Lease {
-        size: u32,
-    },
 }
 
 impl Plan {
@@ -38,21 +34,11 @@ impl Plan {
             Plan::Upgradable => Kind::Upgradable,
             Plan::Upgrade(_) => Kind::Upgrade { from: from.expect("the reader holds") },
             Plan::Permits { take, size } => Kind::Permits { take, size },
-            Plan::Lease { size } => Kind::Lease { size },
         }
     }
 
     pub(crate) fn is_permits(self) -> bool {
-        matches!(self, Plan::Permits { .. } | Plan::Lease { .. })
-    }
-
-    /// How many leases there are, by its own word.
-    pub(crate) fn leases(self) -> u32 {
-        if let Plan::Lease { size } = self { size } else { 0 }
-    }
-
-    pub(crate) fn is_lease(self) -> bool {
-        matches!(self, Plan::Lease { .. })
+        matches!(self, Plan::Permits { .. })
     }
 
     pub(crate) fn is_upgrade(self) -> bool {
@@ -68,7 +54,6 @@ impl Plan {
             Plan::Upgradable => "upgradable".into(),
             Plan::Upgrade(of) => format!("upgrade of {of}"),
             Plan::Permits { take, size } => format!("{take} of {size}"),
-            Plan::Lease { size } => format!("lease of {size}"),
         }
     }
 }

@@ -55,8 +55,6 @@ pub(crate) struct Scenario {
     pub(crate) tracks: bool,
     /// How long to wait after one that did not leave cleanly, in milliseconds.
     pub(crate) delay: u32,
-    /// Whoever takes a lease holds a lock meanwhile.
-    pub(crate) guarded: bool,
     /// Whether they look further ahead than they need to.
     pub(crate) looks_ahead: bool,
     /// All but the last, which reads how the one before it left.
@@ -129,7 +127,6 @@ impl Scenario {
             tries: false,
             tracks: false,
             delay: 0,
-            guarded: true,
             looks_ahead: false,
             one_reads: false,
             one_tracks: false,
@@ -226,11 +223,6 @@ impl Scenario {
 
     pub(crate) fn delaying(self) -> Scenario {
         Scenario { delay: 1, name: format!("{}, with a delay", self.name), ..self }
-    }
-
-    /// Those who take leases do it all at once.
-    pub(crate) fn unguarded(self) -> Scenario {
-        Scenario { guarded: false, name: format!("{}, unguarded", self.name), ..self }
     }
 
     /// The directory says already how many permits there are.

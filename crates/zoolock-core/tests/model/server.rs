@@ -1,7 +1,6 @@
 //! What the service does with a request.
 
 use zoolock_core::contender::{Failure, Node, Reply, Request, Says};
-use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names;
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Record, Sequence, SessionId, Zxid};
@@ -128,9 +127,7 @@ impl World {
             }
             Request::WriteSize { size, version } => {
                 checked(Some(*version))?;
-                let as_kazoo = scenario.clients[i].is_lease();
-                let record = if as_kazoo { Record::Leases(size.permits) } else { Record::Semaphore(*size) };
-                vec![Op::Write(record)]
+                vec![Op::Write(Record::Semaphore(*size))]
             }
             Request::SayGranted { node, version, .. } => {
                 if there(node)?.version != *version {
@@ -157,10 +154,6 @@ impl World {
     fn number(&self, i: usize, negative: bool, scenario: &Scenario) -> Result<(i32, bool), Failure> {
         let counter = self.leader.0.as_ref().map_or(0, |directory| directory.counter);
         let prefix = scenario.prefix(i);
-        if !prefix.is_sequential() {
-            let there = self.leader.child(Name { prefix, sequence: 0 }).is_some();
-            return if there { Err(Failure::NodeExists) } else { Ok((0, true)) };
-        }
         let free = |&sequence: &i32| self.leader.child(Name { prefix, sequence }).is_none();
         if counter < scenario.last {
             Ok((counter, true))
@@ -288,8 +281,7 @@ impl World {
             Request::Watch { name, watch } => {
                 let child = view.children().iter().find(|child| child.name.text() == *name);
                 let child = child.cloned().ok_or(Failure::NoNode)?;
-                let contender = names::Name::parse(name).is_some() || is_kazoo_lease(name);
-                assert!(contender, "machines watch contenders");
+                assert!(names::Name::parse(name).is_some(), "machines watch contenders");
                 let (id, name) = (*watch, Some(child.name));
                 self.clients[i].watches.push(Watch { id, name, czxid: child.czxid, zxid: child.mzxid });
                 let untracked = !scenario.tracks(child.owner.into());

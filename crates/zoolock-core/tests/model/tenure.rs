@@ -41,8 +41,7 @@ pub(crate) enum End {
 pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     let permit = |prefix| matches!(prefix, Prefix::Permit(_));
     let both_upgradable = one == Prefix::Upgradable && other == Prefix::Upgradable;
-    let mixed = permit(one) != permit(other) || one.is_lease() != other.is_lease();
-    one.is_exclusive() || other.is_exclusive() || both_upgradable || mixed
+    one.is_exclusive() || other.is_exclusive() || both_upgradable || permit(one) != permit(other)
 }
 
 /// Whether nobody stands in the way of this child, at this moment.
@@ -56,12 +55,6 @@ pub(crate) fn is_clear(tree: &Tree, child: &Child, from: Option<From>, plan: Pla
                 other.czxid == from.node || waits
             };
             tree.holds(from.node) && before.all(harmless)
-        }
-        (prefix, _) if prefix.is_lease() => {
-            let Plan::Lease { size: own } = plan else { return false };
-            // Curator's is written nowhere.
-            let size = tree.size().filter(|_| !prefix.is_sequential()).unwrap_or(own);
-            tree.children().len() <= size as usize
         }
         (Prefix::Permit(take), _) => {
             let weights = |other: &Child| match other.name.prefix {
@@ -87,8 +80,6 @@ pub(crate) fn too_many_hold(world: &World) -> bool {
         let from = client.ghost.from.map(|from| from.node);
         if let Prefix::Permit(take) = node.prefix {
             permits += take;
-        } else if node.prefix.is_lease() {
-            permits += 1;
         }
         holders.push((node.prefix, from, node.czxid.0));
     }

@@ -151,7 +151,7 @@ impl World {
             budget: scenario.budget,
             backup: Record::Empty,
             tenures: Vec::new(),
-            most: scenario.clients.iter().map(|plan| plan.leases()).max().unwrap_or(0),
+            most: 0,
             upgraded: 0,
             token: 0,
             fouls: 0,

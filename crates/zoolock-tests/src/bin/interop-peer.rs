@@ -1,8 +1,8 @@
 //! Contends for one lock by this library, as a process of its own beside those of other makes.
 //!
 //! `interop-peer CONNECT KIND LOCK REFEREE SECTIONS CONTENDERS`; what it is told and what it says is in
-//! `tests/foreign/interop/peer.rs`. A kind is `mutex`, `read`, `write` or `semaphore:SIZE:TAKE`, then `@` and a naming, and
-//! `+pattern` where kazoo's clients were told to look for our names.
+//! `tests/foreign/interop/peer.rs`. A kind is `mutex`, `read` or `write`, then `@` and a naming, and `+pattern` where
+//! kazoo's clients were told to look for our names.
 
 use std::io::{BufRead as _, Write as _};
 use std::process::exit;
@@ -13,16 +13,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, Client, CreateMode};
-use zoolock::{Guard, Mutex, PermitGuard, ReadGuard, RwLock, Semaphore, WriteGuard, Zoolock};
+use zoolock::{Guard, Mutex, ReadGuard, RwLock, WriteGuard, Zoolock};
 use zoolock_tests::{Failure, ServerOptions, tree};
 
 /// How long a section lasts.
 const INSIDE: Duration = Duration::from_millis(1);
-/// Every so many sections holders of permits wait for each other, for no longer than this.
-const TOGETHER: usize = 10;
-const PATIENCE: Duration = Duration::from_millis(300);
-/// How often they look whether all are there.
-const LOOK: Duration = Duration::from_millis(5);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -161,7 +156,7 @@ async fn contend(
     let client = tree::connect(&plan.connect).await?;
     let handle = Handle::of(&zl, kind, &plan.lock)?;
     // What is slow the first time is over before the others wait for it.
-    section(&handle, &client, &plan, &mut Diary::default(), false).await?;
+    section(&handle, &client, &plan, &mut Diary::default()).await?;
     ready.send(()).await?;
     begun.wait_for(|begun| *begun).await?;
     let mut diary = Diary::default();
@@ -170,20 +165,13 @@ async fn contend(
         sections => done < sections,
     };
     while more(diary.entered.len()) {
-        let together = diary.entered.len().is_multiple_of(TOGETHER);
-        section(&handle, &client, &plan, &mut diary, together).await?;
+        section(&handle, &client, &plan, &mut diary).await?;
     }
     zl.close().await;
     Ok(diary)
 }
 
-async fn section(
-    handle: &Handle,
-    client: &Client,
-    plan: &Plan,
-    diary: &mut Diary,
-    together: bool,
-) -> Result<()> {
+async fn section(handle: &Handle, client: &Client, plan: &Plan, diary: &mut Diary) -> Result<()> {
     let referee = Referee { client, plan };
     diary.asked.push(referee.now().await?);
     let began = Instant::now();
@@ -192,7 +180,6 @@ async fn section(
     let entered = match &held {
         Held::Mutex(_) | Held::Write(_) => referee.alone().await?,
         Held::Read(_) => referee.reading().await?,
-        Held::Permits(permits) => referee.with_permits(permits.permits(), together.then_some(began)).await?,
     };
     diary.entered.push(entered);
     held.release().await?;
@@ -203,23 +190,20 @@ enum Handle {
     Mutex(Mutex),
     Read(RwLock),
     Write(RwLock),
-    Semaphore(Semaphore, u32),
 }
 
 enum Held {
     Mutex(Guard),
     Read(ReadGuard),
     Write(WriteGuard),
-    Permits(PermitGuard),
 }
 
 impl Handle {
     fn of(zl: &Zoolock, kind: &str, lock: &str) -> Result<Handle> {
-        Ok(match kind.split(':').collect::<Vec<_>>().as_slice() {
-            ["mutex"] => Handle::Mutex(zl.mutex(lock)),
-            ["read"] => Handle::Read(zl.rwlock(lock)),
-            ["write"] => Handle::Write(zl.rwlock(lock)),
-            ["semaphore", size, take] => Handle::Semaphore(zl.semaphore(lock, size.parse()?), take.parse()?),
+        Ok(match kind {
+            "mutex" => Handle::Mutex(zl.mutex(lock)),
+            "read" => Handle::Read(zl.rwlock(lock)),
+            "write" => Handle::Write(zl.rwlock(lock)),
             _ => return Err(Failure::new(format!("no such kind: {kind}")).into()),
         })
     }
@@ -229,7 +213,6 @@ impl Handle {
             Handle::Mutex(lock) => Held::Mutex(lock.lock().await?),
             Handle::Read(lock) => Held::Read(lock.read().await?),
             Handle::Write(lock) => Held::Write(lock.write().await?),
-            Handle::Semaphore(semaphore, take) => Held::Permits(semaphore.acquire_many(*take).await?),
         })
     }
 }
@@ -240,7 +223,6 @@ impl Held {
             Held::Mutex(guard) => guard.release().await?,
             Held::Read(guard) => guard.release().await?,
             Held::Write(guard) => guard.release().await?,
-            Held::Permits(guard) => guard.release().await?,
         }
         Ok(())
     }
@@ -284,37 +266,6 @@ impl Referee<'_> {
         self.expect_none("inside").await?;
         self.delete(&node).await?;
         Ok(entered)
-    }
-
-    /// Together with others where it says when this one asked.
-    async fn with_permits(&self, take: u32, asked: Option<Instant>) -> Result<i64> {
-        let nodes: Vec<String> = (0..take).map(|_| unique("permit")).collect();
-        let mut entered = 0;
-        for node in &nodes {
-            entered = self.create(node).await?;
-        }
-        let begun = Instant::now();
-        while !self.all_are_taken().await? && asked.is_some() && begun.elapsed() < PATIENCE {
-            tokio::time::sleep(LOOK).await;
-        }
-        // As long again as it took to come in: whoever is one too many has the time to.
-        tokio::time::sleep(asked.map_or(INSIDE, |asked| asked.elapsed().min(PATIENCE))).await;
-        self.all_are_taken().await?;
-        for node in &nodes {
-            self.delete(node).await?;
-        }
-        Ok(entered)
-    }
-
-    /// Whether all permits are taken. How many there are is what the referee says, whatever the lock thinks.
-    async fn all_are_taken(&self) -> Result<bool> {
-        let (permits, _) = self.client.get_data(&self.plan.referee).await?;
-        let permits: usize = String::from_utf8(permits)?.parse()?;
-        let taken = self.found("permit-").await?.len();
-        match taken > permits {
-            true => Err(self.violation(&format!("{taken} permits of {permits} are taken")).await),
-            false => Ok(taken == permits),
-        }
     }
 
     async fn create(&self, node: &str) -> std::result::Result<i64, zookeeper_client::Error> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::sync::{Mutex, MutexGuard};
-use zoolock::{Builder, Error, LossReason, Naming, Zoolock};
+use zoolock::{Builder, Error, LossReason, Zoolock};
 use zoolock_tests::{Arm, Proxy, Server, ServerOptions, opcode};
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
@@ -126,22 +126,6 @@ async fn what_is_held_is_counted_as_what_it_is() {
     let mut seen = Seen::default();
     let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
     let zl = settings().connect(&server.addr()).await.expect("a session");
-
-    // The guard of such a semaphore is a mutex to nobody but those who take it.
-    for naming in [Naming::CuratorSemaphore, Naming::Kazoo] {
-        let slots = zl.semaphore(format!("slots-{naming}"), 2).naming(naming);
-        let permits = [slots.acquire().await.expect("free"), slots.acquire().await.expect("free")];
-        assert!(slots.try_acquire(1).await.expect("an answer").is_none());
-        seen.look(snapshotter);
-        assert_eq!(seen.of("zoolock_holding", &[("kind", "lease")]), 2.0, "{naming}");
-        for permit in permits {
-            permit.release().await.expect("ours");
-        }
-    }
-    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "lease"), ("outcome", "acquired")]), 4.0);
-    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "lease"), ("outcome", "busy")]), 2.0);
-    assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "mutex")]), 0.0);
-    assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 0.0);
 
     let reader = zl.rwlock("rw").write().await.expect("free").downgrade().await.expect("ours");
     seen.look(snapshotter);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{Left, Marker, Record};
-use zoolock_core::{Kind, Sequence};
+use zoolock_core::Sequence;
 
 use super::{Acquisition, News};
 use crate::data::{self, NodeData};
@@ -59,11 +59,7 @@ impl Acquisition {
         match request {
             Request::Join => {
                 let prefix = self.config.prefix();
-                let (path, data) = (directory.child(&prefix.to_string()), self.data.encode());
-                let joined = match prefix.is_sequential() {
-                    true => keeper.join(&path, &data),
-                    false => keeper.join_as(&path, &data),
-                };
+                let joined = keeper.join(&directory.child(&prefix.to_string()), &self.data.encode());
                 news(joined, move |(sequence, czxid)| Ok(Reply::Joined(Node { prefix, sequence, czxid })))
             }
             Request::JoinAll => self.join_all(keeper),
@@ -122,11 +118,7 @@ impl Acquisition {
                 commit(&*keeper, ops.collect())
             }
             Request::WriteSize { size, version } => {
-                let text = match self.config.kind {
-                    Kind::Lease { .. } => size.encode_as_kazoo(),
-                    _ => size.encode(),
-                };
-                news(keeper.write(path, text.as_bytes(), Some(version)), |_| Ok(Reply::Done))
+                news(keeper.write(path, size.encode().as_bytes(), Some(version)), |_| Ok(Reply::Done))
             }
             Request::SayGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();

@@ -361,11 +361,6 @@ impl Keeper for ClientKeeper {
         })
     }
 
-    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
-        let created = self.create(path, data, CreateMode::Ephemeral);
-        Box::pin(async move { created.await.map(|(_, czxid)| (Sequence(0), czxid)) })
-    }
-
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
         Box::pin(discard(self.create(path, data, CreateMode::Ephemeral)))
     }

@@ -114,8 +114,6 @@ pub(crate) trait Keeper: Send + Sync + 'static {
 
     /// Creates an ephemeral sequential node; the number is appended to `prefix`.
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
-    /// Creates an ephemeral node of this name; its number means nothing.
-    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
     /// Creates an ephemeral node that is no contender.
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()>;
     /// Creates a container, which the service removes some time after its last child.

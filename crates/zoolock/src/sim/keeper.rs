@@ -112,10 +112,6 @@ impl Keeper for LineKeeper {
         self.create(prefix, data, EPHEMERAL_SEQUENTIAL)
     }
 
-    fn join_as(&self, path: &str, data: &[u8]) -> keeper::Answer<(Sequence, Zxid)> {
-        self.create(path, data, EPHEMERAL)
-    }
-
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> keeper::Answer<()> {
         self.done(Request::Create(creation(op::CREATE2, path, data, EPHEMERAL)))
     }

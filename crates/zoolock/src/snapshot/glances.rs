@@ -48,8 +48,7 @@ impl Glances {
     }
 
     /// Looks once: two requests, one for each contender that was not read before, of those who hold and of the next who
-    /// wait, and one more where somebody has gone, who may have written how, or has crashed. Semaphores in the layouts of others have one or
-    /// two directories more to be listed, and kazoo's leases are read each time.
+    /// wait, and one more where somebody has gone, who may have written how, or has crashed.
     ///
     /// # Cancel safety
     /// The contenders that were read before the future was dropped are not read again: a queue that is too long for one
@@ -75,7 +74,7 @@ impl Glances {
 
     fn knows_us(&self, here: &Gathered) -> bool {
         let own = &self.known.own;
-        !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path()))
+        !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path(&here.path)))
     }
 
     /// Asks each of our sessions for what is its own here: names do not tell whose they are.

@@ -98,11 +98,12 @@ fn shown(viewer: &Viewer, path: &str, seen: &Seen, tenures: &[Tenure], turns: Op
 fn summary(lock: &Snapshot) -> String {
     let waiting = lock.waiting;
     let waits = if waiting == 1 { "waits" } else { "wait" };
-    let held = match (&lock.holder, lock.beside.len()) {
-        (None, _) if lock.unread.is_empty() => "Free".to_owned(),
-        (None, _) => "Free, as far as it may be read".to_owned(),
-        (Some(holder), 0) => format!("Held by {}", who(holder)),
-        (Some(holder), more) => format!("Held by {} and {} more", who(holder), count(more)),
+    let held = match (&lock.holder, lock.beside.len(), &lock.foreign_semaphore) {
+        (None, _, Some(foreign)) => foreign.to_string(),
+        (None, _, None) if lock.unread.is_empty() => "Free".to_owned(),
+        (None, _, None) => "Free, as far as it may be read".to_owned(),
+        (Some(holder), 0, _) => format!("Held by {}", who(holder)),
+        (Some(holder), more, _) => format!("Held by {} and {} more", who(holder), count(more)),
     };
     if waiting == 0 {
         format!("{held} · nobody waits")
@@ -137,7 +138,12 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
         section aria-labelledby="queue" {
             h2 #queue { "Queue" }
             @if holders.is_empty() && waiters.is_empty() {
-                p.empty { "Nobody is here." }
+                @match &lock.foreign_semaphore {
+                    Some(foreign) => p.empty {
+                        "This is a semaphore of " (foreign.library) ". Its holders and waiters are not shown."
+                    },
+                    None => p.empty { "Nobody is here." },
+                }
             } @else {
                 (pictures::queue(lock))
                 div.scroll role="region" aria-label="Table of the queue" tabindex="0" {
@@ -205,8 +211,10 @@ fn facts(lock: &Snapshot, seen: &Seen, turns: Option<f64>) -> Markup {
         dl.facts {
             div { dt { "Last one left" } dd { (left(lock.previous)) } }
             div { dt { "Turns a second" } dd title="over the last minute" { (rate(turns)) } }
-            @if let Some(permits) = lock.permits {
-                div { dt { "Permits" } dd { (held) " of " (permits) } }
+            @match (lock.permits, &lock.foreign_semaphore) {
+                (Some(permits), Some(foreign)) => div { dt { "Permits" } dd { (foreign.leases) " of " (permits) } },
+                (Some(permits), None) => div { dt { "Permits" } dd { (held) " of " (permits) } },
+                (None, _) => {}
             }
             div { dt { "Read" } dd { (at(seen.begun_ms)) " in " (cost(seen.cost)) } }
         }

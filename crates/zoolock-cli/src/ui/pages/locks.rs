@@ -62,7 +62,7 @@ fn list(board: &Board, asked: &Asked, root: &str) -> Markup {
     let rows = &listed.locks;
     let found = found(listed, asked);
     let part = Part::of(found.len(), asked.page);
-    let held = rows.iter().filter(|lock| lock.holder.is_some()).count();
+    let held = rows.iter().filter(|lock| lock.is_held()).count();
     let waiting: usize = rows.iter().map(|lock| lock.waiting).sum();
     html! {
         p.summary #summary role="status" {
@@ -241,7 +241,9 @@ fn line(row: &Row<'_>, root: &str) -> Markup {
                         @if !lock.beside.is_empty() { span.quiet { " and " (count(lock.beside.len())) " more" } }
                         @if holder.revoked { " " span.badge { "asked to let go" } }
                     }
-                    None => span.quiet { "free" },
+                    None => span.quiet {
+                        @match &lock.foreign_semaphore { Some(foreign) => (foreign), None => "free" }
+                    },
                 }
             }))
             (cell("Host · process", html! { (holder.map_or_else(|| "–".to_owned(), host)) }))

@@ -22,9 +22,8 @@ on_both_arms!(who_does_not_notice_that_it_was_broken_is_named, |place| async mov
         ("x", "x-5-".to_owned(), "write-lock", "a WriteLock of ZooKeeper's recipes: job 7"),
         ("s/leases", format!("{UUID}-lease-"), "curator", "Curator: job 7"),
     ];
-    for (directory, prefix, family, who) in cases {
-        let name = directory.split('/').next().expect("a name");
-        let queue = Queue::new(&place, directory).await;
+    for (name, prefix, family, who) in cases {
+        let queue = Queue::new(&place, name).await;
         let join = async || {
             let node = queue.join(&prefix, b"job 7").await;
             let seen = zl.mutex(name).snapshot().await.expect("a look").holder.expect("held");

@@ -1,19 +1,20 @@
-//! Semaphores of other makes, each of them one lock.
+//! Semaphores of other client libraries: each is named as one lock, and refused.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use zookeeper_client::CreateMode;
-use zoolock::Naming;
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, on_both_arms, tree};
 
 use crate::everybody::make::{Make, curator_or_skip, kazoo};
-use crate::everybody::queue::{Queue, holders, shown, waiters, zoolock};
+use crate::everybody::queue::{Queue, holders, shown, zoolock};
 use zoolock_tests::locks::{connect, directory};
 
 const UUID: &str = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
+/// A token that no contender has.
+const TOKEN: &str = "0.0000000000000001.0";
 
 /// The paths that `ls` lists.
 async fn listed(place: &Place) -> Vec<String> {
@@ -50,35 +51,32 @@ on_both_arms!(a_semaphore_of_curators_is_one_lock, |place| async move {
     }
     // The first of them has its lease already, and waits for one of those before it to go.
     until_nodes(&place, &directory(&place, "encoders/leases"), 3).await;
-    let lock = shown(&place, "encoders").await;
+    is_named(
+        &place,
+        "encoders",
+        &json!({
+            "library": "Curator",
+            "leases": 3,
+            "lease_directory": "/locks/encoders/leases",
+            "queue_directory": "/locks/encoders/locks",
+        }),
+        2,
+        &Value::Null,
+    )
+    .await;
     assert_eq!(listed(&place).await, ["/locks/encoders"]);
-    let nodes = [holders(&lock, "node"), waiters(&lock, "node")].concat();
-    let names: Vec<_> = nodes.iter().map(|node| node.as_str().expect("text")).collect();
-    assert!(
-        names[..3].iter().all(|name| name.starts_with("leases/_c_"))
-            && names[..3].is_sorted_by_key(|name| &name[name.len() - 10..]),
-        "{names:?}"
-    );
-    assert!(names[3].starts_with("locks/_c_"), "{names:?}");
-    assert_eq!((holders(&lock, "node").len(), waiters(&lock, "node").len()), (2, 2));
-    for part in [holders(&lock, "role"), waiters(&lock, "role")] {
-        assert_eq!(part, ["permit", "permit"]);
-    }
-    assert_eq!((&lock["permits"], &lock["clash"]), (&Value::Null, &Value::Null));
-    assert!(holders(&lock, "host").iter().all(|host| host.is_string()), "{lock}");
 
-    // A permit that is taken away goes to who waits for it, and the last becomes the next.
-    let token = holders(&lock, "token")[0].as_str().expect("text");
-    let asked = zoolock(&place, &["revoke", "encoders", "--token", token]).await;
-    assert_eq!(asked.code, Some(64), "{}", asked.notes);
-    let broken = zoolock(&place, &["break", "encoders", "--token", token]).await;
+    // Its leases are a queue of their own: a permit that is taken away there goes to the first waiter.
+    let leases = zoolock(&place, &["show", "encoders/leases", "--json"]).await;
+    let leases: Value = serde_json::from_str(&leases.output).expect("JSON");
+    assert_eq!(holders(&leases, "role"), ["permit"; 3]);
+    let token = holders(&leases, "token")[0].as_str().expect("text");
+    is_refused(&place, "encoders", "Curator", token).await;
+    until_nodes(&place, &directory(&place, "encoders"), 2).await;
+    until_nodes(&place, &directory(&place, "encoders/leases"), 3).await;
+    let broken = zoolock(&place, &["break", "encoders/leases", "--token", token]).await;
     assert_eq!(broken.code, Some(0), "{}", broken.notes);
     curator.says("holds /locks/encoders").await;
-    until_nodes(&place, &directory(&place, "encoders/leases"), 3).await;
-    let lock = shown(&place, "encoders").await;
-    assert_eq!((holders(&lock, "node").len(), waiters(&lock, "node").len()), (2, 1));
-    let told = zoolock(&place, &["show", "encoders"]).await.output;
-    assert!(told.contains("\n  permits   2 of a number that only its clients know\n"), "{told}");
 });
 
 on_both_arms!(a_semaphore_of_kazoos_is_one_lock, |place| async move {
@@ -94,58 +92,105 @@ on_both_arms!(a_semaphore_of_kazoos_is_one_lock, |place| async move {
         python.told(&format!("permit /locks/encoders {name} 2")).await;
         until_nodes(&place, &directory(&place, "encoders-__lock__"), waiting).await;
     }
-    let lock = shown(&place, "encoders").await;
+    is_named(
+        &place,
+        "encoders",
+        &json!({
+            "library": "kazoo",
+            "leases": 2,
+            "lease_directory": "/locks/encoders",
+            "queue_directory": "/locks/encoders-__lock__",
+        }),
+        2,
+        &json!(2),
+    )
+    .await;
     assert_eq!(listed(&place).await, ["/locks/encoders"]);
-    assert_eq!(holders(&lock, "identifier"), ["first", "second"]);
-    assert_eq!(waiters(&lock, "identifier"), ["third", "fourth"]);
-    assert_eq!([holders(&lock, "role"), waiters(&lock, "role")].concat(), ["permit"; 4]);
-    assert_eq!([holders(&lock, "family"), waiters(&lock, "family")].concat(), ["kazoo"; 4]);
-    assert_eq!((&lock["permits"], &lock["foreign_record"]), (&json!(2), &json!(false)));
-    // They lie beside the semaphore, so that the whole path is needed.
-    let nodes = waiters(&lock, "node");
-    assert!(nodes[0].as_str().is_some_and(|node| node.starts_with("/locks/encoders-__lock__/")), "{nodes:?}");
-
-    let token = holders(&lock, "token")[0].as_str().expect("text");
-    let broken = zoolock(&place, &["break", "encoders", "--token", token]).await;
-    assert_eq!(broken.code, Some(0), "{}", broken.notes);
-    python.says("third holds /locks/encoders").await;
-    until_nodes(&place, &directory(&place, "encoders-__lock__"), 1).await;
-    let lock = shown(&place, "encoders").await;
-    assert_eq!(holders(&lock, "identifier"), ["second", "third"]);
-    assert_eq!(waiters(&lock, "identifier"), ["fourth"]);
+    is_refused(&place, "encoders", "kazoo", TOKEN).await;
+    until_nodes(&place, &directory(&place, "encoders"), 2).await;
 });
 
-on_both_arms!(ours_in_the_layouts_of_others_are_one_lock_too, |place| async move {
-    let zl = connect(&place).await;
-    for (naming, guard, size) in [
-        (Naming::CuratorSemaphore, "curators/locks", Value::Null),
-        (Naming::Kazoo, "kazoos-__lock__", json!(2)),
-    ] {
-        let name = guard.split(['/', '-']).next().expect("a name");
-        let semaphore = zl.semaphore(name, 2).naming(naming);
-        let held = semaphore.acquire_many(2).await.expect("free");
-        let waiting = tokio::spawn({
-            let semaphore = semaphore.clone();
-            async move { semaphore.acquire().await }
-        });
-        until_nodes(&place, &directory(&place, guard), 1).await;
-        if naming == Naming::CuratorSemaphore {
-            until_nodes(&place, &directory(&place, "curators/leases"), 3).await;
-        }
-        let lock = shown(&place, name).await;
-        let pid = json!(std::process::id());
-        assert_eq!(holders(&lock, "pid"), [&pid, &pid], "{lock}");
-        assert_eq!((waiters(&lock, "pid"), &lock["permits"]), (vec![&pid], &size), "{lock}");
-        let asked = zoolock(&place, &["revoke", name]).await;
-        assert_eq!(asked.code, Some(0), "{}", asked.notes);
-        tokio::time::timeout(Duration::from_secs(30), held.revoked()).await.expect("told");
-        assert_eq!(shown(&place, name).await["holder"]["revoked"], json!(true));
-        held.release().await.expect("ours");
-        waiting.await.expect("no panic").expect("its turn").release().await.expect("ours");
-    }
+on_both_arms!(foreign_semaphores_are_named_by_their_znodes_alone, |place| async move {
+    let leases = Queue::new(&place, "curators/leases").await;
+    Queue::new(&place, "curators/locks").await;
+    let curators = |leases: usize| {
+        json!({
+            "library": "Curator",
+            "leases": leases,
+            "lease_directory": "/locks/curators/leases",
+            "queue_directory": "/locks/curators/locks",
+        })
+    };
+    is_named(&place, "curators", &curators(0), 0, &Value::Null).await;
+    leases.join(&format!("{UUID}-lease-"), b"10.0.0.7").await;
+    is_named(&place, "curators", &curators(1), 0, &Value::Null).await;
+    is_refused(&place, "curators", "Curator", TOKEN).await;
+
+    let kazoos = Queue::new(&place, "kazoos").await;
+    kazoos.write(b"2").await;
+    kazoos.make(HEX, CreateMode::Ephemeral, b"job 7").await;
+    let queue = Queue::new(&place, "kazoos-__lock__").await;
+    queue.join(&format!("{HEX}__lock__"), b"b'job 8'").await;
+    let foreign = json!({
+        "library": "kazoo",
+        "leases": 1,
+        "lease_directory": "/locks/kazoos",
+        "queue_directory": "/locks/kazoos-__lock__",
+    });
+    is_named(&place, "kazoos", &foreign, 1, &json!(2)).await;
+    is_refused(&place, "kazoos", "kazoo", TOKEN).await;
     assert_eq!(listed(&place).await, ["/locks/curators", "/locks/kazoos"]);
-    assert_eq!(holders(&shown(&place, "curators").await, "node").len(), 0);
+    until_nodes(&place, &directory(&place, "curators"), 2).await;
+    until_nodes(&place, &directory(&place, "kazoos"), 1).await;
 });
+
+/// Asserts that `show`, `ls` and `doctor` name a foreign semaphore, and count its leases and waiters.
+async fn is_named(place: &Place, name: &str, foreign: &Value, waiting: usize, permits: &Value) {
+    let lock = shown(place, name).await;
+    assert_eq!((&lock["foreign_semaphore"], &lock["waiting"]), (foreign, &json!(waiting)));
+    assert_eq!((&lock["holder"], &lock["waiters"]), (&Value::Null, &json!([])));
+    assert_eq!((&lock["permits"], &lock["clash"]), (permits, &Value::Null));
+    assert_eq!((&lock["foreign_record"], &lock["unread"]), (&json!(false), &json!([])));
+    let library = foreign["library"].as_str().expect("text");
+    let leases = foreign["leases"].as_u64().expect("a number");
+    let what = format!("semaphore of {library}, {leases} lease{}", if leases == 1 { "" } else { "s" });
+
+    let told = zoolock(place, &["show", name]).await.output;
+    let size = permits.as_u64().map_or(String::new(), |permits| format!(" of {permits}"));
+    for line in [
+        format!("  kind      semaphore of {library}"),
+        format!("  leases    {leases}{size}, in {}", foreign["lease_directory"].as_str().expect("text")),
+        format!("  waiting   {waiting}, in {}", foreign["queue_directory"].as_str().expect("text")),
+    ] {
+        assert!(told.lines().any(|told| told == line), "no {line:?} in {told}");
+    }
+    assert!(!told.contains("free"), "{told}");
+    let told = zoolock(place, &["ls"]).await.output;
+    let rows: Vec<_> = told.lines().filter(|row| row.starts_with(name)).collect();
+    assert!(matches!(rows.as_slice(), [row] if row.ends_with(&what)), "{told}");
+    let told = zoolock(place, &["doctor"]).await.output;
+    let found = format!("/locks/{name} ({what}, {waiting} waiting)");
+    assert!(told.contains(&found), "no {found:?} in {told}");
+}
+
+/// Asserts that commands which would take part in a foreign semaphore are refused, with the reason and the way out.
+async fn is_refused(place: &Place, name: &str, library: &str, token: &str) {
+    let what = format!("is a semaphore of {library}");
+    let remedy = format!("use another name, or take its permits with {library}");
+    for (arguments, remedy) in [
+        (&["run", "--permits", "2", name, "--", "true"][..], remedy.as_str()),
+        (&["run", "--try", "--permits", "2", name, "--", "true"], &remedy),
+        (&["hold", "--permits", "2", name], &remedy),
+        (&["resize", name, "--permits", "4"], &remedy),
+        (&["break", name, "--token", token], &remedy),
+        (&["revoke", name, "--token", token], &remedy),
+        (&["revoke", name], &format!("ask its holders with {library}")),
+    ] {
+        let said = zoolock(place, arguments).await;
+        assert_eq!(said.code, Some(64), "{arguments:?}: {}", said.notes);
+        assert!(said.notes.contains(&what) && said.notes.contains(remedy), "{arguments:?}: {}", said.notes);
+    }
+}
 
 on_both_arms!(what_is_called_like_a_part_of_a_semaphore_is_listed_as_what_it_is, |place| async move {
     let zl = connect(&place).await;
@@ -174,7 +219,8 @@ on_both_arms!(a_lock_and_a_semaphore_of_another_make_under_one_name_are_marked, 
     let queue = Queue::new(&place, "two").await;
     queue.join("permit-1-", b"").await;
     let lock = shown(&place, "two").await;
-    assert_eq!(holders(&lock, "family"), ["native", "curator"]);
+    assert_eq!(holders(&lock, "family"), ["native"]);
+    assert_eq!(lock["foreign_semaphore"]["library"], "Curator");
     let clash = lock["clash"].as_str().expect("text");
     assert!(
         clash.contains("a semaphore of Curator") && clash.contains("a semaphore's user of zoolock"),

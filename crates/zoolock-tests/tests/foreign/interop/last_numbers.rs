@@ -99,7 +99,7 @@ on_both_arms!(private ours_leave_long_before_and_come_back_when_curators_have_le
     with_past(&place, OUR_END - LEFT).await;
     contend(&place, &roles).await;
     assert!(next_number(&place).await < OUR_END / 2, "the directory was not made anew");
-    nothing_is_left(&place, &roles).await;
+    nothing_is_left(&place).await;
 });
 
 on_both_arms!(private ours_stay_outside_for_as_long_as_curators_keep_an_old_directory, |place| async move {
@@ -123,7 +123,7 @@ on_both_arms!(private ours_stay_outside_for_as_long_as_curators_keep_an_old_dire
     assert!(guard.node_path().ends_with("/lock-0000000000"), "{}", guard.node_path());
     guard.release().await.expect("ours");
     zl.close().await;
-    nothing_is_left(&place, &roles).await;
+    nothing_is_left(&place).await;
 });
 
 on_both_arms!(private the_doctor_tells_of_a_directory_near_its_end_and_worse_beside_other_makes, |place| async move {

@@ -38,7 +38,7 @@ async fn moves(place: &Place, name: &str, stages: &[Role]) {
     for peer in fleet {
         end(peer).await;
     }
-    nothing_is_left(place, stages).await;
+    nothing_is_left(place).await;
 }
 
 on_both_arms!(from_curator_to_native_one_process_at_a_time, |place| async move {

@@ -13,5 +13,4 @@ mod queue;
 mod referee;
 mod refusals;
 mod rwlock;
-mod semaphore;
 mod sight;

@@ -56,7 +56,7 @@ pub(crate) async fn share(place: &Place, name: &str, roles: &[Role]) {
     if let Some(starved) = starved(&all) {
         panic!("{starved}; {names:?}, {passed:?}");
     }
-    nothing_is_left(place, roles).await;
+    nothing_is_left(place).await;
 }
 
 /// Lets them all contend for the lock at once, until everybody has had all its sections, one at a time.
@@ -83,24 +83,10 @@ pub(crate) async fn contend(place: &Place, roles: &[Role]) -> Vec<Report> {
 }
 
 /// Waits until whatever they made in the lock is gone.
-pub(crate) async fn nothing_is_left(place: &Place, roles: &[Role]) {
+pub(crate) async fn nothing_is_left(place: &Place) {
     tree::assert_no_ephemerals(&place.connect_string(), "/").await;
-    for directory in directories(roles) {
-        tree::assert_no_contenders(&place.connect_string(), &directory).await;
-    }
+    tree::assert_no_contenders(&place.connect_string(), LOCK).await;
     place.assert_no_watches().await;
-}
-
-/// Where contenders stood.
-fn directories(roles: &[Role]) -> Vec<String> {
-    let queued = |start: &str| roles.iter().any(|role| role.kind.starts_with(start));
-    if queued("curator-semaphore") {
-        vec![format!("{LOCK}/locks"), format!("{LOCK}/leases")]
-    } else if roles.iter().any(|role| role.make != Make::Ours) && queued("semaphore") {
-        vec![LOCK.to_owned(), format!("{LOCK}-__lock__")]
-    } else {
-        vec![LOCK.to_owned()]
-    }
 }
 
 /// Makes the referee's node, and the lock's parent, which not every recipe makes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zoolock_tests::{Place, on_both_arms};
 
-use crate::interop::make::Make::{Java, Kazoo, NewKazoo, Ours};
+use crate::interop::make::Make::{Java, Kazoo, NewKazoo};
 use crate::interop::make::Role;
 use crate::interop::queue::{available, prepare, reports, role, sections, start};
 
@@ -65,7 +65,7 @@ on_both_arms!(a_permit_too_many_is_seen, |place| async move {
 });
 
 on_both_arms!(a_claim_to_more_permits_is_seen, |place| async move {
-    let roles = [role(Java, "curator-semaphore:3:1", 3), role(Ours, "semaphore:5:1@curator-semaphore", 2)];
+    let roles = [role(Java, "curator-semaphore:3:1", 3), role(Java, "curator-semaphore:5:1", 2)];
     if !available(&roles, "a_claim_to_more_permits_is_seen", &place) {
         return;
     }

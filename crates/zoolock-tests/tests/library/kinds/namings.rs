@@ -165,21 +165,13 @@ on_both_arms!(a_holder_hears_of_one_who_joins_and_does_not_see_it, |place| async
     guard.release().await.expect("ours");
 });
 
-on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place| async move {
+on_both_arms!(holder_hears_of_foreign_semaphore_at_its_path, |place| async move {
     let (zl, stranger_) = (connect(&place).await, tree::connect(&place.addr()).await.expect("a session"));
-    // One that is no news to its holder: another permit.
-    let curator = zl.semaphore("permits", 3).naming(Naming::CuratorSemaphore);
-    let mut heard = curator.events();
-    let permit = curator.acquire().await.expect("free");
-    stranger(&stranger_, &directory(&place, "permits/leases"), &format!("{UUID}-lease-")).await;
-
     let (beside_curator, beside_kazoo) = (zl.mutex("curator"), zl.rwlock("kazoo"));
-    let of_kazoo = zl.semaphore("counted", 3).naming(Naming::Kazoo);
-    let mut told = [beside_curator.events(), of_kazoo.events(), beside_kazoo.events()];
+    let mut told = [beside_curator.events(), beside_kazoo.events()];
     let (mutex, reader) =
         (beside_curator.lock().await.expect("free"), beside_kazoo.read().await.expect("free"));
-    let permits = of_kazoo.acquire_many(2).await.expect("free");
-    let tickets = [mutex.ticket(), permits.ticket(), reader.ticket()];
+    let tickets = [mutex.ticket(), reader.ticket()];
     for (events, ticket) in told.iter_mut().zip(tickets) {
         assert_eq!(events.next().await, Some(LockEvent::Acquired(ticket)));
     }
@@ -188,16 +180,9 @@ on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place
         let path = format!("{}/{part}", directory(&place, "curator"));
         stranger_.create(&path, b"", &lasting).await.expect("the directory is there");
     }
-    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    let counted = directory(&place, "counted");
-    stranger_.create(&format!("{counted}/{HEX}"), b"", &ephemeral).await.expect("the directory is there");
-    stranger(&stranger_, &counted, "lock-").await;
 
-    let words = [
-        ["a mutex of zoolock", "a semaphore of Curator"],
-        ["a mutex of zoolock", "a semaphore of kazoo"],
-        ["a reader of zoolock", "a semaphore of kazoo"],
-    ];
+    let words =
+        [["a mutex of zoolock", "a semaphore of Curator"], ["a reader of zoolock", "a semaphore of kazoo"]];
     for ((events, ticket), words) in told.iter_mut().zip(tickets).zip(words) {
         if ticket == reader.ticket() {
             // Nobody has a permit of it, and the reader has looked around before.
@@ -212,13 +197,8 @@ on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place
             other => panic!("{other:?} instead of {words:?}"),
         }
     }
-    assert_eq!(heard.next().await, Some(LockEvent::Acquired(permit.ticket())));
-    let ticket = permit.ticket();
-    permit.release().await.expect("ours");
-    assert_eq!(timeout(SOON, heard.next()).await.expect("told"), Some(LockEvent::Released(ticket)));
     mutex.release().await.expect("ours");
     reader.release().await.expect("ours");
-    permits.release().await.expect("ours");
     // Each was told once.
     for (events, ticket) in told.iter_mut().zip(tickets) {
         let next = timeout(SOON, events.next()).await.expect("told");
@@ -237,8 +217,6 @@ on_both_arms!(a_naming_without_that_kind_is_refused_before_anything_is_sent, |pl
     assert!(
         refused(of(Naming::Curator).upgradable_read().await.map(drop).expect_err("none")).contains("native")
     );
-    let mutex = zl.mutex("x").naming(Naming::CuratorSemaphore);
-    assert!(refused(mutex.lock().await.map(drop).expect_err("none")).contains("mutex"));
 });
 
 /// The client registers its watches again in one batch, or its session never survives a reconnect.
@@ -263,5 +241,34 @@ async fn as_many_locks_as_a_session_is_given_survive_a_reconnect() {
     let released = guards.into_iter().map(|guard| tokio::spawn(guard.release()));
     for released in released.collect::<Vec<_>>() {
         timeout(SOON, released).await.expect("in time").expect("no panic").expect("ours all the time");
+    }
+}
+
+/// kazoo creates a directory once for each of its objects, and fails if it is removed later.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_directories_of_kazoo_stay_where_others_are_removed() {
+    let server = TestServer::start().await.expect("it works");
+    let zl = server.connect().await.expect("it works");
+    let shared = [zl.mutex("named").naming(Naming::Kazoo), zl.mutex("sought").kazoo_pattern()];
+    for mutex in [&shared[0], &shared[1], &zl.mutex("plain")] {
+        mutex.lock().await.expect("free").release().await.expect("ours");
+    }
+    let mut native = zl.semaphore("native", 2);
+    native.acquire().await.expect("free").release().await.expect("ours");
+    let removed = async {
+        loop {
+            match native.resize(3).await {
+                Ok(()) => server.advance(Duration::from_secs(1)),
+                Err(error) => return error.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let error = timeout(SOON, removed).await.expect("nobody needs it");
+    assert!(error.contains("is no semaphore"), "{error}");
+    let operator = tree::connect(&server.address()).await.expect("a session");
+    for (name, stays) in [("named", true), ("sought", true), ("plain", false)] {
+        let stat = operator.check_stat(&format!("/locks/{name}")).await.expect("an answer");
+        assert_eq!(stat.is_some(), stays, "{name}");
     }
 }
