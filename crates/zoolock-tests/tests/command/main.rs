@@ -1,4 +1,4 @@
-//! Tests that start the command `zoolock` or attack a server, and tests of the test support itself.
+//! Tests that start the command `zoolock` or attack it, and tests of the test support itself.
 
 mod attackers;
 mod command;
@@ -6,3 +6,4 @@ mod crash;
 mod harness;
 mod manifests;
 mod packaging;
+mod raw_client;
