@@ -301,7 +301,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
     lines
 }
 
-/// One JSON document, as `bench`, `doctor` and `serve --status` print it.
+/// One JSON document, as `doctor` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
     let mut text = printable_json(&text);

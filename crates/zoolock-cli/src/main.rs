@@ -6,7 +6,6 @@ mod acquire;
 mod args;
 mod backoff;
 mod become_command;
-mod bench;
 mod child;
 mod clock;
 mod completions;
@@ -54,7 +53,6 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser as _;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
@@ -64,7 +62,7 @@ use crate::plan::Plan;
 use crate::talk::Talk;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         Err(error) => {
             // Help and version are answers, not errors; a reader that is gone needs neither.
@@ -142,7 +140,6 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             Plan::Revoke { service, name, ticket } => operate::revoke(&service, &name, ticket, talk).await,
             Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
             Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,
-            Plan::Bench(plan) => bench::bench(plan, color, talk).await,
             Plan::Doctor(plan) => doctor::doctor(plan, color, talk).await,
             Plan::Ui(plan) => ui::ui(*plan, talk).await,
             Plan::Serve(plan) => serve::serve(*plan, talk).await,

@@ -23,9 +23,9 @@ use crate::tickets::Tickets;
 /// (`kerberos.removeHostFromPrincipal`). The rules of [`Builder::auth`](zoolock::Builder::auth) on access apply.
 ///
 /// # Tickets
-/// The ticket is in the cache that `kinit` fills, or in the one that `KRB5CCNAME` names. An expired ticket is replaced if
-/// `KRB5_CLIENT_KTNAME` names a keytab. Each new connection shows a ticket: one that has expired costs the lock when a
-/// connection is lost.
+/// The ticket is in the default cache, which `kinit` fills, or in the cache that `KRB5CCNAME` names. An expired ticket is
+/// replaced if `KRB5_CLIENT_KTNAME` names a keytab. Each new connection shows a ticket: if the connection is lost after the
+/// ticket expired, the lock is lost, too.
 ///
 /// A ticket proves the identity of the client, and no more. Without TLS, requests are neither encrypted nor signed.
 ///

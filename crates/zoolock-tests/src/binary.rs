@@ -1,6 +1,6 @@
 //! The built command `zoolock`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -51,10 +51,8 @@ impl ZoolockBinary {
     /// Its child is killed when it is dropped.
     pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(&self.path);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("ZOOLOCK_") {
-                command.env_remove(name);
-            }
+        for name in zoolock_variables() {
+            command.env_remove(name);
         }
         command.env("HOME", self.home()).env("XDG_STATE_HOME", self.home().join("state"));
         command.env_remove("XDG_RUNTIME_DIR").args(args).kill_on_drop(true);
@@ -73,6 +71,11 @@ impl ZoolockBinary {
             Err(error) => panic!("cannot execute {}: {error}", self.path.display()),
         }
     }
+}
+
+/// Returns the names of the `ZOOLOCK_*` variables of this process.
+pub(crate) fn zoolock_variables() -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("ZOOLOCK_"))
 }
 
 /// Returns the path of the command beside the running test, `target/<profile>/deps/<name>`.

@@ -1,6 +1,7 @@
 //! The Rust examples of the guide and of the README, compiled and run as doctests.
 //!
-//! `zoolock-cli/tests/guide` runs all other examples, and checks that this file names every chapter with Rust examples.
+//! `zoolock-cli/tests/verbs/guide` runs all other examples, and checks that this file names every chapter with Rust
+//! examples.
 
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -31,6 +31,7 @@ pub mod ports;
 pub mod proxy;
 pub mod serving;
 pub mod skip;
+pub mod tmux;
 pub mod tree;
 pub mod wait;
 

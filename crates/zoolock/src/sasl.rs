@@ -66,9 +66,9 @@ pub trait Authenticator: Send + Sync + 'static {
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     pub message: String,
-    /// Whether trying again is in vain.
+    /// Set if another attempt would fail, too.
     pub is_final: bool,
 }
 

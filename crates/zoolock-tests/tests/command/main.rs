@@ -1,7 +1,6 @@
 //! Tests that start the command `zoolock` or attack it, and tests of the test support itself.
 
 mod attackers;
-mod command;
 mod crash;
 mod harness;
 mod manifests;

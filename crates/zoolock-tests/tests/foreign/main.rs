@@ -4,6 +4,3 @@ mod everybody;
 mod foreign;
 mod interop;
 mod peers;
-#[path = "../top/tmux.rs"]
-#[allow(dead_code, reason = "the tests of `zoolock top` use the rest")]
-mod tmux;

@@ -3,7 +3,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -16,7 +15,6 @@ use super::parts::{Part, ago, at, cell, count, counted, figure, host, left, lock
 use crate::talk::printable;
 use crate::ui::Site;
 use crate::ui::board::{Board, Listed, Row};
-use crate::ui::http::Peer;
 
 /// How long the first page waits for the first reading.
 pub(super) const PATIENCE: Duration = Duration::from_millis(900);
@@ -46,12 +44,11 @@ pub(in crate::ui) struct Asked {
 /// `/`
 pub(in crate::ui) async fn locks(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Response {
     let board = site.boards.look(false, PATIENCE).await;
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Locks" }
         (list(&board, &asked, &site.service.root))

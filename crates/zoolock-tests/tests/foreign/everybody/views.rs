@@ -10,13 +10,13 @@ use tokio::net::TcpStream;
 use tokio::process::Child;
 use tokio::time::timeout;
 use zoolock::{Naming, WaitGraph, Zoolock};
+use zoolock_tests::tmux::{self, Tmux};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, ZoolockBinary, on_both_arms, tree};
 
 use crate::everybody::make::{Make, curator_or_skip, kazoo};
 use crate::everybody::queue::{holders, shown, waiters, zoolock};
 use crate::everybody::zkcli::{listed, number, zkcli_or_skip};
-use crate::tmux::{self, Tmux};
 use zoolock_tests::locks::{connect, directory};
 
 const SOON: Duration = Duration::from_secs(60);

@@ -1,0 +1,226 @@
+//! The shell of a page.
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use snapbox::IntoData;
+use tempfile::NamedTempFile;
+
+use crate::common::PATIENCE;
+use crate::guide::book::{Block, regex};
+use crate::guide::world::World;
+
+/// Stands before the exit code of each command in the output.
+const MARK: u8 = 0x1e;
+
+/// A command and its expected output.
+#[derive(Debug, PartialEq)]
+struct Step {
+    command: String,
+    expected: String,
+}
+
+/// One shell for all blocks of a page, as the reader has one.
+pub(crate) struct Console<'a> {
+    world: &'a World,
+    shell: Child,
+    input: ChildStdin,
+    /// Everything that the shell and its children print.
+    output: NamedTempFile,
+    /// How many bytes of the output belong to earlier commands.
+    read: usize,
+    /// A failed command whose exit code the page has not shown yet.
+    failed: Option<String>,
+}
+
+impl<'a> Console<'a> {
+    pub(crate) fn open(world: &'a World) -> Self {
+        let output = NamedTempFile::new().expect("a temporary file");
+        let append = std::fs::OpenOptions::new().append(true).open(output.path()).expect("writable");
+        let mut shell = world.command("bash");
+        shell.args(["--noprofile", "--norc", "-s"]).process_group(0);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(append).spawn().expect("bash starts");
+        let mut input = shell.stdin.take().expect("it is piped");
+        // The pipe of standard error closes when the last process that the shell started has ended.
+        writeln!(input, "exec 3>&2 2>&1").expect("bash reads");
+        Self { world, shell, input, output, read: 0, failed: None }
+    }
+
+    pub(crate) fn run(&mut self, block: &Block) {
+        for step in steps(block) {
+            let place = format!("{}: $ {}", block.place, step.command);
+            if let Some(failed) = self.failed.take() {
+                assert!(step.command.starts_with("echo $?"), "{failed}, and the guide does not say so");
+            }
+            let status = self.carry_out(&place, &step);
+            self.failed = (status != 0).then(|| format!("{place} ended with {status}"));
+        }
+    }
+
+    /// Ends the shell and its children.
+    pub(crate) fn close(mut self) {
+        assert_eq!(self.failed, None, "the guide does not say so");
+        self.end();
+    }
+
+    /// Runs a command, compares its output, and returns its exit code.
+    fn carry_out(&mut self, place: &str, step: &Step) -> i32 {
+        // The command reads nothing; the next command's $? is its exit code.
+        let command = self.world.here(&step.command);
+        let script =
+            format!("{{\n{command}\n}} </dev/null\n__code=$?; printf '\\036%d\\n' $__code; (exit $__code)\n");
+        self.input.write_all(script.as_bytes()).expect("bash reads");
+        // A command in the background may print before the mark and after it.
+        let background = step.command.ends_with('&');
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let output = std::fs::read(self.output.path()).expect("readable");
+            let output = &output[self.read..];
+            let late = Instant::now() > deadline;
+            if let Some((said, status, rest)) = split(output) {
+                let all = [said, if background { rest } else { &[] }].concat();
+                match compare(&step.expected, &self.world.guide(&String::from_utf8_lossy(&all))) {
+                    Ok(()) => {
+                        self.read += output.len() - if background { 0 } else { rest.len() };
+                        return status;
+                    }
+                    Err(difference) if late || !background => {
+                        panic!("{place} prints something else\n{difference}")
+                    }
+                    Err(_) => {}
+                }
+            }
+            assert!(!late, "{place} does not end; it printed\n{}", String::from_utf8_lossy(output));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn end(&mut self) {
+        let group = Pid::from_child(&self.shell);
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = kill_process_group(group, signal);
+        }
+        // A shell that reads commands ignores TERM.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+        let _ = self.shell.stderr.take().map(|mut pipe| pipe.read_to_end(&mut Vec::new()));
+    }
+}
+
+impl Drop for Console<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+/// Splits the output at the mark, into the output of the command, its exit code, and the rest.
+fn split(output: &[u8]) -> Option<(&[u8], i32, &[u8])> {
+    let mark = output.iter().position(|byte| *byte == MARK)?;
+    let end = mark + output[mark..].iter().position(|byte| *byte == b'\n')?;
+    let status = std::str::from_utf8(&output[mark + 1..end]).ok()?.parse().expect("an exit code");
+    Some((&output[..mark], status, &output[end + 1..]))
+}
+
+fn steps(block: &Block) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in block.text.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            steps.push(Step { command: command.to_owned(), expected: String::new() });
+            continue;
+        }
+        let last = steps.last_mut().unwrap_or_else(|| panic!("{}: begins with no command", block.place));
+        match line.strip_prefix("> ") {
+            Some(more) if last.expected.is_empty() => last.command += &format!("\n{more}"),
+            _ => last.expected += &format!("{line}\n"),
+        }
+    }
+    steps
+}
+
+/// Compares output. `…` in a line matches any text, `…` alone matches any number of lines.
+fn compare(expected: &str, actual: &str) -> Result<(), String> {
+    let wild =
+        |line: &str| if line == "…" { "...".to_owned() } else { normal(line).replace('…', "[..]") };
+    let expected: String = expected.lines().map(|line| wild(line) + "\n").collect();
+    let actual: String = actual.lines().map(|line| normal(line) + "\n").collect();
+    snapbox::Assert::new()
+        .normalize_paths(false)
+        .try_eq(Some(&"the output"), actual.into_data(), expected.into_data())
+        .map_err(|difference| difference.to_string())
+}
+
+/// Replaces what differs from run to run: tokens (but not their epoch), ages, hosts, processes, and the width of columns.
+fn normal(line: &str) -> String {
+    let mut line = line.to_owned();
+    let has_ages = line.contains(" pid ") || line.starts_with("  since ");
+    let mut replace = |pattern: &str, by: &str| line = regex(pattern).replace_all(&line, by).into_owned();
+    replace(r"\b([0-9a-f]{8})-[0-9a-f]{16}-[0-9a-f]{8}\b", "$1-TOKEN");
+    if has_ages {
+        replace(r"\b[0-9.]+m?s\b", "AGE");
+    }
+    replace(r"\S+ pid [0-9]+", "HOST pid PID");
+    replace(r"(\S)  +", "$1  ");
+    line
+}
+
+mod tests {
+    use super::*;
+    use crate::guide::book::Page;
+
+    #[test]
+    fn a_block_is_commands_and_what_they_print() {
+        let page = Page::of("p.md", "```console\n$ cat <<E\n> one\n> E\none\n$ true\n```\n");
+        let step =
+            |command: &str, expected: &str| Step { command: command.into(), expected: expected.into() };
+        assert_eq!(steps(&page.blocks()[0]), [step("cat <<E\none\nE", "one\n"), step("true", "")]);
+    }
+
+    #[test]
+    fn what_differs_each_time_may_differ_and_nothing_else() {
+        assert_eq!(compare("a … c\n", "a b c\n"), Ok(()));
+        assert_eq!(compare("a\n…\nd\n", "a\nb\nc\nd\n"), Ok(()));
+        assert_eq!(compare("", ""), Ok(()));
+        let (token, later) = ("00000000-0000000100000005-00000000", "00000000-00000001000000ff-00000000");
+        let there = format!("x  3s     0  web1 pid 4711 (sh)\n  \"token\": \"{token}\",\n");
+        let here = format!("x  12s  0  host pid 9 (sh)\n  \"token\": \"{later}\",\n");
+        assert_eq!(compare(&there, &here), Ok(()));
+        assert!(compare(&there, &here.replace("(sh)", "(bash)")).is_err());
+        for (expected, actual) in
+            [("a … c\n", "a b d\n"), ("a\n", "a\nb\n"), ("a\nb\n", "a\n"), ("", "a\n"), ("a\n", "")]
+        {
+            assert!(compare(expected, actual).is_err(), "{expected:?} is not {actual:?}");
+        }
+    }
+
+    fn run(text: &str) {
+        let page = Page::of("p.md", &format!("```console\n{text}```\n"));
+        let world = World::for_page(&page);
+        let mut console = Console::open(&world);
+        page.blocks().iter().for_each(|block| console.run(block));
+        console.close();
+    }
+
+    #[test]
+    fn one_shell_has_what_was_said_before() {
+        run(
+            "$ x=1\n$ (exit 3)\n$ echo $?\n3\n$ sh -c 'sleep 0.2; echo late' &\nlate\n$ wait; echo $x >&2\n1\n",
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "ended with 3, and the guide does not say so")]
+    fn a_failure_that_the_guide_hides_is_found() {
+        run("$ (exit 3)\n$ true\n");
+    }
+
+    #[test]
+    #[should_panic(expected = "prints something else")]
+    fn another_output_is_found() {
+        run("$ echo two\none\n");
+    }
+}

@@ -1,0 +1,92 @@
+//! The guide, the README and the examples: every block is run, parsed or compiled, and every link is followed.
+//!
+//! | language | check |
+//! |---|---|
+//! | `console` | `$` (and its continuation `>`) goes to one shell per page; the output is compared |
+//! | `sql` | run by `zoolock-bench/tests/fenced_sql.rs`, which has SQLite |
+//! | `crontab` | each command is run as cron would run it |
+//! | `ini` | a systemd unit: it is started, reports ready, and is stopped |
+//! | `properties` | ZooKeeper knows each key |
+//! | `rust` | compiled and run as a doctest of `zoolock-tests` |
+//! | `sh` | only in the README: the command knows each flag |
+//!
+//! In expected output `…` matches anything. A command that fails is followed by `echo $?`. After a command that ends with `&`
+//! the runner waits for the expected output. `world.rs` replaces the guide's ensemble, ports and directories.
+
+mod blocks;
+mod book;
+mod clean_root;
+mod console;
+mod crontab;
+mod examples;
+mod flags;
+mod links;
+mod table;
+mod unit;
+mod world;
+
+use std::collections::BTreeSet;
+
+use self::book::Page;
+
+macro_rules! chapters {
+    ($($test:ident: $file:literal,)+) => {
+        const CHAPTERS: &[&str] = &[$($file),+];
+
+        $(
+            #[test]
+            fn $test() {
+                blocks::run(&Page::read(concat!("guide/src/", $file)));
+            }
+        )+
+    };
+}
+
+chapters! {
+    introduction_does_what_it_says: "introduction.md",
+    five_minutes_do_what_they_say: "five-minutes.md",
+    cron_and_builds_do_what_they_say: "jobs.md",
+    a_rust_service_does_what_it_says: "service.md",
+    fencing_does_what_it_says: "fencing.md",
+    timeouts_do_what_they_say: "timeouts.md",
+    limits_do_what_they_say: "limits.md",
+    operating_does_what_it_says: "operating.md",
+    coming_from_does_what_it_says: "coming-from.md",
+}
+
+#[test]
+fn the_readme_does_what_it_says() {
+    blocks::run(&Page::read("README.md"));
+}
+
+#[test]
+fn every_chapter_is_run_and_in_the_summary() {
+    let chapters: Vec<String> = CHAPTERS.iter().map(|name| (*name).to_owned()).collect();
+    let mut files = book::files_in("guide/src");
+    files.retain(|file| file != "guide/src/SUMMARY.md");
+    let run: BTreeSet<String> = chapters.iter().map(|name| format!("guide/src/{name}")).collect();
+    assert_eq!(
+        files.into_iter().collect::<BTreeSet<_>>(),
+        run,
+        "left: chapters, right: chapters that are run"
+    );
+    let listed = Page::read("guide/src/SUMMARY.md").links().into_iter().map(|(_, target)| target);
+    let (mut listed, mut chapters) = (listed.collect::<Vec<_>>(), chapters);
+    listed.sort();
+    chapters.sort();
+    assert_eq!(listed, chapters, "left: SUMMARY.md, right: chapters");
+}
+
+#[test]
+fn every_rust_block_is_compiled() {
+    let doctests = book::root().join("crates/zoolock-tests/src/guide.rs");
+    let doctests = std::fs::read_to_string(doctests).expect("the file exists");
+    for chapter in CHAPTERS {
+        let has_rust =
+            Page::read(&format!("guide/src/{chapter}")).blocks().iter().any(|it| it.language == "rust");
+        assert!(
+            !has_rust || doctests.contains(&format!("guide/src/{chapter}\"")),
+            "{chapter} is not compiled"
+        );
+    }
+}

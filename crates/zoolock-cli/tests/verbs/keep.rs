@@ -1,0 +1,167 @@
+//! `zoolock run --keep`: exactly one in the fleet.
+
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+use crate::common::band::signal;
+use crate::common::{Sandbox, lives, server, wait_until};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+
+fn lines(sandbox: &Sandbox, name: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(sandbox.path(name)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_command_that_ends_is_started_again_after_pauses_that_grow() {
+    let sandbox = Sandbox::new();
+    let script = "echo $$ >> starts; [ $(wc -l < starts) -lt 3 ] && exit 5; trap 'exit 7' TERM; echo $$ > third; while :; do sleep 0.02; done";
+    let begun = Instant::now();
+    let running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", script]);
+    sandbox.wait_for_file("third");
+    // Half a second, then one.
+    assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
+    running.signal(Signal::TERM);
+    let done = running.done();
+    assert_eq!(done.code, 7, "{done:?}");
+    assert!(done.stderr.contains("exit code 5; starting it again in 500ms"), "{done:?}");
+    assert_eq!(lines(&sandbox, "starts").len(), 3);
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn a_command_that_could_not_be_started_is_tried_again() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", "echo $$ >> starts"]);
+    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
+    let mut said = String::new();
+    let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    sandbox.wait_for_file("starts");
+    // There is no file to be had for a while.
+    let none = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(pid), Resource::Nofile, none).expect("it is our child");
+    while !said.contains("cannot start a process of ours") {
+        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
+    }
+    prlimit(Some(pid), Resource::Nofile, before).expect("it is our child");
+    let starts = lines(&sandbox, "starts").len();
+    wait_until("it is started again", || lines(&sandbox, "starts").len() > starts);
+    running.signal(Signal::TERM);
+    running.wait();
+}
+
+#[test]
+fn nothing_of_a_command_is_left_when_it_is_started_again() {
+    let sandbox = Sandbox::new();
+    let script = "[ -s escaped ] && { kill -0 $(cat escaped) && echo alive > verdict || echo dead > verdict; sleep 1000; }
+        (setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do sleep 0.02; done' &)
+        while ! [ -s escaped ]; do sleep 0.01; done";
+    let mut running = sandbox.start(&["run", "--keep", "--grace", "300ms", "x", "--", "sh", "-c", script]);
+    assert_eq!(sandbox.wait_for_file("verdict"), "dead");
+    running.signal(Signal::INT);
+    assert_eq!(running.code(), 130);
+}
+
+#[test]
+fn the_next_one_takes_over_when_a_keeper_is_killed() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let keeper = |name: &str| {
+        let script = format!("echo $$ >> {name}; exec sleep 1000");
+        sandbox.start(&[
+            "run",
+            "--keep",
+            "--session-timeout",
+            "6s",
+            "--connect",
+            &address,
+            "x",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ])
+    };
+    let first = keeper("first");
+    let first_child = sandbox.wait_for_file("first");
+    let mut second = keeper("second");
+    first.signal(Signal::KILL);
+    let second_child = sandbox.wait_for_file("second");
+    assert!(!lives(&first_child) && lives(&second_child));
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), 143);
+}
+
+#[test]
+fn a_keeper_that_lost_the_lock_stands_by_and_starts_again() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let script = "echo $$ >> starts; exec sleep 1000";
+    let flags = [
+        "run",
+        "--keep",
+        "--session-timeout",
+        "6s",
+        "--connect-timeout",
+        "1s",
+        "--connect",
+        address.as_str(),
+    ];
+    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let first = sandbox.wait_for_file("starts");
+    server.signal(Signal::STOP);
+    wait_until("it is ended", || !lives(&first));
+    // Long enough for an attempt to connect to fail.
+    std::thread::sleep(Duration::from_secs(2));
+    server.signal(Signal::CONT);
+    wait_until("it is started again", || lines(&sandbox, "starts").len() == 2);
+    running.signal(Signal::TERM);
+    let done = running.done();
+    assert_eq!(done.code, 143, "{done:?}");
+    assert!(done.stderr.contains("lost x") && done.stderr.contains("standing by"), "{done:?}");
+}
+
+#[test]
+fn a_keeper_that_is_asked_hands_over() {
+    let sandbox = Sandbox::new();
+    let keeper = |name: &str| {
+        let script = format!("echo $$ >> {name}; exec sleep 1000");
+        sandbox.start(&["run", "--keep", "x", "--", "sh", "-c", &script])
+    };
+    let mut first = keeper("first");
+    let first_child = sandbox.wait_for_file("first");
+    let mut second = keeper("second");
+    sandbox.wait_for_contenders("x", 2);
+    assert_eq!(sandbox.output(&["revoke", "x"]).code, 0);
+    sandbox.wait_for_file("second");
+    assert!(!lives(&first_child));
+    // The first one waits, and takes over again.
+    sandbox.wait_for_contenders("x", 2);
+    second.signal(Signal::TERM);
+    assert_eq!(second.code(), 143);
+    wait_until("the first one has it again", || lines(&sandbox, "first").len() == 2);
+    let child = lines(&sandbox, "first").pop().expect("two lines");
+    // What ends by itself is started again; a keeper that waits to do so ends at once.
+    signal(&child, Signal::KILL);
+    wait_until("it is dead", || !lives(&child));
+    first.signal(Signal::TERM);
+    assert_eq!(first.code(), 143);
+}
+
+#[test]
+fn what_makes_no_sense_with_keep_is_refused() {
+    let sandbox = Sandbox::new();
+    for flags in [&["--try"][..], &["--timeout", "1s"], &["--on-busy-exit", "0"], &["--on-lost", "warn"]] {
+        let done = sandbox.output(&[&["run", "--keep"], flags, &["x", "--", "true"]].concat());
+        assert_eq!(done.code, 64, "{done:?}");
+    }
+}
+
+#[test]
+fn strict_renewal_renews() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let flags = ["run", "--strict-renewal", "--session-timeout", "6s", "--connect", &address];
+    let done = sandbox.output(&[&flags[..], &["x", "--", "sleep", "5"]].concat());
+    assert_eq!(done.code, 0, "{done:?}");
+}

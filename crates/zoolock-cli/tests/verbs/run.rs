@@ -1,0 +1,154 @@
+//! `zoolock run`: the command's surroundings, its end, and its signals.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Sandbox, lives, wait_until};
+use rustix::process::Signal;
+use zoolock_tests::on_both_arms;
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let sandbox = Sandbox::new();
+    for code in [0, 1, 3, 64, 75, 255] {
+        let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("exit {code}")]);
+        assert_eq!(done.code, code, "{done:?}");
+        assert_eq!(done.stderr.is_empty(), code == 0, "{done:?}");
+    }
+    let done = sandbox.output(&["run", "x", "--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(done.code, 137, "{done:?}");
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn a_command_that_cannot_run_is_told_apart() {
+    let sandbox = Sandbox::new();
+    for (command, code) in
+        [("no-such-command-anywhere", 127), ("/no/such", 127), ("/etc/passwd", 126), ("/", 126)]
+    {
+        let done = sandbox.output(&["run", "x", "--", command]);
+        assert_eq!(done.code, code, "{done:?}");
+        assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(command), "{done:?}");
+    }
+    assert!(!sandbox.state().exists(), "no server is started for a command that cannot run");
+    // It looks fine, but is not: seen only when it is started.
+    std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("writable");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(sandbox.path("broken"), mode).expect("ours");
+    let done = sandbox.output(&["run", "x", "--", "./broken"]);
+    assert_eq!(done.code, 127, "{done:?}");
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn the_environment_says_which_lock_it_is() {
+    let sandbox = Sandbox::new();
+    let script = "echo $ZOOLOCK_NAME $ZOOLOCK_PATH $ZOOLOCK_PREVIOUS $ZOOLOCK_TOKEN";
+    let mut last = String::new();
+    for round in 0..3 {
+        let done = sandbox.output(&["run", "dir/x", "--", "sh", "-c", script]);
+        let words: Vec<_> = done.stdout.split_whitespace().collect();
+        let [name, path, previous, token] = words.as_slice() else { panic!("{done:?}") };
+        assert_eq!((*name, *path), ("dir/x", "/locks/dir/x"));
+        assert_eq!(*previous, if round == 0 { "unknown" } else { "clean" });
+        assert!(*token > last.as_str(), "tokens rise as text: {last} {token}");
+        last = (*token).to_owned();
+    }
+}
+
+#[test]
+fn standard_input_is_the_commands() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.converse(&["run", "x", "--", "cat"]);
+    running.say("one\ntwo\n");
+    running.end_of_input();
+    let done = running.done();
+    assert_eq!((done.code, done.stdout.as_str()), (0, "one\ntwo\n"));
+}
+
+#[test]
+fn signals_reach_the_whole_group_and_a_second_one_kills() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'echo heard > heard' TERM; sh -c 'echo $$ > grandchild; exec sleep 1000' & \
+        while :; do sleep 0.05; done";
+    let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", script]);
+    let grandchild = sandbox.wait_for_file("grandchild");
+    running.signal(Signal::TERM);
+    // Two signals that come at once are one.
+    sandbox.wait_for_file("heard");
+    wait_until("the grandchild got it too", || !lives(&grandchild));
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), 137);
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn a_signal_is_passed_on_and_answered() {
+    let sandbox = Sandbox::new();
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::USR1, "USR1"), (Signal::USR2, "USR2")] {
+        let file = format!("ready-{name}");
+        let script = format!(
+            "trap 'wait; exit 7' {name}; sh -c 'trap \"echo heard > heard-{name}; exit 0\" {name}; \
+             echo $$ > {file}; while :; do sleep 0.05; done' & wait; wait; wait"
+        );
+        let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", &script]);
+        sandbox.wait_for_file(&file);
+        running.signal(signal);
+        assert_eq!(sandbox.wait_for_file(&format!("heard-{name}")), "heard", "{name}");
+        assert_eq!(running.code(), 7, "{name}");
+    }
+}
+
+#[test]
+fn the_command_dies_with_us() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", "echo $$ > child; exec sleep 1000"]);
+    let child = sandbox.wait_for_file("child");
+    running.signal(Signal::KILL);
+    running.wait();
+    wait_until("the command is dead", || !lives(&child));
+}
+
+/// Runs twenty commands at once, fifty times. Each updates a file in a way that loses updates if two run together.
+fn count_to_a_thousand(connect: &[&str]) {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("f"), "0\n").expect("writable");
+    let line = [connect, &["run", "counter", "--", "sh", "-c", "n=$(cat f); echo $((n+1)) > f"]].concat();
+    for _ in 0..50 {
+        let all: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
+        for running in all {
+            let done = running.done();
+            assert_eq!(done.code, 0, "{done:?}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("there").trim(), "1000");
+    let listed = sandbox.output(&[connect, &["ls", "--json"]].concat());
+    assert!(listed.code == 0 && !listed.stdout.contains("\"node\""), "{listed:?}");
+}
+
+on_both_arms!(a_thousand_runs_count_to_a_thousand, |place| async move {
+    count_to_a_thousand(&["--connect", &place.connect_string()]);
+});
+
+#[test]
+fn a_thousand_runs_count_to_a_thousand_in_local_mode() {
+    count_to_a_thousand(&[]);
+}
+
+on_both_arms!(private a_holder_that_is_killed_makes_room_within_its_session, |place| async move {
+    let sandbox = Sandbox::new();
+    // The shortest session that the command asks for.
+    let (address, session) = (place.connect_string(), Duration::from_secs(6));
+    let flags = ["--session-timeout", "6s", "--connect", &address];
+    let run = |script: &str| sandbox.start(&[&["run"][..], &flags, &["killed", "--", "sh", "-c", script]].concat());
+    let holder = run("echo held > started; exec sleep 600");
+    sandbox.wait_for_file("started");
+    let mut waiter = run("echo $ZOOLOCK_PREVIOUS > took");
+    wait_until("it waits", || sandbox.contenders_with(&flags, "killed") == 2);
+    let killed = Instant::now();
+    holder.signal(Signal::KILL);
+    assert_eq!(sandbox.wait_for_file("took"), "unknown");
+    let tick = place.server().options().tick;
+    assert!(killed.elapsed() <= session + tick + Duration::from_secs(1), "{:?}", killed.elapsed());
+    assert_eq!(waiter.code(), 0);
+});

@@ -1,0 +1,92 @@
+//! Waiting for a lock: giving up, being told to, and being told about it.
+
+use crate::common::Sandbox;
+use rustix::process::Signal;
+
+#[test]
+fn a_busy_lock_is_said_in_the_code_and_by_whom() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.start(&["run", "--note", "nightly backup", "x", "--", "sleep", "1000"]);
+    sandbox.wait_for_contenders("x", 1);
+    for (flags, code) in [
+        (&["--try"][..], 75),
+        (&["--timeout", "200ms"], 75),
+        (&["--try", "--on-busy-exit", "0"], 0),
+        (&["--timeout=0s", "--on-busy-exit=9"], 9),
+    ] {
+        let done = sandbox.output(&[&["run"], flags, &["x", "--", "touch", "ran"]].concat());
+        assert_eq!(done.code, code, "{done:?}");
+        assert!(done.stderr.contains("nightly backup"), "{done:?}");
+    }
+    assert!(!sandbox.path("ran").exists());
+    assert_eq!(sandbox.contenders("x"), 1);
+}
+
+/// cron mails whatever is said.
+#[test]
+fn a_busy_lock_that_is_no_error_is_not_said_quietly() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.start(&["run", "x", "--", "sleep", "1000"]);
+    sandbox.wait_for_contenders("x", 1);
+    for (flags, says) in [
+        (&["--try", "--on-busy-exit", "0", "--quiet"][..], false),
+        (&["--timeout=200ms", "--on-busy-exit=0", "--quiet"], false),
+        (&["--try", "--on-busy-exit", "0"], true),
+        (&["--try", "--on-busy-exit", "1", "--quiet"], true),
+        (&["--try", "--quiet"], true),
+    ] {
+        for rest in [&["run"][..], &["hold"]] {
+            let command = if rest == ["run"] { &["x", "--", "touch", "ran"][..] } else { &["x"] };
+            let done = sandbox.output(&[rest, flags, command].concat());
+            assert_eq!(!done.stderr.is_empty(), says, "{rest:?} {flags:?}: {done:?}");
+        }
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
+#[test]
+fn a_signal_while_waiting_leaves_no_contender() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    for (signal, code) in [(Signal::TERM, 143), (Signal::USR1, 0)] {
+        let mut waiter = sandbox.converse(&["run", "x", "--", "true"]);
+        sandbox.wait_for_contenders("x", 2);
+        waiter.signal(signal);
+        if signal == Signal::TERM {
+            let done = waiter.done();
+            assert_eq!(done.code, code, "{done:?}");
+            assert!(done.stderr.contains("ended by TERM while waiting for x"), "{done:?}");
+            assert_eq!(sandbox.contenders("x"), 1);
+        } else {
+            // USR1 is the command's business; there is none yet.
+            holder.end_of_input();
+            assert_eq!(waiter.code(), code);
+        }
+    }
+    assert_eq!(holder.code(), 0);
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn without_a_terminal_the_wait_is_said_once() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "--note", "me", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
+    let mut waiter = crate::common::Running(command.stderr(writer).spawn().expect("it starts"));
+    drop(command);
+    let mut said = String::new();
+    while !said.ends_with('\n') {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut reader, &mut byte).expect("it says something");
+        said.push(byte[0].into());
+    }
+    assert!(said.starts_with("zoolock: waiting for x, held by ") && said.contains("me"), "{said}");
+    holder.end_of_input();
+    assert_eq!(waiter.code(), 0);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut rest).expect("text");
+    assert!(!rest.contains("waiting"), "{rest}");
+}

@@ -1,0 +1,86 @@
+//! `zoolock watch`: what happens to a lock, a line each.
+
+mod both_servers;
+
+use std::process::Stdio;
+
+use crate::common::watching::Watch;
+use crate::common::{Lines, Running, Sandbox, server};
+use rustix::process::Signal;
+
+#[test]
+fn a_lock_that_does_not_exist_yet_is_watched_from_its_first_holder_on() {
+    let sandbox = Sandbox::new();
+    let watch = Watch::start(&sandbox, &["db/main", "--json"]);
+    let mut holder = sandbox.converse(&["hold", "db/main", "--note", "first"]);
+    let granted = watch.event("granted");
+    assert_eq!((&granted["schema"], &granted["lock"]), (&"zoolock/1".into(), &"/locks/db/main".into()));
+    assert_eq!((&granted["contender"]["note"], &granted["at_least"]), (&"first".into(), &false.into()));
+    let waiter = sandbox.start(&["run", "db/main", "--", "sleep", "1000"]);
+    let queued = watch.event("queued");
+    assert_eq!((&queued["place"], &queued["waiting"]), (&1.into(), &1.into()));
+    assert_eq!(queued["contender"]["pid"], waiter.0.id());
+    holder.end_of_input();
+    let released = watch.event("released");
+    assert_eq!(released["contender"]["token"], granted["contender"]["token"]);
+    assert!(released["held_ms"].is_u64(), "{released}");
+    assert_eq!(watch.event("granted")["contender"]["token"], queued["contender"]["token"]);
+    assert_eq!(watch.end(Signal::INT), (0, String::new()));
+}
+
+#[test]
+fn who_is_there_already_is_told_first_in_lines_for_people() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "x", "--note", "\x1b[2Jgone\nfake"]);
+    sandbox.wait_for_contenders("x", 1);
+    let watch = Watch::start(&sandbox, &["x"]);
+    let line = watch.line();
+    assert!(line.contains("  holds     ") && line.contains("token 0"), "{line}");
+    assert!(line.contains("\\u{1b}[2Jgone\\nfake") && !line.contains('\x1b'), "{line:?}");
+    holder.end_of_input();
+    let line = watch.line();
+    assert!(line.contains("  released  ") && line.contains("held at least "), "{line}");
+    assert_eq!(watch.end(Signal::TERM), (0, String::new()));
+}
+
+#[test]
+fn a_crash_is_told_where_the_holder_says_that_it_begins() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let connect = ["--connect", &address, "--session-timeout", "6s"];
+    let watch = Watch::start(&sandbox, &[&["x", "--json"], &connect[..]].concat());
+    let line = [&["hold", "x", "--crash-detection"], &connect[..]].concat();
+    let mut holder = sandbox.converse(&line);
+    watch.event("granted");
+    // Its node is there before it has said that it begins; its token is printed after that.
+    Lines::of(holder.0.stdout.take().expect("caught")).next();
+    holder.signal(Signal::KILL);
+    assert_eq!(watch.event("crashed")["at_least"], false);
+    drop((watch, server));
+}
+
+#[test]
+fn a_reader_that_is_gone_ends_it_though_nothing_happens() {
+    let sandbox = Sandbox::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = sandbox.zoolock(["watch", "x"]);
+    let mut watch = Running(command.stdout(writer).stderr(Stdio::null()).spawn().expect("it starts"));
+    drop((reader, command));
+    assert_eq!(watch.code(), 0);
+}
+
+#[test]
+fn an_outage_is_told_and_what_came_of_it() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let watch = Watch::start(&sandbox, &["x", "--json", "--connect", &address]);
+    let _holder = sandbox.start(&["run", "x", "--connect", &address, "--", "sleep", "1000"]);
+    watch.event("granted");
+    server.signal(Signal::STOP);
+    assert!(watch.event("lost")["message"].as_str().is_some_and(|why| !why.is_empty()));
+    server.signal(Signal::CONT);
+    watch.event("back");
+    let _waiter = sandbox.start(&["run", "x", "--connect", &address, "--", "true"]);
+    watch.event("queued");
+    assert_eq!(watch.end(Signal::INT), (0, String::new()));
+}
