@@ -83,7 +83,7 @@ impl Tmux {
     }
 
     /// Returns the text on the screen.
-    pub fn screen(&self) -> String {
+    fn screen(&self) -> String {
         self.ask(&["capture-pane", "-t", SESSION, "-p"]).expect("screen captured")
     }
 
