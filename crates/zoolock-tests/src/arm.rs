@@ -1,4 +1,4 @@
-//! The two servers on which every conformance test runs.
+//! The two servers on which every conformance test runs: the embedded server and Apache ZooKeeper.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,17 +14,17 @@ use crate::skip::Availability;
 use crate::wait::eventually;
 use crate::{Apache, Authority, Embedded, Failure, Result, ServerOptions, apache, tree};
 
-/// Which server a test runs on.
+/// The kind of server on which a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arm {
-    /// Our own, in the process.
+    /// The embedded server, in the test process.
     Embedded,
     /// Apache ZooKeeper.
     Apache,
 }
 
 impl Arm {
-    /// Whether this arm can run on this machine.
+    /// Returns whether this server can run on this machine.
     pub fn availability(self) -> Availability {
         match self {
             Self::Embedded => Availability::Available,
@@ -42,10 +42,10 @@ impl fmt::Display for Arm {
     }
 }
 
-/// A running server of either arm; it ends when it is dropped.
+/// A running server of either kind. It ends when it is dropped.
 #[derive(Debug)]
 pub enum Server {
-    /// Our own.
+    /// The embedded server.
     Embedded(Embedded),
     /// Apache ZooKeeper.
     Apache(Apache),
@@ -59,10 +59,10 @@ pub enum Server {
 pub const SHARED_APACHE: &str = "ZOOLOCK_TEST_APACHE";
 
 impl Server {
-    /// Starts a server of this arm with an empty tree and waits until it serves.
+    /// Starts a server with an empty tree and waits until it serves.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// Fails if the server does not start.
     pub async fn start(arm: Arm, options: ServerOptions) -> Result<Self> {
         match arm {
             Arm::Embedded => Embedded::start(options).await.map(Self::Embedded),
@@ -70,7 +70,7 @@ impl Server {
         }
     }
 
-    /// Which server this is.
+    /// Returns the kind of this server.
     pub fn arm(&self) -> Arm {
         match self {
             Self::Embedded(_) => Arm::Embedded,
@@ -78,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn socket_addr(&self) -> SocketAddr {
         match self {
             Self::Embedded(server) => server.socket_addr(),
@@ -87,12 +87,12 @@ impl Server {
         }
     }
 
-    /// Where it listens, as `host:port`.
+    /// Returns the address on which it listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.socket_addr().to_string()
     }
 
-    /// As it was asked for.
+    /// Returns the options with which it was started.
     pub fn options(&self) -> &ServerOptions {
         match self {
             Self::Embedded(server) => server.options(),
@@ -101,17 +101,17 @@ impl Server {
         }
     }
 
-    /// Where it listens for TLS, as `host:port`.
+    /// Returns the address of its TLS port, as `host:port`.
     ///
     /// # Panics
-    /// When its options ask for none.
+    /// Panics if its options have no [`ServerOptions::tls`].
     pub fn secure_addr(&self) -> String {
         let addr = match self {
             Self::Embedded(server) => server.secure_addr(),
             Self::Apache(server) => server.secure_addr(),
             Self::SharedApache(..) => None,
         };
-        addr.expect("ServerOptions::tls").to_string()
+        addr.expect("the test sets ServerOptions::tls").to_string()
     }
 
     /// Returns the number of watches of all connections.
@@ -120,10 +120,10 @@ impl Server {
     /// and as one on the embedded server.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// Fails if the server does not answer.
     ///
     /// # Panics
-    /// On the shared server, which counts the watches of other tests too.
+    /// Panics on the shared server, which also counts the watches of other tests.
     pub async fn watch_count(&self) -> Result<u64> {
         match self {
             Self::Embedded(server) => Ok(server.inspect(|handle| handle.stats().watches) as u64),
@@ -135,7 +135,7 @@ impl Server {
     /// Kills the server, as a crash would.
     ///
     /// # Panics
-    /// On the shared server.
+    /// Panics on the shared server.
     pub async fn kill(&self) {
         match self {
             Self::Embedded(server) => server.kill().await,
@@ -144,25 +144,13 @@ impl Server {
         }
     }
 
-    /// Shuts the server down in good order.
-    ///
-    /// # Panics
-    /// On the shared server.
-    pub async fn stop(&self) {
-        match self {
-            Self::Embedded(server) => server.stop().await,
-            Self::Apache(server) => server.stop().await,
-            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
-        }
-    }
-
     /// Starts the server again with the same port and data. Kills it first if it runs.
     ///
     /// # Errors
-    /// When the server does not come up.
+    /// Fails if the server does not start.
     ///
     /// # Panics
-    /// On the shared server.
+    /// Panics on the shared server.
     pub async fn restart(&self) -> Result<()> {
         match self {
             Self::Embedded(server) => server.restart().await,
@@ -172,9 +160,9 @@ impl Server {
     }
 }
 
-const NOT_SHARED: &str = "other tests use this server: write `private` before the name of the test";
+const NOT_SHARED: &str = "other tests use this server: put `private` before the name of the test";
 
-/// What a test of both arms gets: a server, and a node of it that is its own.
+/// The server of a test, and the chroot that only this test uses.
 #[derive(Clone, Debug)]
 pub struct Place {
     server: Arc<Server>,
@@ -182,47 +170,47 @@ pub struct Place {
 }
 
 impl Place {
-    /// Which server this is.
+    /// Returns the kind of this server.
     pub fn arm(&self) -> Arm {
         self.server.arm()
     }
 
-    /// The server.
+    /// Returns the server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Who signed its certificate.
+    /// Returns the certificate authority of the server.
     ///
     /// # Panics
-    /// When its options name nobody.
+    /// Panics if its options have no [`ServerOptions::tls`].
     pub fn authority(&self) -> &Authority {
-        self.server.options().tls.as_deref().expect("ServerOptions::tls")
+        self.server.options().tls.as_deref().expect("the test sets ServerOptions::tls")
     }
 
-    /// Where the server listens, as `host:port`.
+    /// Returns the address of the server, as `host:port`.
     pub fn addr(&self) -> String {
         self.server.addr()
     }
 
-    /// The node made for this test, empty at first.
+    /// Returns the path of the chroot, which is empty at first.
     pub fn chroot(&self) -> &str {
         &self.chroot
     }
 
-    /// What a client connects to: server and chroot.
+    /// Returns the connect string of the test: the address of the server and the chroot.
     pub fn connect_string(&self) -> String {
         self.through(&self.addr())
     }
 
     /// Waits until no connection watches a znode of this test.
     ///
-    /// On the shared server only watches on data and existence are seen: ZooKeeper does not list watches on children.
+    /// On the shared server this sees only watches on data and existence: ZooKeeper does not list watches on children.
     ///
     /// # Panics
-    /// When a watch is left after 15 s.
+    /// Panics if a watch is left after 15 s.
     pub async fn assert_no_watches(&self) {
-        let looked = eventually("every watch goes", Duration::from_secs(15), async || {
+        let checked = eventually("every watch is removed", Duration::from_secs(15), async || {
             let left = match &*self.server {
                 Server::SharedApache(addr, _) => watches_below(*addr, &self.chroot).await?,
                 server => server.watch_count().await?,
@@ -232,21 +220,21 @@ impl Place {
                 left => Err(Failure::new(format!("{left} watches left on {}", self.addr()))),
             }
         });
-        if let Err(failure) = looked.await {
+        if let Err(failure) = checked.await {
             panic!("{failure}");
         }
     }
 
-    /// The same through a proxy that stands before the server at `addr`.
+    /// Returns the connect string through a proxy at `addr`.
     pub fn through(&self, addr: &str) -> String {
         format!("{addr}{}", self.chroot)
     }
 }
 
-/// What the macro runs: starts or joins a server, makes the chroot, runs the body.
+/// Starts or shares a server, creates the chroot and calls a test body, for [`on_both_arms!`](crate::on_both_arms).
 ///
 /// # Panics
-/// When the server does not come up, and when the body does.
+/// Panics if the server does not start, and if the body panics.
 pub async fn run<F: Future<Output = ()>>(
     arm: Arm,
     sharing: Sharing,
@@ -257,24 +245,24 @@ pub async fn run<F: Future<Output = ()>>(
     if !arm.availability().or_skip(&name) {
         return;
     }
-    let placed = async {
+    let set_up = async {
         let server = match sharing {
             Sharing::Private(options) => Arc::new(Server::start(arm, options).await?),
             Sharing::Shared => shared(arm).await?,
         };
-        let chroot = make_chroot(&server.addr(), &name).await?;
+        let chroot = create_chroot(&server.addr(), &name).await?;
         Ok(Place { server, chroot })
     };
-    let placed: Result<Place> = placed.await;
-    body(placed.expect("a test of a server needs one that runs")).await;
+    let place: Result<Place> = set_up.await;
+    body(place.expect("the server runs")).await;
 }
 
-/// Whether a test minds company on its server.
+/// The sharing of a server between tests.
 #[derive(Clone, Debug)]
 pub enum Sharing {
-    /// Other tests of the process may use the server at the same time.
+    /// Other tests may use the server at the same time.
     Shared,
-    /// The server is the test's own, to be killed and looked into.
+    /// Only this test uses the server, so it may kill and inspect it.
     Private(ServerOptions),
 }
 
@@ -302,11 +290,11 @@ async fn shared(arm: Arm) -> Result<Arc<Server>> {
     Ok(server)
 }
 
-async fn make_chroot(addr: &str, test: &str) -> Result<String> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
+async fn create_chroot(addr: &str, test: &str) -> Result<String> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let client = tree::connect(addr).await?;
     loop {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let chroot = format!("/{}-{number}", test.replace("::", "-"));
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         match client.create(&chroot, b"", &options).await {
@@ -317,25 +305,25 @@ async fn make_chroot(addr: &str, test: &str) -> Result<String> {
     }
 }
 
-/// Makes of one body two tests, `name::embedded` and `name::apache`.
+/// Defines two tests with one body, `name::embedded` and `name::apache`.
 ///
-/// By default the body gets a [`Place`] on a server that other tests of the process may use too, with a chroot
-/// of its own. `private` before the name gives it a server of its own, `private(options)` one with these
-/// [`ServerOptions`]. Attributes before the name are put on both tests.
+/// By default the body gets a [`Place`] with its own chroot on a server that other tests may use too. `private` before
+/// the name gives it its own server, and `private(options)` its own server with these [`ServerOptions`]. Attributes
+/// before the name apply to both tests.
 ///
 /// ```no_run
 /// use std::time::Duration;
 /// use zoolock_tests::{ServerOptions, on_both_arms};
 ///
-/// on_both_arms!(answers, |place| async move {
+/// on_both_arms!(server_answers, |place| async move {
 ///     assert!(!place.connect_string().is_empty());
 /// });
 ///
-/// on_both_arms!(private comes_back, |place| async move {
-///     place.server().restart().await.expect("it comes up again");
+/// on_both_arms!(private server_restarts, |place| async move {
+///     place.server().restart().await.expect("the server restarts");
 /// });
 ///
-/// on_both_arms!(private(ServerOptions { tick: Duration::from_secs(2), ..Default::default() }) ticks_slowly,
+/// on_both_arms!(private(ServerOptions { tick: Duration::from_secs(2), ..Default::default() }) server_ticks_slowly,
 ///     |place| async move { drop(place) });
 /// # fn main() {}
 /// ```

@@ -1,4 +1,4 @@
-//! Support for lock tests: sessions, queues, and checks for what a test left behind.
+//! Support for lock tests: sessions, queues, and checks for leftovers.
 
 pub mod leftovers;
 
@@ -9,35 +9,34 @@ use zoolock::{Builder, Guard, Zoolock};
 
 use crate::{Place, Proxy, ServerOptions};
 
-/// Prints the log of this process as RUST_LOG says.
+/// Prints the log of this process, filtered by `RUST_LOG`.
 fn trace() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
 }
 
-/// Client settings for the servers of [`ServerOptions::default`].
+/// Returns client settings for a server with [`ServerOptions::default`].
 pub fn settings() -> Builder {
     trace();
     Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
 }
 
-/// Client settings with sessions of two seconds, so that a test sees an expiry soon.
+/// Returns [`settings`] with a session timeout of 2 s, so that a session expires soon.
 pub fn brisk_settings() -> Builder {
-    trace();
-    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(2))
+    settings().session_timeout(Duration::from_secs(2))
 }
 
 /// Opens a session with [`settings`] on the server of this test.
 pub async fn connect(place: &Place) -> Zoolock {
-    settings().connect(&place.connect_string()).await.expect("a session")
+    settings().connect(&place.connect_string()).await.expect("connected")
 }
 
-/// Opens a session through a proxy in front of the server of this test.
+/// Opens a session through a proxy before the server of this test.
 pub async fn connect_through(place: &Place, proxy: &Proxy) -> Zoolock {
-    settings().connect(&place.through(&proxy.addr())).await.expect("a session")
+    settings().connect(&place.through(&proxy.addr())).await.expect("connected")
 }
 
-/// Returns the path of a lock directory as the server knows it.
+/// Returns the path of a lock directory, with the chroot of this test.
 pub fn directory(place: &Place, name: &str) -> String {
     format!("{}/locks/{name}", place.chroot())
 }
@@ -45,16 +44,16 @@ pub fn directory(place: &Place, name: &str) -> String {
 /// Waits until the lock has at least `count` contenders.
 pub async fn until_queued(zl: &Zoolock, name: &str, count: usize) {
     let mutex = zl.mutex(name);
-    let looked = tokio::time::timeout(Duration::from_secs(60), async {
+    let reached = tokio::time::timeout(Duration::from_secs(60), async {
         loop {
-            let seen = mutex.snapshot().await.expect("a snapshot");
+            let seen = mutex.snapshot().await.expect("snapshot read");
             if seen.waiters.len() + seen.beside.len() + usize::from(seen.holder.is_some()) >= count {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    looked.await.unwrap_or_else(|_| panic!("{count} contenders were never queued at {name}"));
+    reached.await.unwrap_or_else(|_| panic!("{count} contenders were never queued at {name}"));
 }
 
 /// Queues `count` waiters, one after the other, at a lock that is held.
@@ -70,12 +69,12 @@ pub async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Gua
 
 /// Waits until the client has at most `tasks` background tasks.
 pub async fn until_quiet(zl: &Zoolock, tasks: usize) {
-    let looked = tokio::time::timeout(Duration::from_secs(15), async {
+    let reached = tokio::time::timeout(Duration::from_secs(15), async {
         while zl.background_tasks() > tasks {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    if looked.await.is_err() {
+    if reached.await.is_err() {
         panic!("{} background tasks are left, {tasks} were there before", zl.background_tasks());
     }
 }

@@ -1,15 +1,17 @@
-//! A terminal of 80×24 for tests: a tmux server of its own, which ends with the test.
+//! A terminal of 80×24 characters for tests: a separate tmux server that ends with the test.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use tempfile::TempDir;
+
+use crate::binary::zoolock_variables;
 use crate::skip::Availability;
 use crate::wait::eventually;
 use crate::{Failure, Result};
-use tempfile::TempDir;
 
-/// Longer than any change of the screen takes, on a busy machine too.
+/// Time for a change of the screen, generous for a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 const SESSION: &str = "screen";
 
@@ -28,25 +30,25 @@ pub struct Tmux {
 }
 
 impl Tmux {
-    /// Starts tmux and its shell, which gets `environment`.
+    /// Starts tmux and a shell with these environment variables.
     ///
     /// # Errors
-    /// When tmux does not start.
+    /// Fails if tmux does not start.
     pub async fn start(environment: &[(&str, &str)]) -> Result<Self> {
-        let home = TempDir::new().map_err(|error| Failure::during("making a place for tmux", error))?;
-        // In the foreground: it is a child of the test and ends with it.
+        let home = TempDir::new().map_err(|error| Failure::during("making a directory for tmux", error))?;
+        // `-D` keeps it in the foreground, so it is a child of the test and ends with it.
         let server =
             tmux(&home, &["-D"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let server = server.map_err(|error| Failure::during("starting tmux", error))?;
         let this = Self { server, home };
         eventually("tmux answers", BOUND, async || this.ask(&["set-option", "-g", "status", "off"])).await?;
-        let directory = this.directory().to_str().expect("a plain name");
+        let directory = this.directory().to_str().expect("path in UTF-8");
         let mut arguments = vec!["new-session", "-d", "-s", SESSION, "-x", "80", "-y", "24", "-c", directory];
         let pairs: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         for pair in &pairs {
             arguments.extend(["-e", pair]);
         }
-        // An interactive shell (for ^Z) without start-up files.
+        // An interactive shell, which handles ^Z, without start-up files.
         arguments.push("ENV= PS1='ready> ' exec sh -i");
         this.ask(&arguments)?;
         this.until("the shell is ready", |screen| screen.contains("ready>")).await;
@@ -60,12 +62,12 @@ impl Tmux {
 
     /// Types text, letter by letter.
     pub fn type_text(&self, text: &str) {
-        self.ask(&["send-keys", "-t", SESSION, "-l", text]).expect("tmux takes it");
+        self.ask(&["send-keys", "-t", SESSION, "-l", text]).expect("text sent");
     }
 
     /// Types keys by their names: Enter, Escape, Down, C-c.
     pub fn press(&self, keys: &[&str]) {
-        self.ask(&[&["send-keys", "-t", SESSION], keys].concat()).expect("tmux takes them");
+        self.ask(&[&["send-keys", "-t", SESSION], keys].concat()).expect("keys sent");
     }
 
     /// Types a command line into the shell.
@@ -77,18 +79,18 @@ impl Tmux {
     /// Sets the size of the terminal.
     pub fn resize(&self, columns: u16, lines: u16) {
         let (columns, lines) = (columns.to_string(), lines.to_string());
-        self.ask(&["resize-window", "-t", SESSION, "-x", &columns, "-y", &lines]).expect("tmux does it");
+        self.ask(&["resize-window", "-t", SESSION, "-x", &columns, "-y", &lines]).expect("size set");
     }
 
     /// Returns the text on the screen.
-    pub fn screen(&self) -> String {
-        self.ask(&["capture-pane", "-t", SESSION, "-p"]).expect("tmux shows it")
+    fn screen(&self) -> String {
+        self.ask(&["capture-pane", "-t", SESSION, "-p"]).expect("screen captured")
     }
 
     /// Returns the value of a tmux format such as `#{cursor_flag}`.
     pub fn tells(&self, format: &str) -> String {
         self.ask(&["display-message", "-t", SESSION, "-p", format])
-            .expect("tmux says it")
+            .expect("format expanded")
             .trim_end()
             .to_owned()
     }
@@ -96,9 +98,9 @@ impl Tmux {
     /// Waits until the screen satisfies `condition`, and returns the screen.
     ///
     /// # Panics
-    /// When it does not within a minute.
+    /// Panics if it does not within a minute.
     pub async fn until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
-        let look = async || {
+        let check = async || {
             let screen = self.screen();
             if condition(&screen) {
                 Ok(screen)
@@ -106,7 +108,7 @@ impl Tmux {
                 Err(Failure::new(format!("the screen is:\n{screen}")))
             }
         };
-        match eventually(what, BOUND, look).await {
+        match eventually(what, BOUND, check).await {
             Ok(screen) => screen,
             Err(failure) => panic!("{failure}"),
         }
@@ -135,10 +137,8 @@ impl Drop for Tmux {
 fn tmux(home: &TempDir, arguments: &[&str]) -> Command {
     let mut command = Command::new("tmux");
     command.args(["-u", "-L", "zoolock-test", "-f", "/dev/null"]).args(arguments);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ZOOLOCK_") {
-            command.env_remove(name);
-        }
+    for name in zoolock_variables() {
+        command.env_remove(name);
     }
     command.env_remove("TMUX").env("TMUX_TMPDIR", home.path()).env("LC_ALL", "C.UTF-8");
     command

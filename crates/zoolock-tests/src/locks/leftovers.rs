@@ -1,4 +1,4 @@
-//! Checks at the end of a test: no znodes, no watches and no tasks are left.
+//! Checks at the end of a test: it left no znodes, no watches and no tasks.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub async fn settle(zl: &Zoolock) -> usize {
     least
 }
 
-/// Waits until the lock has no contender, the server no watch, and the client at most `tasks` background tasks.
+/// Waits until the lock has no contender, the server has no watch, and the client has at most `tasks` background tasks.
 pub async fn assert_none(place: &Place, zl: &Zoolock, tasks: usize, name: &str) {
     tree::assert_no_contenders(&place.addr(), &directory(place, name)).await;
     place.assert_no_watches().await;

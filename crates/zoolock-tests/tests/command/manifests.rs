@@ -1,4 +1,4 @@
-//! Promises of the `Cargo.toml` files: the oldest compiler, the documented features, no unsafe code.
+//! Checks of the `Cargo.toml` files: minimum compiler version, documented features, no unsafe code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ fn packages() -> Vec<Value> {
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
         .current_dir(root())
         .output()
-        .expect("cargo starts");
+        .expect("cargo started");
     assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
-    let metadata: Value = serde_json::from_slice(&metadata.stdout).expect("JSON");
-    metadata["packages"].as_array().expect("a list of packages").clone()
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).expect("the output is JSON");
+    metadata["packages"].as_array().expect("packages is a list").clone()
 }
 
 /// Returns the packages of this workspace.
@@ -32,21 +32,22 @@ fn members() -> Vec<Value> {
 }
 
 fn version(text: &str) -> Vec<u32> {
-    let mut parts: Vec<u32> = text.split('.').map(|part| part.parse().expect("a number")).collect();
+    let mut parts: Vec<u32> =
+        text.split('.').map(|part| part.parse().expect("a version has numbers")).collect();
     parts.resize(3, 0);
     parts
 }
 
 #[test]
 fn no_dependency_needs_a_newer_compiler() {
-    let promised = version(env!("CARGO_PKG_RUST_VERSION"));
+    let minimum = version(env!("CARGO_PKG_RUST_VERSION"));
     let stated: Vec<(String, String)> = packages()
         .iter()
         .filter_map(|package| Some((package["id"].to_string(), package["rust_version"].as_str()?.to_owned())))
         .collect();
-    let newer: Vec<_> = stated.iter().filter(|(_, needed)| version(needed) > promised).collect();
+    let newer: Vec<_> = stated.iter().filter(|(_, needed)| version(needed) > minimum).collect();
     assert!(newer.is_empty(), "{newer:?}");
-    assert!(stated.len() > 100, "most packages state a version: {}", stated.len());
+    assert!(stated.len() > 100, "only {} packages state a version", stated.len());
 }
 
 #[test]
@@ -55,34 +56,34 @@ fn readme_of_the_library_lists_every_feature() {
     let listed: BTreeSet<&str> =
         readme.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let members = members();
-    let library = members.iter().find(|member| member["name"] == "zoolock").expect("the library");
-    // Internal.
-    let features = library["features"].as_object().expect("features").keys().map(String::as_str);
+    let library = members.iter().find(|member| member["name"] == "zoolock").expect("zoolock is a member");
+    let features = library["features"].as_object().expect("zoolock has features").keys().map(String::as_str);
+    // `simulation` is internal.
     assert_eq!(listed, features.filter(|name| *name != "simulation").collect());
 }
 
-/// Only one function needs unsafe code: it sets an option of a socket that the client crate owns (docs/DESIGN.md).
+/// Only one function needs unsafe code. It sets an option of a socket that the client crate owns (docs/DESIGN.md).
 #[test]
 fn unsafe_code_is_allowed_in_one_place() {
     let workspace = read(&root().join("Cargo.toml"));
     assert!(workspace.contains("[workspace.lints.rust]\nunsafe_code = \"deny\"\n"));
     let mut allowed = Vec::new();
     for member in members() {
-        let manifest = PathBuf::from(member["manifest_path"].as_str().expect("a path"));
+        let manifest = PathBuf::from(member["manifest_path"].as_str().expect("a member has a manifest"));
         assert!(read(&manifest).contains("[lints]\nworkspace = true\n"), "{}", manifest.display());
         let mut directories = vec![manifest.with_file_name("src")];
         while let Some(directory) = directories.pop() {
-            for entry in std::fs::read_dir(&directory).expect("a directory") {
-                let path = entry.expect("readable").path();
+            for entry in std::fs::read_dir(&directory).expect("directory read") {
+                let path = entry.expect("entry read").path();
                 if path.is_dir() {
                     directories.push(path);
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    let places = read(&path).matches("allow(unsafe_code").count();
-                    allowed.extend(std::iter::repeat_n(path, places));
+                    let count = read(&path).matches("allow(unsafe_code").count();
+                    allowed.extend(std::iter::repeat_n(path, count));
                 }
             }
         }
     }
-    let [place] = &allowed[..] else { panic!("{allowed:?}") };
-    assert!(place.ends_with("zoolock/src/keeper/nodelay.rs"), "{}", place.display());
+    let [file] = &allowed[..] else { panic!("{allowed:?}") };
+    assert!(file.ends_with("zoolock/src/keeper/nodelay.rs"), "{}", file.display());
 }

@@ -1,4 +1,4 @@
-//! What somebody tries who is not meant to (docs/SECURITY.md): nothing leaks, nothing hangs, nothing panics.
+//! Attacks (docs/SECURITY.md): no secret leaks, nothing hangs, nothing panics.
 
 mod contenders;
 mod contents;
@@ -9,28 +9,29 @@ mod strangers;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Much more than anything here may take.
+/// Much more time than any step of these tests needs.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// How many panics there were in any thread of this process; counts from the first call on. Those that the client crate
-/// has on some answers are caught, and are errors.
+/// Returns the number of panics in all threads of this process since the first call.
+///
+/// It does not count panics of the client crate, which panics on some answers: zoolock turns them into errors.
 fn panics() -> usize {
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
-        let told = std::panic::take_hook();
+        let default_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if !panic.location().is_some_and(|place| place.file().contains("/zookeeper-client-")) {
+            if !panic.location().is_some_and(|location| location.file().contains("/zookeeper-client-")) {
                 PANICS.fetch_add(1, Ordering::Relaxed);
-                told(panic);
+                default_hook(panic);
             }
         }));
     });
     PANICS.load(Ordering::Relaxed)
 }
 
-/// What a terminal obeys, or a reader does not see as it is.
-fn is_obeyed(c: char) -> bool {
+/// Returns whether a terminal executes a character, or a reader sees something else.
+fn is_unsafe(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,8 +1,7 @@
-//! `zoolock serve` and its data directory, however the server ends.
+//! Crash tests of `zoolock serve` and its data directory.
 //!
-//! `ZOOLOCK_SEED=n` does the same again, as far as the moments allow; `ZOOLOCK_LONG=1` ten times as much.
+//! `ZOOLOCK_SEED=n` repeats a run, except for its timing. `ZOOLOCK_LONG=1` runs ten times as long.
 
-mod client;
 mod ends;
 mod kill;
 mod model;

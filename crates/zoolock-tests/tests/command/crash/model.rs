@@ -1,17 +1,18 @@
-//! What a part of the tree must look like after the first so many writes of its only writer.
+//! A model of a worker's part of the tree: its state after each write.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use zoolock_server::acl::{Acl, perms};
 use zoolock_server::wire::{CreateRequest, Request, Stat, op};
 
-/// The place of a write among its writer's.
+/// The index of a write among the writes of its worker.
 pub(crate) type Number = u64;
 
 pub(crate) const EPHEMERAL: i32 = 1;
 pub(crate) const SEQUENTIAL: i32 = 2;
 
+/// A write of a worker.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
     Create {
@@ -26,13 +27,15 @@ pub(crate) enum Write {
     Delete {
         path: String,
     },
-    /// Fails, and so does the multi in which it stands.
+    /// Fails, and with it the multi that contains it.
     Fail,
     Multi(Vec<Write>),
+    /// Closes the session.
     Close,
 }
 
 impl Write {
+    /// Returns the request of the write.
     pub(crate) fn request(&self) -> Request {
         match self {
             Write::Create { path, data, flags } => Request::Create(CreateRequest {
@@ -53,7 +56,7 @@ impl Write {
         }
     }
 
-    /// The others do in every state in which they are made.
+    /// Returns whether the write succeeds. A worker only makes other writes that succeed.
     pub(crate) fn succeeds(&self) -> bool {
         match self {
             Write::Fail => false,
@@ -66,24 +69,25 @@ impl Write {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     data: Bytes,
-    /// Zxids, as numbers of writes.
+    /// The writes with the znode's `czxid`, `mzxid` and `pzxid`.
     created: Number,
     changed: Number,
     children_changed: Number,
     version: i32,
-    /// How many children it has ever had.
-    births: i32,
+    /// Number of children ever created.
+    created_children: i32,
     ephemeral: bool,
 }
 
+/// A worker's part of the tree.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Area {
     pub(crate) nodes: BTreeMap<String, Node>,
-    /// Whether the writer's session lasts.
+    /// True if the worker's session is open.
     pub(crate) open: bool,
 }
 
-/// The part of the tree as a client reads it.
+/// The part of the tree as a client reads it from the server.
 pub(crate) type Found = BTreeMap<String, (Bytes, Stat)>;
 
 fn parent(path: &str) -> &str {
@@ -91,6 +95,7 @@ fn parent(path: &str) -> &str {
 }
 
 impl Area {
+    /// Applies a write to the model.
     pub(crate) fn apply(&mut self, number: Number, write: &Write) {
         if !write.succeeds() {
             return;
@@ -100,9 +105,9 @@ impl Area {
                 let mut path = path.clone();
                 if let Some(parent) = self.nodes.get_mut(parent(&path)) {
                     if flags & SEQUENTIAL != 0 {
-                        path += &format!("{:010}", parent.births);
+                        path += &format!("{:010}", parent.created_children);
                     }
-                    parent.births += 1;
+                    parent.created_children += 1;
                     parent.children_changed = number;
                 }
                 let node = Node {
@@ -111,14 +116,14 @@ impl Area {
                     changed: number,
                     children_changed: number,
                     version: 0,
-                    births: 0,
+                    created_children: 0,
                     ephemeral: flags & EPHEMERAL != 0,
                 };
                 let before = self.nodes.insert(path, node);
-                assert!(before.is_none(), "a worker creates what is not there");
+                assert!(before.is_none(), "a worker creates only znodes that do not exist");
             }
             Write::Set { path, data } => {
-                let node = self.nodes.get_mut(path).expect("a worker sets what is there");
+                let node = self.nodes.get_mut(path).expect("a worker sets only znodes that exist");
                 node.data = data.clone();
                 node.changed = number;
                 node.version += 1;
@@ -136,89 +141,94 @@ impl Area {
     }
 
     fn remove(&mut self, number: Number, path: &str) {
-        self.nodes.remove(path).expect("a worker deletes what is there");
+        self.nodes.remove(path).expect("a worker deletes only znodes that exist");
         if let Some(parent) = self.nodes.get_mut(parent(path)) {
             parent.children_changed = number;
         }
     }
 
-    /// Whether this is what was found, with the zxids that are known, and any for writes that were not answered.
+    /// Compares the model with the tree on the server, and returns the zxids of the writes.
+    ///
+    /// A known zxid must be the same. An unanswered write may have any zxid that keeps the order.
     pub(crate) fn compare(&self, found: &Found, owner: i64, zxids: &Zxids) -> Result<Zxids, String> {
         if let Some(path) = self.nodes.keys().find(|path| !found.contains_key(*path)) {
             return Err(format!("{path} is missing"));
         }
         if let Some(path) = found.keys().find(|path| !self.nodes.contains_key(*path)) {
-            return Err(format!("{path} is there"));
+            return Err(format!("{path} exists"));
         }
         let mut children: HashMap<&str, i32> = HashMap::new();
         self.nodes.keys().for_each(|path| *children.entry(parent(path)).or_default() += 1);
-        let mut learnt = zxids.clone();
+        let mut learned = zxids.clone();
         for (path, node) in &self.nodes {
             let (data, stat) = &found[path];
             if *data != node.data {
                 return Err(format!("{path} has {:?}, not {:?}", head(data), head(&node.data)));
             }
             let count = children.get(path.as_str()).copied().unwrap_or(0);
-            let wanted = Stat {
+            let expected = Stat {
                 version: node.version,
-                cversion: 2 * node.births - count,
+                cversion: 2 * node.created_children - count,
                 aversion: 0,
                 ephemeral_owner: if node.ephemeral { owner } else { 0 },
                 data_length: node.data.len() as i32,
                 num_children: count,
                 ..*stat
             };
-            if *stat != wanted {
-                return Err(format!("{path} has {stat:?}, not {wanted:?}"));
+            if *stat != expected {
+                return Err(format!("{path} has {stat:?}, not {expected:?}"));
             }
-            for (what, number, zxid) in [
+            for (field, number, zxid) in [
                 ("czxid", node.created, stat.czxid),
                 ("mzxid", node.changed, stat.mzxid),
                 ("pzxid", node.children_changed, stat.pzxid),
             ] {
-                learnt.learn(number, zxid).map_err(|why| format!("the {what} of {path}: {why}"))?;
+                learned.record(number, zxid).map_err(|why| format!("the {field} of {path}: {why}"))?;
             }
         }
-        learnt.in_order()?;
-        Ok(learnt)
+        learned.check_order()?;
+        Ok(learned)
     }
 }
 
-/// Enough to tell values apart.
+/// Returns the start of some data, enough to tell values apart.
 fn head(data: &Bytes) -> String {
-    format!("{} and so on, {} bytes", String::from_utf8_lossy(&data[..data.len().min(20)]), data.len())
+    format!("{}… ({} bytes)", String::from_utf8_lossy(&data[..data.len().min(20)]), data.len())
 }
 
-/// Which write has which zxid.
+/// The zxids of writes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Zxids(BTreeMap<Number, i64>);
 
 impl Zxids {
-    pub(crate) fn learn(&mut self, number: Number, zxid: i64) -> Result<(), String> {
+    /// Records the zxid of a write. Returns an error if another zxid is known.
+    pub(crate) fn record(&mut self, number: Number, zxid: i64) -> Result<(), String> {
         match self.0.insert(number, zxid) {
-            Some(known) if known != zxid => Err(format!("{zxid:#x} where {known:#x} was told")),
+            Some(known) if known != zxid => Err(format!("{zxid:#x}, but the reply had {known:#x}")),
             _ => Ok(()),
         }
     }
 
-    pub(crate) fn in_order(&self) -> Result<(), String> {
+    /// Checks that zxids rise with the index of the write.
+    fn check_order(&self) -> Result<(), String> {
         let all: Vec<_> = self.0.iter().collect();
-        match all.windows(2).find(|two| two[0].1 >= two[1].1) {
+        match all.windows(2).find(|pair| pair[0].1 >= pair[1].1) {
             None => Ok(()),
-            Some(two) => {
-                Err(format!("write {} has {:#x}, write {} has {:#x}", two[0].0, two[0].1, two[1].0, two[1].1))
-            }
+            Some(pair) => Err(format!(
+                "write {} has {:#x}, write {} has {:#x}",
+                pair[0].0, pair[0].1, pair[1].0, pair[1].1
+            )),
         }
     }
 
-    /// Forgets what nothing in the area shows, but for the last.
+    /// Removes the zxids that no znode of the area has, except for the last one.
     pub(crate) fn prune(&mut self, area: &Area) {
-        let shown: std::collections::BTreeSet<Number> = area
+        let used: BTreeSet<Number> = area
             .nodes
             .values()
             .flat_map(|node| [node.created, node.changed, node.children_changed])
             .chain(self.0.keys().next_back().copied())
             .collect();
-        self.0.retain(|number, _| shown.contains(number));
+        self.0.retain(|number, _| used.contains(number));
     }
 }

@@ -1,31 +1,34 @@
-//! A client that writes to a part of the tree that is its own, and keeps account of what was promised to it.
+//! A client that writes to its own part of the tree, and records which writes were acknowledged.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::{Bytes, BytesMut};
+use fastrand::Rng;
 use zoolock_server::wire::{OpResult, Reply, Request};
 use zoolock_tests::{Failure, Result};
 
-use crate::crash::client::{Alive, Client, Dead, Ticket};
 use crate::crash::model::{Area, EPHEMERAL, Found, Number, SEQUENTIAL, Write, Zxids};
-use fastrand::Rng;
+use crate::raw_client::{Alive, Client, Dead, Ticket};
 
-/// No session of a worker ends because nobody had time for it.
+/// A session timeout after which no session of a worker expires in these tests.
 pub(crate) const LONG_MS: i32 = 60_000;
+/// Length of large data.
 const LARGE: usize = 100_000;
 
+/// A client with its own part of the tree.
 #[derive(Debug)]
 pub(crate) struct Worker {
     root: String,
     random: Rng,
     client: Option<Client>,
     ticket: Option<Ticket>,
-    /// Its sessions that it has closed.
-    over: Vec<Ticket>,
-    /// After all that was acknowledged, and after all that was sent.
+    /// Sessions that it has closed since the last check.
+    closed: Vec<Ticket>,
+    /// The state after all acknowledged writes.
     acked: Area,
+    /// The state after all sent writes.
     sent: Area,
     unanswered: VecDeque<(Number, Write)>,
     last: Number,
@@ -33,20 +36,21 @@ pub(crate) struct Worker {
     pub(crate) tally: Tally,
 }
 
+/// Numbers of writes.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) acked: u64,
-    /// Sent and not answered, and of these what was done all the same.
     pub(crate) unanswered: u64,
-    pub(crate) done: u64,
+    /// Unanswered writes that the server executed.
+    pub(crate) executed: u64,
     pub(crate) multis: u64,
     pub(crate) closed: u64,
 }
 
-/// What a batch of writes came to.
+/// The result of a batch of writes.
 enum Step {
-    Went,
-    Died,
+    Done,
+    ServerEnded,
 }
 
 impl Worker {
@@ -56,7 +60,7 @@ impl Worker {
             random: Rng::with_seed(seed ^ (index + 1) << 48),
             client: None,
             ticket: None,
-            over: Vec::new(),
+            closed: Vec::new(),
             acked: Area::default(),
             sent: Area::default(),
             unanswered: VecDeque::new(),
@@ -66,19 +70,20 @@ impl Worker {
         }
     }
 
-    /// Writes until the server is gone. `seen` becomes the highest zxid that anybody was told.
+    /// Writes until the server ends. `seen` becomes the highest zxid that any client has seen.
     pub(crate) async fn work(&mut self, addr: SocketAddr, large: bool, seen: &AtomicI64) -> Result<()> {
-        while let Step::Went = self.step(addr, large, seen).await? {}
+        while let Step::Done = self.step(addr, large, seen).await? {}
         self.client = None;
         Ok(())
     }
 
+    /// Sends a batch of writes and reads the replies.
     async fn step(&mut self, addr: SocketAddr, large: bool, seen: &AtomicI64) -> Result<Step> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => match Client::begin(addr, LONG_MS, 0).await {
                 Ok(client) => client,
-                Err(Dead) => return Ok(Step::Died),
+                Err(Dead) => return Ok(Step::ServerEnded),
             },
         };
         self.ticket = Some(client.ticket.clone());
@@ -86,7 +91,7 @@ impl Worker {
         let count = if self.random.u8(..100) < 40 { 1 } else { 1 + self.random.u64(..60) };
         let mut out = BytesMut::new();
         for _ in 0..count {
-            let write = invent(&mut self.random, &self.sent, &self.root, large);
+            let write = random_write(&mut self.random, &self.sent, &self.root, large);
             self.last += 1;
             self.sent.apply(self.last, &write);
             client.encode(&write.request(), &mut out);
@@ -96,16 +101,19 @@ impl Worker {
             }
         }
         if client.write(&out).await.is_err() {
-            return Ok(Step::Died);
+            return Ok(Step::ServerEnded);
         }
         while let Some((number, write)) = self.unanswered.front() {
-            let Ok((header, reply)) = client.reply(write.request().op()).await else { return Ok(Step::Died) };
-            let failed = matches!(&reply, Reply::Multi(results) if results.iter().any(|result| matches!(result, OpResult::Error(_))));
+            let Ok((header, reply)) = client.reply(write.request().op()).await else {
+                return Ok(Step::ServerEnded);
+            };
+            let is_error = |result: &OpResult| matches!(result, OpResult::Error(_));
+            let failed = matches!(&reply, Reply::Multi(results) if results.iter().any(is_error));
             if write.succeeds() == (failed || header.err != 0) {
-                return Err(Failure::new(format!("{write:?} was answered with {header:?} {reply:?}")));
+                return Err(Failure::new(format!("the reply to {write:?} is {header:?} {reply:?}")));
             }
             if write.succeeds() {
-                self.zxids.learn(*number, header.zxid).map_err(Failure::new)?;
+                self.zxids.record(*number, header.zxid).map_err(Failure::new)?;
             }
             seen.fetch_max(header.zxid, Ordering::Relaxed);
             self.acked.apply(*number, write);
@@ -117,29 +125,29 @@ impl Worker {
             self.client = Some(client);
         } else {
             self.tally.closed += 1;
-            self.over.extend(self.ticket.take());
+            self.closed.extend(self.ticket.take());
         }
-        Ok(Step::Went)
+        Ok(Step::Done)
     }
 
-    /// Compares what there is after a restart with what was promised, and goes on from there. Returns the sessions
-    /// that were closed meanwhile.
+    /// Compares the tree after a restart with the acknowledged writes, and continues from it. Returns the sessions that
+    /// were closed since the last check.
     pub(crate) async fn check(&mut self, addr: SocketAddr, reader: &mut Client) -> Result<Vec<Ticket>> {
-        let dead = |Dead| Failure::new("the server is gone while nobody kills it");
-        let found = read(reader, &self.root).await.map_err(dead)?;
+        let found = read(reader, &self.root).await?;
         let client = match &self.ticket {
             None => None,
-            Some(ticket) => Client::resume(addr, LONG_MS, 0, ticket).await.map_err(dead)?,
+            Some(ticket) => Client::resume(addr, LONG_MS, 0, ticket).await?,
         };
         let owner = self.ticket.as_ref().map_or(0, |ticket| ticket.session);
         let unanswered = std::mem::take(&mut self.unanswered);
         self.tally.unanswered += unanswered.len() as u64;
-        // The writes of one connection are done in order: what is there is the work of the first so many of them.
+        // The server executes the writes of a connection in order. So it has executed all unanswered writes up to some
+        // index.
         let mut area = self.acked.clone();
         let mut differences = Vec::new();
         let mut best = None;
-        for done in 0..=unanswered.len() {
-            if let Some((number, write)) = done.checked_sub(1).map(|last| &unanswered[last]) {
+        for executed in 0..=unanswered.len() {
+            if let Some((number, write)) = executed.checked_sub(1).map(|last| &unanswered[last]) {
                 area.apply(*number, write);
             }
             match area.compare(&found, owner, &self.zxids) {
@@ -147,33 +155,33 @@ impl Worker {
                 Ok(_) if area.open != client.is_some() => {
                     differences.push(format!(
                         "its session {owner:#x} should be {}",
-                        if area.open { "there" } else { "gone" }
+                        if area.open { "open" } else { "closed" }
                     ));
                 }
-                Ok(zxids) => best = Some((done, area.clone(), zxids)),
+                Ok(zxids) => best = Some((executed, area.clone(), zxids)),
             }
         }
-        let Some((done, area, mut zxids)) = best else {
+        let Some((executed, area, mut zxids)) = best else {
             let (first, last) = (differences.first(), differences.last());
             return Err(Failure::new(format!(
-                "{} is not as it was promised after any of the {} writes without an answer; after none {first:?}, after \
-                 all {last:?}; they are {unanswered:?}",
+                "{} matches no state after any of the {} unanswered writes; after none of them: {first:?}; after all \
+                 of them: {last:?}; the writes: {unanswered:?}",
                 self.root,
                 unanswered.len(),
             )));
         };
-        self.tally.done += done as u64;
+        self.tally.executed += executed as u64;
         zxids.prune(&area);
         (self.zxids, self.client) = (zxids, client);
         (self.acked, self.sent) = (area.clone(), area);
         if !self.acked.open {
-            self.over.extend(self.ticket.take());
+            self.closed.extend(self.ticket.take());
         }
-        Ok(std::mem::take(&mut self.over))
+        Ok(std::mem::take(&mut self.closed))
     }
 }
 
-/// What is at and below a path, two levels deep.
+/// Reads a znode and its descendants, two levels deep.
 async fn read(client: &mut Client, root: &str) -> Alive<Found> {
     let mut paths = vec![root.to_owned()];
     let mut at = 0;
@@ -189,7 +197,7 @@ async fn read(client: &mut Client, root: &str) -> Alive<Found> {
     let reads: Vec<_> =
         paths.iter().map(|path| Request::GetData { path: path.clone(), watch: false }).collect();
     let mut found = Found::new();
-    for (path, (_, reply)) in paths.into_iter().zip(client.all(&reads).await?) {
+    for (path, (_, reply)) in paths.into_iter().zip(client.call_all(&reads).await?) {
         if let Reply::Data { data, stat } = reply {
             found.insert(path, (data.unwrap_or_default(), stat));
         }
@@ -197,10 +205,10 @@ async fn read(client: &mut Client, root: &str) -> Alive<Found> {
     Ok(found)
 }
 
-/// The next write to an area that looks like this.
-fn invent(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write {
+/// Returns a random next write to an area.
+fn random_write(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write {
     if random.u64(..100) < 80 || !area.nodes.contains_key(root) {
-        return invent_single(random, area, root, large);
+        return random_single_write(random, area, root, large);
     }
     if random.u8(..100) < 6 {
         return Write::Close;
@@ -208,7 +216,7 @@ fn invent(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write {
     let mut writes = Vec::new();
     let mut scratch = area.clone();
     for _ in 0..2 + random.u64(..5) {
-        let write = invent_single(random, &scratch, root, large);
+        let write = random_single_write(random, &scratch, root, large);
         scratch.apply(0, &write);
         writes.push(write);
     }
@@ -218,7 +226,8 @@ fn invent(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write {
     Write::Multi(writes)
 }
 
-fn invent_single(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write {
+/// Returns a random next write to an area, not a multi.
+fn random_single_write(random: &mut Rng, area: &Area, root: &str, large: bool) -> Write {
     let mark = random.u64(..);
     let data = |len: usize| {
         let mut data = format!("{mark:016x}").into_bytes();
@@ -231,10 +240,10 @@ fn invent_single(random: &mut Rng, area: &Area, root: &str, large: bool) -> Writ
         true => Write::Delete { path },
         false => create(path, flags),
     };
-    // A queue as those of locks: what comes goes behind, and the first leaves.
-    let queue = |prefix: String, most: usize, flags| {
+    // A queue like that of a lock: it grows to a length, and then the first znode is deleted.
+    let queue = |prefix: String, length: usize, flags| {
         let mut all = area.nodes.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
-        match all.clone().nth(most).and(all.next()) {
+        match all.clone().nth(length).and(all.next()) {
             Some((first, _)) => Write::Delete { path: first.clone() },
             None => create(prefix, flags | SEQUENTIAL),
         }

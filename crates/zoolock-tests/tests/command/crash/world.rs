@@ -1,4 +1,4 @@
-//! A data directory, its servers one after the other, and their clients.
+//! A data directory, its servers one after another, and their clients.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,31 +6,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use zoolock_server::wire::Request;
 use zoolock_tests::{Failure, Result, Serving, ZoolockBinary};
 
-use crate::crash::client::{Client, Dead, Ticket};
-use crate::crash::mortal::{Mortals, assert_gone};
+use crate::crash::mortal::{Mortals, check_session_ended};
 use crate::crash::worker::{LONG_MS, Worker};
-use fastrand::Rng;
+use crate::raw_client::{Client, Ticket};
 
 const WORKERS: u64 = 4;
 
-/// How a server ends.
+/// The end of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Kill,
     Term,
 }
 
-pub(crate) fn command(binary: &ZoolockBinary, data: &Path) -> Command {
+/// Returns the command `zoolock serve` for a data directory.
+pub(crate) fn serve(binary: &ZoolockBinary, data: &Path) -> Command {
     let mut command = binary.command(["serve", "--listen", "127.0.0.1:0", "--tick", "50ms"]);
     command.args(["--max-session-timeout", "60s", "--data"]).arg(data);
     command
 }
 
+/// A data directory and the clients of its servers.
 pub(crate) struct World<'a> {
     binary: &'a ZoolockBinary,
     data: &'a Path,
@@ -38,8 +40,9 @@ pub(crate) struct World<'a> {
     workers: Vec<Worker>,
     mortals: Mortals,
     closed: Vec<Ticket>,
+    /// The highest zxid that a client has seen.
     seen: i64,
-    pub(crate) killed_in_recovery: u64,
+    killed_in_recovery: u64,
 }
 
 impl<'a> World<'a> {
@@ -56,7 +59,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Starts a server, looks whether everything is as it was promised, and lets clients write until it ends.
+    /// Starts a server, checks its tree, and lets clients write until the server ends.
     pub(crate) async fn round(&mut self, end: End) -> Result<()> {
         if self.random.u8(..100) < 20 {
             self.kill_in_recovery().await?;
@@ -70,25 +73,26 @@ impl<'a> World<'a> {
             _ => self.random.u64(..400_000),
         };
         let moment = Duration::from_micros(if large { 100_000 + moment } else { moment });
-        self.load(server, large, moment, end).await
+        self.write_until_end(server, large, moment, end).await
     }
 
-    /// Starts a server, and looks whether everything is as it was promised.
-    pub(crate) async fn last(&mut self) -> Result<()> {
+    /// Starts a server, checks its tree, and terminates it.
+    pub(crate) async fn final_check(&mut self) -> Result<()> {
         let server = self.start().await?;
         self.check(&server).await?;
         match server.terminate().await?.code {
             Some(0) => Ok(()),
-            code => Err(Failure::new(format!("it ended with {code:?}"))),
+            code => Err(Failure::new(format!("the server ended with {code:?}"))),
         }
     }
 
     async fn start(&self) -> Result<Serving> {
-        Serving::start(command(self.binary, self.data)).await
+        Serving::start(serve(self.binary, self.data)).await
     }
 
+    /// Starts a server and kills it while it reads its data directory.
     async fn kill_in_recovery(&mut self) -> Result<()> {
-        let mut child = command(self.binary, self.data)
+        let mut child = serve(self.binary, self.data)
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
@@ -99,33 +103,36 @@ impl<'a> World<'a> {
         child.kill().await.map_err(|error| Failure::during("killing the server", error))
     }
 
+    /// Checks that a restarted server has all acknowledged writes, and no session that has ended.
     pub(crate) async fn check(&mut self, server: &Serving) -> Result<()> {
         let addr = server.addr();
-        let dead = |Dead| {
-            Failure::new(
-                "the server is gone while nobody kills it, or is behind what it had told its clients",
-            )
-        };
-        let mut reader = Client::begin(addr, LONG_MS, self.seen).await.map_err(dead)?;
+        let mut reader = Client::begin(addr, LONG_MS, self.seen).await?;
         for worker in &mut self.workers {
             self.closed.extend(worker.check(addr, &mut reader).await?);
         }
         self.mortals.check(addr, &mut reader).await?;
-        let some = (!self.closed.is_empty()).then(|| self.random.u64(..self.closed.len() as u64) as usize);
-        for ticket in self.closed.last().into_iter().chain(some.map(|index| &self.closed[index])) {
-            assert_gone(addr, ticket).await?;
+        let random = (!self.closed.is_empty()).then(|| self.random.u64(..self.closed.len() as u64) as usize);
+        for ticket in self.closed.last().into_iter().chain(random.map(|index| &self.closed[index])) {
+            check_session_ended(addr, ticket).await?;
         }
-        let (header, _) = reader.call(Request::CloseSession).await.map_err(dead)?;
+        let (header, _) = reader.call(Request::CloseSession).await?;
         if header.zxid <= self.seen {
-            return Err(Failure::new(format!("{:#x} comes after {:#x}", header.zxid, self.seen)));
+            return Err(Failure::new(format!("zxid {:#x} is not above {:#x}", header.zxid, self.seen)));
         }
         Ok(())
     }
 
-    async fn load(&mut self, server: Serving, large: bool, moment: Duration, end: End) -> Result<()> {
+    /// Lets clients write until the server is ended at a moment.
+    async fn write_until_end(
+        &mut self,
+        server: Serving,
+        large: bool,
+        moment: Duration,
+        end: End,
+    ) -> Result<()> {
         let addr = server.addr();
         let ends = async move {
-            // The moment is what is tried here, nothing is waited for.
+            // The test tries random moments, so it waits for no event here.
             tokio::time::sleep(moment).await;
             if end == End::Kill {
                 server.kill().await;
@@ -134,13 +141,15 @@ impl<'a> World<'a> {
             let ended = server.terminate().await?;
             match ended.code {
                 Some(0) => Ok(()),
-                code => Err(Failure::new(format!("told to stop it ended with {code:?}: {}", ended.notes))),
+                code => {
+                    Err(Failure::new(format!("the terminated server ended with {code:?}: {}", ended.notes)))
+                }
             }
         };
         self.while_writing(addr, large, ends).await
     }
 
-    /// Lets clients write until what ends the server has done so.
+    /// Lets clients write until `ends` has ended the server. Returns the result of `ends`.
     pub(crate) async fn while_writing<T>(
         &mut self,
         addr: SocketAddr,
@@ -148,32 +157,33 @@ impl<'a> World<'a> {
         ends: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let seen = Arc::new(AtomicI64::new(self.seen));
-        let mut working = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for mut worker in std::mem::take(&mut self.workers) {
             let seen = Arc::clone(&seen);
-            working.spawn(async move { worker.work(addr, large, &seen).await.map(|()| worker) });
+            tasks.spawn(async move { worker.work(addr, large, &seen).await.map(|()| worker) });
         }
         let mut mortals = std::mem::take(&mut self.mortals);
-        let living = tokio::spawn(async move {
+        let mortal_task = tokio::spawn(async move {
             mortals.work(addr).await;
             mortals
         });
         let ended = ends.await?;
-        while let Some(worker) = working.join_next().await {
+        while let Some(worker) = tasks.join_next().await {
             self.workers.push(worker.map_err(|error| Failure::during("a worker", error))??);
         }
-        self.mortals = living.await.map_err(|error| Failure::during("the mortals", error))?;
+        self.mortals =
+            mortal_task.await.map_err(|error| Failure::during("the sessions that expire", error))?;
         self.seen = seen.load(Ordering::Relaxed);
         Ok(ended)
     }
 
-    /// What has happened, in words, lest too little did.
-    pub(crate) fn tally(&self) -> Counted {
+    /// Returns what happened in all rounds.
+    pub(crate) fn totals(&self) -> Totals {
         let sum = |of: fn(&Worker) -> u64| self.workers.iter().map(of).sum();
-        Counted {
+        Totals {
             acked: sum(|worker| worker.tally.acked),
             unanswered: sum(|worker| worker.tally.unanswered),
-            done: sum(|worker| worker.tally.done),
+            executed: sum(|worker| worker.tally.executed),
             multis: sum(|worker| worker.tally.multis),
             closed: sum(|worker| worker.tally.closed),
             expired: self.mortals.seen_to_expire,
@@ -182,11 +192,13 @@ impl<'a> World<'a> {
     }
 }
 
+/// Numbers of events in all rounds.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct Totals {
     pub(crate) acked: u64,
     pub(crate) unanswered: u64,
-    pub(crate) done: u64,
+    /// Unanswered writes that the server executed.
+    pub(crate) executed: u64,
     pub(crate) multis: u64,
     pub(crate) closed: u64,
     pub(crate) expired: u64,

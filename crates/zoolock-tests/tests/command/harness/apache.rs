@@ -1,4 +1,4 @@
-//! Apache ZooKeeper under the harness's hand.
+//! Tests of the Apache ZooKeeper support.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,12 @@ use zoolock_tests::ports::Port;
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, ServerOptions, tree};
 
-async fn started(name: &str) -> Option<Apache> {
+/// Starts a server. Returns `None` and reports test `name` as skipped if this machine has no Apache ZooKeeper.
+async fn start_or_skip(name: &str, options: ServerOptions) -> Option<Apache> {
     if !availability().or_skip(name) {
         return None;
     }
-    Some(Apache::start(ServerOptions::default()).await.expect("ZooKeeper starts on this machine"))
+    Some(Apache::start(options).await.expect("server started"))
 }
 
 fn process_dir(pid: u32) -> PathBuf {
@@ -21,94 +22,76 @@ fn process_dir(pid: u32) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn apache_answers_and_ends_with_its_handle() {
-    let Some(apache) = started("apache_answers_and_ends_with_its_handle").await else { return };
-    assert_eq!(apache.four_letter("ruok").await.expect("it runs"), "imok");
-    assert!(apache.four_letter("mntr").await.expect("all words are allowed").contains("zk_version\t3.8"));
-    let pid = apache.pid().expect("it runs");
+async fn apache_process_ends_when_handle_is_dropped() {
+    let name = "apache_process_ends_when_handle_is_dropped";
+    let Some(apache) = start_or_skip(name, ServerOptions::default()).await else { return };
+    assert_eq!(apache.four_letter("ruok").await.expect("server answered"), "imok");
+    assert!(apache.four_letter("mntr").await.expect("server answered").contains("zk_version\t3.8"));
+    let pid = apache.pid().expect("the server runs");
     assert!(process_dir(pid).exists());
     drop(apache);
-    assert!(!process_dir(pid).exists(), "process {pid} outlived its handle");
+    assert!(!process_dir(pid).exists(), "process {pid} still exists");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn apache_keeps_its_data_through_kill_and_restart() {
-    let Some(apache) = started("apache_keeps_its_data_through_kill_and_restart").await else { return };
+async fn apache_keeps_data_across_kill_and_restart() {
+    let name = "apache_keeps_data_across_kill_and_restart";
+    let Some(apache) = start_or_skip(name, ServerOptions::default()).await else { return };
     let addr = apache.addr();
-    let client = tree::connect(&addr).await.expect("it runs");
+    let client = tree::connect(&addr).await.expect("connected");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    client.create("/kept", b"data", &persistent).await.expect("an empty tree takes a node");
+    client.create("/kept", b"data", &persistent).await.expect("znode created");
     let before = apache.pid();
 
     apache.kill().await;
     assert_eq!(apache.pid(), None);
     assert!(apache.four_letter("ruok").await.is_err(), "a killed server answers");
 
-    apache.restart().await.expect("it starts again");
+    apache.restart().await.expect("server restarted");
     assert_ne!(apache.pid(), before);
     assert_eq!(apache.addr(), addr);
-    assert_eq!(tree::descendants(&addr, "/").await.expect("it runs"), ["/kept"]);
+    assert_eq!(tree::descendants(&addr, "/").await.expect("server answered"), ["/kept"]);
 
     apache.stop().await;
     assert!(apache.four_letter("ruok").await.is_err(), "a stopped server answers");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_apache_says_nothing_until_resumed() {
-    let Some(apache) = started("a_paused_apache_says_nothing_until_resumed").await else { return };
-    apache.pause();
-    let asked = tokio::time::timeout(Duration::from_millis(300), apache.four_letter("ruok")).await;
-    assert!(asked.is_err(), "a paused server answered {asked:?}");
-    apache.resume();
-    assert_eq!(apache.four_letter("ruok").await.expect("it runs again"), "imok");
-    // One that is stopped while frozen still ends in good order, long before it would be killed.
-    apache.pause();
-    tokio::time::timeout(Duration::from_secs(10), apache.stop()).await.expect("it ends");
-    assert_eq!(apache.pid(), None);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn apache_grants_the_timeouts_it_was_started_with() {
-    let name = "apache_grants_the_timeouts_it_was_started_with";
-    if !availability().or_skip(name) {
-        return;
-    }
+async fn apache_uses_configured_session_timeouts() {
+    let name = "apache_uses_configured_session_timeouts";
     let options = ServerOptions {
         tick: Duration::from_secs(2),
         max_session_timeout: Duration::from_secs(7),
         ..ServerOptions::default()
     };
-    let apache = Apache::start(options).await.expect("ZooKeeper starts on this machine");
-    let client = tree::connect(&apache.addr()).await.expect("it runs");
+    let Some(apache) = start_or_skip(name, options).await else { return };
+    let client = tree::connect(&apache.addr()).await.expect("connected");
     assert_eq!(client.session_timeout(), Duration::from_secs(7));
-    let conf = apache.four_letter("conf").await.expect("it runs");
+    let conf = apache.four_letter("conf").await.expect("server answered");
     assert!(conf.contains("tickTime=2000") && conf.contains("minSessionTimeout=4000"), "{conf}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn apache_collects_empty_containers_as_often_as_told() {
-    let name = "apache_collects_empty_containers_as_often_as_told";
-    if !availability().or_skip(name) {
-        return;
-    }
+async fn apache_deletes_empty_containers_at_configured_interval() {
+    let name = "apache_deletes_empty_containers_at_configured_interval";
     let options = ServerOptions { container_check: Duration::from_millis(200), ..ServerOptions::default() };
-    let apache = Apache::start(options).await.expect("ZooKeeper starts on this machine");
-    let client = tree::connect(&apache.addr()).await.expect("it runs");
+    let Some(apache) = start_or_skip(name, options).await else { return };
+    let client = tree::connect(&apache.addr()).await.expect("connected");
     let anyone = Acls::anyone_all();
-    client.create("/c", b"", &CreateMode::Container.with_acls(anyone)).await.expect("a new container");
-    client.create("/c/n", b"", &CreateMode::Ephemeral.with_acls(anyone)).await.expect("a new node");
-    client.delete("/c/n", None).await.expect("it is there");
-    eventually("the container goes", Duration::from_secs(10), async || {
+    client.create("/c", b"", &CreateMode::Container.with_acls(anyone)).await.expect("container created");
+    client.create("/c/n", b"", &CreateMode::Ephemeral.with_acls(anyone)).await.expect("znode created");
+    client.delete("/c/n", None).await.expect("znode deleted");
+    eventually("the container is deleted", Duration::from_secs(10), async || {
         let left = tree::descendants(&apache.addr(), "/").await?;
         if left.is_empty() { Ok(()) } else { Err(Failure::new(left.join(", "))) }
     })
     .await
-    .expect("containers are looked for every 200 ms");
+    .expect("container deleted");
 }
 
 #[test]
-fn a_reserved_port_is_given_to_one_at_a_time() {
-    let ports: Vec<Port> = (0..200).map(|_| Port::reserve().expect("there are thousands")).collect();
+fn port_is_reserved_only_once() {
+    let ports: Vec<Port> = (0..200).map(|_| Port::reserve().expect("port reserved")).collect();
     let mut numbers: Vec<u16> = ports.iter().map(Port::number).collect();
     numbers.sort_unstable();
     numbers.dedup();

@@ -1,4 +1,4 @@
-//! The harness itself does what tests rely on.
+//! Tests of the test support.
 
 mod apache;
 mod arms;

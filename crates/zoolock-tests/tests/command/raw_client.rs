@@ -1,4 +1,4 @@
-//! A client for which the end of the server is no surprise.
+//! A client that sends single requests, and to which the end of the server is an ordinary result.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,17 +10,19 @@ use zoolock_server::Hidden;
 use zoolock_server::wire::{
     ConnectRequest, ConnectResponse, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op,
 };
+use zoolock_tests::Failure;
 
-/// A server that lives answers sooner.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for a running server to answer.
+const REPLY_BOUND: Duration = Duration::from_secs(30);
 
-/// What re-attaches to a session.
+/// The id and the password of a session, with which a client attaches to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     pub(crate) session: i64,
     pub(crate) password: Hidden,
 }
 
+/// A connection with a session.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: TcpStream,
@@ -29,20 +31,28 @@ pub(crate) struct Client {
     pub(crate) ticket: Ticket,
 }
 
-/// The server is gone.
+/// The server closed the connection or does not listen.
 #[derive(Debug)]
 pub(crate) struct Dead;
+
+impl From<Dead> for Failure {
+    fn from(_: Dead) -> Self {
+        Failure::new(
+            "the running server closed the connection, perhaps because a client has seen a newer zxid",
+        )
+    }
+}
 
 pub(crate) type Alive<T> = Result<T, Dead>;
 
 impl Client {
-    /// Begins a session.
+    /// Opens a session. `seen` is the last zxid that the client has seen.
     pub(crate) async fn begin(addr: SocketAddr, timeout_ms: i32, seen: i64) -> Alive<Client> {
         let none = Ticket { session: 0, password: Hidden(vec![0; 16]) };
         Client::connect(addr, timeout_ms, seen, &none).await
     }
 
-    /// Takes up a session again; `None` where the server knows of none.
+    /// Attaches to a session. Returns `None` if the server does not know it.
     pub(crate) async fn resume(
         addr: SocketAddr,
         timeout_ms: i32,
@@ -68,7 +78,7 @@ impl Client {
         let mut out = BytesMut::new();
         Writer::frame(&mut out, |writer| request.encode(writer));
         client.write(&out).await?;
-        let granted = ConnectResponse::decode(&client.frame().await?).expect("a connect response");
+        let granted = ConnectResponse::decode(&client.frame().await?).expect("valid connect response");
         client.ticket = Ticket { session: granted.session, password: granted.password };
         Ok(client)
     }
@@ -87,18 +97,18 @@ impl Client {
         self.socket.write_all(bytes).await.map_err(|_| Dead)
     }
 
-    /// The reply to the oldest request that has none.
+    /// Reads the reply to the oldest unanswered request, which has this operation code.
     pub(crate) async fn reply(&mut self, code: i32) -> Alive<(ReplyHeader, Reply)> {
         let frame = self.frame().await?;
         let mut reader = Reader::new(&frame);
-        let header = ReplyHeader::decode(&mut reader).expect("a reply header");
-        assert_ne!(header.xid, op::XID_EVENT, "nothing is watched");
+        let header = ReplyHeader::decode(&mut reader).expect("valid reply header");
+        assert_ne!(header.xid, op::XID_EVENT, "no watch is set");
         let reply = if header.err == 0 { Reply::decode(code, &mut reader) } else { Ok(Reply::Empty) };
-        Ok((header, reply.expect("the reply that the operation has")))
+        Ok((header, reply.expect("valid reply")))
     }
 
-    /// Sends requests of one kind, and reads their replies.
-    pub(crate) async fn all(&mut self, requests: &[Request]) -> Alive<Vec<(ReplyHeader, Reply)>> {
+    /// Sends requests in one write, and reads their replies.
+    pub(crate) async fn call_all(&mut self, requests: &[Request]) -> Alive<Vec<(ReplyHeader, Reply)>> {
         let mut out = BytesMut::new();
         requests.iter().for_each(|request| self.encode(request, &mut out));
         self.write(&out).await?;
@@ -109,8 +119,9 @@ impl Client {
         Ok(replies)
     }
 
+    /// Sends a request and reads its reply.
     pub(crate) async fn call(&mut self, request: Request) -> Alive<(ReplyHeader, Reply)> {
-        self.all(&[request]).await?.pop().ok_or(Dead)
+        self.call_all(&[request]).await?.pop().ok_or(Dead)
     }
 
     async fn frame(&mut self) -> Alive<Bytes> {
@@ -128,6 +139,6 @@ impl Client {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, read).await.expect("a server that lives answers in time")
+        tokio::time::timeout(REPLY_BOUND, read).await.expect("a running server answers in time")
     }
 }
