@@ -23,11 +23,11 @@ async fn in_time<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static
         let _ = done.send(program());
     });
     let outcome = tokio::time::timeout(SOON, outcome).await.expect("it is not stuck");
-    outcome.expect("no panic")
+    outcome.expect("task does not panic")
 }
 
 fn program_at(place: &Place) -> Zoolock {
-    settings().connect_blocking(&place.connect_string()).expect("a session")
+    settings().connect_blocking(&place.connect_string()).expect("session starts")
 }
 
 /// Every call there is.
@@ -42,78 +42,85 @@ fn other_kinds(zl: &Zoolock) {
     let soon = || Instant::now() + SOON;
     let lock = zl.rwlock(named("rw")).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
     assert_eq!((lock.name(), &*lock.path()), (&*named("rw"), &*path("rw")));
-    let read = lock.read().expect("free");
-    let beside = lock.try_read().expect("an answer").expect("together");
-    assert!(lock.try_write().expect("an answer").is_none());
+    let read = lock.read().expect("lock acquired");
+    let beside = lock.try_read().expect("attempt succeeds").expect("together");
+    assert!(lock.try_write().expect("attempt succeeds").is_none());
     assert!(matches!(lock.write_timeout(patience), Err(Error::Timeout { .. })));
     assert!(matches!(lock.write_deadline(Instant::now()), Err(Error::Timeout { .. })));
     let lost = beside.upgrade().expect_err("the older one goes first");
     assert!(matches!(lost.error, Error::Conflict { .. }), "{}", lost.error);
     let lost = lost.guard.upgrade_timeout(patience).expect_err("the older one goes first");
     let lost = lost.guard.try_upgrade().expect_err("the older one goes first");
-    lost.guard.release().expect("ours");
-    let write = read.upgrade().expect("alone");
-    lock.revoke(write.ticket()).expect("there");
-    assert!(!lock.snapshot().expect("an answer").waiters.is_empty() || write.is_valid());
-    let read = write.downgrade().expect("ours");
+    lost.guard.release().expect("release succeeds");
+    let write = read.upgrade().expect("upgrade succeeds");
+    lock.revoke(write.ticket()).expect("znode exists");
+    assert!(!lock.snapshot().expect("read succeeds").waiters.is_empty() || write.is_valid());
+    let read = write.downgrade().expect("downgrade succeeds");
     assert!(read.revoked_timeout(SOON) && read.is_revoked(), "it is one holder");
-    drop((read, lock.read_timeout(SOON).expect("free"), lock.read_deadline(soon()).expect("free")));
-    let write = lock.write().expect("free");
+    drop((
+        read,
+        lock.read_timeout(SOON).expect("lock acquired"),
+        lock.read_deadline(soon()).expect("lock acquired"),
+    ));
+    let write = lock.write().expect("lock acquired");
     assert!(write.check().path.ends_with(write.node_path().rsplit('/').next().expect("a name")));
     assert_eq!((write.path(), write.previous()), (&*path("rw"), Previous::Clean));
     drop(write);
-    let up = lock.upgradable_read().expect("free");
-    assert!(lock.try_upgradable_read().expect("an answer").is_none());
+    let up = lock.upgradable_read().expect("lock acquired");
+    assert!(lock.try_upgradable_read().expect("attempt succeeds").is_none());
     assert!(
         lock.upgradable_read_timeout(patience).is_err()
             && lock.upgradable_read_deadline(Instant::now()).is_err()
     );
-    let write = up.try_upgrade().expect("alone");
-    lock.break_lock(write.ticket()).expect("there");
+    let write = up.try_upgrade().expect("upgrade succeeds");
+    lock.break_lock(write.ticket()).expect("znode exists");
     assert_eq!(write.lost_timeout(SOON), Some(LossReason::Broken));
     drop(write);
 
     let mut permits = zl.semaphore(named("permits"), 2).requeue_on_expiry();
     let (heard, hears) = std::sync::mpsc::channel();
     permits.listen(move |event| drop(heard.send(event)));
-    let one = permits.acquire().expect("free");
+    let one = permits.acquire().expect("permits acquired");
     assert!(
         matches!(hears.recv_timeout(SOON), Ok(zoolock::LockEvent::Acquired(ticket)) if ticket == one.ticket())
     );
-    assert!(permits.try_acquire(2).expect("an answer").is_none());
+    assert!(permits.try_acquire(2).expect("attempt succeeds").is_none());
     assert!(
         permits.acquire_timeout(2, patience).is_err() && permits.acquire_deadline(2, Instant::now()).is_err()
     );
     permits.resize(3).expect("ours to say");
     assert_eq!((permits.permits(), one.path()), (3, &*path("permits")));
     drop(one);
-    drop(permits.acquire_many(3).expect("free"));
+    drop(permits.acquire_many(3).expect("permits acquired"));
 
     let multi =
         zl.multi([named("a"), named("b")]).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
-    let all = multi.lock().expect("free");
+    let all = multi.lock().expect("lock acquired");
     assert_eq!(all.paths(), [path("a"), path("b")]);
-    assert!(multi.try_lock().expect("an answer").is_none() && multi.try_read().expect("an answer").is_none());
+    assert!(
+        multi.try_lock().expect("attempt succeeds").is_none()
+            && multi.try_read().expect("attempt succeeds").is_none()
+    );
     assert!(multi.lock_timeout(patience).is_err() && multi.lock_deadline(Instant::now()).is_err());
     let token = all.token();
-    all.release().expect("ours");
+    all.release().expect("release succeeds");
     let reads = [
-        multi.read().expect("free"),
-        multi.read_timeout(SOON).expect("free"),
-        multi.read_deadline(soon()).expect("free"),
+        multi.read().expect("lock acquired"),
+        multi.read_timeout(SOON).expect("lock acquired"),
+        multi.read_deadline(soon()).expect("lock acquired"),
     ];
     assert_eq!(reads[2].paths().len(), 2);
     drop(reads);
-    assert!(multi.lock_timeout(SOON).expect("free").token() > token);
+    assert!(multi.lock_timeout(SOON).expect("lock acquired").token() > token);
 }
 
 fn every_call(address: &str) {
-    let zl = settings().connect_blocking(address).expect("a session");
+    let zl = settings().connect_blocking(address).expect("session starts");
     let other = Zoolock::from_async(zl.clone().into_async());
     let mutex = zl.mutex("calls");
     assert_eq!((mutex.name(), mutex.path().as_str()), ("calls", "/locks/calls"));
 
-    let guard = mutex.lock().expect("free");
+    let guard = mutex.lock().expect("lock acquired");
     assert!(guard.is_valid() && guard.valid_until().remaining() > Duration::from_secs(3));
     assert_eq!(
         (guard.path(), guard.loss(), guard.connection()),
@@ -123,55 +130,55 @@ fn every_call(address: &str) {
     guard.on_lost(|_| panic!("it is not lost"));
     assert_eq!(guard.lost_timeout(Duration::ZERO), None);
     assert_eq!(guard.lost_timeout(Duration::from_millis(20)), None);
-    assert!(other.mutex("calls").try_lock().expect("an answer").is_none());
+    assert!(other.mutex("calls").try_lock().expect("attempt succeeds").is_none());
     let patience = Duration::from_millis(20);
     assert!(matches!(mutex.lock_timeout(patience), Err(Error::Timeout { .. })));
     assert!(matches!(mutex.lock_deadline(Instant::now() + patience), Err(Error::Timeout { .. })));
     assert!(matches!(mutex.lock_reentrant_timeout(patience), Err(Error::Timeout { .. })));
-    assert!(mutex.try_lock_reentrant().expect("an answer").is_none());
-    let holder = mutex.snapshot().expect("an answer").holder.expect("it is ours");
+    assert!(mutex.try_lock_reentrant().expect("attempt succeeds").is_none());
+    let holder = mutex.snapshot().expect("read succeeds").holder.expect("it is ours");
     assert_eq!(holder.token, Some(guard.token().to_string()));
-    assert!(!zl.locks(None).expect("an answer").is_empty());
-    assert_eq!(zl.locks(Some("calls")).expect("an answer").len(), 1);
+    assert!(!zl.locks(None).expect("read succeeds").is_empty());
+    assert_eq!(zl.locks(Some("calls")).expect("read succeeds").len(), 1);
     let token = guard.token();
-    zoolock::blocking::Guard::from_async(guard.into_async()).release().expect("ours");
+    zoolock::blocking::Guard::from_async(guard.into_async()).release().expect("release succeeds");
 
-    let guard = mutex.lock_timeout(SOON).expect("free");
+    let guard = mutex.lock_timeout(SOON).expect("lock acquired");
     assert!(guard.token() > token);
     drop(guard);
-    mutex.lock_deadline(Instant::now() + SOON).expect("free").release().expect("ours");
-    let guard = mutex.lock().expect("free");
+    mutex.lock_deadline(Instant::now() + SOON).expect("lock acquired").release().expect("release succeeds");
+    let guard = mutex.lock().expect("lock acquired");
     assert_eq!(guard.previous(), Previous::Clean);
-    guard.release().expect("ours");
+    guard.release().expect("release succeeds");
 
     let owner = Owner::new();
-    let one = mutex.lock_as(&owner).expect("free");
-    let two = mutex.try_lock_as(&owner).expect("an answer").expect("ours");
-    let three = mutex.lock_as_timeout(&owner, patience).expect("ours");
-    let four = mutex.lock_as_deadline(&owner, Instant::now()).expect("ours");
+    let one = mutex.lock_as(&owner).expect("lock acquired");
+    let two = mutex.try_lock_as(&owner).expect("attempt succeeds").expect("ours");
+    let three = mutex.lock_as_timeout(&owner, patience).expect("lock acquired");
+    let four = mutex.lock_as_deadline(&owner, Instant::now()).expect("lock acquired");
     assert_eq!((four.depth(), four.token(), four.previous()), (4, one.token(), Previous::Clean));
     assert!(four.node_path() == one.node_path() && four.is_valid() && four.lost_timeout(patience).is_none());
-    two.release().expect("ours");
+    two.release().expect("release succeeds");
     drop((three, one));
-    four.release().expect("ours");
+    four.release().expect("release succeeds");
 
-    let one = mutex.lock_reentrant().expect("free");
-    let two = mutex.try_lock_reentrant().expect("an answer").expect("ours");
-    let three = mutex.lock_reentrant_timeout(patience).expect("ours");
+    let one = mutex.lock_reentrant().expect("lock acquired");
+    let two = mutex.try_lock_reentrant().expect("attempt succeeds").expect("ours");
+    let three = mutex.lock_reentrant_timeout(patience).expect("lock acquired");
     assert_eq!((one.depth(), two.token(), three.path()), (3, one.token(), "/locks/calls"));
-    one.release().expect("ours");
-    two.release().expect("ours");
-    three.release().expect("ours");
+    one.release().expect("release succeeds");
+    two.release().expect("release succeeds");
+    three.release().expect("release succeeds");
 
     other_kinds(&zl);
     let value = zl.with_lock("calls", SOON, |guard| {
         assert!(matches!(zl.with_lock("calls", patience, |_| ()), Err(Error::Timeout { .. })));
         guard.is_valid()
     });
-    assert!(value.expect("free"));
+    assert!(value.expect("lock acquired"));
     assert!(matches!(zl.mutex("a//b").lock(), Err(Error::Invalid { .. })));
 
-    let guard = mutex.lock().expect("free");
+    let guard = mutex.lock().expect("lock acquired");
     zl.close();
     assert_eq!(guard.lost(), LossReason::Closed);
     assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Closed));
@@ -189,24 +196,28 @@ on_both_arms!(every_call_works_on_a_thread_of_any_runtime, |place| async move {
     let address = place.connect_string();
     in_time(move || {
         let current =
-            || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
         // The thread of `block_on`, a task, a task that is bound to its thread, and a thread for what blocks.
         current().block_on(async { every_call(&address) });
         let task = address.clone();
-        current().block_on(async { tokio::spawn(async move { every_call(&task) }).await.expect("no panic") });
+        current().block_on(async {
+            tokio::spawn(async move { every_call(&task) }).await.expect("task does not panic")
+        });
         let task = address.clone();
         tokio::task::LocalSet::new().block_on(&current(), async {
-            tokio::task::spawn_local(async move { every_call(&task) }).await.expect("no panic");
+            tokio::task::spawn_local(async move { every_call(&task) }).await.expect("task does not panic");
         });
         let task = address.clone();
         current().block_on(async {
-            tokio::task::spawn_blocking(move || every_call(&task)).await.expect("no panic");
+            tokio::task::spawn_blocking(move || every_call(&task)).await.expect("task does not panic");
         });
         // A runtime of several threads, and one without clock or sockets.
         let threads =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("runtime starts");
         let task = address.clone();
-        threads.block_on(async { tokio::spawn(async move { every_call(&task) }).await.expect("no panic") });
+        threads.block_on(async {
+            tokio::spawn(async move { every_call(&task) }).await.expect("task does not panic")
+        });
         // An executor like the one that the blocking calls use themselves.
         futures_lite::future::block_on(async { every_call(&address) });
     })
@@ -218,7 +229,8 @@ on_both_arms!(every_call_works_on_a_thread_of_any_runtime, |place| async move {
 on_both_arms!(a_task_that_blocks_is_not_stuck_when_its_budget_is_used_up, |place| async move {
     let address = place.connect_string();
     in_time(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
         runtime.block_on(async move {
             let task = tokio::spawn(async move {
                 // tokio lets a task have so many answers from its channels and clocks, and then no more before it
@@ -228,7 +240,7 @@ on_both_arms!(a_task_that_blocks_is_not_stuck_when_its_budget_is_used_up, |place
                 }
                 every_call(&address);
             });
-            task.await.expect("no panic");
+            task.await.expect("task does not panic");
         });
     })
     .await;
@@ -238,15 +250,16 @@ on_both_arms!(a_task_that_blocks_is_not_stuck_when_its_budget_is_used_up, |place
 on_both_arms!(a_lease_goes_on_when_the_only_thread_is_blocked, |place| async move {
     let address = place.connect_string();
     in_time(move || {
-        let zl = brisk_settings().connect_blocking(&address).expect("a session");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let zl = brisk_settings().connect_blocking(&address).expect("session starts");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
         runtime.block_on(async move {
-            let guard = zl.mutex("held").lock().expect("free");
+            let guard = zl.mutex("held").lock().expect("lock acquired");
             let first = guard.valid_until();
             // Sessions of 2 s are believed for 1.3 s unless they are renewed.
             assert_eq!(guard.lost_timeout(Duration::from_secs(3)), None);
             assert!(guard.is_valid() && guard.valid_until() > first);
-            guard.release().expect("ours");
+            guard.release().expect("release succeeds");
         });
     })
     .await;
@@ -254,7 +267,7 @@ on_both_arms!(a_lease_goes_on_when_the_only_thread_is_blocked, |place| async mov
 
 on_both_arms!(threads_have_their_turns_alone, |place| async move {
     let (ours, theirs) = (connect(&place).await, connect(&place).await);
-    ours.mutex("crowd").lock().await.expect("free").release().await.expect("ours");
+    ours.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = [settle(&ours).await, settle(&theirs).await];
     let recorder = Arc::new(Recorder::new());
     let history = recorder.clone();
@@ -267,19 +280,19 @@ on_both_arms!(threads_have_their_turns_alone, |place| async move {
                     for round in 0..15 {
                         // By thread or not, they exclude each other.
                         if (number + round) % 3 == 0 {
-                            let guard = mutex.lock().expect("a turn");
+                            let guard = mutex.lock().expect("lock granted");
                             recorder.enter(number, guard.token());
                             thread::yield_now();
                             recorder.exit(number, guard.token());
-                            guard.release().expect("still ours");
+                            guard.release().expect("release succeeds");
                         } else {
-                            let guard = mutex.lock_reentrant().expect("a turn");
+                            let guard = mutex.lock_reentrant().expect("lock granted");
                             recorder.enter(number, guard.token());
-                            let again = mutex.lock_reentrant().expect("ours");
+                            let again = mutex.lock_reentrant().expect("lock acquired");
                             drop(guard);
                             assert_eq!(again.depth(), 1);
                             recorder.exit(number, again.token());
-                            again.release().expect("still ours");
+                            again.release().expect("release succeeds");
                         }
                     }
                 });
@@ -288,8 +301,8 @@ on_both_arms!(threads_have_their_turns_alone, |place| async move {
     })
     .await;
     let history = history.history();
-    history.one_holder().expect("one at a time");
-    history.tokens_rise().expect("tokens rise");
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
     assert_eq!(history.entered().len(), 90);
     assert_none(&place, &ours, tasks[0], "crowd").await;
     assert_none(&place, &theirs, tasks[1], "crowd").await;
@@ -300,18 +313,19 @@ on_both_arms!(a_thread_enters_again_and_others_do_not, |place| async move {
     in_time(move || {
         let mutex = zl.mutex("by-thread");
         fn outer(mutex: &Mutex) {
-            let guard = mutex.lock_reentrant().expect("free");
+            let guard = mutex.lock_reentrant().expect("lock acquired");
             inner(mutex);
             assert_eq!(guard.depth(), 1);
-            guard.release().expect("ours");
+            guard.release().expect("release succeeds");
         }
         fn inner(mutex: &Mutex) {
             let guard = mutex.lock_reentrant().expect("ours already");
             assert_eq!(guard.depth(), 2);
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    assert!(mutex.try_lock_reentrant().expect("an answer").is_none());
-                    let late = mutex.lock_reentrant_timeout(Duration::from_millis(100)).expect_err("held");
+                    assert!(mutex.try_lock_reentrant().expect("attempt succeeds").is_none());
+                    let late =
+                        mutex.lock_reentrant_timeout(Duration::from_millis(100)).expect_err("lock is held");
                     assert!(matches!(late, Error::Timeout { .. }), "{late}");
                 });
             });
@@ -319,9 +333,9 @@ on_both_arms!(a_thread_enters_again_and_others_do_not, |place| async move {
         outer(&mutex);
         // A thread that ends with its guard lets go.
         thread::scope(|scope| {
-            scope.spawn(|| drop(mutex.lock_reentrant().expect("free")));
+            scope.spawn(|| drop(mutex.lock_reentrant().expect("lock acquired")));
         });
-        mutex.lock_timeout(SOON).expect("free").release().expect("ours");
+        mutex.lock_timeout(SOON).expect("lock acquired").release().expect("release succeeds");
         zl.close();
     })
     .await;
@@ -330,31 +344,31 @@ on_both_arms!(a_thread_enters_again_and_others_do_not, |place| async move {
 
 /// An operator deletes the node of a holder.
 async fn break_lock(place: &Place, node: &str) {
-    let operator = tree::connect(&place.addr()).await.expect("a session");
-    operator.delete(&format!("{}{node}", place.chroot()), None).await.expect("it is there");
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    operator.delete(&format!("{}{node}", place.chroot()), None).await.expect("znode exists");
 }
 
 on_both_arms!(a_loss_is_noticed_without_async, |place| async move {
     let (client, zl) = (connect(&place).await, program_at(&place));
-    client.mutex("doomed").lock().await.expect("free").release().await.expect("ours");
+    client.mutex("doomed").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let ours = Zoolock::from_async(client.clone());
     let tasks = settle(&client).await;
-    let guard = in_time(move || ours.mutex("doomed").lock().expect("free")).await;
+    let guard = in_time(move || ours.mutex("doomed").lock().expect("lock acquired")).await;
     let (heard, hears) = mpsc::channel();
     let callback = (heard.clone(), zl.clone());
     guard.on_lost(move |reason| {
         let (heard, zl) = callback;
         // It may block, on the very library that called it.
-        zl.mutex("elsewhere").lock_timeout(SOON).expect("free").release().expect("ours");
-        heard.send((reason, thread::current().name().map(str::to_owned))).expect("it is awaited");
+        zl.mutex("elsewhere").lock_timeout(SOON).expect("lock acquired").release().expect("release succeeds");
+        heard.send((reason, thread::current().name().map(str::to_owned))).expect("receiver is alive");
     });
     let same = Zoolock::from_async(client.clone());
     let (entered, enters) = mpsc::channel();
     guard.on_lost(move |_| {
         // Whoever blocks here keeps neither the lease of our other locks waiting nor the other callbacks.
-        let guard = same.mutex("elsewhere").lock_timeout(SOON).expect("free");
-        entered.send(guard.is_valid()).expect("it is awaited");
-        guard.release().expect("ours");
+        let guard = same.mutex("elsewhere").lock_timeout(SOON).expect("lock acquired");
+        entered.send(guard.is_valid()).expect("receiver is alive");
+        guard.release().expect("release succeeds");
     });
     let node = guard.node_path();
     let began = Instant::now();
@@ -374,8 +388,9 @@ on_both_arms!(a_loss_is_noticed_without_async, |place| async move {
         let started = in_time(move || ready.wait());
         started.await;
         break_lock(&place, &node).await;
-        let reasons =
-            in_time(move || waiting.into_iter().map(|w| w.join().expect("no panic")).collect::<Vec<_>>());
+        let reasons = in_time(move || {
+            waiting.into_iter().map(|w| w.join().expect("task does not panic")).collect::<Vec<_>>()
+        });
         (shared.clone(), reasons.await)
     };
     assert_eq!(reasons, [Some(LossReason::Broken); 2]);
@@ -386,7 +401,7 @@ on_both_arms!(a_loss_is_noticed_without_async, |place| async move {
     assert!(!guard.is_valid() && guard.loss() == Some(LossReason::Broken));
     // Too late is at once.
     let (late, hears) = mpsc::channel();
-    guard.on_lost(move |reason| late.send(reason).expect("it is awaited"));
+    guard.on_lost(move |reason| late.send(reason).expect("receiver is alive"));
     let reason = in_time(move || hears.recv_timeout(SOON)).await;
     assert_eq!(reason, Ok(LossReason::Broken));
     let guard = Arc::into_inner(guard).expect("the threads are gone");
@@ -398,7 +413,7 @@ on_both_arms!(a_loss_is_noticed_without_async, |place| async move {
 
 on_both_arms!(who_lets_go_is_not_called, |place| async move {
     let client = connect(&place).await;
-    client.mutex("calm").lock().await.expect("free").release().await.expect("ours");
+    client.mutex("calm").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = settle(&client).await;
     let zl = Zoolock::from_async(client.clone());
     in_time(move || {
@@ -406,12 +421,12 @@ on_both_arms!(who_lets_go_is_not_called, |place| async move {
         let owner = Owner::new();
         for way in 0..5 {
             let (heard, hears) = mpsc::channel::<LossReason>();
-            let callback = move |reason| heard.send(reason).expect("it is awaited");
-            let guard = if way < 3 { Some(mutex.lock().expect("free")) } else { None };
+            let callback = move |reason| heard.send(reason).expect("receiver is alive");
+            let guard = if way < 3 { Some(mutex.lock().expect("lock acquired")) } else { None };
             match (way, guard) {
                 (0, Some(guard)) => {
                     guard.on_lost(callback);
-                    guard.release().expect("ours");
+                    guard.release().expect("release succeeds");
                 }
                 (1, Some(guard)) => {
                     guard.on_lost(callback);
@@ -422,12 +437,12 @@ on_both_arms!(who_lets_go_is_not_called, |place| async move {
                     drop(guard.into_async());
                 }
                 (way, None) => {
-                    let outer = mutex.lock_as(&owner).expect("free");
-                    let inner = mutex.lock_as(&owner).expect("ours");
+                    let outer = mutex.lock_as(&owner).expect("lock acquired");
+                    let inner = mutex.lock_as(&owner).expect("lock acquired");
                     inner.on_lost(callback);
                     // The one that asked to be called goes, the other stays.
                     if way == 3 {
-                        inner.release().expect("ours")
+                        inner.release().expect("release succeeds")
                     } else {
                         drop(inner)
                     }
@@ -453,20 +468,20 @@ on_both_arms!(who_lets_go_while_it_panics_is_told_of, |place| async move {
 
     impl Drop for Tidy {
         fn drop(&mut self) {
-            self.0.take().expect("it is there").release().expect("ours");
+            self.0.take().expect("znode exists").release().expect("release succeeds");
         }
     }
 
     let (zl, client) = (program_at(&place), connect(&place).await);
     let job = in_time(move || {
-        let guard = zl.mutex("rough").lock().expect("free");
+        let guard = zl.mutex("rough").lock().expect("lock acquired");
         catch_unwind(AssertUnwindSafe(|| {
             let _tidy = Tidy(Some(guard));
             panic!("on purpose");
         }))
     });
     assert!(job.await.is_err(), "it panics");
-    assert_eq!(client.mutex("rough").snapshot().await.expect("a snapshot").previous, "panicked");
+    assert_eq!(client.mutex("rough").snapshot().await.expect("snapshot succeeds").previous, "panicked");
 });
 
 on_both_arms!(work_under_a_lock_ends_with_it, |place| async move {
@@ -478,14 +493,14 @@ on_both_arms!(work_under_a_lock_ends_with_it, |place| async move {
         panics.expect_err("it panics");
         // Released in the middle, and handed out.
         let value = zl.with_lock("work", SOON, |guard| {
-            guard.release().expect("ours");
-            zl.with_lock("work", SOON, |_| ()).expect("free again");
+            guard.release().expect("release succeeds");
+            zl.with_lock("work", SOON, |_| ()).expect("lock acquired again");
             1
         });
-        assert_eq!(value.expect("free"), 1);
-        let guard = zl.with_lock("work", SOON, |guard| guard).expect("free");
+        assert_eq!(value.expect("lock acquired"), 1);
+        let guard = zl.with_lock("work", SOON, |guard| guard).expect("lock acquired");
         assert!(guard.is_valid());
-        assert!(zl.mutex("work").try_lock().expect("an answer").is_none());
+        assert!(zl.mutex("work").try_lock().expect("attempt succeeds").is_none());
         drop(guard);
         let lost = zl.with_lock("work", SOON, |guard| {
             zl.close();
@@ -499,10 +514,10 @@ on_both_arms!(work_under_a_lock_ends_with_it, |place| async move {
 
 #[test]
 fn a_program_without_async_may_bring_its_server() {
-    let zl = Zoolock::embedded().expect("a server");
-    let guard = zl.mutex("nightly").lock().expect("free");
-    assert!(zl.mutex("nightly").try_lock().expect("an answer").is_none());
-    guard.release().expect("ours");
+    let zl = Zoolock::embedded().expect("server starts");
+    let guard = zl.mutex("nightly").lock().expect("lock acquired");
+    assert!(zl.mutex("nightly").try_lock().expect("attempt succeeds").is_none());
+    guard.release().expect("release succeeds");
     zl.close();
     let error = Zoolock::connect("h:port").expect_err("no address");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");

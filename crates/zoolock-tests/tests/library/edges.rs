@@ -32,15 +32,16 @@ on_both_arms!(everything_works_without_a_runtime_of_the_callers, |place| async m
     let address = place.connect_string();
     let program = std::thread::spawn(move || {
         block_on(async {
-            let zl = settings().connect(&address).await.expect("a session");
-            let guard = zl.mutex("a").lock_timeout(Duration::from_secs(3)).await.expect("free");
-            let error = zl.mutex("a").lock_timeout(Duration::from_millis(50)).await.expect_err("held");
+            let zl = settings().connect(&address).await.expect("session starts");
+            let guard = zl.mutex("a").lock_timeout(Duration::from_secs(3)).await.expect("lock acquired");
+            let error =
+                zl.mutex("a").lock_timeout(Duration::from_millis(50)).await.expect_err("lock is held");
             assert!(matches!(error, Error::Timeout { .. }), "{error}");
-            guard.release().await.expect("ours");
+            guard.release().await.expect("release succeeds");
             zl.close().await;
         });
     });
-    program.join().expect("no panic");
+    program.join().expect("task does not panic");
 });
 
 on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place| async move {
@@ -48,16 +49,16 @@ on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place
     let (zl, other) = (connect(&place).await, connect(&place).await);
     // Their sessions are there, and at rest.
     for zl in [&zl, &other] {
-        zl.mutex("first").lock().await.expect("free").release().await.expect("ours");
+        zl.mutex("first").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     }
     let (tasks, others) = (settle(&zl).await, settle(&other).await);
     let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(at.to_string())).collect::<Vec<_>>();
     let (ours, theirs) = (mutexes(&zl), mutexes(&other));
-    let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("free");
+    let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("lock acquired");
     let mut waiting = Box::pin(futures_util::future::try_join_all(theirs.iter().map(|mutex| mutex.lock())));
     // The holders watch their own nodes, the waiters those of the holders.
     let watched = async {
-        while place.server().watch_count().await.expect("an answer") < 2 * LOCKS as u64 {
+        while place.server().watch_count().await.expect("read succeeds") < 2 * LOCKS as u64 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -69,18 +70,18 @@ on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place
     until_quiet(&other, others).await;
     drop(held);
     for guard in waiting.await.expect("free now") {
-        guard.release().await.expect("ours");
+        guard.release().await.expect("release succeeds");
     }
     assert_none(&place, &zl, tasks, "0").await;
     until_quiet(&other, others).await;
 });
 
 on_both_arms!(a_guard_that_is_kept_keeps_no_closed_session_open, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
-    zl.mutex("kept").lock().await.expect("free").release().await.expect("ours");
+    zl.mutex("kept").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let before = proxy.counts();
-    let guard = zl.mutex("kept").lock().await.expect("free");
+    let guard = zl.mutex("kept").lock().await.expect("lock acquired");
     proxy.blackhole_towards(Direction::ToClient, true);
     // Beside the look at the directory, that at its own node: it will not be answered before the end.
     proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
@@ -90,43 +91,43 @@ on_both_arms!(a_guard_that_is_kept_keeps_no_closed_session_open, |place| async m
     tokio::time::timeout(Duration::from_secs(4), gone).await.expect("long before the session expires");
     assert!(!guard.is_valid());
     proxy.blackhole_towards(Direction::ToClient, false);
-    closed.await.expect("no panic");
+    closed.await.expect("task does not panic");
     drop(guard);
 });
 
 /// An operator removes the directory and all that is in it.
 async fn remove(place: &Place, name: &str) {
-    let operator = tree::connect(&place.addr()).await.expect("a session");
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
     let directory = directory(place, name);
-    for child in operator.list_children(&directory).await.expect("it is there") {
-        operator.delete(&format!("{directory}/{child}"), None).await.expect("it is there");
+    for child in operator.list_children(&directory).await.expect("znode exists") {
+        operator.delete(&format!("{directory}/{child}"), None).await.expect("znode exists");
     }
-    operator.delete(&directory, None).await.expect("empty");
+    operator.delete(&directory, None).await.expect("directory is empty");
 }
 
 on_both_arms!(a_release_that_waits_for_a_connection_takes_no_later_owner_of_the_name, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let guard = zl.mutex("x").lock().await.expect("free");
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
     let mut connection = guard.connection();
     proxy.refuse(true).await;
     proxy.cut().await;
-    connection.wait_for(|now| *now == Connection::Suspect).await.expect("noticed");
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     remove(&place, "x").await;
-    let rival = steady.mutex("x").lock().await.expect("free");
+    let rival = steady.mutex("x").lock().await.expect("lock acquired");
     assert_eq!(rival.node_path(), guard.node_path());
     let released = tokio::spawn(guard.release());
     tokio::time::sleep(Duration::from_millis(100)).await;
     proxy.refuse(false).await;
-    assert!(matches!(released.await.expect("no panic"), Err(Error::Lost { .. })));
+    assert!(matches!(released.await.expect("task does not panic"), Err(Error::Lost { .. })));
     assert!(rival.is_valid(), "the rival's node was deleted");
-    rival.release().await.expect("still its own");
+    rival.release().await.expect("release succeeds");
 });
 
 on_both_arms!(a_deadline_in_an_outage_takes_no_later_owner_of_the_name, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let held = steady.mutex("x").lock().await.expect("free");
+    let held = steady.mutex("x").lock().await.expect("lock acquired");
     proxy.refuse(true).await;
     // The reading that goes out with the create: it is in the middle of looking for the whole outage.
     proxy.drop_next_reply(opcode::GET_DATA);
@@ -138,21 +139,21 @@ on_both_arms!(a_deadline_in_an_outage_takes_no_later_owner_of_the_name, |place| 
     proxy.until("the lost reply", |stats| stats.dropped_replies == 1).await;
     remove(&place, "x").await;
     drop(held);
-    steady.mutex("x").lock().await.expect("free").release().await.expect("ours");
-    let rival = steady.mutex("x").lock().await.expect("free");
+    steady.mutex("x").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let rival = steady.mutex("x").lock().await.expect("lock acquired");
     assert!(rival.node_path().ends_with("/lock-0000000001"), "{}", rival.node_path());
-    waiting.await.expect("no panic").expect_err("its time is over");
+    waiting.await.expect("task does not panic").expect_err("its time is over");
     proxy.refuse(false).await;
     // The clean-up of the one that gave up comes through, and then some more.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(rival.is_valid(), "the rival's node was deleted");
-    rival.release().await.expect("still its own");
+    rival.release().await.expect("release succeeds");
 });
 
 on_both_arms!(two_of_one_session_that_lost_their_replies_never_share_a_node, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let held = steady.mutex("x").lock().await.expect("free");
+    let held = steady.mutex("x").lock().await.expect("lock acquired");
     let path = directory(&place, "x");
     let lose_a_create = || {
         proxy.drop_next_reply(opcode::CREATE2);
@@ -168,22 +169,30 @@ on_both_arms!(two_of_one_session_that_lost_their_replies_never_share_a_node, |pl
     let first = lose_a_create();
     settled(1).await;
     // Somebody writes over the data by which it knew its node.
-    let operator = tree::connect(&place.addr()).await.expect("a session");
-    operator.set_data(&format!("{path}/lock-0000000001"), b"__REVOKE__", None).await.expect("it is there");
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    operator.set_data(&format!("{path}/lock-0000000001"), b"__REVOKE__", None).await.expect("znode exists");
     let second = lose_a_create();
     settled(2).await;
-    held.release().await.expect("ours");
-    let guard = first.await.expect("no panic").expect("its turn");
+    held.release().await.expect("release succeeds");
+    let guard = first.await.expect("task does not panic").expect("lock granted");
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!second.is_finished(), "two holders");
-    guard.release().await.expect("still its own");
-    second.await.expect("no panic").expect("its turn").release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
+    second
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
 });
 
 on_both_arms!(a_guard_that_is_lost_is_past_its_validity, |place| async move {
     let zl = connect(&place).await;
-    let (guard, _other) =
-        (zl.mutex("x").lock().await.expect("free"), zl.mutex("y").lock().await.expect("free"));
+    let (guard, _other) = (
+        zl.mutex("x").lock().await.expect("lock acquired"),
+        zl.mutex("y").lock().await.expect("lock acquired"),
+    );
     assert!(!guard.valid_until().has_passed());
     remove(&place, "x").await;
     guard.lost().await;
@@ -193,10 +202,12 @@ on_both_arms!(a_guard_that_is_lost_is_past_its_validity, |place| async move {
 on_both_arms!(work_may_hand_its_guard_out, |place| async move {
     let zl = connect(&place).await;
     let work = zl.with_lock("x", Duration::from_secs(1), |guard| async move { guard });
-    let guard =
-        tokio::time::timeout(Duration::from_secs(5), work).await.expect("it does not hang").expect("free");
+    let guard = tokio::time::timeout(Duration::from_secs(5), work)
+        .await
+        .expect("call returns in time")
+        .expect("lock acquired");
     assert!(guard.is_valid());
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
 });
 
 on_both_arms!(a_name_that_looks_like_a_place_in_a_queue_is_refused, |place| async move {
@@ -205,12 +216,12 @@ on_both_arms!(a_name_that_looks_like_a_place_in_a_queue_is_refused, |place| asyn
         let error = zl.mutex(name).lock().await.expect_err(name);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
-    zl.mutex("a").lock().await.expect("free").release().await.expect("ours");
+    zl.mutex("a").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     assert_eq!(zl.locks(Some("/")).await.expect("the whole chroot").len(), 1);
 });
 
 on_both_arms!(short_deadlines_find_the_session_that_an_earlier_one_asked_for, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     zl.close().await;
     // A handshake takes longer than anybody has patience for.
@@ -226,21 +237,21 @@ on_both_arms!(short_deadlines_find_the_session_that_an_earlier_one_asked_for, |p
 });
 
 on_both_arms!(the_last_guard_is_released_through_an_outage, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let guard = zl.mutex("x").lock().await.expect("free");
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
     drop(zl);
     let mut connection = guard.connection();
     proxy.refuse(true).await;
     proxy.cut().await;
-    connection.wait_for(|now| *now == Connection::Suspect).await.expect("noticed");
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     drop(guard);
     // Longer than a program that closes would wait.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     proxy.refuse(false).await;
     // Sooner than the session could expire.
-    let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("released");
-    next.release().await.expect("ours");
+    let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("release succeeds");
+    next.release().await.expect("release succeeds");
 });
 
 #[tokio::test]

@@ -10,9 +10,9 @@ const BOUND: Duration = Duration::from_secs(60);
 
 on_both_arms!(a_look_at_ones_place_costs_one_listing_however_many_wait, |place| async move {
     let zl = connect(&place).await;
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let shown = connect_through(&place, &proxy).await;
-    let _guard = zl.mutex("x").lock().await.expect("free");
+    let _guard = zl.mutex("x").lock().await.expect("lock acquired");
     let waiting = queue(&zl, "x", 40).await;
     let ours = tokio::spawn({
         let mutex = shown.mutex("x");
@@ -21,7 +21,7 @@ on_both_arms!(a_look_at_ones_place_costs_one_listing_however_many_wait, |place| 
     let mut glances = shown.mutex("x").glances(0).with_place();
     let before_us = waiting.len();
     let stands = async {
-        while glances.look().await.expect("a look").place != Some(before_us) {
+        while glances.look().await.expect("read succeeds").place != Some(before_us) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -33,7 +33,7 @@ on_both_arms!(a_look_at_ones_place_costs_one_listing_however_many_wait, |place| 
     for _ in 0..5 {
         let before = reads.map(count);
         for _ in 0..10 {
-            let seen = glances.look().await.expect("a look");
+            let seen = glances.look().await.expect("read succeeds");
             assert_eq!((seen.place, seen.lock.waiting), (Some(before_us), before_us + 1));
             assert!(seen.lock.holder.is_some() && seen.lock.waiters.is_empty());
         }

@@ -14,7 +14,7 @@ use zoolock_tests::{Failure, Place, Recorder, Server, on_both_arms, tree};
 const SOON: Duration = Duration::from_secs(20);
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("it happens in time")
+    tokio::time::timeout(SOON, what).await.expect("finishes in time")
 }
 
 /// A place with lockers.
@@ -112,10 +112,10 @@ impl World for Served {
             }
             // It expires no session on demand, but lets an operator delete.
             Server::Apache(_) | Server::SharedApache(..) => {
-                let operator = tree::connect(&self.place.addr()).await.expect("a session");
-                let first = operator.list_children(&directory).await.expect("it is there").into_iter().min();
+                let operator = tree::connect(&self.place.addr()).await.expect("session starts");
+                let first = operator.list_children(&directory).await.expect("znode exists").into_iter().min();
                 let node = format!("{directory}/{}", first.expect("somebody holds it"));
-                operator.delete(&node, None).await.expect("it is there");
+                operator.delete(&node, None).await.expect("znode exists");
                 LossReason::Broken
             }
         }
@@ -157,12 +157,12 @@ async fn hold<L: Locker + Clone + 'static>(locker: L, key: &'static str) -> ones
     tokio::spawn(async move {
         let work = |guard| async move {
             let _guard = guard;
-            inside.send(()).expect("it is awaited");
+            inside.send(()).expect("receiver is alive");
             let _ = end.await;
         };
         locker.with_lock(key, SOON, work).await
     });
-    soon(entered).await.expect("it enters");
+    soon(entered).await.expect("lock acquired");
     let_go
 }
 
@@ -172,18 +172,18 @@ on_every_locker!(work_has_the_lock_alone_and_its_value_comes_back, |world| {
     let work = |guard: Held<W>| async move {
         assert!(guard.is_valid());
         let patience = Duration::from_millis(300);
-        let error = another.with_lock("key", patience, rest).await.expect_err("held");
+        let error = another.with_lock("key", patience, rest).await.expect_err("lock is held");
         assert!(matches!(&error, Error::Timeout { path, .. } if path == "/locks/key"), "{error}");
         // The same lock under its full name.
-        let error = another.with_lock("/locks/key", patience, rest).await.expect_err("held");
+        let error = another.with_lock("/locks/key", patience, rest).await.expect_err("lock is held");
         assert!(matches!(&error, Error::Timeout { waited, .. } if *waited >= patience), "{error}");
         another.with_lock("other", patience, rest).await.expect("a lock of its own");
         guard.token()
     };
-    let token = soon(locker.with_lock("key", SOON, work)).await.expect("free");
+    let token = soon(locker.with_lock("key", SOON, work)).await.expect("lock acquired");
     assert!(began.elapsed() >= Duration::from_millis(600));
     let next = locker.with_lock("key", SOON, |guard| async move { guard.token() });
-    assert!(soon(next).await.expect("free again") > token);
+    assert!(soon(next).await.expect("lock acquired again") > token);
     world.assert_nothing_left("key").await;
     world.assert_nothing_left("other").await;
 });
@@ -205,11 +205,11 @@ on_every_locker!(waiters_have_their_turns_in_the_order_in_which_they_came, |worl
         });
         world.until_queued("fair", number + 2).await;
     }
-    held.send(()).expect("it is there");
-    waiting.join_all().await.into_iter().for_each(|outcome| outcome.expect("a turn"));
+    held.send(()).expect("znode exists");
+    waiting.join_all().await.into_iter().for_each(|outcome| outcome.expect("lock granted"));
     let history = recorder.history();
-    history.one_holder().expect("one at a time");
-    history.tokens_rise().expect("tokens rise");
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
     assert_eq!(history.entered(), ["0", "1", "2", "3", "4", "5"]);
     world.assert_nothing_left("fair").await;
 });
@@ -228,8 +228,8 @@ on_every_locker!(who_gives_up_leaves_no_trace, |world| {
     world.until_queued("busy", 2).await;
     cancelled.abort();
     world.until_queued("busy", 1).await;
-    held.send(()).expect("it is there");
-    soon(locker.with_lock("busy", SOON, rest)).await.expect("our turn");
+    held.send(()).expect("znode exists");
+    soon(locker.with_lock("busy", SOON, rest)).await.expect("lock granted");
     world.assert_nothing_left("busy").await;
 });
 
@@ -271,14 +271,14 @@ on_every_locker!(work_that_panics_or_is_dropped_lets_go, |world| {
     let dropped = tokio::spawn(async move {
         let work = |guard| async move {
             let _guard = guard;
-            inside.send(()).expect("it is awaited");
+            inside.send(()).expect("receiver is alive");
             std::future::pending::<()>().await;
         };
         locker.with_lock("rough", SOON, work).await
     });
-    soon(entered).await.expect("it enters");
+    soon(entered).await.expect("lock acquired");
     dropped.abort();
-    soon(world.another().with_lock("rough", SOON, rest)).await.expect("our turn");
+    soon(world.another().with_lock("rough", SOON, rest)).await.expect("lock granted");
     world.assert_nothing_left("rough").await;
 });
 
@@ -289,7 +289,7 @@ on_every_locker!(a_lock_that_is_taken_away_goes_to_the_next_and_the_work_hears_o
         let work = |guard: Held<W>| async move {
             let said = tokio::time::timeout(Duration::from_millis(50), guard.lost()).await;
             assert!(said.is_err(), "nothing was lost yet");
-            inside.send(guard.token()).expect("it is awaited");
+            inside.send(guard.token()).expect("receiver is alive");
             let reason = guard.lost().await;
             assert!(!guard.is_valid());
             assert_eq!(guard.lost().await, reason, "for ever");
@@ -299,17 +299,17 @@ on_every_locker!(a_lock_that_is_taken_away_goes_to_the_next_and_the_work_hears_o
         };
         locker.with_lock("doomed", SOON, work).await
     });
-    let token = soon(entered).await.expect("it enters");
+    let token = soon(entered).await.expect("lock acquired");
     let next = tokio::spawn(async move {
         another.with_lock("doomed", SOON, |guard| async move { (guard.is_valid(), guard.token()) }).await
     });
     world.until_queued("doomed", 2).await;
     let expected = world.take_away("doomed").await;
-    match soon(holder).await.expect("no panic") {
+    match soon(holder).await.expect("task does not panic") {
         Err(Error::Lost { path, reason }) => assert_eq!((path.as_str(), reason), ("/locks/doomed", expected)),
         other => panic!("{other:?}"),
     }
-    let (valid, later) = soon(next).await.expect("no panic").expect("our turn");
+    let (valid, later) = soon(next).await.expect("task does not panic").expect("lock granted");
     assert!(valid && later > token);
     world.assert_nothing_left("doomed").await;
 });
@@ -323,7 +323,7 @@ on_every_locker!(a_guard_may_go_before_the_work_ends_or_outlive_it, |world| {
     soon(locker.with_lock("early", SOON, work)).await.expect("released in the middle");
     world.assert_nothing_left("early").await;
 
-    let guard = soon(locker.with_lock("late", SOON, |guard| async { guard })).await.expect("free");
+    let guard = soon(locker.with_lock("late", SOON, |guard| async { guard })).await.expect("lock acquired");
     assert!(guard.is_valid());
     let busy = world.another().with_lock("late", Duration::from_millis(100), rest).await;
     assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
@@ -335,15 +335,15 @@ on_every_locker!(a_guard_may_go_before_the_work_ends_or_outlive_it, |world| {
         let (locker, (inside, entered)) = (world.locker(), oneshot::channel());
         let holder = tokio::spawn(async move {
             let work = |guard: Held<W>| async move {
-                inside.send(()).expect("it is awaited");
+                inside.send(()).expect("receiver is alive");
                 guard.lost().await;
                 guard
             };
             locker.with_lock("late", SOON, work).await
         });
-        soon(entered).await.expect("it enters");
+        soon(entered).await.expect("lock acquired");
         world.take_away("late").await;
-        soon(holder).await.expect("no panic").expect("handed out")
+        soon(holder).await.expect("task does not panic").expect("handed out")
     };
     assert!(!lost.is_valid());
     drop(lost);
@@ -368,15 +368,15 @@ on_every_locker!(many_tasks_have_their_turns_alone, |world| {
                     let patience = Duration::from_micros(500 * round);
                     let _ = tokio::time::timeout(patience, locker.with_lock("crowd", SOON, work)).await;
                 } else {
-                    locker.with_lock("crowd", SOON, work).await.expect("a turn");
+                    locker.with_lock("crowd", SOON, work).await.expect("lock granted");
                 }
             }
         });
     }
     tasks.join_all().await;
     let history = recorder.history();
-    history.one_holder().expect("one at a time");
-    history.tokens_rise().expect("tokens rise");
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
     assert!(history.entered().len() >= 120);
     world.assert_nothing_left("crowd").await;
 });
@@ -408,7 +408,7 @@ fn the_locker_in_memory_needs_no_runtime() {
             let _guard = guard;
             locker.with_lock("a", Duration::from_millis(50), rest).await
         });
-        let inner = nested.await.expect("free");
+        let inner = nested.await.expect("lock acquired");
         assert!(matches!(inner, Err(Error::Timeout { .. })), "{inner:?}");
     });
 }
@@ -418,12 +418,12 @@ async fn only_a_holder_can_be_expired() {
     let locker = LocalLocker::new();
     assert!(!locker.expire("free") && !locker.expire("a//b"));
     assert_eq!((locker.queued("free"), locker.queued("a//b")), (0, 0));
-    let guard = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("free");
+    let guard = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("lock acquired");
     assert!(!locker.expire("free"));
     assert!(locker.expire("/locks/held"));
     assert!(!locker.expire("held"), "nobody holds it any more");
     // The old guard takes nothing from the new holder.
-    let next = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("free");
+    let next = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("lock acquired");
     drop(guard);
     assert!(next.is_valid());
     assert_eq!(locker.queued("held"), 1);

@@ -98,10 +98,10 @@ fn settings() -> Builder {
 async fn to_wait_for_a_session_is_to_wait_for_the_lock() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
     let patience = Duration::from_secs(2);
-    let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("a session");
+    let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("session starts");
     zl.close().await;
     proxy.refuse(true).await;
     let late = zl.mutex("x").lock_timeout(Duration::from_millis(100)).await;
@@ -114,7 +114,7 @@ async fn to_wait_for_a_session_is_to_wait_for_the_lock() {
     }
     proxy.refuse(false).await;
     let guard = zl.mutex("x").lock().await.expect("there is one again");
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
     zl.close().await;
     seen.look(snapshotter);
     assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_holding", &[])), (0.0, 0.0));
@@ -124,18 +124,21 @@ async fn to_wait_for_a_session_is_to_wait_for_the_lock() {
 async fn what_is_held_is_counted_as_what_it_is() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let zl = settings().connect(&server.addr()).await.expect("a session");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let zl = settings().connect(&server.addr()).await.expect("session starts");
 
     // The guard of such a semaphore is a mutex to nobody but those who take it.
     for naming in [Naming::CuratorSemaphore, Naming::Kazoo] {
         let slots = zl.semaphore(format!("slots-{naming}"), 2).naming(naming);
-        let permits = [slots.acquire().await.expect("free"), slots.acquire().await.expect("free")];
-        assert!(slots.try_acquire(1).await.expect("an answer").is_none());
+        let permits = [
+            slots.acquire().await.expect("permits acquired"),
+            slots.acquire().await.expect("permits acquired"),
+        ];
+        assert!(slots.try_acquire(1).await.expect("attempt succeeds").is_none());
         seen.look(snapshotter);
         assert_eq!(seen.of("zoolock_holding", &[("kind", "lease")]), 2.0, "{naming}");
         for permit in permits {
-            permit.release().await.expect("ours");
+            permit.release().await.expect("release succeeds");
         }
     }
     assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "lease"), ("outcome", "acquired")]), 4.0);
@@ -143,12 +146,13 @@ async fn what_is_held_is_counted_as_what_it_is() {
     assert_eq!(seen.of("zoolock_acquire_seconds", &[("kind", "mutex")]), 0.0);
     assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 0.0);
 
-    let reader = zl.rwlock("rw").write().await.expect("free").downgrade().await.expect("ours");
+    let reader =
+        zl.rwlock("rw").write().await.expect("lock acquired").downgrade().await.expect("downgrade succeeds");
     seen.look(snapshotter);
     let holding = |seen: &Seen, kind| seen.of("zoolock_holding", &[("kind", kind)]);
     assert_eq!((holding(&seen, "writer"), holding(&seen, "reader")), (0.0, 1.0));
     assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "writer")]), 1.0);
-    reader.release().await.expect("ours");
+    reader.release().await.expect("release succeeds");
     zl.close().await;
     seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "reader")]), 1.0);
@@ -160,14 +164,14 @@ async fn what_is_counted_is_what_is_documented() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
 
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
-    let zl = settings().connect(&server.addr()).await.expect("a session");
-    let shaky = settings().connect(&proxy.addr()).await.expect("a session");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
+    let zl = settings().connect(&server.addr()).await.expect("session starts");
+    let shaky = settings().connect(&proxy.addr()).await.expect("session starts");
 
     // Alone, busy, too late, given up.
-    let guard = zl.mutex("x").lock().await.expect("free");
-    assert!(zl.mutex("x").try_lock().await.expect("an answer").is_none());
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
+    assert!(zl.mutex("x").try_lock().await.expect("attempt succeeds").is_none());
     let late = zl.mutex("x").lock_timeout(Duration::from_millis(50)).await;
     assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
     let dropped = tokio::time::timeout(Duration::from_millis(50), zl.mutex("x").lock()).await;
@@ -185,31 +189,31 @@ async fn what_is_counted_is_what_is_documented() {
         let mutex = zl.mutex("x");
         async move { mutex.lock().await }
     });
-    while zl.mutex("x").snapshot().await.expect("a look").waiters.is_empty() {
+    while zl.mutex("x").snapshot().await.expect("read succeeds").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_waiting", &[]), 1.0);
-    zl.mutex("x").revoke(guard.ticket()).await.expect("it is there");
+    zl.mutex("x").revoke(guard.ticket()).await.expect("znode exists");
     guard.revoked().await;
-    guard.release().await.expect("ours");
-    let guard = waiting.await.expect("no panic").expect("its turn");
+    guard.release().await.expect("release succeeds");
+    let guard = waiting.await.expect("task does not panic").expect("lock granted");
     seen.look(snapshotter);
     assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
     assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));
 
     // Taken away.
-    zl.mutex("x").break_lock(guard.ticket()).await.expect("it is there");
+    zl.mutex("x").break_lock(guard.ticket()).await.expect("znode exists");
     assert_eq!(guard.lost().await, LossReason::Broken);
     drop(guard);
 
     // Another kind, whose release is not answered: it is looked for again, over another connection.
-    let writer = shaky.rwlock("y").write().await.expect("free");
+    let writer = shaky.rwlock("y").write().await.expect("lock acquired");
     proxy.drop_next_reply(opcode::MULTI);
     writer.release().await.expect("released, in the end");
 
     // Renewed by now, since somebody holds for a whole session.
-    let guard = zl.mutex("z").lock().await.expect("free");
+    let guard = zl.mutex("z").lock().await.expect("lock acquired");
     let renewed = async {
         while seen.of("zoolock_renewals_total", &[("outcome", "confirmed")]) == 0.0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -217,7 +221,7 @@ async fn what_is_counted_is_what_is_documented() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), renewed).await.expect("the lease is renewed");
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
     shaky.close().await;
     zl.close().await;
 

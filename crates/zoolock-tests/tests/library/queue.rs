@@ -12,13 +12,13 @@ use zoolock_tests::{Failure, Place, Proxy, Recorder, on_both_arms, tree};
 /// Queues `waiters` on two locks and lets everybody have a turn of 5 ms. Gives the bytes read per waiter, the joins
 /// included.
 async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let sessions = [connect_through(place, &proxy).await, connect_through(place, &proxy).await];
     let names = [format!("left-{waiters}"), format!("right-{waiters}")];
     let before = proxy.counts();
     let mut held = Vec::new();
     for name in &names {
-        held.push(sessions[0].mutex(name).lock().await.expect("free"));
+        held.push(sessions[0].mutex(name).lock().await.expect("lock acquired"));
     }
     let recorders = [Arc::new(Recorder::new()), Arc::new(Recorder::new())];
     let mut tasks = tokio::task::JoinSet::new();
@@ -26,12 +26,12 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
         let (zl, name) = (sessions[waiter / 2 % 2].clone(), names[waiter % 2].clone());
         let recorder = recorders[waiter % 2].clone();
         tasks.spawn(async move {
-            let guard = zl.mutex(&name).lock().await.expect("a turn");
+            let guard = zl.mutex(&name).lock().await.expect("lock granted");
             recorder.enter(waiter, guard.token());
             // The work.
             tokio::time::sleep(Duration::from_millis(5)).await;
             recorder.exit(waiter, guard.token());
-            guard.release().await.expect("still ours");
+            guard.release().await.expect("release succeeds");
         });
     }
     let observer = connect(place).await;
@@ -40,14 +40,14 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     }
     // The order in which they stand, which the token shows: it is the transaction that queued them.
     for guard in held {
-        guard.release().await.expect("still ours");
+        guard.release().await.expect("release succeeds");
     }
     while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
+        done.expect("task does not panic");
     }
     for recorder in recorders {
         let history = recorder.history();
-        history.one_holder().expect("one at a time");
+        history.one_holder().expect("one holder at a time");
         // Tokens are queue positions, so that they rise means that the queue was served in its order.
         history.tokens_rise().expect("in the order of the queue");
         assert_eq!(history.entered().len(), waiters / 2, "everyone had a turn");
@@ -86,7 +86,7 @@ on_both_arms!(private a_thousand_cancelled_waiters_leave_no_node_no_watch_no_tas
     println!("ZOOLOCK_SEED={seed}");
     let mut dice = Dice(seed);
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    zl.mutex("crowd").lock().await.expect("free").release().await.expect("ours");
+    zl.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = settle(&zl).await;
     let directory = directory(&place, "crowd");
     // Dropped in the middle of whatever they are doing; some are granted the lock when they are dropped.
@@ -101,7 +101,7 @@ on_both_arms!(private a_thousand_cancelled_waiters_leave_no_node_no_watch_no_tas
         waiting
     };
     // First behind a holder that stays, whose node everybody who was second once has watched ...
-    let held = other.mutex("crowd").lock().await.expect("free");
+    let held = other.mutex("crowd").lock().await.expect("lock acquired");
     crowd(&mut dice, 500).await.join_all().await;
     tree::assert_contenders(&place.addr(), &directory, 1).await;
     let watches = eventually("only the holder's own watch is left", Duration::from_secs(15), async || {
@@ -110,12 +110,12 @@ on_both_arms!(private a_thousand_cancelled_waiters_leave_no_node_no_watch_no_tas
             watches => Err(Failure::new(format!("{watches} watches"))),
         }
     });
-    watches.await.expect("no watch is left behind");
+    watches.await.expect("no watch remains");
     until_quiet(&zl, tasks).await;
     // ... then while the lock goes from hand to hand.
     let waiting = crowd(&mut dice, 500).await;
     tokio::time::sleep(Duration::from_millis(dice.roll(400))).await;
-    held.release().await.expect("still ours");
+    held.release().await.expect("release succeeds");
     waiting.join_all().await;
     tree::assert_no_contenders(&place.addr(), &directory).await;
     place.assert_no_watches().await;
@@ -124,10 +124,10 @@ on_both_arms!(private a_thousand_cancelled_waiters_leave_no_node_no_watch_no_tas
     zl.mutex("crowd")
         .lock_timeout(Duration::from_secs(5))
         .await
-        .expect("free")
+        .expect("lock acquired")
         .release()
         .await
-        .expect("ours");
+        .expect("release succeeds");
 });
 
 /// The number of background tasks of a session at rest.
@@ -141,10 +141,10 @@ async fn settle(zl: &Zoolock) -> usize {
 }
 
 on_both_arms!(long_paths_are_spread_over_sessions_that_survive_a_reconnect, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let name = "x".repeat(900);
-    let held = zl.mutex(&name).lock().await.expect("free");
+    let held = zl.mutex(&name).lock().await.expect("lock acquired");
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..200 {
         let mutex = zl.mutex(&name);
@@ -154,9 +154,9 @@ on_both_arms!(long_paths_are_spread_over_sessions_that_survive_a_reconnect, |pla
     until_queued(&observer, &name, 201).await;
     assert!(proxy.stats().open() >= 3, "200 waiters of 1.8 KiB each fit no two sessions of 100 KiB");
     proxy.cut().await;
-    held.release().await.expect("still ours");
+    held.release().await.expect("release succeeds");
     while let Some(done) = waiting.join_next().await {
-        done.expect("no panic").expect("a turn");
+        done.expect("task does not panic").expect("lock granted");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, &name)).await;
 });
@@ -164,8 +164,8 @@ on_both_arms!(long_paths_are_spread_over_sessions_that_survive_a_reconnect, |pla
 /// With the counter just below the limit, contenders go on through the end of the directory.
 async fn through_the_end_of_the_numbers(counter: i32) {
     let body = |place: Place| async move {
-        let zl = settings().connect(&place.connect_string()).await.expect("a session");
-        zl.mutex("old").lock().await.expect("free").release().await.expect("ours");
+        let zl = settings().connect(&place.connect_string()).await.expect("session starts");
+        zl.mutex("old").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         let path = directory(&place, "old");
         let set = match place.server() {
             zoolock_tests::Server::Embedded(server) => {
@@ -184,30 +184,36 @@ async fn through_the_end_of_the_numbers(counter: i32) {
             let recorder = recorder.clone();
             tasks.spawn(async move {
                 for _ in 0..5 {
-                    let guard = zl.mutex("old").lock_timeout(Duration::from_secs(30)).await.expect("a turn");
+                    let guard =
+                        zl.mutex("old").lock_timeout(Duration::from_secs(30)).await.expect("lock granted");
                     recorder.enter(contender, guard.token());
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     recorder.exit(contender, guard.token());
-                    guard.release().await.expect("still ours");
+                    guard.release().await.expect("release succeeds");
                 }
             });
         }
         while let Some(done) = tasks.join_next().await {
-            done.expect("no task fails");
+            done.expect("task does not panic");
         }
         let history = recorder.history();
-        history.one_holder().expect("one at a time");
-        history.tokens_rise().expect("tokens rise, though the numbers start again");
+        history.one_holder().expect("one holder at a time");
+        history.tokens_rise().expect("tokens increase although sequence numbers restart");
         assert_eq!(history.entered().len(), 80);
-        let client = tree::connect(&place.addr()).await.expect("a session");
+        let client = tree::connect(&place.addr()).await.expect("session starts");
         tree::assert_no_contenders(&place.addr(), &path).await;
         // It was made anew: the number of the next contender is small again.
-        let guard = zl.mutex("old").lock().await.expect("free");
-        let number: i32 =
-            guard.node_path().rsplit("lock-").next().expect("a number").parse().expect("a number");
+        let guard = zl.mutex("old").lock().await.expect("lock acquired");
+        let number: i32 = guard
+            .node_path()
+            .rsplit("lock-")
+            .next()
+            .expect("znode name has a sequence number")
+            .parse()
+            .expect("znode name has a sequence number");
         assert!((0..1000).contains(&number), "{}", guard.node_path());
         drop(client);
-        guard.release().await.expect("ours");
+        guard.release().await.expect("release succeeds");
     };
     let sharing = Sharing::Private(zoolock_tests::ServerOptions::default());
     zoolock_tests::arm::run(zoolock_tests::Arm::Embedded, sharing, "through_the_end_of_the_numbers", body)
@@ -230,10 +236,10 @@ async fn flight_and_request(zl: &Zoolock) -> (Duration, Duration) {
     let (mut flight, mut request) = (Duration::MAX, Duration::MAX);
     for _ in 0..5 {
         let begun = Instant::now();
-        let guard = mutex.lock().await.expect("free");
+        let guard = mutex.lock().await.expect("lock acquired");
         flight = flight.min(begun.elapsed());
         let begun = Instant::now();
-        guard.release().await.expect("still ours");
+        guard.release().await.expect("release succeeds");
         request = request.min(begun.elapsed());
     }
     (flight, request)
@@ -241,7 +247,7 @@ async fn flight_and_request(zl: &Zoolock) -> (Duration, Duration) {
 
 // Where the sockets have Nagle's algorithm, the second request waits until the first is acknowledged.
 on_both_arms!(an_acquire_takes_one_round_trip, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     proxy.delay(Duration::from_millis(25));
     for connection in ["first", "second"] {

@@ -28,7 +28,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic").write(bytes)
+        self.0.lock().expect("task does not panic").write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -48,7 +48,7 @@ impl Log {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned()
+        String::from_utf8_lossy(&self.0.lock().expect("task does not panic")).into_owned()
     }
 }
 
@@ -60,13 +60,13 @@ on_both_arms!(private a_program_shows_no_password_whatever_it_is_asked, |place| 
     let log = Log::begin();
     let builder = secret(settings());
     assert_absent("a builder", &format!("{builder:?} {builder:#?}"));
-    let zl = builder.connect(&place.connect_string()).await.expect("a session");
-    let guard = zl.mutex("nightly").lock().await.expect("free");
+    let zl = builder.connect(&place.connect_string()).await.expect("session starts");
+    let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     assert_absent("a client", &format!("{zl:?} {:?} {guard:?}", zl.mutex("nightly")));
     // A connection that is made again presents them again.
-    place.server().restart().await.expect("it comes up again");
-    guard.release().await.expect("ours");
-    let data = zl.mutex("nightly").snapshot().await.expect("a look");
+    place.server().restart().await.expect("server restarts");
+    guard.release().await.expect("release succeeds");
+    let data = zl.mutex("nightly").snapshot().await.expect("read succeeds");
     assert_absent("a snapshot", &format!("{data:?}"));
     zl.close().await;
     let text = log.text();
@@ -82,7 +82,7 @@ on_both_arms!(
         let authority = place.authority();
         let signed = authority.client("jobs");
         let [ca, certificate, key] = [&authority.ca(), &signed.certificate, &signed.key]
-            .map(|path| std::fs::read_to_string(path).expect("readable"));
+            .map(|path| std::fs::read_to_string(path).expect("file is readable"));
         // Where it is this key's alone.
         let inside: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
         let inside = &inside[48..80];
@@ -92,10 +92,10 @@ on_both_arms!(
         // Neither server knows anybody by SASL here; what is presented has been presented.
         let sasl = builder.clone().sasl_digest_md5("jobs", PASSWORD);
         assert_absent("a builder", &format!("{sasl:?} {sasl:#?}"));
-        let refused = timeout(PATIENCE, sasl.connect(&place.server().secure_addr())).await.expect("in time");
+        let refused = timeout(PATIENCE, sasl.connect(&place.server().secure_addr())).await.expect("finishes in time");
         assert_absent("an error", &format!("{:?}", refused.expect_err("nobody knows them")));
-        let zl = builder.connect(&place.server().secure_addr()).await.expect("a session");
-        zl.mutex("nightly").lock().await.expect("free").release().await.expect("ours");
+        let zl = builder.connect(&place.server().secure_addr()).await.expect("session starts");
+        zl.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         assert!(!format!("{zl:?}").contains(inside));
         zl.close().await;
         let text = log.text();
@@ -106,25 +106,25 @@ on_both_arms!(
 );
 
 on_both_arms!(the_input_of_a_command_is_not_for_the_one_that_knows_the_password, |place| async move {
-    let zoolock = ZoolockBinary::find().expect("built");
+    let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     // Another one: what processes are started with is looked through by the test below.
     let source = "digest:command:cat >&2; echo jobs:not-that-one";
     let mut command = zoolock.command(["--auth", source, "run", "nightly", "--", "cat"]);
     command.env("ZOOLOCK_CONNECT", place.connect_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
+    let mut child = command.spawn().expect("server starts");
     let mut input = child.stdin.take().expect("a pipe");
     tokio::io::AsyncWriteExt::write_all(&mut input, b"for the child\n").await.expect("it reads");
     drop(input);
-    let done = timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").expect("ours");
+    let done = timeout(PATIENCE, child.wait_with_output()).await.expect("finishes in time").expect("ours");
     assert_eq!((done.status.code(), done.stdout.as_slice()), (Some(0), &b"for the child\n"[..]), "{done:?}");
 });
 
 on_both_arms!(the_command_shows_no_password_wherever_it_has_it_from, |place| async move {
-    let zoolock = ZoolockBinary::find().expect("built");
+    let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     let file = zoolock.home().join("credentials");
-    std::fs::write(&file, format!("jobs:{PASSWORD}\n")).expect("writable");
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+    std::fs::write(&file, format!("jobs:{PASSWORD}\n")).expect("file is writable");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("permissions set");
     let file = file.display();
     // What every process of the machine was started with, ours and our reaper among them.
     let look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
@@ -140,7 +140,8 @@ on_both_arms!(the_command_shows_no_password_wherever_it_has_it_from, |place| asy
         if inherited {
             command.env("THE_SECRET", format!("jobs:{PASSWORD}"));
         }
-        let done = timeout(PATIENCE, command.output()).await.expect("it ends").expect("it starts");
+        let done =
+            timeout(PATIENCE, command.output()).await.expect("finishes in time").expect("server starts");
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(0), "{source}: {said}");
         assert!(said.contains("TRACE") || said.contains("DEBUG"), "nothing was logged: {said}");
@@ -152,10 +153,10 @@ on_both_arms!(the_command_shows_no_password_wherever_it_has_it_from, |place| asy
     // The variable that says where they are is for all commands, those inside of others too.
     let mut command = zoolock.command(["show", "nightly", "--json"]);
     command.env("ZOOLOCK_CONNECT", place.connect_string()).env("ZOOLOCK_AUTH", format!("digest:@{file}"));
-    let done = timeout(PATIENCE, command.output()).await.expect("it ends").expect("it starts");
+    let done = timeout(PATIENCE, command.output()).await.expect("finishes in time").expect("server starts");
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert_absent("what is shown", &String::from_utf8_lossy(&done.stdout));
     // It is theirs.
     let stranger = zoolock.command(["show", "nightly", "--connect", &place.connect_string()]).output().await;
-    assert_eq!(stranger.expect("it starts").status.code(), Some(77));
+    assert_eq!(stranger.expect("server starts").status.code(), Some(77));
 });

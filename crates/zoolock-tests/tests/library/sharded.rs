@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use zoolock::{Error, Sharded, TestServer, Zoolock};
 
 async fn three() -> [TestServer; 3] {
-    let start = async || TestServer::start().await.expect("a server");
+    let start = async || TestServer::start().await.expect("server starts");
     [start().await, start().await, start().await]
 }
 
@@ -25,10 +25,16 @@ async fn those_who_name_the_shards_in_another_order_find_the_same_lock() {
     for at in 0..30 {
         // With the root, and as a path of its own.
         let name = if at % 2 == 0 { format!("job/{at}") } else { format!("/other/job-{at}") };
-        seen.insert(ours.shard_of(&name).expect("a good name").to_owned());
-        assert_eq!(ours.shard_of(&name).expect("good"), theirs.shard_of(&name).expect("good"));
-        guards.push(ours.mutex(&name).lock().await.expect("free"));
-        assert!(theirs.mutex(&name).try_lock().await.expect("it answers").is_none(), "{name} was held twice");
+        seen.insert(ours.shard_of(&name).expect("valid lock name").to_owned());
+        assert_eq!(
+            ours.shard_of(&name).expect("valid lock name"),
+            theirs.shard_of(&name).expect("valid lock name")
+        );
+        guards.push(ours.mutex(&name).lock().await.expect("lock acquired"));
+        assert!(
+            theirs.mutex(&name).try_lock().await.expect("attempt succeeds").is_none(),
+            "{name} was held twice"
+        );
     }
     assert_eq!(seen.len(), 3, "thirty locks are on {seen:?} only");
     let listed = theirs.locks(Some("/")).await.expect("they answer");
@@ -45,13 +51,13 @@ async fn several_locks_are_taken_at_once_where_one_shard_has_them() {
     let ours = client(&servers, [0, 1, 2]).await;
     let on = |shard: &str| {
         let names = (0..).map(|at| format!("a{at}"));
-        let mut names = names.filter(|name| ours.shard_of(name).expect("good") == shard);
+        let mut names = names.filter(|name| ours.shard_of(name).expect("valid lock name") == shard);
         [names.next().expect("some"), names.next().expect("some")]
     };
     let (red, blue) = (on("red"), on("blue"));
-    let both = ours.multi(&red).expect("one shard").lock().await.expect("free");
-    assert!(ours.mutex(&red[1]).try_lock().await.expect("it answers").is_none());
-    both.release().await.expect("released");
+    let both = ours.multi(&red).expect("one shard").lock().await.expect("lock acquired");
+    assert!(ours.mutex(&red[1]).try_lock().await.expect("attempt succeeds").is_none());
+    both.release().await.expect("release succeeds");
     let refused = ours.multi([&red[0], &blue[0]]).expect_err("no transaction spans two ensembles");
     let said = refused.to_string();
     assert!(said.contains(&red[0]) && said.contains("\"red\"") && said.contains("\"blue\""), "{said}");
@@ -60,9 +66,10 @@ async fn several_locks_are_taken_at_once_where_one_shard_has_them() {
 
 #[tokio::test]
 async fn shards_that_cannot_be_are_refused() {
-    let server = TestServer::start().await.expect("a server");
-    let one = server.connect().await.expect("up");
-    let elsewhere = server.client().root("/elsewhere").connect(&server.address()).await.expect("up");
+    let server = TestServer::start().await.expect("server starts");
+    let one = server.connect().await.expect("session starts");
+    let elsewhere =
+        server.client().root("/elsewhere").connect(&server.address()).await.expect("session starts");
     let invalid = |made: Result<Sharded, Error>, word: &str| match made {
         Err(error @ Error::Invalid { .. }) => assert!(error.to_string().contains(word), "{error}"),
         other => panic!("{other:?}"),

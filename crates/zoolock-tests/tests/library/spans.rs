@@ -15,13 +15,13 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("no panic").clone()).expect("text")
+        String::from_utf8(self.0.lock().expect("task does not panic").clone()).expect("text")
     }
 }
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic").write(text)
+        self.0.lock().expect("task does not panic").write(text)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -32,8 +32,8 @@ impl Write for Log {
 /// On this thread alone, which is the one that asks.
 #[tokio::test]
 async fn to_take_a_lock_and_to_let_it_go_are_spans_with_its_path() {
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let zl = Zoolock::connect(&server.addr()).await.expect("a session");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (level, expected) in [("debug", 1), ("info", 0)] {
         let log = Log::default();
         let writer = log.clone();
@@ -44,7 +44,7 @@ async fn to_take_a_lock_and_to_let_it_go_are_spans_with_its_path() {
             .with_writer(move || writer.clone())
             .finish();
         let listening = subscriber.set_default();
-        zl.mutex("spanned").lock().await.expect("free").release().await.expect("ours");
+        zl.mutex("spanned").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         drop(listening);
         let text = log.text();
         for span in ["lock{path=\"/locks/spanned\" kind=\"mutex\"}: ", "release{path=\"/locks/spanned\"}: "] {

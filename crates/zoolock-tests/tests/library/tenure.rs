@@ -37,30 +37,30 @@ fn crowd(mutex: &Mutex, count: usize, recorder: &Arc<Recorder<FencingToken>>) ->
     for who in 0..count {
         let (mutex, recorder) = (mutex.clone(), recorder.clone());
         tasks.spawn(async move {
-            let guard = mutex.lock().await.expect("a turn");
+            let guard = mutex.lock().await.expect("lock granted");
             recorder.enter(who, guard.token());
             tokio::task::yield_now().await;
             assert!(guard.is_valid());
             recorder.exit(who, guard.token());
-            guard.release().await.expect("ours");
+            guard.release().await.expect("release succeeds");
         });
     }
     tasks
 }
 
 on_both_arms!(the_tasks_of_a_process_stand_in_one_place, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
     // Kept, so that one who asks late finds it.
     let mutex = zl.mutex("shared").batching(1000, LONG).linger(Duration::from_secs(1));
-    let held = other.mutex("shared").lock().await.expect("free");
+    let held = other.mutex("shared").lock().await.expect("lock acquired");
     let recorder = Arc::new(Recorder::new());
     let before = proxy.counts();
     let mut tasks = crowd(&mutex, 200, &recorder);
     until_queued(&other, "shared", 2).await;
-    held.release().await.expect("ours");
+    held.release().await.expect("release succeeds");
     while let Some(task) = tasks.join_next().await {
-        task.expect("no panic");
+        task.expect("task does not panic");
     }
     // Tokens rise, and nobody is beside another.
     recorder
@@ -73,16 +73,16 @@ on_both_arms!(the_tasks_of_a_process_stand_in_one_place, |place| async move {
     assert_eq!(sent.requests(opcode::MULTI), 0, "{sent:?}");
     drop(mutex);
     eventually("it is let go", async || {
-        other.mutex("shared").snapshot().await.expect("a look").holder.is_none()
+        other.mutex("shared").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
 });
 
 on_both_arms!(a_lock_that_is_kept_costs_nothing_to_take_again, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
     let mutex = zl.mutex("kept").linger(LONG);
-    let first = mutex.lock().await.expect("free");
+    let first = mutex.lock().await.expect("lock acquired");
     let token = first.token();
     drop(first);
     // The look whether it is alone comes behind the grant.
@@ -91,47 +91,49 @@ on_both_arms!(a_lock_that_is_kept_costs_nothing_to_take_again, |place| async mov
     for pass in 1..1000 {
         // Handles that agree share, also where they are made anew.
         let guard = match pass % 3 {
-            0 => mutex.lock().await.expect("ours"),
-            1 => zl.mutex("/locks/kept").linger(LONG).lock().await.expect("ours"),
-            _ => mutex.try_lock().await.expect("an answer").expect("ours"),
+            0 => mutex.lock().await.expect("lock acquired"),
+            1 => zl.mutex("/locks/kept").linger(LONG).lock().await.expect("lock acquired"),
+            _ => mutex.try_lock().await.expect("attempt succeeds").expect("ours"),
         };
         assert_eq!((guard.token().czxid(), guard.token().pass()), (token.czxid(), pass));
         assert_eq!(guard.previous(), Previous::Clean);
         assert!(guard.is_valid());
         if pass % 2 == 0 {
-            guard.release().await.expect("ours");
+            guard.release().await.expect("release succeeds");
         }
     }
     let sent = proxy.counts().since(&before);
     assert_eq!((sent.requests(opcode::CREATE2), sent.requests(opcode::MULTI)), (0, 0), "{sent:?}");
     // Whoever comes gets it at once.
     let theirs = tokio::time::timeout(LONG / 2, other.mutex("kept").lock()).await;
-    let theirs = theirs.expect("it is not kept from others").expect("free");
+    let theirs = theirs.expect("it is not kept from others").expect("lock acquired");
     assert!(theirs.token() > token);
-    assert!(mutex.try_lock().await.expect("an answer").is_none());
-    theirs.release().await.expect("ours");
+    assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
+    theirs.release().await.expect("release succeeds");
     // Kept again; with the last handle it goes.
-    drop(mutex.try_lock().await.expect("an answer").expect("free"));
+    drop(mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"));
     tree::assert_contenders(&place.addr(), &directory(&place, "kept"), 1).await;
     drop(mutex);
-    eventually("it is let go", async || other.mutex("kept").try_lock().await.expect("an answer").is_some())
-        .await;
+    eventually("it is let go", async || {
+        other.mutex("kept").try_lock().await.expect("attempt succeeds").is_some()
+    })
+    .await;
 });
 
 on_both_arms!(a_lock_is_kept_for_so_long_and_no_longer, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let keep = Duration::from_millis(300);
     let mutex = zl.mutex("a-while").linger(keep);
-    let guard = mutex.lock().await.expect("free");
+    let guard = mutex.lock().await.expect("lock acquired");
     let began = Instant::now();
     drop(guard);
     eventually("it is let go", async || {
-        other.mutex("a-while").snapshot().await.expect("a look").holder.is_none()
+        other.mutex("a-while").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
     let kept = began.elapsed();
     assert!(keep <= kept && kept < keep + Duration::from_secs(5), "{kept:?}");
-    mutex.lock().await.expect("free").release().await.expect("ours");
+    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
 });
 
 on_both_arms!(others_wait_for_so_many_passes_and_no_more, |place| async move {
@@ -144,7 +146,7 @@ on_both_arms!(others_wait_for_so_many_passes_and_no_more, |place| async move {
         let (mutex, turns) = (mutex.clone(), turns.clone());
         tasks.spawn(async move {
             loop {
-                let guard = mutex.lock().await.expect("a turn");
+                let guard = mutex.lock().await.expect("lock granted");
                 turns.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 drop(guard);
@@ -161,11 +163,11 @@ on_both_arms!(others_wait_for_so_many_passes_and_no_more, |place| async move {
         until_queued(&zl, "fair", 2).await;
         // From here on they know of it, or will within a round trip.
         let before = turns.load(Ordering::Relaxed);
-        let theirs = waiting.await.expect("no panic").expect("a turn");
+        let theirs = waiting.await.expect("task does not panic").expect("lock granted");
         let passes = turns.swap(0, Ordering::Relaxed) - before;
         // One had it, and the event may be late by a few turns on a busy machine.
         assert!(passes <= PASSES + 1 + 20, "{passes} passes");
-        theirs.release().await.expect("ours");
+        theirs.release().await.expect("release succeeds");
     }
 });
 
@@ -179,7 +181,7 @@ on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
         let (mutex, turns) = (mutex.clone(), turns.clone());
         tasks.spawn(async move {
             loop {
-                let _guard = mutex.lock().await.expect("a turn");
+                let _guard = mutex.lock().await.expect("lock granted");
                 turns.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -187,7 +189,7 @@ on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
     }
     eventually("a turn of theirs", async || turns.load(Ordering::Relaxed) > 10).await;
     let theirs = tokio::time::timeout(LONG, other.mutex("timed").lock()).await;
-    theirs.expect("not starved").expect("a turn").release().await.expect("ours");
+    theirs.expect("not starved").expect("lock granted").release().await.expect("release succeeds");
     let before = turns.load(Ordering::Relaxed);
     eventually("they go on", async || turns.load(Ordering::Relaxed) > before + 10).await;
 });
@@ -195,10 +197,10 @@ on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
 on_both_arms!(a_task_that_gives_up_leaves_nothing, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("quitter").batching(10, LONG);
-    let theirs = other.mutex("quitter").lock().await.expect("free");
-    let error = mutex.lock_timeout(Duration::from_millis(100)).await.expect_err("held");
+    let theirs = other.mutex("quitter").lock().await.expect("lock acquired");
+    let error = mutex.lock_timeout(Duration::from_millis(100)).await.expect_err("lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(mutex.try_lock().await.expect("an answer").is_none());
+    assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
     // The first of two is dropped: the other one stays where it is.
     let gone = tokio::spawn({
         let mutex = mutex.clone();
@@ -210,41 +212,47 @@ on_both_arms!(a_task_that_gives_up_leaves_nothing, |place| async move {
     });
     until_queued(&other, "quitter", 2).await;
     gone.abort();
-    theirs.release().await.expect("ours");
-    stays.await.expect("no panic").expect("its turn").release().await.expect("ours");
+    theirs.release().await.expect("release succeeds");
+    stays
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
     // Granted and dropped unseen: it goes to the next one.
-    let mine = mutex.lock().await.expect("free");
+    let mine = mutex.lock().await.expect("lock acquired");
     let mut unseen = Box::pin(mutex.lock());
     assert!(unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(mine);
     drop(unseen);
-    other.mutex("quitter").lock().await.expect("free").release().await.expect("ours");
+    other.mutex("quitter").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "quitter")).await;
 });
 
 on_both_arms!(a_task_that_panics_ends_the_tenure_and_the_next_is_told, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("panics").linger(LONG).batching(1000, LONG);
-    let first = mutex.lock().await.expect("free");
+    let first = mutex.lock().await.expect("lock acquired");
     let token = first.token();
     let panics = tokio::spawn(async move {
         let _held = first;
         panic!("on purpose");
     });
-    let next = mutex.lock().await.expect("its turn");
+    let next = mutex.lock().await.expect("lock granted");
     assert!(panics.await.expect_err("it panics").is_panic());
     assert_eq!(next.previous(), Previous::Crashed);
     assert!(next.token().czxid() > token.czxid(), "a node of its own");
 });
 
 on_both_arms!(what_is_gone_is_lost_for_the_one_that_has_it_and_the_others_go_on, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (
-        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session"),
-        brisk_settings().connect(&place.connect_string()).await.expect("a session"),
+        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        brisk_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
     let mutex = zl.mutex("gone").batching(10, LONG).linger(LONG);
-    let guard = mutex.lock().await.expect("free");
+    let guard = mutex.lock().await.expect("lock acquired");
     let token = guard.token();
     let waiting = soon_locked(&mutex);
     proxy.refuse(true).await;
@@ -253,29 +261,32 @@ on_both_arms!(what_is_gone_is_lost_for_the_one_that_has_it_and_the_others_go_on,
     assert!(matches!(reason, LossReason::Unreachable | LossReason::SessionExpired), "{reason:?}");
     assert!(!guard.is_valid());
     eventually("the session is over", async || {
-        other.mutex("gone").snapshot().await.expect("a look").holder.is_none()
+        other.mutex("gone").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
     assert!(!waiting.is_finished(), "nothing is handed on that is lost");
     proxy.refuse(false).await;
-    let next =
-        tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic").expect("its turn");
+    let next = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("finishes in time")
+        .expect("task does not panic")
+        .expect("lock granted");
     assert!(next.token().czxid() > token.czxid());
     assert!(next.is_valid());
-    let error = guard.release().await.expect_err("it is lost");
+    let error = guard.release().await.expect_err("lock is lost");
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     assert!(next.is_valid(), "the late release is not its own");
-    next.release().await.expect("ours");
+    next.release().await.expect("release succeeds");
 });
 
 on_both_arms!(a_node_in_doubt_stays_until_the_one_that_has_it_lets_go, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (
-        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session"),
-        brisk_settings().connect(&place.connect_string()).await.expect("a session"),
+        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        brisk_settings().connect(&place.connect_string()).await.expect("session starts"),
     );
     let mutex = zl.mutex("doubt").batching(10, LONG);
-    let guard = mutex.lock().await.expect("free");
+    let guard = mutex.lock().await.expect("lock acquired");
     let waiting = soon_locked(&mutex);
     // The service hears us, and so keeps the session; we do not hear the service.
     proxy.blackhole_towards(Direction::ToClient, true);
@@ -284,24 +295,31 @@ on_both_arms!(a_node_in_doubt_stays_until_the_one_that_has_it_lets_go, |place| a
     proxy.blackhole_towards(Direction::ToClient, false);
     let mut connection = guard.connection();
     let confirmed = connection.wait_for(|connection| *connection == Connection::Connected);
-    tokio::time::timeout(LONG, confirmed).await.expect("in time").expect("the session is there");
-    let holder = other.mutex("doubt").snapshot().await.expect("a look").holder.expect("still there");
+    tokio::time::timeout(LONG, confirmed).await.expect("finishes in time").expect("the session is there");
+    let holder =
+        other.mutex("doubt").snapshot().await.expect("read succeeds").holder.expect("znode still exists");
     assert_eq!(holder.node, guard.node_path().rsplit('/').next().expect("a name"));
     assert!(!waiting.is_finished(), "it still works");
-    let error = guard.release().await.expect_err("it is lost");
+    let error = guard.release().await.expect_err("lock is lost");
     assert!(matches!(error, Error::Lost { .. }), "{error}");
-    let next =
-        tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic").expect("its turn");
-    next.release().await.expect("ours");
+    let next = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("finishes in time")
+        .expect("task does not panic")
+        .expect("lock granted");
+    next.release().await.expect("release succeeds");
 });
 
 on_both_arms!(a_release_of_what_was_lost_says_so, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("taken").batching(10, LONG).linger(LONG);
     for _ in 0..20 {
-        let guard = mutex.lock().await.expect("free");
-        other.mutex("taken").break_lock(guard.ticket()).await.expect("it is there");
-        assert_eq!(tokio::time::timeout(LONG, guard.lost()).await.expect("told"), LossReason::Broken);
+        let guard = mutex.lock().await.expect("lock acquired");
+        other.mutex("taken").break_lock(guard.ticket()).await.expect("znode exists");
+        assert_eq!(
+            tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time"),
+            LossReason::Broken
+        );
         let error = guard.release().await.expect_err("it was taken away");
         assert!(matches!(error, Error::Lost { reason: LossReason::Broken, .. }), "{error}");
     }
@@ -310,14 +328,18 @@ on_both_arms!(a_release_of_what_was_lost_says_so, |place| async move {
 on_both_arms!(whoever_waits_while_the_client_is_closed_is_told, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("closed").batching(10, LONG);
-    let guard = mutex.lock().await.expect("free");
+    let guard = mutex.lock().await.expect("lock acquired");
     let waiting = soon_locked(&mutex);
     // Whoever has it lets go as soon as it hears of it.
     let holder = tokio::spawn(async move { guard.lost().await });
     zl.close().await;
-    let told = tokio::time::timeout(LONG, holder).await.expect("told").expect("no panic");
+    let told = tokio::time::timeout(LONG, holder)
+        .await
+        .expect("event arrives in time")
+        .expect("task does not panic");
     assert_eq!(told, LossReason::Closed);
-    let error = tokio::time::timeout(LONG, waiting).await.expect("in time").expect("no panic");
+    let error =
+        tokio::time::timeout(LONG, waiting).await.expect("finishes in time").expect("task does not panic");
     let error = error.expect_err("there is no going on");
     assert!(matches!(error, Error::Lost { reason: LossReason::Closed, .. }), "{error}");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "closed")).await;
@@ -327,7 +349,7 @@ on_both_arms!(a_grant_that_nobody_saw_hides_no_crash, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("unseen").batching(10, LONG).crash_detection();
     for others in [false, true] {
-        let theirs = other.mutex("unseen").crash_detection().lock().await.expect("free");
+        let theirs = other.mutex("unseen").crash_detection().lock().await.expect("lock acquired");
         let mut unseen = Box::pin(mutex.lock());
         let mut glance = || unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
         assert!(glance());
@@ -341,17 +363,17 @@ on_both_arms!(a_grant_that_nobody_saw_hides_no_crash, |place| async move {
         .expect_err("it panics");
         // It is granted, and never polled again.
         eventually("ours is alone", async || {
-            let seen = other.mutex("unseen").snapshot().await.expect("a look");
+            let seen = other.mutex("unseen").snapshot().await.expect("read succeeds");
             seen.holder.is_some() && seen.waiters.is_empty()
         })
         .await;
         drop(unseen);
         let guard = match next {
-            Some(next) => next.await.expect("no panic").expect("its turn"),
-            None => other.mutex("unseen").crash_detection().lock().await.expect("free"),
+            Some(next) => next.await.expect("task does not panic").expect("lock granted"),
+            None => other.mutex("unseen").crash_detection().lock().await.expect("lock acquired"),
         };
         assert_eq!(guard.previous(), Previous::Crashed, "others: {others}");
-        guard.release().await.expect("ours");
+        guard.release().await.expect("release succeeds");
     }
 });
 
@@ -359,10 +381,10 @@ on_both_arms!(whoever_has_it_hears_what_happens_to_it, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let (first, second) = (zl.mutex("heard").batching(10, LONG), zl.mutex("heard").batching(10, LONG));
     let (mut hears, mut hears_too) = (first.events(), second.events());
-    let guard = first.lock().await.expect("free");
+    let guard = first.lock().await.expect("lock acquired");
     let ticket = guard.ticket();
     assert_eq!(hears.next().await, Some(LockEvent::Acquired(ticket)));
-    second.lock_timeout(Duration::from_millis(10)).await.expect_err("held");
+    second.lock_timeout(Duration::from_millis(10)).await.expect_err("lock is held");
     assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
     assert_eq!(hears_too.next().await, Some(LockEvent::GaveUp));
     let waiting = tokio::spawn({
@@ -370,15 +392,15 @@ on_both_arms!(whoever_has_it_hears_what_happens_to_it, |place| async move {
         async move { second.lock().await }
     });
     assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
     assert_eq!(hears.next().await, Some(LockEvent::Released(ticket)));
-    let guard = waiting.await.expect("no panic").expect("its turn");
+    let guard = waiting.await.expect("task does not panic").expect("lock granted");
     assert_eq!(guard.ticket(), ticket, "one node");
     assert_eq!(hears_too.next().await, Some(LockEvent::Acquired(ticket)));
-    other.mutex("heard").revoke(ticket).await.expect("it is there");
+    other.mutex("heard").revoke(ticket).await.expect("znode exists");
     tokio::time::timeout(LONG, guard.revoked()).await.expect("it is told");
     assert_eq!(hears_too.next().await, Some(LockEvent::Revoked(ticket)));
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
     assert_eq!(hears_too.next().await, Some(LockEvent::Released(ticket)));
     // Nobody else heard of that.
     drop(first);
@@ -388,13 +410,13 @@ on_both_arms!(whoever_has_it_hears_what_happens_to_it, |place| async move {
 on_both_arms!(what_is_asked_of_the_process_ends_its_tenure, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("asked").linger(LONG);
-    let guard = mutex.lock().await.expect("free");
+    let guard = mutex.lock().await.expect("lock acquired");
     let ticket = guard.ticket();
     drop(guard);
     // Kept, and nobody of ours has it.
-    other.mutex("asked").revoke(ticket).await.expect("it is there");
+    other.mutex("asked").revoke(ticket).await.expect("znode exists");
     eventually("it is let go", async || {
-        other.mutex("asked").snapshot().await.expect("a look").holder.is_none()
+        other.mutex("asked").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
 });
@@ -406,11 +428,11 @@ on_both_arms!(a_lock_cannot_be_kept_where_crashes_are_looked_for, |place| async 
 });
 
 on_both_arms!(whoever_has_it_hears_of_neighbours, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
-    let stranger = tree::connect(&place.addr()).await.expect("a session");
+    let stranger = tree::connect(&place.addr()).await.expect("session starts");
     let [deaf, mutex] = [(); 2].map(|()| zl.mutex("beside").batching(u32::MAX, LONG));
-    let first = deaf.lock().await.expect("free");
+    let first = deaf.lock().await.expect("lock acquired");
     let before = proxy.counts();
     // Longer than one waits between two looks.
     tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -419,8 +441,8 @@ on_both_arms!(whoever_has_it_hears_of_neighbours, |place| async move {
     assert!(read <= 1, "{read} reads, and nobody would hear what they find");
     let mut hears = mutex.events();
     let next = soon_locked(&mutex);
-    first.release().await.expect("ours");
-    let guard = next.await.expect("no panic").expect("it is passed on");
+    first.release().await.expect("release succeeds");
+    let guard = next.await.expect("task does not panic").expect("it is passed on");
     let kazoo = format!("{}/3f2504e04f8911d39a0c0305e82c3301__lock__", directory(&place, "beside"));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     stranger.create(&kazoo, b"", &options).await.expect("it does not see us");

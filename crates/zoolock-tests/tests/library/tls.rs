@@ -32,7 +32,7 @@ fn address(place: &Place) -> String {
 }
 
 async fn open(place: &Place, tls: Tls) -> Zoolock {
-    settings().tls(tls).connect(&address(place)).await.expect("a session")
+    settings().tls(tls).connect(&address(place)).await.expect("session starts")
 }
 
 /// What a connection that cannot be is told, in time.
@@ -49,8 +49,8 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_name_in_the_
     let jobs = shown(authority, &authority.client("jobs"));
     let (first, second) = (open(&place, jobs.clone()).await, open(&place, jobs.clone()).await);
     let other = open(&place, shown(authority, &authority.client("other"))).await;
-    let guard = first.mutex("nightly").lock().await.expect("free");
-    assert!(second.mutex("nightly").try_lock().await.expect("it answers").is_none());
+    let guard = first.mutex("nightly").lock().await.expect("lock acquired");
+    assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
     for denied in [
         other.mutex("nightly").try_lock().await.map(|_| ()),
         other.mutex("nightly").snapshot().await.map(|_| ()),
@@ -60,7 +60,7 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_name_in_the_
     }
     let options = jobs.options(&place.server().secure_addr()).expect("good files");
     let client = Client::connector().with_tls(options).secure_connect(&place.server().secure_addr()).await;
-    let client = client.expect("a session");
+    let client = client.expect("session starts");
     for path in ["/locks".to_owned(), guard.node_path()] {
         let path = format!("{}{path}", place.chroot());
         let (acls, _) = client.get_acl(&path).await.expect("it is ours");
@@ -68,14 +68,14 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_name_in_the_
         assert_eq!(who, [("x509", "CN=jobs")], "{path}");
     }
     // The connection is lost, and made again.
-    place.server().restart().await.expect("it comes up again");
+    place.server().restart().await.expect("server restarts");
     let waiting = tokio::spawn(async move {
-        let guard = second.mutex("nightly").lock().await.expect("in its turn");
-        guard.release().await.expect("ours");
+        let guard = second.mutex("nightly").lock().await.expect("lock granted");
+        guard.release().await.expect("release succeeds");
         second
     });
-    guard.release().await.expect("still ours");
-    let second = waiting.await.expect("no panic");
+    guard.release().await.expect("release succeeds");
+    let second = waiting.await.expect("task does not panic");
     for zl in [first, second, other] {
         zl.close().await;
     }
@@ -85,8 +85,8 @@ on_both_arms!(private(secure(Authority::new())) readers_may_be_named_by_their_ce
     let authority = place.authority();
     let jobs = shown(authority, &authority.client("jobs"));
     let builder = settings().tls(jobs).reader("x509", "CN=ops");
-    let zl = builder.connect(&address(&place)).await.expect("a session");
-    let guard = zl.mutex("nightly").lock().await.expect("free");
+    let zl = builder.connect(&address(&place)).await.expect("session starts");
+    let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let ops = open(&place, shown(authority, &authority.client("ops"))).await;
     assert!(ops.mutex("nightly").snapshot().await.expect("it may look").holder.is_some());
     let broken = ops.mutex("nightly").break_lock(guard.token()).await;
@@ -130,13 +130,13 @@ on_both_arms!(private(secure(Authority::new())) what_is_wrong_with_a_certificate
 on_both_arms!(private(secure(Authority::named("revoking"))) lists_of_what_was_revoked_count, |place| async move {
     let authority = place.authority();
     let (secure, jobs) = (place.server().secure_addr(), authority.client("jobs"));
-    let ca = std::fs::read_to_string(authority.ca()).expect("readable");
+    let ca = std::fs::read_to_string(authority.ca()).expect("file is readable");
     let with = |list: String| {
         let tls = Tls::with_ca(format!("{ca}{list}"));
         settings().tls(tls.identity_files(&jobs.certificate, &jobs.key))
     };
     // Their date is over, and that of the certificates is not.
-    let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("a session");
+    let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("session starts");
     zl.close().await;
     for (list, words) in [
         (authority.revoked(&["another", "server"]), "was revoked"),
@@ -173,16 +173,16 @@ on_both_arms!(private(secure(Authority::new())) a_renewed_certificate_is_shown_a
     let zl = open(&place, shown(authority, &signed)).await;
     let renewed = authority.client("two");
     for (from, to) in [(&renewed.certificate, &signed.certificate), (&renewed.key, &signed.key)] {
-        std::fs::copy(from, to).expect("writable");
+        std::fs::copy(from, to).expect("file is writable");
     }
     let mut belongs_to_two = false;
     for number in 0..5 {
-        place.server().restart().await.expect("it comes up again");
+        place.server().restart().await.expect("server restarts");
         let name = format!("/after-{number}");
-        let after = zl.mutex(&name).lock().await.expect("free");
+        let after = zl.mutex(&name).lock().await.expect("lock acquired");
         let two = open(&place, shown(authority, &renewed)).await;
         belongs_to_two = two.mutex(&name).snapshot().await.is_ok();
-        after.release().await.expect("ours");
+        after.release().await.expect("release succeeds");
         two.close().await;
         if belongs_to_two {
             break;
@@ -218,7 +218,7 @@ async fn what_cannot_be_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn a_host_that_never_shakes_hands_is_given_up() {
     let authority = Authority::new();
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port bound");
     let address = silent.local_addr().expect("it is bound").to_string();
     let error = refused(settings().tls(shown(&authority, &authority.client("jobs"))), &address).await;
     assert!(error.to_string().contains("does not answer") && error.to_string().contains(&address), "{error}");
@@ -228,14 +228,14 @@ async fn a_host_that_never_shakes_hands_is_given_up() {
 async fn a_server_that_hangs_up_after_the_handshake_has_refused_nobody() {
     let authority = Authority::new();
     let server = authority.server();
-    let chain = CertificateDer::pem_file_iter(&server.certificate).expect("readable");
-    let chain = chain.collect::<Result<_, _>>().expect("certificates");
+    let chain = CertificateDer::pem_file_iter(&server.certificate).expect("file is readable");
+    let chain = chain.collect::<Result<_, _>>().expect("certificates created");
     let key = PrivateKeyDer::from_pem_file(&server.key).expect("a key");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().expect("it has them").with_no_client_auth();
     let acceptor =
         TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).expect("they belong together")));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port bound");
     let address = listener.local_addr().expect("it is bound").to_string();
     let serving = tokio::spawn(async move {
         loop {
@@ -254,7 +254,7 @@ async fn a_server_that_hangs_up_after_the_handshake_has_refused_nobody() {
 on_both_arms!(private(secure(Authority::new())) the_command_speaks_tls, |place| async move {
     let authority = place.authority();
     let signed = authority.client("jobs");
-    let zoolock = ZoolockBinary::find().expect("built");
+    let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     let path = zoolock.path().display().to_string();
     let command = |args: &[&str]| {
         let mut command = zoolock.command(args);
@@ -264,23 +264,23 @@ on_both_arms!(private(secure(Authority::new())) the_command_speaks_tls, |place| 
     };
     // One inside the other: what the first is told is in the environment of the second.
     let nested = format!("{path} run inner -- {path} show outer --json");
-    let run = command(&["run", "outer", "--", "sh", "-c", &nested]).output().await.expect("it starts");
+    let run = command(&["run", "outer", "--", "sh", "-c", &nested]).output().await.expect("server starts");
     let said = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(0), "{said}");
     assert!(String::from_utf8_lossy(&run.stdout).contains("\"token\""), "{run:?}");
     for args in [&["ls"][..], &["revoke", "inner"]] {
-        let done = command(args).output().await.expect("it starts");
+        let done = command(args).output().await.expect("server starts");
         assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
     }
     // Flags say the same; nobody else is let in.
     let ca = authority.ca().display().to_string();
     let mut plain = zoolock.command(["ls", "--connect-timeout", "1s", "--connect", &address(&place), "--cacert", &ca]);
-    let done = plain.output().await.expect("it starts");
+    let done = plain.output().await.expect("server starts");
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(77), "{said}");
     assert!(said.contains("asks for a certificate"), "{said}");
 
-    let done = command(&["doctor", "--json"]).output().await.expect("it starts");
+    let done = command(&["doctor", "--json"]).output().await.expect("server starts");
     let said = String::from_utf8_lossy(&done.stdout);
     let report: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let level = |check: &str| {
@@ -303,7 +303,7 @@ on_both_arms!(
             assert_eq!(place.arm(), zoolock_tests::Arm::Apache);
             return;
         };
-        nobody.mutex("open").lock().await.expect("free").release().await.expect("ours");
+        nobody.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         let zl = open(&place, shown(authority, &authority.client("jobs"))).await;
         match zl.mutex("/closed").lock().await {
             Err(error @ Error::Denied { .. }) => {

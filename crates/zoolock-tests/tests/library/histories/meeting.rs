@@ -23,7 +23,7 @@ on_both_arms!(those_who_fit_in_together_meet_there, |place| async move {
     let mut random = Rng::with_seed(seed);
     let clients = [connect(&place).await, connect(&place).await];
     for _ in 0..ROUNDS {
-        let held = clients[0].semaphore("meeting", SIZE).acquire_many(SIZE).await.expect("free");
+        let held = clients[0].semaphore("meeting", SIZE).acquire_many(SIZE).await.expect("permits acquired");
         let mut weights = Vec::new();
         let mut left = SIZE;
         while left > 0 {
@@ -37,17 +37,17 @@ on_both_arms!(those_who_fit_in_together_meet_there, |place| async move {
             let semaphore = clients[random.u64(..2) as usize].semaphore("meeting", SIZE);
             let (weight, all) = (*weight, all.clone());
             inside.spawn(async move {
-                let guard = semaphore.acquire_many(weight).await.expect("granted");
+                let guard = semaphore.acquire_many(weight).await.expect("lock granted");
                 all.wait().await;
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             });
         }
         until_queued(&clients[0], "meeting", 1 + weights.len()).await;
-        held.release().await.expect("ours");
+        held.release().await.expect("release succeeds");
         while let Some(left) = timeout(SOON, inside.join_next()).await.unwrap_or_else(|_| {
             panic!("{weights:?} of {SIZE} do not meet within {SOON:?}; ZOOLOCK_SEED={seed}")
         }) {
-            left.expect("no task fails");
+            left.expect("task does not panic");
         }
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "meeting")).await;

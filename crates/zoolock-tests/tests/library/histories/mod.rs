@@ -65,16 +65,16 @@ async fn play(place: Place, expiring: bool) {
     let shaky = || if expiring { brisk_settings() } else { settings() };
     let (mut clients, mut proxies) = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        let zl = steady().connect(&place.connect_string()).await.expect("a session");
+        let zl = steady().connect(&place.connect_string()).await.expect("session starts");
         clients.push((zl, false));
     }
     for _ in 0..2 {
-        let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("a proxy"));
-        let zl = shaky().connect(&place.through(&proxy.addr())).await.expect("a session");
+        let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("proxy starts"));
+        let zl = shaky().connect(&place.through(&proxy.addr())).await.expect("session starts");
         clients.push((zl, expiring));
         proxies.push(proxy);
     }
-    let zl = steady().connect(&place.connect_string()).await.expect("a session");
+    let zl = steady().connect(&place.connect_string()).await.expect("session starts");
     prepare(&zl).await;
     let resting = rest(&clients).await;
     let until = Instant::now() + long();
@@ -94,7 +94,7 @@ async fn play(place: Place, expiring: bool) {
     }
     let operator = Operator {
         zl: zl.clone(),
-        client: tree::connect(&place.addr()).await.expect("a session"),
+        client: tree::connect(&place.addr()).await.expect("session starts"),
         root: format!("{}/locks", place.chroot()),
         hall: hall.clone(),
         random: Rng::with_seed(random.u64(..)),
@@ -135,7 +135,7 @@ async fn prepare(zl: &Zoolock) {
     for name in LOCKS {
         let mutex = zl.mutex(name);
         let mutex = if TRACKED.contains(&name) { mutex.crash_detection() } else { mutex };
-        mutex.lock().await.expect("free").release().await.expect("ours");
+        mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
     }
 }
 

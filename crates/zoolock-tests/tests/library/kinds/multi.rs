@@ -15,16 +15,16 @@ const SOON: Duration = Duration::from_secs(20);
 
 on_both_arms!(all_are_held_or_none, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let both = zl.multi(["a", "b", "a"]).lock().await.expect("free");
+    let both = zl.multi(["a", "b", "a"]).lock().await.expect("lock acquired");
     assert_eq!(both.paths(), ["/locks/a", "/locks/b"], "a name that comes twice counts once");
     for name in ["a", "b"] {
-        assert!(other.mutex(name).try_lock().await.expect("an answer").is_none());
+        assert!(other.mutex(name).try_lock().await.expect("attempt succeeds").is_none());
     }
-    assert!(other.multi(["c", "b"]).try_lock().await.expect("an answer").is_none());
-    assert!(other.mutex("c").try_lock().await.expect("an answer").is_some(), "none is kept");
+    assert!(other.multi(["c", "b"]).try_lock().await.expect("attempt succeeds").is_none());
+    assert!(other.mutex("c").try_lock().await.expect("attempt succeeds").is_some(), "none is kept");
     let token = both.token();
-    both.release().await.expect("ours");
-    let again = other.multi(["b", "a"]).lock().await.expect("free");
+    both.release().await.expect("release succeeds");
+    let again = other.multi(["b", "a"]).lock().await.expect("lock acquired");
     assert!(again.token() > token);
     drop(again);
     let error = zl.multi(Vec::<String>::new()).lock().await.expect_err("nothing to lock");
@@ -38,32 +38,36 @@ on_both_arms!(all_are_held_or_none, |place| async move {
 
 on_both_arms!(one_of_them_that_is_broken_loses_all_and_keeps_none, |place| async move {
     let zl = connect(&place).await;
-    let guard = zl.multi(["x", "y", "z"]).lock().await.expect("free");
-    let operator = tree::connect(&place.addr()).await.expect("a session");
-    operator.delete(&format!("{}/lock-0000000000", directory(&place, "y")), None).await.expect("there");
-    assert_eq!(timeout(SOON, guard.lost()).await.expect("noticed"), LossReason::Broken);
+    let guard = zl.multi(["x", "y", "z"]).lock().await.expect("lock acquired");
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    operator
+        .delete(&format!("{}/lock-0000000000", directory(&place, "y")), None)
+        .await
+        .expect("znode exists");
+    assert_eq!(timeout(SOON, guard.lost()).await.expect("loss reported in time"), LossReason::Broken);
     assert!(!guard.is_valid());
-    let error = guard.release().await.expect_err("lost");
+    let error = guard.release().await.expect_err("lock is lost");
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     for name in ["x", "y", "z"] {
-        assert!(timeout(SOON, zl.mutex(name).lock()).await.expect("free").is_ok());
+        assert!(timeout(SOON, zl.mutex(name).lock()).await.expect("lock acquired").is_ok());
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
 });
 
 on_both_arms!(who_gives_up_leaves_all_queues, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let held = other.mutex("q").lock().await.expect("free");
-    let error = zl.multi(["p", "q"]).lock_timeout(Duration::from_millis(200)).await.expect_err("one is held");
+    let held = other.mutex("q").lock().await.expect("lock acquired");
+    let error =
+        zl.multi(["p", "q"]).lock_timeout(Duration::from_millis(200)).await.expect_err("one lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    assert!(timeout(SOON, other.mutex("p").lock()).await.expect("free").is_ok());
+    assert!(timeout(SOON, other.mutex("p").lock()).await.expect("lock acquired").is_ok());
     let waiting = tokio::spawn({
         let zl = zl.clone();
         async move { zl.multi(["p", "q"]).lock().await }
     });
     until_queued(&zl, "q", 2).await;
     waiting.abort();
-    held.release().await.expect("ours");
+    held.release().await.expect("release succeeds");
     for name in ["p", "q"] {
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
@@ -93,7 +97,7 @@ const TASKS: usize = 16;
 const MULTI: i32 = 14;
 
 on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let clients: Vec<Zoolock> = vec![
         connect_through(&place, &proxy).await,
         connect_through(&place, &proxy).await,
@@ -102,7 +106,14 @@ on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| asy
     ];
     // The directories are made by the first who comes.
     for lock in 0..5 {
-        clients[0].mutex(format!("of/{lock}")).lock().await.expect("free").release().await.expect("ours");
+        clients[0]
+            .mutex(format!("of/{lock}"))
+            .lock()
+            .await
+            .expect("lock acquired")
+            .release()
+            .await
+            .expect("release succeeds");
     }
     let inside: Arc<Vec<AtomicUsize>> = Arc::new((0..5).map(|_| AtomicUsize::new(0)).collect());
     let before = proxy.counts();
@@ -117,7 +128,7 @@ on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| asy
                 let guard = timeout(Duration::from_secs(60), lock.lock()).await;
                 let guard =
                     guard.unwrap_or_else(|_| panic!("task {task} is stuck in round {round} with {set:?}"));
-                let guard = guard.expect("granted");
+                let guard = guard.expect("lock granted");
                 for lock in &set {
                     assert_eq!(inside[*lock].fetch_add(1, Ordering::SeqCst), 0, "two hold {lock}");
                 }
@@ -125,12 +136,12 @@ on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| asy
                 for lock in &set {
                     inside[*lock].fetch_sub(1, Ordering::SeqCst);
                 }
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
         });
     }
     while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
+        done.expect("task does not panic");
     }
     // One transaction takes the set, one lets it go.
     let turns = rounds() / TASKS * TASKS;
@@ -152,7 +163,7 @@ on_both_arms!(the_same_one_after_another_is_stuck_at_once, |place| async move {
             loop {
                 let mut guards = Vec::new();
                 for lock in three_of_five(&mut seed) {
-                    guards.push(zl.mutex(format!("stuck/{lock}")).lock().await.expect("a turn"));
+                    guards.push(zl.mutex(format!("stuck/{lock}")).lock().await.expect("lock granted"));
                     tokio::task::yield_now().await;
                 }
                 done.fetch_add(1, Ordering::SeqCst);

@@ -20,7 +20,7 @@ async fn stranger(client: &Client, directory: &str, name: &str) -> String {
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let path = format!("{directory}/{name}");
     let (_, sequence) =
-        client.create(&path, b"host7:4711", &sequential).await.expect("the directory is there");
+        client.create(&path, b"host7:4711", &sequential).await.expect("lock directory exists");
     format!("{path}{sequence}")
 }
 
@@ -37,19 +37,19 @@ on_both_arms!(mutexes_of_namings_that_see_each_other_stand_in_one_queue, |place|
             tasks.push(tokio::spawn(async move {
                 let mutex = zl.mutex(name).naming(naming);
                 for _ in 0..15 {
-                    let guard = mutex.lock().await.expect("its turn");
+                    let guard = mutex.lock().await.expect("lock granted");
                     recorder.enter(at, guard.token());
                     tokio::task::yield_now().await;
                     recorder.exit(at, guard.token());
-                    guard.release().await.expect("ours");
+                    guard.release().await.expect("release succeeds");
                 }
             }));
         }
         for task in tasks {
-            task.await.expect("no panic");
+            task.await.expect("task does not panic");
         }
         let history = recorder.history();
-        history.one_holder().expect("one at a time");
+        history.one_holder().expect("one holder at a time");
         history.tokens_rise().expect("in order");
         assert_eq!(history.entered().len(), 90);
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
@@ -61,23 +61,28 @@ on_both_arms!(a_read_write_lock_works_under_every_naming_that_has_one, |place| a
         let zl = connect(&place).await;
         let name = format!("rw-{naming}");
         let rwlock = zl.rwlock(&name).naming(naming);
-        let (one, other) = (rwlock.read().await.expect("free"), rwlock.read().await.expect("shared"));
-        assert!(rwlock.try_write().await.expect("a look").is_none(), "{naming}: two read");
-        other.release().await.expect("ours");
-        let writer = one.upgrade().await.expect("alone");
-        assert!(rwlock.try_read().await.expect("a look").is_none(), "{naming}: one writes");
-        let reader = writer.downgrade().await.expect("ours");
-        let beside = rwlock.try_read().await.expect("a look").expect("it only reads");
-        beside.release().await.expect("ours");
-        reader.release().await.expect("ours");
-        let writer = rwlock.try_write().await.expect("a look").expect("free");
+        let (one, other) =
+            (rwlock.read().await.expect("lock acquired"), rwlock.read().await.expect("read lock acquired"));
+        assert!(rwlock.try_write().await.expect("read succeeds").is_none(), "{naming}: two read");
+        other.release().await.expect("release succeeds");
+        let writer = one.upgrade().await.expect("upgrade succeeds");
+        assert!(rwlock.try_read().await.expect("read succeeds").is_none(), "{naming}: one writes");
+        let reader = writer.downgrade().await.expect("downgrade succeeds");
+        let beside = rwlock.try_read().await.expect("read succeeds").expect("it only reads");
+        beside.release().await.expect("release succeeds");
+        reader.release().await.expect("release succeeds");
+        let writer = rwlock.try_write().await.expect("read succeeds").expect("lock acquired");
         let waiting = tokio::spawn({
             let rwlock = rwlock.clone();
             async move { rwlock.read().await }
         });
         until_queued(&zl, &name, 2).await;
-        let reader = writer.downgrade().await.expect("ours");
-        let other = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("shared");
+        let reader = writer.downgrade().await.expect("downgrade succeeds");
+        let other = timeout(SOON, waiting)
+            .await
+            .expect("lock granted")
+            .expect("task does not panic")
+            .expect("shared");
         drop((reader, other));
         tree::assert_no_contenders(&place.addr(), &directory(&place, &name)).await;
     }
@@ -85,27 +90,28 @@ on_both_arms!(a_read_write_lock_works_under_every_naming_that_has_one, |place| a
 
 on_both_arms!(several_locks_are_taken_under_any_naming, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let held = zl.multi(["a", "b"]).naming(Naming::Curator).lock().await.expect("free");
+    let held = zl.multi(["a", "b"]).naming(Naming::Curator).lock().await.expect("lock acquired");
     let waiting = tokio::spawn({
         let multi = other.multi(["b", "a"]);
         async move { multi.lock().await }
     });
     until_queued(&zl, "a", 2).await;
-    assert!(zl.multi(["a", "b"]).try_lock().await.expect("a look").is_none());
-    held.release().await.expect("ours");
+    assert!(zl.multi(["a", "b"]).try_lock().await.expect("read succeeds").is_none());
+    held.release().await.expect("release succeeds");
     timeout(SOON, waiting)
         .await
-        .expect("its turn")
-        .expect("no panic")
-        .expect("free")
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock acquired")
         .release()
         .await
-        .expect("ours");
+        .expect("release succeeds");
 });
 
 on_both_arms!(who_would_not_see_us_is_named_with_what_to_do, |place| async move {
-    let (zl, stranger_) = (connect(&place).await, tree::connect(&place.addr()).await.expect("a session"));
-    zl.mutex("q").lock().await.expect("free").release().await.expect("ours");
+    let (zl, stranger_) =
+        (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
+    zl.mutex("q").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let directory = directory(&place, "q");
     let kazoo = stranger(&stranger_, &directory, &format!("{HEX}__lock__")).await;
     let refused = |error: Error| match error {
@@ -122,63 +128,67 @@ on_both_arms!(who_would_not_see_us_is_named_with_what_to_do, |place| async move 
     }
     tree::assert_contenders(&place.addr(), &directory, 1).await;
     // As it was told to.
-    assert!(zl.mutex("q").naming(Naming::Kazoo).try_lock().await.expect("a look").is_none());
-    assert!(zl.mutex("q").kazoo_pattern().try_lock().await.expect("a look").is_none());
+    assert!(zl.mutex("q").naming(Naming::Kazoo).try_lock().await.expect("read succeeds").is_none());
+    assert!(zl.mutex("q").kazoo_pattern().try_lock().await.expect("read succeeds").is_none());
     // Curator's beside it: neither sees the other.
     let curator = stranger(&stranger_, &directory, &format!("{UUID}-lock-")).await;
     for lock in [zl.mutex("q"), zl.mutex("q").naming(Naming::Kazoo), zl.mutex("q").kazoo_pattern()] {
         let message = refused(lock.lock().await.map(drop).expect_err("two may hold"));
         assert!(message.contains("Curator") && message.contains("kazoo"), "{message}");
     }
-    stranger_.delete(&kazoo, None).await.expect("there");
+    stranger_.delete(&kazoo, None).await.expect("znode exists");
     assert!(zl.mutex("q").try_lock().await.expect("Curator sees us").is_none());
     let message =
         refused(zl.rwlock("q").write().await.map(drop).expect_err("Curator's mutex sees no writers"));
     assert!(message.contains("as a mutex"), "{message}");
-    stranger_.delete(&curator, None).await.expect("there");
+    stranger_.delete(&curator, None).await.expect("znode exists");
     let writer = stranger(&stranger_, &directory, &format!("{UUID}-__WRIT__")).await;
     let message = refused(zl.mutex("q").lock().await.map(drop).expect_err("Curator's writer sees no mutex"));
     assert!(message.contains("--write"), "{message}");
-    assert!(zl.rwlock("q").try_write().await.expect("a look").is_none());
-    stranger_.delete(&writer, None).await.expect("there");
-    zl.mutex("q").lock().await.expect("free").release().await.expect("ours");
+    assert!(zl.rwlock("q").try_write().await.expect("read succeeds").is_none());
+    stranger_.delete(&writer, None).await.expect("znode exists");
+    zl.mutex("q").lock().await.expect("lock acquired").release().await.expect("release succeeds");
 });
 
 on_both_arms!(a_holder_hears_of_one_who_joins_and_does_not_see_it, |place| async move {
-    let (zl, stranger_) = (connect(&place).await, tree::connect(&place.addr()).await.expect("a session"));
+    let (zl, stranger_) =
+        (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     let mutex = zl.mutex("q");
     let mut events = mutex.events();
-    let guard = mutex.lock().await.expect("free");
+    let guard = mutex.lock().await.expect("lock acquired");
     assert!(matches!(events.next().await, Some(LockEvent::Acquired(_))));
     let directory = directory(&place, "q");
     // One that sees us is no news.
     stranger(&stranger_, &directory, &format!("{UUID}-lock-")).await;
     assert!(timeout(Duration::from_secs(3), events.next()).await.is_err(), "nothing to be told");
     stranger(&stranger_, &directory, &format!("{HEX}__lock__")).await;
-    match timeout(SOON, events.next()).await.expect("told") {
+    match timeout(SOON, events.next()).await.expect("event arrives in time") {
         Some(LockEvent::Neighbour(ticket, what)) => {
             assert_eq!(ticket, guard.ticket());
             assert!(what.contains("kazoo"), "{what}");
         }
         other => panic!("{other:?}"),
     }
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
 });
 
 on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place| async move {
-    let (zl, stranger_) = (connect(&place).await, tree::connect(&place.addr()).await.expect("a session"));
+    let (zl, stranger_) =
+        (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     // One that is no news to its holder: another permit.
     let curator = zl.semaphore("permits", 3).naming(Naming::CuratorSemaphore);
     let mut heard = curator.events();
-    let permit = curator.acquire().await.expect("free");
+    let permit = curator.acquire().await.expect("permits acquired");
     stranger(&stranger_, &directory(&place, "permits/leases"), &format!("{UUID}-lease-")).await;
 
     let (beside_curator, beside_kazoo) = (zl.mutex("curator"), zl.rwlock("kazoo"));
     let of_kazoo = zl.semaphore("counted", 3).naming(Naming::Kazoo);
     let mut told = [beside_curator.events(), of_kazoo.events(), beside_kazoo.events()];
-    let (mutex, reader) =
-        (beside_curator.lock().await.expect("free"), beside_kazoo.read().await.expect("free"));
-    let permits = of_kazoo.acquire_many(2).await.expect("free");
+    let (mutex, reader) = (
+        beside_curator.lock().await.expect("lock acquired"),
+        beside_kazoo.read().await.expect("lock acquired"),
+    );
+    let permits = of_kazoo.acquire_many(2).await.expect("permits acquired");
     let tickets = [mutex.ticket(), permits.ticket(), reader.ticket()];
     for (events, ticket) in told.iter_mut().zip(tickets) {
         assert_eq!(events.next().await, Some(LockEvent::Acquired(ticket)));
@@ -186,11 +196,11 @@ on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place
     let lasting = CreateMode::Persistent.with_acls(Acls::anyone_all());
     for part in ["locks", "leases"] {
         let path = format!("{}/{part}", directory(&place, "curator"));
-        stranger_.create(&path, b"", &lasting).await.expect("the directory is there");
+        stranger_.create(&path, b"", &lasting).await.expect("lock directory exists");
     }
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let counted = directory(&place, "counted");
-    stranger_.create(&format!("{counted}/{HEX}"), b"", &ephemeral).await.expect("the directory is there");
+    stranger_.create(&format!("{counted}/{HEX}"), b"", &ephemeral).await.expect("lock directory exists");
     stranger(&stranger_, &counted, "lock-").await;
 
     let words = [
@@ -202,9 +212,9 @@ on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place
         if ticket == reader.ticket() {
             // Nobody has a permit of it, and the reader has looked around before.
             let kazoo = directory(&place, "kazoo");
-            stranger_.set_data(&kazoo, b"5", None).await.expect("the directory is there");
+            stranger_.set_data(&kazoo, b"5", None).await.expect("lock directory exists");
         }
-        match timeout(SOON, events.next()).await.expect("told") {
+        match timeout(SOON, events.next()).await.expect("event arrives in time") {
             Some(LockEvent::Neighbour(of, what)) => {
                 assert_eq!(of, ticket);
                 assert!(words.iter().all(|word| what.contains(word)), "{words:?} are not in: {what}");
@@ -214,14 +224,17 @@ on_both_arms!(a_holder_hears_of_a_lock_or_a_semaphore_where_the_other_is, |place
     }
     assert_eq!(heard.next().await, Some(LockEvent::Acquired(permit.ticket())));
     let ticket = permit.ticket();
-    permit.release().await.expect("ours");
-    assert_eq!(timeout(SOON, heard.next()).await.expect("told"), Some(LockEvent::Released(ticket)));
-    mutex.release().await.expect("ours");
-    reader.release().await.expect("ours");
-    permits.release().await.expect("ours");
+    permit.release().await.expect("release succeeds");
+    assert_eq!(
+        timeout(SOON, heard.next()).await.expect("event arrives in time"),
+        Some(LockEvent::Released(ticket))
+    );
+    mutex.release().await.expect("release succeeds");
+    reader.release().await.expect("release succeeds");
+    permits.release().await.expect("release succeeds");
     // Each was told once.
     for (events, ticket) in told.iter_mut().zip(tickets) {
-        let next = timeout(SOON, events.next()).await.expect("told");
+        let next = timeout(SOON, events.next()).await.expect("event arrives in time");
         assert_eq!(next, Some(LockEvent::Released(ticket)));
     }
 });
@@ -246,15 +259,15 @@ on_both_arms!(a_naming_without_that_kind_is_refused_before_anything_is_sent, |pl
 async fn as_many_locks_as_a_session_is_given_survive_a_reconnect() {
     let server = TestServer::start().await.expect("it works");
     let settings = server.client().root("/q").naming(Naming::Curator);
-    let zl = settings.connect(&server.address()).await.expect("a session");
+    let zl = settings.connect(&server.address()).await.expect("session starts");
     let mut tasks = tokio::task::JoinSet::new();
     let (mut guards, sessions) = (Vec::new(), server.sessions());
     // With the names of our own so many fit.
     for at in 0..2100 {
         let mutex = zl.mutex(format!("m{at:04}"));
-        tasks.spawn(async move { mutex.lock().await.expect("free") });
+        tasks.spawn(async move { mutex.lock().await.expect("lock acquired") });
         if tasks.len() >= 100 {
-            guards.push(tasks.join_next().await.expect("there are some").expect("no panic"));
+            guards.push(tasks.join_next().await.expect("there are some").expect("task does not panic"));
         }
     }
     guards.extend(tasks.join_all().await);
@@ -262,6 +275,10 @@ async fn as_many_locks_as_a_session_is_given_survive_a_reconnect() {
     server.cut_connections();
     let released = guards.into_iter().map(|guard| tokio::spawn(guard.release()));
     for released in released.collect::<Vec<_>>() {
-        timeout(SOON, released).await.expect("in time").expect("no panic").expect("ours all the time");
+        timeout(SOON, released)
+            .await
+            .expect("finishes in time")
+            .expect("task does not panic")
+            .expect("ours all the time");
     }
 }

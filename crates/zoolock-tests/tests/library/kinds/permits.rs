@@ -19,10 +19,11 @@ pub(crate) async fn two_want_two(semaphores: [Semaphore; 2], rounds: u32) {
         let inside = inside.clone();
         tasks.spawn(async move {
             for _ in 0..rounds {
-                let guard = timeout(BOUND, semaphore.acquire_many(2)).await.expect("stuck").expect("granted");
+                let guard =
+                    timeout(BOUND, semaphore.acquire_many(2)).await.expect("stuck").expect("lock granted");
                 assert_eq!(inside.fetch_add(2, Ordering::SeqCst), 0);
                 inside.fetch_sub(2, Ordering::SeqCst);
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
         });
     }
@@ -50,12 +51,12 @@ pub(crate) async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, roun
                 }
                 let guard = timeout(BOUND, semaphore.acquire_many(take)).await;
                 let guard = guard.unwrap_or_else(|_| panic!("task {task} waits for {take} for ever"));
-                let guard = guard.expect("granted");
+                let guard = guard.expect("lock granted");
                 let now = inside.fetch_add(take.into(), Ordering::SeqCst) + i64::from(take);
                 assert!(now <= size.into(), "{now} of {size} are out");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(take.into(), Ordering::SeqCst);
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
         });
     }
@@ -64,6 +65,6 @@ pub(crate) async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, roun
 
 async fn all_done(mut tasks: JoinSet<()>) {
     while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
+        done.expect("task does not panic");
     }
 }

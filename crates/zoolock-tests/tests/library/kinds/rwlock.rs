@@ -36,41 +36,55 @@ impl Room {
 on_both_arms!(readers_read_together_and_writers_write_alone, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let lock = zl.rwlock("config");
-    let first = lock.read().await.expect("free");
-    let second = timeout(SOON, other.rwlock("config").read()).await.expect("together").expect("free");
-    assert!(other.rwlock("config").try_write().await.expect("an answer").is_none());
-    assert!(other.mutex("config").try_lock().await.expect("an answer").is_none(), "a mutex is a writer");
+    let first = lock.read().await.expect("lock acquired");
+    let second = timeout(SOON, other.rwlock("config").read())
+        .await
+        .expect("read lock acquired")
+        .expect("lock acquired");
+    assert!(other.rwlock("config").try_write().await.expect("attempt succeeds").is_none());
+    assert!(
+        other.mutex("config").try_lock().await.expect("attempt succeeds").is_none(),
+        "a mutex is a writer"
+    );
     let writer = tokio::spawn(async move { other.rwlock("config").write().await });
     until_queued(&zl, "config", 3).await;
-    assert!(lock.try_read().await.expect("an answer").is_none(), "a writer waits");
-    first.release().await.expect("ours");
+    assert!(lock.try_read().await.expect("attempt succeeds").is_none(), "a writer waits");
+    first.release().await.expect("release succeeds");
     assert!(!writer.is_finished());
-    second.release().await.expect("ours");
-    let writer = timeout(SOON, writer).await.expect("its turn").expect("no panic").expect("granted");
-    assert!(lock.try_read().await.expect("an answer").is_none());
-    writer.release().await.expect("ours");
-    let mutex = zl.mutex("config").lock().await.expect("free");
-    assert!(lock.try_read().await.expect("an answer").is_none(), "a mutex is a writer");
+    second.release().await.expect("release succeeds");
+    let writer = timeout(SOON, writer)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
+    assert!(lock.try_read().await.expect("attempt succeeds").is_none());
+    writer.release().await.expect("release succeeds");
+    let mutex = zl.mutex("config").lock().await.expect("lock acquired");
+    assert!(lock.try_read().await.expect("attempt succeeds").is_none(), "a mutex is a writer");
     drop(mutex);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "config")).await;
 });
 
 on_both_arms!(a_writer_that_reads_on_lets_readers_in_and_no_writer, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let write = zl.rwlock("on").write().await.expect("free");
+    let write = zl.rwlock("on").write().await.expect("lock acquired");
     let token = write.token();
     let queued = tokio::spawn({
         let other = other.clone();
         async move { other.rwlock("on").write().await }
     });
     until_queued(&zl, "on", 2).await;
-    let read = write.downgrade().await.expect("ours");
+    let read = write.downgrade().await.expect("downgrade succeeds");
     assert!(read.is_valid());
     assert!(!queued.is_finished());
     // The queue has been told, and yet no writer is in.
-    assert!(zl.rwlock("on").try_write().await.expect("an answer").is_none());
-    read.release().await.expect("ours");
-    let writer = timeout(SOON, queued).await.expect("its turn").expect("no panic").expect("granted");
+    assert!(zl.rwlock("on").try_write().await.expect("attempt succeeds").is_none());
+    read.release().await.expect("release succeeds");
+    let writer = timeout(SOON, queued)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
     assert!(writer.token() > token);
     drop(writer);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "on")).await;
@@ -89,26 +103,26 @@ on_both_arms!(between_a_writer_and_the_reader_it_becomes_there_is_no_writer, |pl
         async move {
             let mut turns = 0;
             while stop.load(Ordering::SeqCst) == 0 {
-                let guard = other.rwlock("between").write().await.expect("a turn");
+                let guard = other.rwlock("between").write().await.expect("lock granted");
                 version.fetch_add(1, Ordering::SeqCst);
                 turns += 1;
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
             turns
         }
     });
     let lock = zl.rwlock("between");
     for _ in 0..rounds() {
-        let write = lock.write().await.expect("a turn");
+        let write = lock.write().await.expect("lock granted");
         let written = version.fetch_add(1, Ordering::SeqCst) + 1;
-        let read = write.downgrade().await.expect("ours");
+        let read = write.downgrade().await.expect("downgrade succeeds");
         assert_eq!(version.load(Ordering::SeqCst), written, "somebody wrote in between");
         tokio::task::yield_now().await;
         assert_eq!(version.load(Ordering::SeqCst), written, "somebody wrote beside a reader");
-        read.release().await.expect("ours");
+        read.release().await.expect("release succeeds");
     }
     stop.store(1, Ordering::SeqCst);
-    let turns = timeout(SOON, rival).await.expect("it ends").expect("no panic");
+    let turns = timeout(SOON, rival).await.expect("finishes in time").expect("task does not panic");
     assert!(turns >= rounds() / 2, "the other writer had {turns} turns of {}", rounds());
     tree::assert_no_contenders(&place.addr(), &directory(&place, "between")).await;
 });
@@ -116,23 +130,26 @@ on_both_arms!(between_a_writer_and_the_reader_it_becomes_there_is_no_writer, |pl
 on_both_arms!(of_two_readers_that_want_to_write_one_wins_and_one_is_told, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     for round in 0..20 {
-        let older = zl.rwlock("both").read().await.expect("free");
-        let younger = other.rwlock("both").read().await.expect("together");
+        let older = zl.rwlock("both").read().await.expect("lock acquired");
+        let younger = other.rwlock("both").read().await.expect("read lock acquired");
         let token_of_a_writer_before = older.ticket();
         let (won, told) = tokio::join!(timeout(SOON, older.upgrade()), async {
             let outcome = timeout(SOON, younger.upgrade()).await.expect("told at once");
             let NotUpgraded { guard, error } = outcome.expect_err("the older one goes first");
             assert!(matches!(error, Error::Conflict { .. }), "{error}");
             assert!(guard.is_valid(), "it reads on");
-            guard.release().await.expect("ours");
+            guard.release().await.expect("release succeeds");
         });
-        let writer = won.expect("nobody hangs").expect("the older one wins");
+        let writer = won.expect("calls return in time").expect("the older one wins");
         let () = told;
-        assert!(other.rwlock("both").try_read().await.expect("an answer").is_none(), "round {round}");
+        assert!(other.rwlock("both").try_read().await.expect("attempt succeeds").is_none(), "round {round}");
         assert_eq!(writer.token().to_string(), token_of_a_writer_before.to_string());
         // Back to reading, and others may read.
-        let reader = writer.downgrade().await.expect("ours");
-        let beside = timeout(SOON, other.rwlock("both").read()).await.expect("together").expect("granted");
+        let reader = writer.downgrade().await.expect("downgrade succeeds");
+        let beside = timeout(SOON, other.rwlock("both").read())
+            .await
+            .expect("read lock acquired")
+            .expect("lock granted");
         drop((reader, beside));
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "both")).await;
@@ -140,27 +157,31 @@ on_both_arms!(of_two_readers_that_want_to_write_one_wins_and_one_is_told, |place
 
 on_both_arms!(there_is_one_upgradable_reader_and_it_goes_before_plain_ones, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let reader = other.rwlock("up").read().await.expect("free");
+    let reader = other.rwlock("up").read().await.expect("lock acquired");
     let upgradable = zl.rwlock("up").upgradable_read().await.expect("beside readers");
-    assert!(other.rwlock("up").try_upgradable_read().await.expect("an answer").is_none());
+    assert!(other.rwlock("up").try_upgradable_read().await.expect("attempt succeeds").is_none());
     let NotUpgraded { guard: upgradable, error } =
-        upgradable.try_upgrade().await.expect_err("a reader is there");
+        upgradable.try_upgrade().await.expect_err("a reader holds the lock");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     let NotUpgraded { guard: reader, error } = reader.upgrade().await.expect_err("outranked");
     assert!(matches!(error, Error::Conflict { .. }), "{error}");
     let writing = tokio::spawn(async move { upgradable.upgrade().await.map_err(|lost| lost.error) });
     until_queued(&zl, "up", 3).await;
-    assert!(other.rwlock("up").try_read().await.expect("an answer").is_none(), "a writer waits");
-    reader.release().await.expect("ours");
-    let writer = timeout(SOON, writing).await.expect("its turn").expect("no panic").expect("granted");
-    writer.release().await.expect("ours");
+    assert!(other.rwlock("up").try_read().await.expect("attempt succeeds").is_none(), "a writer waits");
+    reader.release().await.expect("release succeeds");
+    let writer = timeout(SOON, writing)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
+    writer.release().await.expect("release succeeds");
     // One who gives up leaves no writer in the queue.
-    let reader = other.rwlock("up").read().await.expect("free");
+    let reader = other.rwlock("up").read().await.expect("lock acquired");
     let upgradable = zl.rwlock("up").upgradable_read().await.expect("beside readers");
     let wait = Duration::from_millis(200);
-    let lost = upgradable.upgrade_timeout(wait).await.expect_err("a reader is there");
+    let lost = upgradable.upgrade_timeout(wait).await.expect_err("a reader holds the lock");
     assert!(matches!(lost.error, Error::Timeout { .. }), "{}", lost.error);
-    let third = timeout(SOON, zl.rwlock("up").read()).await.expect("no writer waits").expect("granted");
+    let third = timeout(SOON, zl.rwlock("up").read()).await.expect("no writer waits").expect("lock granted");
     drop((reader, lost.guard, third));
     tree::assert_no_contenders(&place.addr(), &directory(&place, "up")).await;
 });
@@ -175,10 +196,10 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
             let (mut turns, mut longest) = (0u32, Duration::ZERO);
             while Instant::now() < until {
                 let began = Instant::now();
-                let guard = lock.read().await.expect("a turn");
+                let guard = lock.read().await.expect("lock granted");
                 longest = longest.max(began.elapsed());
                 room.read(|| turns += 1);
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
             ("reader", turns, longest)
         });
@@ -189,18 +210,18 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
             let (mut turns, mut longest) = (0u32, Duration::ZERO);
             while Instant::now() < until {
                 let began = Instant::now();
-                let guard = lock.write().await.expect("a turn");
+                let guard = lock.write().await.expect("lock granted");
                 longest = longest.max(began.elapsed());
                 room.write().await;
                 turns += 1;
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
             ("writer", turns, longest)
         });
     }
     let mut seen = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        seen.push(done.expect("no task fails"));
+        seen.push(done.expect("task does not panic"));
     }
     let of = |who| seen.iter().filter(move |one| one.0 == who);
     let (fewest, most) = (of("writer").map(|w| w.1).min(), of("reader").map(|r| r.1).max());
@@ -227,7 +248,7 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mut ahead = Vec::new();
     for _ in 0..10 {
-        ahead.push(other.rwlock("ahead").read().await.expect("free"));
+        ahead.push(other.rwlock("ahead").read().await.expect("lock acquired"));
     }
     let writer = tokio::spawn({
         let zl = zl.clone();
@@ -241,12 +262,16 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
     }
     until_queued(&zl, "ahead", 21).await;
     drop(ahead);
-    let writer = timeout(SOON, writer).await.expect("its turn").expect("no panic").expect("granted");
+    let writer = timeout(SOON, writer)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
     assert!(behind.try_join_next().is_none(), "nobody behind the writer came before it");
     drop(writer);
     let mut reading = Vec::new();
-    while let Some(reader) = timeout(SOON, behind.join_next()).await.expect("their turn") {
-        reading.push(reader.expect("no panic").expect("granted"));
+    while let Some(reader) = timeout(SOON, behind.join_next()).await.expect("lock granted") {
+        reading.push(reader.expect("task does not panic").expect("lock granted"));
     }
     assert_eq!(reading.len(), 10);
     drop(reading);
@@ -254,12 +279,16 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
 });
 
 on_both_arms!(a_reader_whose_session_expires_loses_what_it_has_become_too, |place| async move {
-    let zl = settings().connect(&place.connect_string()).await.expect("a session");
-    let writer = zl.rwlock("gone").read().await.expect("free").upgrade().await.expect("alone");
+    let zl = settings().connect(&place.connect_string()).await.expect("session starts");
+    let writer =
+        zl.rwlock("gone").read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");
     zl.close().await;
-    assert_eq!(timeout(SOON, writer.lost()).await.expect("told"), zoolock::LossReason::Closed);
+    assert_eq!(
+        timeout(SOON, writer.lost()).await.expect("loss reported in time"),
+        zoolock::LossReason::Closed
+    );
     assert!(!writer.is_valid());
-    let error = writer.downgrade().await.expect_err("lost");
+    let error = writer.downgrade().await.expect_err("lock is lost");
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "gone")).await;
 });
