@@ -1,4 +1,4 @@
-//! What we create with credentials belongs to those who have them.
+//! Access control lists of the znodes that a client creates.
 
 use zookeeper_client::{Acl, AuthId, Permission};
 use zoolock::{Builder, Error, Zoolock};
@@ -20,7 +20,7 @@ async fn is_denied<T: std::fmt::Debug>(what: impl Future<Output = Result<T, Erro
     }
 }
 
-on_both_arms!(what_we_create_belongs_to_those_who_have_our_credentials, |place| async move {
+on_both_arms!(credentials_protect_every_created_znode, |place| async move {
     let (first, second) = (open(&place, ours()).await, open(&place, ours()).await);
     let (stranger, other) =
         (connect(&place).await, open(&place, settings().auth("digest", "jobs:wrong")).await);
@@ -31,22 +31,22 @@ on_both_arms!(what_we_create_belongs_to_those_who_have_our_credentials, |place| 
         is_denied(nobody.mutex("nightly").snapshot()).await;
         is_denied(nobody.mutex("nightly").break_lock(guard.token())).await;
         is_denied(nobody.mutex("nightly").revoke(guard.token())).await;
-        // Nor make one of its own beside it: the root is ours, too.
+        // Creating a sibling is denied too, because the root has the same ACL.
         is_denied(nobody.mutex("other").try_lock()).await;
     }
-    // Every znode on the way, and the one that stands for us.
+    // Every ancestor znode, and the contender's znode.
     let client = tree::connect(&place.addr()).await.expect("session starts");
     client.auth("digest", b"jobs:secret").await.expect("any credentials will do");
     let node = second.mutex("nightly").snapshot().await.expect("file is readable").holder.expect("held").node;
     let top = format!("{}/locks", place.chroot());
     for path in [top, directory(&place, "nightly"), format!("{}/{node}", directory(&place, "nightly"))] {
-        let (acls, _) = client.get_acl(&path).await.expect("it is ours");
+        let (acls, _) = client.get_acl(&path).await.expect("ACL read succeeds");
         assert_eq!(acls.len(), 1, "{path}: {acls:?}");
         assert_eq!(acls[0].permission(), Permission::ALL, "{path}");
         assert_eq!(acls[0].scheme(), "digest", "{path}");
         assert!(acls[0].id().starts_with("jobs:"), "{path}");
     }
-    // Every other kind, for whoever has them: whatever is created on the way is theirs, too.
+    // The other kinds of lock: any client with the credentials may use the znodes that they create.
     let rwlock = first.rwlock("config");
     let read = rwlock
         .upgradable_read()
@@ -70,44 +70,43 @@ on_both_arms!(what_we_create_belongs_to_those_who_have_our_credentials, |place| 
     first.multi(["a", "b"]).lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tracked = first.mutex("tracked").crash_detection();
     tracked.lock().await.expect("lock acquired").release().await.expect("release succeeds");
-    second.mutex("nightly").break_lock(guard.token()).await.expect("it is theirs to break");
+    second.mutex("nightly").break_lock(guard.token()).await.expect("break succeeds");
     second.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     for zl in [first, second, stranger, other] {
         zl.close().await;
     }
 });
 
-on_both_arms!(who_may_not_write_down_a_break_is_told_where, |place| async move {
-    // The root is everybody's, and each has locks of its own in it.
+on_both_arms!(denied_audit_write_names_the_path, |place| async move {
+    // The root is open to all; each client protects its own locks below it.
     let anybody = connect(&place).await;
     anybody.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let (first, second) =
         (open(&place, ours()).await, open(&place, settings().auth("digest", "ops:x")).await);
     let broken = first.mutex("theirs").lock().await.expect("lock acquired");
-    first
-        .mutex("theirs")
-        .break_lock(broken.token())
-        .await
-        .expect("the first one makes the place for the lines");
+    first.mutex("theirs").break_lock(broken.token()).await.expect("first break creates the audit znode");
     let kept = second.mutex("mine").lock().await.expect("lock acquired");
     match second.mutex("mine").break_lock(kept.token()).await {
         Err(error @ Error::Denied { .. }) => assert!(error.to_string().contains("/locks/.audit"), "{error}"),
         other => panic!("{other:?}"),
     }
-    assert!(kept.is_valid(), "a break that is refused does nothing");
+    assert!(kept.is_valid(), "a refused break has no effect");
     kept.release().await.expect("release succeeds");
     for zl in [anybody, first, second] {
         zl.close().await;
     }
 });
 
-on_both_arms!(readers_see_and_do_nothing_else, |place| async move {
+on_both_arms!(reader_identities_may_only_read, |place| async move {
     let zl = open(&place, ours().reader("world", "anyone")).await;
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let reader = connect(&place).await;
-    let seen = reader.mutex("nightly").snapshot().await.expect("it may look");
-    assert_eq!(seen.holder.expect("held").token.as_deref(), Some(guard.token().to_string().as_str()));
-    assert_eq!(reader.locks(None).await.expect("it may look").len(), 1);
+    let seen = reader.mutex("nightly").snapshot().await.expect("reader may read");
+    assert_eq!(
+        seen.holder.expect("lock has a holder").token.as_deref(),
+        Some(guard.token().to_string().as_str())
+    );
+    assert_eq!(reader.locks(None).await.expect("reader may read").len(), 1);
     is_denied(reader.mutex("nightly").try_lock()).await;
     is_denied(reader.mutex("nightly").break_lock(guard.token())).await;
     is_denied(reader.mutex("nightly").revoke(guard.token())).await;
@@ -142,7 +141,7 @@ on_both_arms!(
 );
 
 #[tokio::test]
-async fn readers_that_make_no_sense_are_refused_before_anything_is_sent() {
+async fn invalid_reader_identities_are_refused_locally() {
     let builders = [
         (settings().reader("world", "anyone"), "credentials"),
         (ours().reader("", "x"), "nobody"),

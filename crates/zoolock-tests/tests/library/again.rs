@@ -1,4 +1,4 @@
-//! Whoever drops a guard and asks again at once: both are one transaction.
+//! A guard dropped just before the next acquire: release and create share one transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,18 @@ use zoolock_tests::locks::{connect, connect_through, directory};
 use zoolock_tests::proxy::Counts;
 use zoolock_tests::{Direction, Proxy, on_both_arms, opcode, tree};
 
-/// Longer than anything takes, shorter than a session lasts.
+/// Longer than any step takes, shorter than the session timeout.
 const SOON: Duration = Duration::from_secs(8);
 
-/// How often something is tried that takes two requests as one only if a thread does not come in between.
+/// Number of attempts; the requests are merged only if no other thread runs between them.
 const TRIES: usize = 20;
 
-/// Whether a drop and the next question went out as one.
-fn were_one(proxy: &Proxy, before: &Counts) -> bool {
+/// Returns true if the release and the next create were sent in one transaction.
+fn was_merged(proxy: &Proxy, before: &Counts) -> bool {
     proxy.counts().since(before).requests(opcode::CREATE2) == 0
 }
 
-on_both_arms!(letting_go_and_asking_again_is_one_transaction, |place| async move {
+on_both_arms!(release_and_next_acquire_share_a_transaction, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
@@ -32,7 +32,7 @@ on_both_arms!(letting_go_and_asking_again_is_one_transaction, |place| async move
     for turn in 0..TRIES * 10 {
         let between = turn % 10 == 3;
         if between {
-            // Ours is not the next number then.
+            // Then another contender has the next sequence number.
             let path = format!("{}/other-", directory(&place, "loop"));
             let lines = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
             let (_, number) = stranger.create(&path, b"", &lines).await.expect("znode created");
@@ -41,7 +41,7 @@ on_both_arms!(letting_go_and_asking_again_is_one_transaction, |place| async move
         let (token, before) = (guard.token(), proxy.counts());
         drop(guard);
         guard = mutex.lock().await.expect("lock acquired");
-        as_one += usize::from(were_one(&proxy, &before));
+        as_one += usize::from(was_merged(&proxy, &before));
         assert!(guard.token() > token);
         assert!(guard.is_valid());
         assert_eq!(guard.previous(), if between { Previous::Unknown } else { Previous::Clean });
@@ -54,11 +54,11 @@ on_both_arms!(letting_go_and_asking_again_is_one_transaction, |place| async move
     zl.close().await;
 });
 
-on_both_arms!(whatever_else_is_asked_goes_out_behind_the_release, |place| async move {
+on_both_arms!(other_requests_follow_the_release, |place| async move {
     let zl = connect(&place).await;
     let looks = tree::connect(&place.addr()).await.expect("session starts");
     let [one, two, three] = ["one", "two", "three"].map(|name| directory(&place, name));
-    // There are the directories.
+    // Create the directories first.
     zl.multi(["two", "three"])
         .lock()
         .await
@@ -69,7 +69,7 @@ on_both_arms!(whatever_else_is_asked_goes_out_behind_the_release, |place| async 
     for turn in 0..TRIES {
         let guard = zl.mutex("one").lock().await.expect("lock acquired");
         drop(guard);
-        // The release writes what it leaves.
+        // The release writes its marker.
         let left = async || looks.check_stat(&one).await.expect("read succeeds").expect("znode exists").mzxid;
         if turn % 2 == 0 {
             let next = zl.mutex("two").lock().await.expect("lock acquired");
@@ -89,23 +89,23 @@ on_both_arms!(whatever_else_is_asked_goes_out_behind_the_release, |place| async 
     zl.close().await;
 });
 
-on_both_arms!(a_dropped_lock_waits_for_no_answer, |place| async move {
+on_both_arms!(acquire_after_drop_ignores_lost_reply, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let before = proxy.counts();
     let guard = zl.mutex("deaf").lock().await.expect("lock acquired");
     proxy.blackhole_towards(Direction::ToClient, true);
-    // Its own node, a while after the grant; the answer is not to come.
+    // The holder reads its own znode some time after the grant. That reply never arrives.
     proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
     drop(guard);
     let released = proxy.until("the release", |stats| stats.total.since(&before).requests(opcode::MULTI) > 0);
-    tokio::time::timeout(SOON / 4, released).await.expect("before anything is answered");
+    tokio::time::timeout(SOON / 4, released).await.expect("release is sent before any reply");
     proxy.blackhole_towards(Direction::ToClient, false);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "deaf")).await;
     zl.close().await;
 });
 
-on_both_arms!(what_is_dropped_is_let_go_while_its_thread_goes_on, |place| async move {
+on_both_arms!(dropped_guard_releases_while_its_thread_is_busy, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let guard = zl.mutex("busy").lock().await.expect("lock acquired");
     let done = Arc::new(AtomicBool::new(false));
@@ -123,7 +123,7 @@ on_both_arms!(what_is_dropped_is_let_go_while_its_thread_goes_on, |place| async 
     busy.await.expect("task does not panic");
 });
 
-on_both_arms!(who_was_broken_just_before_gets_in_all_the_same, |place| async move {
+on_both_arms!(acquire_succeeds_right_after_a_break, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
@@ -131,7 +131,7 @@ on_both_arms!(who_was_broken_just_before_gets_in_all_the_same, |place| async mov
     for tried in 1.. {
         let guard = mutex.lock().await.expect("lock acquired");
         let first = guard.token();
-        // It is not to hear of it.
+        // The holder must not learn of the break.
         proxy.blackhole_towards(Direction::ToClient, true);
         let nodes =
             tree::ephemerals(&place.addr(), &directory(&place, "broken")).await.expect("read succeeds");
@@ -139,9 +139,9 @@ on_both_arms!(who_was_broken_just_before_gets_in_all_the_same, |place| async mov
         let before = proxy.counts();
         drop(guard);
         let asked = async {
-            // What is asked behind the create.
+            // The requests that follow the create.
             proxy.until("all", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 0).await;
-            let as_one = were_one(&proxy, &before);
+            let as_one = was_merged(&proxy, &before);
             proxy.blackhole_towards(Direction::ToClient, false);
             as_one
         };
@@ -153,12 +153,12 @@ on_both_arms!(who_was_broken_just_before_gets_in_all_the_same, |place| async mov
         if as_one {
             break;
         }
-        assert!(tried < TRIES, "they never went out as one");
+        assert!(tried < TRIES, "release and create were never merged");
     }
     zl.close().await;
 });
 
-on_both_arms!(nothing_is_left_where_the_answer_to_both_is_lost, |place| async move {
+on_both_arms!(lost_reply_to_merged_transaction_leaves_no_znode, |place| async move {
     for lost in ["answer", "question"] {
         for tried in 1.. {
             let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
@@ -172,7 +172,7 @@ on_both_arms!(nothing_is_left_where_the_answer_to_both_is_lost, |place| async mo
             drop(guard);
             let guard = tokio::time::timeout(SOON, zl.mutex("lost").lock()).await;
             let guard = guard.expect("finishes in time").expect("lock acquired");
-            // It is asked for again, once.
+            // The create is repeated once.
             let as_one = proxy.counts().since(&before).requests(opcode::CREATE2) == 1;
             let stats = proxy.stats();
             assert_eq!(stats.dropped_replies + stats.dropped_requests, 1, "{lost}");
@@ -185,12 +185,12 @@ on_both_arms!(nothing_is_left_where_the_answer_to_both_is_lost, |place| async mo
             if as_one {
                 break;
             }
-            assert!(tried < TRIES, "they never went out as one");
+            assert!(tried < TRIES, "release and create were never merged");
         }
     }
 });
 
-on_both_arms!(who_may_not_ask_again_has_let_go, |place| async move {
+on_both_arms!(denied_acquire_still_releases, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
@@ -205,13 +205,13 @@ on_both_arms!(who_may_not_ask_again_has_let_go, |place| async move {
         drop(guard);
         let error = zl.mutex("closed").lock().await.expect_err("it may not");
         assert!(matches!(error, Error::Denied { .. }), "{error}");
-        let as_one = were_one(&proxy, &before);
+        let as_one = was_merged(&proxy, &before);
         tree::assert_no_contenders(&place.addr(), &directory(&place, "closed")).await;
         allow(Permission::ALL).await;
         if as_one {
             break;
         }
-        assert!(tried < TRIES, "they never went out as one");
+        assert!(tried < TRIES, "release and create were never merged");
     }
     zl.close().await;
 });
