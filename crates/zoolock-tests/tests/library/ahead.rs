@@ -31,9 +31,7 @@ const READS_OF_THE_THIRD: u64 = 5;
 
 async fn until_read(proxy: &Proxy, before: &Counts, reads: u64) {
     proxy
-        .until("the reads of a waiter", |stats| {
-            stats.total.since(before).replies(opcode::GET_DATA) >= reads
-        })
+        .until("the reads of a waiter", |stats| stats.total.since(before).replies(opcode::GET_DATA) >= reads)
         .await;
 }
 

@@ -518,7 +518,7 @@ on_both_arms!(work_under_a_lock_stops_on_loss, |place| async move {
 });
 
 #[test]
-fn a_program_without_async_may_bring_its_server() {
+fn blocking_program_may_embed_its_server() {
     let zl = Zoolock::embedded().expect("server starts");
     let guard = zl.mutex("nightly").lock().expect("lock acquired");
     assert!(zl.mutex("nightly").try_lock().expect("attempt succeeds").is_none());

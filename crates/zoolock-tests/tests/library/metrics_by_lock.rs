@@ -1,4 +1,4 @@
-//! The label with the name of a lock, which is there where it is asked for: `metrics.rs` looks where it is not.
+//! The optional metric label with the lock name. `metrics.rs` tests metrics without it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use zoolock::Zoolock;
 use zoolock_tests::{Arm, Server, ServerOptions};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_are_told_apart_where_that_is_asked_for() {
+async fn metrics_can_be_labelled_by_lock() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    recorder.install().expect("there is no other in this process");
+    recorder.install().expect("no other recorder is installed");
     let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let settings = Zoolock::builder().tick_time(ServerOptions::default().tick);
     let settings = settings.session_timeout(Duration::from_secs(6)).metrics_by_lock();
     let zl = settings.connect(&format!("{}/chroot", server.addr())).await.expect("session starts");
 
-    // To look takes it away.
+    // A snapshot resets the values.
     let mut holding = BTreeMap::<String, f64>::new();
     let mut look = || {
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {
