@@ -47,7 +47,7 @@ on_both_arms!(async_api_works_without_a_tokio_runtime, |place| async move {
 on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     const LOCKS: usize = 200;
     let (zl, other) = (connect(&place).await, connect(&place).await);
-// Both sessions are connected and idle.
+    // Both sessions are connected and idle.
     for zl in [&zl, &other] {
         zl.mutex("first").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     }
@@ -56,7 +56,7 @@ on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     let (ours, theirs) = (mutexes(&zl), mutexes(&other));
     let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("lock acquired");
     let mut waiting = Box::pin(futures_util::future::try_join_all(theirs.iter().map(|mutex| mutex.lock())));
-// Each holder watches its own znode; each waiter watches the holder's.
+    // Each holder watches its own znode; each waiter watches the holder's.
     let watched = async {
         while place.server().watch_count().await.expect("read succeeds") < 2 * LOCKS as u64 {
             tokio::time::sleep(Duration::from_millis(20)).await;

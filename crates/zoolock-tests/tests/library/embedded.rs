@@ -1,4 +1,4 @@
-//! The server in the process, and what it lets others do to test their own lock code.
+//! The embedded server, and the test hooks that it offers to programs that use locks.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn locks_in_one_process_exclude_and_know_nothing_of_another_server() {
+async fn embedded_servers_are_independent() {
     let ours = Zoolock::embedded().await.expect("server starts");
     let others = Zoolock::embedded().await.expect("server starts");
     let guard = ours.mutex("nightly").lock().await.expect("lock acquired");
@@ -25,19 +25,23 @@ async fn locks_in_one_process_exclude_and_know_nothing_of_another_server() {
 }
 
 #[tokio::test]
-async fn a_server_ends_with_its_last_client() {
+async fn embedded_server_stops_with_its_last_handle() {
     let server = TestServer::start().await.expect("server starts");
     let address = server.address();
     drop(server);
     let gone = eventually("the port is free", SOON, async || {
         let connected = TcpStream::connect(&address).await;
-        if connected.is_ok() { Err(zoolock_tests::Failure::new("somebody listens")) } else { Ok(()) }
+        if connected.is_ok() {
+            Err(zoolock_tests::Failure::new("the port still accepts connections"))
+        } else {
+            Ok(())
+        }
     });
     gone.await.expect("finishes in time");
 }
 
 #[tokio::test]
-async fn the_holder_hears_that_its_session_was_expired_and_the_next_one_holds() {
+async fn expired_holder_is_told_and_successor_granted() {
     let server = TestServer::start().await.expect("server starts");
     let (ours, theirs) =
         (server.connect().await.expect("session starts"), server.connect().await.expect("session starts"));
@@ -56,7 +60,7 @@ async fn the_holder_hears_that_its_session_was_expired_and_the_next_one_holds() 
 }
 
 #[tokio::test]
-async fn a_lock_outlives_cut_connections_and_a_server_that_starts_again() {
+async fn lock_survives_disconnects_and_server_restart() {
     let server = TestServer::start().await.expect("server starts");
     let (ours, theirs) =
         (server.connect().await.expect("session starts"), server.connect().await.expect("session starts"));
@@ -66,11 +70,11 @@ async fn a_lock_outlives_cut_connections_and_a_server_that_starts_again() {
         (guard, theirs)
     });
     let queue = ours.mutex("nightly");
-    let both = eventually("both stand in the queue", SOON, async || match queue.snapshot().await {
+    let both = eventually("both contenders are queued", SOON, async || match queue.snapshot().await {
         Ok(snapshot) if snapshot.waiters.len() == 1 => Ok(()),
         other => Err(zoolock_tests::Failure::new(format!("{other:?}"))),
     });
-    both.await.expect("they queue");
+    both.await.expect("both contenders queue in time");
     server.cut_connections();
     server.stop().await;
     assert_eq!(server.sessions(), 0, "stopped");
@@ -86,7 +90,7 @@ async fn a_lock_outlives_cut_connections_and_a_server_that_starts_again() {
 }
 
 #[tokio::test]
-async fn time_that_is_moved_on_expires_sessions_by_their_timeout() {
+async fn advancing_time_expires_sessions_by_timeout() {
     let server = TestServer::start().await.expect("server starts");
     let address = server.address();
     let short = server.client().session_timeout(Duration::from_secs(5)).connect(&address);

@@ -78,7 +78,7 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
     zl.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = settle(&zl).await;
     let directory = directory(&place, "crowd");
-// Each acquisition is dropped at a random moment; some hold a grant by then.
+    // Each acquisition is dropped at a random moment; some hold a grant by then.
     let crowd = async |random: &mut fastrand::Rng, count: usize| {
         let mut waiting = tokio::task::JoinSet::new();
         for _ in 0..count {
@@ -89,7 +89,7 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
         }
         waiting
     };
-// First behind a holder that keeps the lock. Every waiter that was second has watched its znode.
+    // First behind a holder that keeps the lock. Every waiter that was second has watched its znode.
     let held = other.mutex("crowd").lock().await.expect("lock acquired");
     crowd(&mut random, 500).await.join_all().await;
     tree::assert_contenders(&place.addr(), &directory, 1).await;
@@ -101,7 +101,7 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
     });
     watches.await.expect("no watch remains");
     until_quiet(&zl, tasks).await;
-// Then while the lock passes from waiter to waiter.
+    // Then while the lock passes from waiter to waiter.
     let waiting = crowd(&mut random, 500).await;
     tokio::time::sleep(Duration::from_millis(random.u64(..400))).await;
     held.release().await.expect("release succeeds");
@@ -109,7 +109,7 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
     tree::assert_no_contenders(&place.addr(), &directory).await;
     place.assert_no_watches().await;
     until_quiet(&zl, tasks).await;
-// The lock can still be acquired.
+    // The lock can still be acquired.
     zl.mutex("crowd")
         .lock_timeout(Duration::from_secs(5))
         .await

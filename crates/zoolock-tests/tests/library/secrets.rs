@@ -63,7 +63,7 @@ on_both_arms!(private library_shows_no_password, |place| async move {
     let zl = builder.connect(&place.connect_string()).await.expect("session starts");
     let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     assert_absent("a client", &format!("{zl:?} {:?} {guard:?}", zl.mutex("nightly")));
-// A new connection sends the credentials again.
+    // A new connection sends the credentials again.
     place.server().restart().await.expect("server restarts");
     guard.release().await.expect("release succeeds");
     let data = zl.mutex("nightly").snapshot().await.expect("read succeeds");
@@ -83,13 +83,13 @@ on_both_arms!(
         let signed = authority.client("jobs");
         let [ca, certificate, key] = [&authority.ca(), &signed.certificate, &signed.key]
             .map(|path| std::fs::read_to_string(path).expect("file is readable"));
-// The part of the file that is unique to this key.
+        // The part of the file that is unique to this key.
         let inside: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
         let inside = &inside[48..80];
         let tls = Tls::with_ca(ca).identity(certificate, key.as_str());
         assert!(!format!("{tls:?} {tls:#?}").contains(inside));
         let builder = settings().tls(tls).connect_timeout(Duration::from_secs(2));
-// Neither server has SASL users here, but the client has sent its credentials.
+        // Neither server has SASL users here, but the client has sent its credentials.
         let sasl = builder.clone().sasl_digest_md5("jobs", PASSWORD);
         assert_absent("a builder", &format!("{sasl:?} {sasl:#?}"));
         let refused = timeout(PATIENCE, sasl.connect(&place.server().secure_addr())).await.expect("finishes in time");

@@ -1,4 +1,4 @@
-//! What the library tells the crate `tracing`.
+//! Spans that the library emits through `tracing`.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -9,13 +9,13 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use zoolock::Zoolock;
 use zoolock_tests::{Arm, Server, ServerOptions};
 
-/// What was written.
+/// The captured log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("task does not panic").clone()).expect("text")
+        String::from_utf8(self.0.lock().expect("task does not panic").clone()).expect("log is UTF-8")
     }
 }
 
@@ -29,9 +29,9 @@ impl Write for Log {
     }
 }
 
-/// On this thread alone, which is the one that asks.
+/// The subscriber is set for this thread only, which makes all the calls.
 #[tokio::test]
-async fn to_take_a_lock_and_to_let_it_go_are_spans_with_its_path() {
+async fn acquire_and_release_emit_spans_with_the_path() {
     let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (level, expected) in [("debug", 1), ("info", 0)] {

@@ -1,4 +1,4 @@
-//! Several locks at once.
+//! Locks on several names at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,30 +13,33 @@ use zoolock_tests::locks::{connect, connect_through, directory, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
-on_both_arms!(all_are_held_or_none, |place| async move {
+on_both_arms!(multi_lock_is_all_or_nothing, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let both = zl.multi(["a", "b", "a"]).lock().await.expect("lock acquired");
-    assert_eq!(both.paths(), ["/locks/a", "/locks/b"], "a name that comes twice counts once");
+    assert_eq!(both.paths(), ["/locks/a", "/locks/b"], "a repeated name counts once");
     for name in ["a", "b"] {
         assert!(other.mutex(name).try_lock().await.expect("attempt succeeds").is_none());
     }
     assert!(other.multi(["c", "b"]).try_lock().await.expect("attempt succeeds").is_none());
-    assert!(other.mutex("c").try_lock().await.expect("attempt succeeds").is_some(), "none is kept");
+    assert!(
+        other.mutex("c").try_lock().await.expect("attempt succeeds").is_some(),
+        "a failed try holds none of the locks"
+    );
     let token = both.token();
     both.release().await.expect("release succeeds");
     let again = other.multi(["b", "a"]).lock().await.expect("lock acquired");
     assert!(again.token() > token);
     drop(again);
-    let error = zl.multi(Vec::<String>::new()).lock().await.expect_err("nothing to lock");
+    let error = zl.multi(Vec::<String>::new()).lock().await.expect_err("no names given");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    let error = zl.multi((0..200).map(|n| format!("n{n}"))).lock().await.expect_err("too many");
+    let error = zl.multi((0..200).map(|n| format!("n{n}"))).lock().await.expect_err("too many names");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     for name in ["a", "b", "c"] {
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
 });
 
-on_both_arms!(one_of_them_that_is_broken_loses_all_and_keeps_none, |place| async move {
+on_both_arms!(breaking_one_lock_loses_all, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.multi(["x", "y", "z"]).lock().await.expect("lock acquired");
     let operator = tree::connect(&place.addr()).await.expect("session starts");
@@ -54,7 +57,7 @@ on_both_arms!(one_of_them_that_is_broken_loses_all_and_keeps_none, |place| async
     }
 });
 
-on_both_arms!(who_gives_up_leaves_all_queues, |place| async move {
+on_both_arms!(timed_out_multi_lock_leaves_all_queues, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let held = other.mutex("q").lock().await.expect("lock acquired");
     let error =
@@ -82,7 +85,7 @@ fn random(seed: &mut u64, below: u64) -> u64 {
     (z ^ (z >> 31)) % below
 }
 
-/// Three of five, in random order.
+/// Returns three of five lock numbers in random order.
 fn three_of_five(seed: &mut u64) -> Vec<usize> {
     let mut all: Vec<usize> = (0..5).collect();
     (0..3).map(|_| all.swap_remove(random(seed, all.len() as u64) as usize)).collect()
@@ -93,10 +96,10 @@ fn rounds() -> usize {
 }
 
 const TASKS: usize = 16;
-/// The operation `multi` on the wire.
+/// Opcode of `multi`.
 const MULTI: i32 = 14;
 
-on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| async move {
+on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let clients: Vec<Zoolock> = vec![
         connect_through(&place, &proxy).await,
@@ -104,7 +107,7 @@ on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| asy
         connect_through(&place, &proxy).await,
         connect_through(&place, &proxy).await,
     ];
-    // The directories are made by the first who comes.
+    // The first contender creates the directories.
     for lock in 0..5 {
         clients[0]
             .mutex(format!("of/{lock}"))
@@ -143,7 +146,7 @@ on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| asy
     while let Some(done) = tasks.join_next().await {
         done.expect("task does not panic");
     }
-    // One transaction takes the set, one lets it go.
+    // One transaction acquires the set and one releases it.
     let turns = rounds() / TASKS * TASKS;
     assert_eq!(proxy.counts().since(&before).requests(MULTI), 2 * turns as u64, "{turns} turns");
     for lock in 0..5 {
@@ -151,7 +154,7 @@ on_both_arms!(sixteen_tasks_that_take_three_of_five_are_never_stuck, |place| asy
     }
 });
 
-on_both_arms!(the_same_one_after_another_is_stuck_at_once, |place| async move {
+on_both_arms!(acquiring_locks_one_by_one_deadlocks, |place| async move {
     let clients =
         [connect(&place).await, connect(&place).await, connect(&place).await, connect(&place).await];
     let done = Arc::new(AtomicUsize::new(0));
@@ -170,7 +173,7 @@ on_both_arms!(the_same_one_after_another_is_stuck_at_once, |place| async move {
             }
         });
     }
-    // Nothing has moved for two seconds.
+    // No lock was granted for two seconds.
     let mut seen = usize::MAX;
     let stuck = timeout(Duration::from_secs(60), async {
         while done.load(Ordering::SeqCst) != seen {
@@ -178,7 +181,7 @@ on_both_arms!(the_same_one_after_another_is_stuck_at_once, |place| async move {
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
     });
-    stuck.await.expect("one after another does not get stuck: the comparison is worth nothing");
+    stuck.await.expect("acquiring one by one deadlocks; otherwise the comparison proves nothing");
     println!("one after another: stuck after {seen} of ten thousand");
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}

@@ -1,4 +1,4 @@
-//! What semaphores promise in every layout: bodies of tests in `semaphore.rs` and `layouts.rs`.
+//! Test bodies for the guarantees of semaphores in every layout, used by `semaphore.rs` and `layouts.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,10 +8,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zoolock::{Error, Semaphore};
 
-/// How long a permit may take to come.
+/// Time limit for acquiring a permit.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Curator's own client takes permits one by one: two with one each of two wait for ever.
+/// Two tasks that each take two permits of two. Curator's own client acquires permits one by one and deadlocks here.
 pub(crate) async fn two_want_two(semaphores: [Semaphore; 2], rounds: u32) {
     let inside = Arc::new(AtomicI64::new(0));
     let mut tasks = JoinSet::new();
@@ -30,7 +30,7 @@ pub(crate) async fn two_want_two(semaphores: [Semaphore; 2], rounds: u32) {
     all_done(tasks).await;
 }
 
-/// So many tasks of different appetites, on one semaphore each in turn.
+/// Runs `crowd` tasks that take different numbers of permits, distributed over the semaphores.
 pub(crate) async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
     let inside = Arc::new(AtomicI64::new(0));
     let mut tasks = JoinSet::new();
@@ -40,7 +40,7 @@ pub(crate) async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, roun
             for round in 0..rounds {
                 let take = 1 + (task + round) % size;
                 if (task + round) % 4 == 0 {
-                    // Some give up, at whatever point: those behind must not wait for a ghost.
+                    // Some acquisitions are cancelled at a random moment. Their successors must not wait for a stale znode.
                     let patience = Duration::from_millis(u64::from((task * 3 + round) % 9));
                     match semaphore.acquire_timeout(take, patience).await {
                         Ok(guard) => drop(guard),

@@ -1,4 +1,4 @@
-//! Readers and writers.
+//! Read-write locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use zoolock_tests::{on_both_arms, tree};
 
 use zoolock_tests::locks::{connect, directory, settings, until_queued};
 
-/// Soon, on a machine that does other things as well.
+/// Time limit of each step, generous enough for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Counts who is inside: readers as one each, a writer as minus one.
+/// Counts the holders: each reader as 1, a writer as -1.
 #[derive(Default)]
 struct Room(AtomicI64);
 
@@ -27,13 +27,13 @@ impl Room {
     }
 
     async fn write(&self) {
-        assert_eq!(self.0.fetch_sub(1, Ordering::SeqCst), 0, "a writer beside somebody");
+        assert_eq!(self.0.fetch_sub(1, Ordering::SeqCst), 0, "a writer beside another holder");
         tokio::task::yield_now().await;
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-on_both_arms!(readers_read_together_and_writers_write_alone, |place| async move {
+on_both_arms!(readers_share_and_writers_exclude, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let lock = zl.rwlock("config");
     let first = lock.read().await.expect("lock acquired");
@@ -65,7 +65,7 @@ on_both_arms!(readers_read_together_and_writers_write_alone, |place| async move 
     tree::assert_no_contenders(&place.addr(), &directory(&place, "config")).await;
 });
 
-on_both_arms!(a_writer_that_reads_on_lets_readers_in_and_no_writer, |place| async move {
+on_both_arms!(downgraded_writer_admits_readers_only, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let write = zl.rwlock("on").write().await.expect("lock acquired");
     let token = write.token();
@@ -77,7 +77,7 @@ on_both_arms!(a_writer_that_reads_on_lets_readers_in_and_no_writer, |place| asyn
     let read = write.downgrade().await.expect("downgrade succeeds");
     assert!(read.is_valid());
     assert!(!queued.is_finished());
-    // The queue has been told, and yet no writer is in.
+    // The queue has seen the downgrade; still no writer is granted the lock.
     assert!(zl.rwlock("on").try_write().await.expect("attempt succeeds").is_none());
     read.release().await.expect("release succeeds");
     let writer = timeout(SOON, queued)
@@ -90,12 +90,12 @@ on_both_arms!(a_writer_that_reads_on_lets_readers_in_and_no_writer, |place| asyn
     tree::assert_no_contenders(&place.addr(), &directory(&place, "on")).await;
 });
 
-/// `ZOOLOCK_LONG` makes it ten thousand.
+/// Returns the number of rounds: 10,000 with `ZOOLOCK_LONG`.
 fn rounds() -> u64 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
 }
 
-on_both_arms!(between_a_writer_and_the_reader_it_becomes_there_is_no_writer, |place| async move {
+on_both_arms!(no_writer_intervenes_during_a_downgrade, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let (version, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let rival = tokio::spawn({
@@ -116,9 +116,13 @@ on_both_arms!(between_a_writer_and_the_reader_it_becomes_there_is_no_writer, |pl
         let write = lock.write().await.expect("lock granted");
         let written = version.fetch_add(1, Ordering::SeqCst) + 1;
         let read = write.downgrade().await.expect("downgrade succeeds");
-        assert_eq!(version.load(Ordering::SeqCst), written, "somebody wrote in between");
+        assert_eq!(
+            version.load(Ordering::SeqCst),
+            written,
+            "another writer held the lock during the downgrade"
+        );
         tokio::task::yield_now().await;
-        assert_eq!(version.load(Ordering::SeqCst), written, "somebody wrote beside a reader");
+        assert_eq!(version.load(Ordering::SeqCst), written, "another writer held the lock beside a reader");
         read.release().await.expect("release succeeds");
     }
     stop.store(1, Ordering::SeqCst);
@@ -127,24 +131,24 @@ on_both_arms!(between_a_writer_and_the_reader_it_becomes_there_is_no_writer, |pl
     tree::assert_no_contenders(&place.addr(), &directory(&place, "between")).await;
 });
 
-on_both_arms!(of_two_readers_that_want_to_write_one_wins_and_one_is_told, |place| async move {
+on_both_arms!(only_one_of_two_readers_upgrades, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     for round in 0..20 {
         let older = zl.rwlock("both").read().await.expect("lock acquired");
         let younger = other.rwlock("both").read().await.expect("read lock acquired");
         let token_of_a_writer_before = older.ticket();
         let (won, told) = tokio::join!(timeout(SOON, older.upgrade()), async {
-            let outcome = timeout(SOON, younger.upgrade()).await.expect("told at once");
-            let NotUpgraded { guard, error } = outcome.expect_err("the older one goes first");
+            let outcome = timeout(SOON, younger.upgrade()).await.expect("refused at once");
+            let NotUpgraded { guard, error } = outcome.expect_err("the older reader has priority");
             assert!(matches!(error, Error::Conflict { .. }), "{error}");
-            assert!(guard.is_valid(), "it reads on");
+            assert!(guard.is_valid(), "the read lock is kept");
             guard.release().await.expect("release succeeds");
         });
-        let writer = won.expect("calls return in time").expect("the older one wins");
+        let writer = won.expect("calls return in time").expect("the older reader upgrades");
         let () = told;
         assert!(other.rwlock("both").try_read().await.expect("attempt succeeds").is_none(), "round {round}");
         assert_eq!(writer.token().to_string(), token_of_a_writer_before.to_string());
-        // Back to reading, and others may read.
+        // Downgrade, so that others may read.
         let reader = writer.downgrade().await.expect("downgrade succeeds");
         let beside = timeout(SOON, other.rwlock("both").read())
             .await
@@ -155,15 +159,16 @@ on_both_arms!(of_two_readers_that_want_to_write_one_wins_and_one_is_told, |place
     tree::assert_no_contenders(&place.addr(), &directory(&place, "both")).await;
 });
 
-on_both_arms!(there_is_one_upgradable_reader_and_it_goes_before_plain_ones, |place| async move {
+on_both_arms!(upgradable_reader_is_unique_and_has_priority, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let reader = other.rwlock("up").read().await.expect("lock acquired");
-    let upgradable = zl.rwlock("up").upgradable_read().await.expect("beside readers");
+    let upgradable = zl.rwlock("up").upgradable_read().await.expect("upgradable read lock acquired");
     assert!(other.rwlock("up").try_upgradable_read().await.expect("attempt succeeds").is_none());
     let NotUpgraded { guard: upgradable, error } =
         upgradable.try_upgrade().await.expect_err("a reader holds the lock");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    let NotUpgraded { guard: reader, error } = reader.upgrade().await.expect_err("outranked");
+    let NotUpgraded { guard: reader, error } =
+        reader.upgrade().await.expect_err("the upgradable reader has priority");
     assert!(matches!(error, Error::Conflict { .. }), "{error}");
     let writing = tokio::spawn(async move { upgradable.upgrade().await.map_err(|lost| lost.error) });
     until_queued(&zl, "up", 3).await;
@@ -175,9 +180,9 @@ on_both_arms!(there_is_one_upgradable_reader_and_it_goes_before_plain_ones, |pla
         .expect("task does not panic")
         .expect("lock granted");
     writer.release().await.expect("release succeeds");
-    // One who gives up leaves no writer in the queue.
+    // An upgrade that times out leaves no writer in the queue.
     let reader = other.rwlock("up").read().await.expect("lock acquired");
-    let upgradable = zl.rwlock("up").upgradable_read().await.expect("beside readers");
+    let upgradable = zl.rwlock("up").upgradable_read().await.expect("upgradable read lock acquired");
     let wait = Duration::from_millis(200);
     let lost = upgradable.upgrade_timeout(wait).await.expect_err("a reader holds the lock");
     assert!(matches!(lost.error, Error::Timeout { .. }), "{}", lost.error);
@@ -232,7 +237,7 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
         longest("writer"),
         longest("reader")
     );
-    // In a fair queue everybody has about as many turns as everybody else.
+    // In a fair queue all tasks are granted the lock about equally often.
     let (fewest, most) = (fewest.unwrap_or(0), most.unwrap_or(0));
     assert!(fewest * 3 + 3 >= most, "writers starve: {fewest} turns where a reader had {most}");
 }
@@ -267,7 +272,7 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
         .expect("lock granted")
         .expect("task does not panic")
         .expect("lock granted");
-    assert!(behind.try_join_next().is_none(), "nobody behind the writer came before it");
+    assert!(behind.try_join_next().is_none(), "no reader behind the writer was granted the lock first");
     drop(writer);
     let mut reading = Vec::new();
     while let Some(reader) = timeout(SOON, behind.join_next()).await.expect("lock granted") {
@@ -278,7 +283,7 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
     tree::assert_no_contenders(&place.addr(), &directory(&place, "ahead")).await;
 });
 
-on_both_arms!(a_reader_whose_session_expires_loses_what_it_has_become_too, |place| async move {
+on_both_arms!(upgraded_reader_is_lost_with_its_session, |place| async move {
     let zl = settings().connect(&place.connect_string()).await.expect("session starts");
     let writer =
         zl.rwlock("gone").read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");
