@@ -15,13 +15,13 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("task does not panic").clone()).expect("log is UTF-8")
+        String::from_utf8(self.0.lock().expect("mutex is not poisoned").clone()).expect("log is UTF-8")
     }
 }
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("task does not panic").write(text)
+        self.0.lock().expect("mutex is not poisoned").write(text)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Those who fit in together all get in, though nobody leaves.
+//! All requests that fit into a semaphore together are granted, although no holder releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use zoolock_tests::locks::{connect, directory, until_queued};
 
 const SIZE: u32 = 6;
 const ROUNDS: usize = 8;
-/// Longer than it takes to hear of one's turn.
+/// Time limit for grants.
 const SOON: Duration = Duration::from_secs(30);
 
-on_both_arms!(those_who_fit_in_together_meet_there, |place| async move {
+on_both_arms!(requests_that_fit_together_are_all_granted, |place| async move {
     let seed = seed();
     println!("ZOOLOCK_SEED={seed}");
     let mut random = Rng::with_seed(seed);
@@ -45,7 +45,7 @@ on_both_arms!(those_who_fit_in_together_meet_there, |place| async move {
         until_queued(&clients[0], "meeting", 1 + weights.len()).await;
         held.release().await.expect("release succeeds");
         while let Some(left) = timeout(SOON, inside.join_next()).await.unwrap_or_else(|_| {
-            panic!("{weights:?} of {SIZE} do not meet within {SOON:?}; ZOOLOCK_SEED={seed}")
+            panic!("{weights:?} of {SIZE} are not all granted within {SOON:?}; ZOOLOCK_SEED={seed}")
         }) {
             left.expect("task does not panic");
         }

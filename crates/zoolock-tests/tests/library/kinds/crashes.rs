@@ -127,7 +127,7 @@ on_both_arms!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
     tree::assert_no_contenders(&place.addr(), &directory(&place, "brief")).await;
 });
 
-on_both_arms!(timed_out_multi_lock_does_not_clear_a_crash, |place| async move {
+on_both_arms!(timed_out_multi_lock_keeps_the_crash, |place| async move {
     let zl = connect(&place).await;
     let busy = zl.mutex("busy").lock().await.expect("lock acquired");
     for tracking in [true, false] {
