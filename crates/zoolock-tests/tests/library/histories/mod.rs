@@ -83,7 +83,7 @@ async fn run_programs(place: Place, expiring: bool) {
     for (number, (client, may_expire)) in clients.iter().enumerate() {
         for task in 0..TASKS {
             let worker = Worker {
-                who: format!("{number}.{task}"),
+                name: format!("{number}.{task}"),
                 zl: client.clone(),
                 operator: zl.clone(),
                 referee: referee.clone(),

@@ -35,7 +35,7 @@ struct State {
 /// A grant that a worker reports.
 #[derive(Clone)]
 pub(crate) struct Grant {
-    pub(crate) who: String,
+    pub(crate) worker: String,
     pub(crate) names: Vec<&'static str>,
     pub(crate) role: Role,
     pub(crate) ticket: FencingToken,
@@ -97,7 +97,7 @@ impl Referee {
         state.entered += 1;
         let id = state.entered;
         let break_started = state.break_started.contains(&grant.ticket);
-        let mark = if break_started { " (break_started)" } else { "" };
+        let mark = if break_started { " (about to be broken)" } else { "" };
         state.log(format!("#{id} {grant} enters{mark}"));
         state.count(format!("{} as {:?}", grant.names.join("+"), grant.role));
         if let Some(previous) = grant.previous {
@@ -266,7 +266,7 @@ impl Referee {
     /// Records that an operator is about to break a hold. The hold excludes no other holder from now on.
     pub(crate) fn begin_break(&self, ticket: FencingToken, name: &'static str) {
         let mut state = self.state();
-        state.log(format!("{ticket} is break_started in {name}"));
+        state.log(format!("{ticket} is about to be broken in {name}"));
         state.break_started.insert(ticket);
         let known = state.active.values().any(|hold| hold.ticket == ticket);
         let here: Vec<u64> = state
@@ -354,9 +354,9 @@ impl Referee {
 
 impl std::fmt::Display for Grant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Grant { who, names, role, ticket, previous, may_expire } = self;
-        write!(f, "{who} {role:?} in {} with {ticket}, after {previous:?}", names.join("+"))?;
-        f.write_str(if *may_expire { ", may_expire" } else { "" })
+        let Grant { worker, names, role, ticket, previous, may_expire } = self;
+        write!(f, "{worker} {role:?} in {} with {ticket}, after {previous:?}", names.join("+"))?;
+        f.write_str(if *may_expire { ", session may expire" } else { "" })
     }
 }
 

@@ -119,10 +119,10 @@ impl LockRecord {
 
     /// Records the start of an exclusive hold.
     pub(crate) fn record_writer(&mut self, id: u64, token: FencingToken) -> Result<(), String> {
-        if let Some((who, highest)) = self.highest
-            && (token < highest || (token == highest && who != id))
+        if let Some((holder, highest)) = self.highest
+            && (token < highest || (token == highest && holder != id))
         {
-            return Err(format!("token {token} of #{id} after {highest} of #{who}"));
+            return Err(format!("token {token} of #{id} after {highest} of #{holder}"));
         }
         self.highest = Some((id, token));
         self.last = (id, End::Holding);

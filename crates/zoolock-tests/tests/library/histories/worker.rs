@@ -23,7 +23,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 const MAX_NOTICE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Worker {
-    pub(crate) who: String,
+    pub(crate) name: String,
     pub(crate) zl: Zoolock,
     /// A client with a stable connection.
     pub(crate) operator: Zoolock,
@@ -80,7 +80,7 @@ impl Worker {
                 (vec![name], Role::Permits(take))
             }
         };
-        let what = format!("{} asks for {names:?} as {role:?}, {mode:?}", self.who);
+        let what = format!("{} asks for {names:?} as {role:?}, {mode:?}", self.name);
         self.referee.note(what.clone());
         let outcome = match timeout(MAX_WAIT, self.acquire(choice, &names, role, mode)).await {
             Ok(outcome) => outcome,
@@ -89,7 +89,7 @@ impl Worker {
         match outcome {
             Ok(Some(held)) => self.hold(held, names, role).await,
             Ok(None) => {
-                self.referee.note(format!("{} has not had {names:?}", self.who));
+                self.referee.note(format!("{} has not had {names:?}", self.name));
                 self.referee.count("not had");
             }
             Err(error) => self.refused(&error, &what).await,
@@ -147,7 +147,7 @@ impl Worker {
             (Ok(first), Ok(second)) => first.or(second),
             // The other call may still hold the lock. The referee must record every hold, so keep its guard.
             (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
-                self.refused(&error, &format!("{}, one call of two for {name:?}, {mode:?}", self.who)).await;
+                self.refused(&error, &format!("{}, one call of two for {name:?}, {mode:?}", self.name)).await;
                 guard
             }
             (Err(error), _) | (_, Err(error)) => return Err(error),
@@ -155,8 +155,8 @@ impl Worker {
         let Some(guard) = guard else { return Ok(None) };
         match mutex.try_lock_as(&owner).await {
             Ok(Some(again)) if again.token() == guard.token() => drop(again),
-            Ok(other) => self.referee.fail(&format!("{} as the owner of {guard:?} had {other:?}", self.who)),
-            Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.who)).await,
+            Ok(other) => self.referee.fail(&format!("{} as the owner of {guard:?} had {other:?}", self.name)),
+            Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.name)).await,
         }
         Ok(Some(Held::Owner(guard)))
     }
@@ -164,7 +164,7 @@ impl Worker {
     async fn hold(&mut self, mut held: Held, names: Vec<&'static str>, role: Role) {
         let (ticket, previous) = (held.ticket(), held.previous());
         let grant = Grant {
-            who: self.who.clone(),
+            worker: self.name.clone(),
             names: names.clone(),
             role,
             ticket,
@@ -172,7 +172,7 @@ impl Worker {
             may_expire: self.may_expire,
         };
         let Some(id) = self.referee.enter(grant, || held.is_valid()) else {
-            self.referee.note(format!("{} was late for {ticket}: {:?}", self.who, held.loss()));
+            self.referee.note(format!("{} was late for {ticket}: {:?}", self.name, held.loss()));
             self.referee.count("lost before it began");
             return;
         };
