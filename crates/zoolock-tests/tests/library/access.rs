@@ -26,13 +26,13 @@ on_both_arms!(credentials_protect_every_created_znode, |place| async move {
         (connect(&place).await, open(&place, settings().auth("digest", "jobs:wrong")).await);
     let guard = first.mutex("nightly").lock().await.expect("lock acquired");
     assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
-    for nobody in [&stranger, &other] {
-        is_denied(nobody.mutex("nightly").try_lock()).await;
-        is_denied(nobody.mutex("nightly").snapshot()).await;
-        is_denied(nobody.mutex("nightly").break_lock(guard.token())).await;
-        is_denied(nobody.mutex("nightly").revoke(guard.token())).await;
+    for denied in [&stranger, &other] {
+        is_denied(denied.mutex("nightly").try_lock()).await;
+        is_denied(denied.mutex("nightly").snapshot()).await;
+        is_denied(denied.mutex("nightly").break_lock(guard.token())).await;
+        is_denied(denied.mutex("nightly").revoke(guard.token())).await;
         // Creating a sibling is denied too, because the root has the same ACL.
-        is_denied(nobody.mutex("other").try_lock()).await;
+        is_denied(denied.mutex("other").try_lock()).await;
     }
     // Every ancestor znode, and the contender's znode.
     let client = tree::connect(&place.addr()).await.expect("session starts");

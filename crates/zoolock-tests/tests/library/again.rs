@@ -29,8 +29,8 @@ on_both_arms!(release_and_next_acquire_share_a_transaction, |place| async move {
     let mut guard = mutex.lock().await.expect("lock acquired");
     let before = proxy.counts();
     let mut as_one = 0;
-    for turn in 0..TRIES * 10 {
-        let between = turn % 10 == 3;
+    for round in 0..TRIES * 10 {
+        let between = round % 10 == 3;
         if between {
             // Then another contender has the next sequence number.
             let path = format!("{}/other-", directory(&place, "loop"));
@@ -66,12 +66,12 @@ on_both_arms!(other_requests_follow_the_release, |place| async move {
         .release()
         .await
         .expect("release succeeds");
-    for turn in 0..TRIES {
+    for round in 0..TRIES {
         let guard = zl.mutex("one").lock().await.expect("lock acquired");
         drop(guard);
         // The release writes its marker.
         let left = async || looks.check_stat(&one).await.expect("read succeeds").expect("znode exists").mzxid;
-        if turn % 2 == 0 {
+        if round % 2 == 0 {
             let next = zl.mutex("two").lock().await.expect("lock acquired");
             assert!(next.token().czxid().0 > left().await);
             next.release().await.expect("release succeeds");

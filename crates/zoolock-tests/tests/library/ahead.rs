@@ -190,8 +190,8 @@ on_both_arms!(downgraded_writer_still_blocks_writers, |place| async move {
 on_both_arms!(waiter_deleted_before_predecessor_is_not_granted, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
-    for turn in 0..20 {
-        let name = format!("deleted-{turn}");
+    for round in 0..20 {
+        let name = format!("deleted-{round}");
         let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
         let nodes = queue(&stranger, &directory(&place, &name)).await;
         delete_at_once(&stranger, &[&nodes[1], &nodes[0]]).await;
@@ -203,8 +203,8 @@ on_both_arms!(waiter_deleted_before_predecessor_is_not_granted, |place| async mo
 on_both_arms!(waiter_deleted_while_disconnected_is_not_granted, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
-    for turn in 0..5 {
-        let name = format!("cut-{turn}");
+    for round in 0..5 {
+        let name = format!("cut-{round}");
         let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
         let nodes = queue(&stranger, &directory(&place, &name)).await;
         proxy.refuse(true).await;
@@ -320,8 +320,8 @@ on_both_arms!(foreign_directory_data_survives_release, |place| async move {
 on_both_arms!(waiter_deleted_with_predecessor_is_lost, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
-    for turn in 0..20 {
-        let name = format!("together-{turn}");
+    for round in 0..20 {
+        let name = format!("together-{round}");
         let (_theirs, _held, _ours, waiting) = armed(&place, &proxy, &name).await;
         let nodes = queue(&stranger, &directory(&place, &name)).await;
         // The predecessor's znode first: the waiter may be granted the lock and lose it at once.

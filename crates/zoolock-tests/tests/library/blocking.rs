@@ -52,7 +52,7 @@ fn other_kinds(zl: &Zoolock) {
     let lost = lost.guard.try_upgrade().expect_err("the older reader has priority");
     lost.guard.release().expect("release succeeds");
     let write = read.upgrade().expect("upgrade succeeds");
-    lock.revoke(write.ticket()).expect("znode exists");
+    lock.revoke(write.ticket()).expect("contender exists");
     assert!(!lock.snapshot().expect("read succeeds").waiters.is_empty() || write.is_valid());
     let read = write.downgrade().expect("downgrade succeeds");
     assert!(read.revoked_timeout(SOON) && read.is_revoked(), "read and upgradable guard share one holder");

@@ -114,14 +114,14 @@ on_both_arms!(delayed_release_spares_a_later_znode, |place| async move {
     proxy.cut().await;
     connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     remove(&place, "x").await;
-    let rival = steady.mutex("x").lock().await.expect("lock acquired");
-    assert_eq!(rival.node_path(), guard.node_path());
+    let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
+    assert_eq!(other_guard.node_path(), guard.node_path());
     let released = tokio::spawn(guard.release());
     tokio::time::sleep(Duration::from_millis(100)).await;
     proxy.refuse(false).await;
     assert!(matches!(released.await.expect("task does not panic"), Err(Error::Lost { .. })));
-    assert!(rival.is_valid(), "the other holder's znode was deleted");
-    rival.release().await.expect("release succeeds");
+    assert!(other_guard.is_valid(), "the other holder's znode was deleted");
+    other_guard.release().await.expect("release succeeds");
 });
 
 on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
@@ -140,14 +140,14 @@ on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
     remove(&place, "x").await;
     drop(held);
     steady.mutex("x").lock().await.expect("lock acquired").release().await.expect("release succeeds");
-    let rival = steady.mutex("x").lock().await.expect("lock acquired");
-    assert!(rival.node_path().ends_with("/lock-0000000001"), "{}", rival.node_path());
+    let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
+    assert!(other_guard.node_path().ends_with("/lock-0000000001"), "{}", other_guard.node_path());
     waiting.await.expect("task does not panic").expect_err("its time is over");
     proxy.refuse(false).await;
     // Wait until the clean-up of the timed-out waiter has arrived, and a little longer.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(rival.is_valid(), "the other holder's znode was deleted");
-    rival.release().await.expect("release succeeds");
+    assert!(other_guard.is_valid(), "the other holder's znode was deleted");
+    other_guard.release().await.expect("release succeeds");
 });
 
 on_both_arms!(waiters_with_lost_replies_never_share_a_znode, |place| async move {

@@ -195,7 +195,7 @@ async fn metrics_match_the_documentation() {
     }
     seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_waiting", &[]), 1.0);
-    zl.mutex("x").revoke(guard.ticket()).await.expect("znode exists");
+    zl.mutex("x").revoke(guard.ticket()).await.expect("contender exists");
     guard.revoked().await;
     guard.release().await.expect("release succeeds");
     let guard = waiting.await.expect("task does not panic").expect("lock granted");

@@ -9,8 +9,8 @@ use zoolock_tests::locks::{connect, connect_through, directory, settings, until_
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, Proxy, Recorder, on_both_arms, tree};
 
-/// Queues `waiters` on two locks; each holds its lock for 5 ms. Returns the bytes read per waiter, with those of joining
-/// the queue.
+/// Queues `waiters` on two locks; each holds its lock for 5 ms. Returns the bytes read per waiter, including those of
+/// joining the queue.
 async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let sessions = [connect_through(place, &proxy).await, connect_through(place, &proxy).await];

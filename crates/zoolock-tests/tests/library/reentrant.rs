@@ -228,7 +228,7 @@ on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
     assert_eq!(soon(two.lost()).await, LossReason::Broken);
     assert!(!two.is_valid() && two.loss() == Some(LossReason::Broken) && two.valid_until().has_passed());
     // Another client holds the lock now. The owner must not reenter as if it still held it.
-    let rival = soon(mutex.lock()).await.expect("lock acquired");
+    let other_guard = soon(mutex.lock()).await.expect("lock acquired");
     for _ in 0..2 {
         let error = soon(mutex.lock_as(&owner)).await.expect_err("lock is lost");
         assert!(
@@ -244,7 +244,7 @@ on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
         mutex.try_lock_as(&owner).await.expect("attempt succeeds").is_none(),
         "the other client holds the lock"
     );
-    rival.release().await.expect("release succeeds");
+    other_guard.release().await.expect("release succeeds");
     let anew = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
     assert!(anew.is_valid() && anew.token() > token && anew.depth() == 1);
     anew.release().await.expect("release succeeds");

@@ -72,7 +72,7 @@ on_both_arms!(tasks_of_a_process_share_a_queue_position, |place| async move {
     assert_eq!(sent.requests(opcode::CREATE2), 1, "{sent:?}");
     assert_eq!(sent.requests(opcode::MULTI), 0, "{sent:?}");
     drop(mutex);
-    eventually("it is let go", async || {
+    eventually("the lock is released", async || {
         other.mutex("shared").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
@@ -114,7 +114,7 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     drop(mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"));
     tree::assert_contenders(&place.addr(), &directory(&place, "kept"), 1).await;
     drop(mutex);
-    eventually("it is let go", async || {
+    eventually("the lock is released", async || {
         other.mutex("kept").try_lock().await.expect("attempt succeeds").is_some()
     })
     .await;
@@ -127,7 +127,7 @@ on_both_arms!(kept_lock_is_released_after_the_linger_time, |place| async move {
     let guard = mutex.lock().await.expect("lock acquired");
     let began = Instant::now();
     drop(guard);
-    eventually("it is let go", async || {
+    eventually("the lock is released", async || {
         other.mutex("a-while").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
@@ -154,7 +154,7 @@ on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move 
         });
     }
     for _ in 0..5 {
-        eventually("a turn of theirs", async || turns.load(Ordering::Relaxed) > 3).await;
+        eventually("the other tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 3).await;
         turns.store(0, Ordering::Relaxed);
         let waiting = tokio::spawn({
             let mutex = other.mutex("fair");
@@ -187,7 +187,7 @@ on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
             }
         });
     }
-    eventually("a turn of theirs", async || turns.load(Ordering::Relaxed) > 10).await;
+    eventually("the other tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 10).await;
     let theirs = tokio::time::timeout(LONG, other.mutex("timed").lock()).await;
     theirs
         .expect("other client is not starved")
@@ -402,7 +402,7 @@ on_both_arms!(each_local_holder_receives_its_events, |place| async move {
     let guard = waiting.await.expect("task does not panic").expect("lock granted");
     assert_eq!(guard.ticket(), ticket, "both holders share one znode");
     assert_eq!(hears_too.next().await, Some(LockEvent::Acquired(ticket)));
-    other.mutex("heard").revoke(ticket).await.expect("znode exists");
+    other.mutex("heard").revoke(ticket).await.expect("contender exists");
     tokio::time::timeout(LONG, guard.revoked()).await.expect("revocation reported in time");
     assert_eq!(hears_too.next().await, Some(LockEvent::Revoked(ticket)));
     guard.release().await.expect("release succeeds");
@@ -419,8 +419,8 @@ on_both_arms!(revoking_a_kept_lock_releases_it, |place| async move {
     let ticket = guard.ticket();
     drop(guard);
     // The lock is kept, but no task holds it.
-    other.mutex("asked").revoke(ticket).await.expect("znode exists");
-    eventually("it is let go", async || {
+    other.mutex("asked").revoke(ticket).await.expect("contender exists");
+    eventually("the lock is released", async || {
         other.mutex("asked").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
@@ -443,7 +443,7 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     tokio::time::sleep(Duration::from_millis(2500)).await;
     // A holder with a znode of its own.
     let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
-    assert!(read <= 1, "{read} reads, and nobody would hear what they find");
+    assert!(read <= 1, "{read} reads whose results are not used");
     let mut hears = mutex.events();
     let next = soon_locked(&mutex);
     first.release().await.expect("release succeeds");

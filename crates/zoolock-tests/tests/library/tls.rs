@@ -301,13 +301,13 @@ on_both_arms!(
     a_service_that_asks_for_no_certificate_is_told_from_one_that_refuses,
     |place| async move {
         let authority = place.authority();
-        let nobody = settings().tls(trusting(authority)).connect(&address(&place)).await;
-        let Ok(nobody) = nobody else {
+        let anonymous = settings().tls(trusting(authority)).connect(&address(&place)).await;
+        let Ok(anonymous) = anonymous else {
             // Apache ZooKeeper 3.8 closes TLS connections without a client certificate, whatever its configuration.
             assert_eq!(place.arm(), zoolock_tests::Arm::Apache);
             return;
         };
-        nobody.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        anonymous.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         let zl = open(&place, shown(authority, &authority.client("jobs"))).await;
         match zl.mutex("/closed").lock().await {
             Err(error @ Error::Denied { .. }) => {
@@ -315,7 +315,7 @@ on_both_arms!(
             }
             other => panic!("{other:?}"),
         }
-        nobody.close().await;
+        anonymous.close().await;
         zl.close().await;
     }
 );

@@ -104,7 +104,8 @@ impl Referee {
             state.count(format!("previous {previous}"));
         }
         // `Crashed` is not checked here. If an operator deletes a contender's znode after it wrote its start marker and
-        // before it learns of its grant, its successor sees a crash that the referee never recorded. The model checks it.
+        // before it learns of its grant, its successor sees a crash that the referee never recorded. The model checks
+        // that case.
         let reported = grant.previous.filter(|reported| *reported == Previous::Clean);
         if let Err(why) = state.check_grant(id, &grant, break_started, reported) {
             self.violation(state, &why);

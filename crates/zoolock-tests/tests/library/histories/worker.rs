@@ -133,8 +133,8 @@ impl Worker {
         })
     }
 
-    /// Makes two concurrent calls of one owner, which share a queue position; one may be cancelled. Then makes a third call,
-    /// which must not wait.
+    /// Makes two concurrent calls of one owner, which share a queue position; one may be cancelled. Then makes a third
+    /// call, which must not wait.
     async fn as_owner(&mut self, name: &'static str, mode: WaitMode) -> Result<Option<Held>, Error> {
         let (mutex, owner) = (self.mutex(name), Owner::new());
         let short = Duration::from_millis(self.random.u64(..20));
@@ -378,7 +378,7 @@ impl Worker {
         if self.tracks(names) { lock.crash_detection() } else { lock }
     }
 
-    /// Decides whether to request crash detection. A tracked name is tracked even if later contenders do not request it.
+    /// Decides whether to request crash detection. A tracked name stays tracked without further requests.
     fn tracks(&mut self, names: &[&str]) -> bool {
         names.iter().all(|name| TRACKED.contains(name)) && self.random.u8(..100) < 70
     }

@@ -30,7 +30,7 @@ on_both_arms!(next_holder_learns_of_crash_or_release, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("tracked").crash_detection();
     let guard = mutex.lock().await.expect("lock acquired");
-    assert_eq!(guard.previous(), Previous::Unknown, "nobody held it before");
+    assert_eq!(guard.previous(), Previous::Unknown, "the lock had no previous holder");
     guard.release().await.expect("release succeeds");
     // A failed try does not count as a holder.
     let guard = mutex.lock().await.expect("lock acquired");

@@ -16,11 +16,10 @@ const UUID: &str = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
 /// Creates an idle foreign contender.
-async fn stranger(client: &Client, directory: &str, name: &str) -> String {
+async fn create_foreign_contender(client: &Client, directory: &str, name: &str) -> String {
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let path = format!("{directory}/{name}");
-    let (_, sequence) =
-        client.create(&path, b"host7:4711", &sequential).await.expect("lock directory exists");
+    let (_, sequence) = client.create(&path, b"host7:4711", &sequential).await.expect("znode created");
     format!("{path}{sequence}")
 }
 
@@ -109,11 +108,11 @@ on_both_arms!(multi_lock_works_with_every_naming, |place| async move {
 });
 
 on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async move {
-    let (zl, stranger_) =
+    let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     zl.mutex("q").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let directory = directory(&place, "q");
-    let kazoo = stranger(&stranger_, &directory, &format!("{HEX}__lock__")).await;
+    let kazoo = create_foreign_contender(&foreign_client, &directory, &format!("{HEX}__lock__")).await;
     let refused = |error: Error| match error {
         Error::Neighbour { message, .. } => message,
         other => panic!("{other}"),
@@ -131,28 +130,28 @@ on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async 
     assert!(zl.mutex("q").naming(Naming::Kazoo).try_lock().await.expect("read succeeds").is_none());
     assert!(zl.mutex("q").kazoo_pattern().try_lock().await.expect("read succeeds").is_none());
     // A Curator contender beside it: kazoo and Curator ignore each other.
-    let curator = stranger(&stranger_, &directory, &format!("{UUID}-lock-")).await;
+    let curator = create_foreign_contender(&foreign_client, &directory, &format!("{UUID}-lock-")).await;
     for lock in [zl.mutex("q"), zl.mutex("q").naming(Naming::Kazoo), zl.mutex("q").kazoo_pattern()] {
         let message = refused(lock.lock().await.map(drop).expect_err("two contenders could hold the lock"));
         assert!(message.contains("Curator") && message.contains("kazoo"), "{message}");
     }
-    stranger_.delete(&kazoo, None).await.expect("znode exists");
+    foreign_client.delete(&kazoo, None).await.expect("znode exists");
     assert!(zl.mutex("q").try_lock().await.expect("Curator sees our znode").is_none());
     let message =
         refused(zl.rwlock("q").write().await.map(drop).expect_err("Curator's mutex ignores writers"));
     assert!(message.contains("as a mutex"), "{message}");
-    stranger_.delete(&curator, None).await.expect("znode exists");
-    let writer = stranger(&stranger_, &directory, &format!("{UUID}-__WRIT__")).await;
+    foreign_client.delete(&curator, None).await.expect("znode exists");
+    let writer = create_foreign_contender(&foreign_client, &directory, &format!("{UUID}-__WRIT__")).await;
     let message =
         refused(zl.mutex("q").lock().await.map(drop).expect_err("Curator's writer ignores mutexes"));
     assert!(message.contains("--write"), "{message}");
     assert!(zl.rwlock("q").try_write().await.expect("read succeeds").is_none());
-    stranger_.delete(&writer, None).await.expect("znode exists");
+    foreign_client.delete(&writer, None).await.expect("znode exists");
     zl.mutex("q").lock().await.expect("lock acquired").release().await.expect("release succeeds");
 });
 
 on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
-    let (zl, stranger_) =
+    let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     let mutex = zl.mutex("q");
     let mut events = mutex.events();
@@ -160,9 +159,9 @@ on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
     assert!(matches!(events.next().await, Some(LockEvent::Acquired(_))));
     let directory = directory(&place, "q");
     // A compatible contender causes no event.
-    stranger(&stranger_, &directory, &format!("{UUID}-lock-")).await;
+    create_foreign_contender(&foreign_client, &directory, &format!("{UUID}-lock-")).await;
     assert!(timeout(Duration::from_secs(3), events.next()).await.is_err(), "no event is expected");
-    stranger(&stranger_, &directory, &format!("{HEX}__lock__")).await;
+    create_foreign_contender(&foreign_client, &directory, &format!("{HEX}__lock__")).await;
     match timeout(SOON, events.next()).await.expect("event arrives in time") {
         Some(LockEvent::Neighbour(ticket, what)) => {
             assert_eq!(ticket, guard.ticket());
@@ -174,13 +173,18 @@ on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
 });
 
 on_both_arms!(holder_is_warned_of_mixed_lock_and_semaphore, |place| async move {
-    let (zl, stranger_) =
+    let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
     // A second permit causes no event for the first holder.
     let curator = zl.semaphore("permits", 3).naming(Naming::CuratorSemaphore);
     let mut heard = curator.events();
     let permit = curator.acquire().await.expect("permits acquired");
-    stranger(&stranger_, &directory(&place, "permits/leases"), &format!("{UUID}-lease-")).await;
+    create_foreign_contender(
+        &foreign_client,
+        &directory(&place, "permits/leases"),
+        &format!("{UUID}-lease-"),
+    )
+    .await;
 
     let (beside_curator, beside_kazoo) = (zl.mutex("curator"), zl.rwlock("kazoo"));
     let of_kazoo = zl.semaphore("counted", 3).naming(Naming::Kazoo);
@@ -197,12 +201,12 @@ on_both_arms!(holder_is_warned_of_mixed_lock_and_semaphore, |place| async move {
     let lasting = CreateMode::Persistent.with_acls(Acls::anyone_all());
     for part in ["locks", "leases"] {
         let path = format!("{}/{part}", directory(&place, "curator"));
-        stranger_.create(&path, b"", &lasting).await.expect("lock directory exists");
+        foreign_client.create(&path, b"", &lasting).await.expect("znode created");
     }
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let counted = directory(&place, "counted");
-    stranger_.create(&format!("{counted}/{HEX}"), b"", &ephemeral).await.expect("lock directory exists");
-    stranger(&stranger_, &counted, "lock-").await;
+    foreign_client.create(&format!("{counted}/{HEX}"), b"", &ephemeral).await.expect("znode created");
+    create_foreign_contender(&foreign_client, &counted, "lock-").await;
 
     let words = [
         ["a mutex of zoolock", "a semaphore of Curator"],
@@ -213,7 +217,7 @@ on_both_arms!(holder_is_warned_of_mixed_lock_and_semaphore, |place| async move {
         if ticket == reader.ticket() {
             // No permit of it is held, and the reader has already checked the directory.
             let kazoo = directory(&place, "kazoo");
-            stranger_.set_data(&kazoo, b"5", None).await.expect("lock directory exists");
+            foreign_client.set_data(&kazoo, b"5", None).await.expect("data written");
         }
         match timeout(SOON, events.next()).await.expect("event arrives in time") {
             Some(LockEvent::Neighbour(of, what)) => {

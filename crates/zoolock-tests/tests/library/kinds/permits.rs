@@ -40,7 +40,7 @@ pub(crate) async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, roun
             for round in 0..rounds {
                 let take = 1 + (task + round) % size;
                 if (task + round) % 4 == 0 {
-                    // Some acquisitions are cancelled at a random moment. Their successors must not wait for a stale znode.
+                    // Some acquisitions are cancelled at a random moment. Successors must not wait for stale znodes.
                     let patience = Duration::from_millis(u64::from((task * 3 + round) % 9));
                     match semaphore.acquire_timeout(take, patience).await {
                         Ok(guard) => drop(guard),

@@ -98,17 +98,17 @@ fn rounds() -> u64 {
 on_both_arms!(no_writer_intervenes_during_a_downgrade, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let (version, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let rival = tokio::spawn({
+    let other_writer = tokio::spawn({
         let (version, stop) = (version.clone(), stop.clone());
         async move {
-            let mut turns = 0;
+            let mut grants = 0;
             while stop.load(Ordering::SeqCst) == 0 {
                 let guard = other.rwlock("between").write().await.expect("lock granted");
                 version.fetch_add(1, Ordering::SeqCst);
-                turns += 1;
+                grants += 1;
                 guard.release().await.expect("release succeeds");
             }
-            turns
+            grants
         }
     });
     let lock = zl.rwlock("between");
@@ -126,8 +126,8 @@ on_both_arms!(no_writer_intervenes_during_a_downgrade, |place| async move {
         read.release().await.expect("release succeeds");
     }
     stop.store(1, Ordering::SeqCst);
-    let turns = timeout(SOON, rival).await.expect("finishes in time").expect("task does not panic");
-    assert!(turns >= rounds() / 2, "the other writer had {turns} turns of {}", rounds());
+    let grants = timeout(SOON, other_writer).await.expect("finishes in time").expect("task does not panic");
+    assert!(grants >= rounds() / 2, "the other writer had {grants} grants of {}", rounds());
     tree::assert_no_contenders(&place.addr(), &directory(&place, "between")).await;
 });
 
@@ -198,30 +198,30 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
     for reader in 0..readers {
         let (lock, room) = ([&zl, &other][reader % 2].rwlock(name), room.clone());
         tasks.spawn(async move {
-            let (mut turns, mut longest) = (0u32, Duration::ZERO);
+            let (mut grants, mut longest) = (0u32, Duration::ZERO);
             while Instant::now() < until {
                 let began = Instant::now();
                 let guard = lock.read().await.expect("lock granted");
                 longest = longest.max(began.elapsed());
-                room.read(|| turns += 1);
+                room.read(|| grants += 1);
                 guard.release().await.expect("release succeeds");
             }
-            ("reader", turns, longest)
+            ("reader", grants, longest)
         });
     }
     for writer in 0..writers {
         let (lock, room) = ([&zl, &other][writer % 2].rwlock(name), room.clone());
         tasks.spawn(async move {
-            let (mut turns, mut longest) = (0u32, Duration::ZERO);
+            let (mut grants, mut longest) = (0u32, Duration::ZERO);
             while Instant::now() < until {
                 let began = Instant::now();
                 let guard = lock.write().await.expect("lock granted");
                 longest = longest.max(began.elapsed());
                 room.write().await;
-                turns += 1;
+                grants += 1;
                 guard.release().await.expect("release succeeds");
             }
-            ("writer", turns, longest)
+            ("writer", grants, longest)
         });
     }
     let mut seen = Vec::new();
@@ -232,14 +232,14 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
     let (fewest, most) = (of("writer").map(|w| w.1).min(), of("reader").map(|r| r.1).max());
     let longest = |who| of(who).map(|one| one.2).max().unwrap_or_default();
     println!(
-        "{readers} readers and {writers} writers for {long:?}: a writer had {fewest:?} turns at least, a reader {most:?} \
+        "{readers} readers and {writers} writers for {long:?}: a writer had {fewest:?} grants at least, a reader {most:?} \
          at most; longest wait of a writer {:?}, of a reader {:?}",
         longest("writer"),
         longest("reader")
     );
     // In a fair queue all tasks are granted the lock about equally often.
     let (fewest, most) = (fewest.unwrap_or(0), most.unwrap_or(0));
-    assert!(fewest * 3 + 3 >= most, "writers starve: {fewest} turns where a reader had {most}");
+    assert!(fewest * 3 + 3 >= most, "writers starve: {fewest} grants where a reader had {most}");
 }
 
 on_both_arms!(fifty_readers_do_not_starve_five_writers, |place| async move {
