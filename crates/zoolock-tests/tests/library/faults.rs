@@ -114,7 +114,7 @@ on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async 
         waiting.abort();
         let _ = waiting.await;
         proxy
-            .until("the order carried out", |stats| stats.dropped_replies + stats.dropped_requests > 0)
+            .until("the dropped message", |stats| stats.dropped_replies + stats.dropped_requests > 0)
             .await;
     }
     let next = tokio::spawn({

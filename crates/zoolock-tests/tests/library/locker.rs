@@ -53,7 +53,7 @@ impl World for InMemory {
     }
 
     async fn until_queued(&self, key: &str, count: usize) {
-        let queued = eventually("they queue", SOON, async || match self.0.queued(key) {
+        let queued = eventually("the contenders are queued", SOON, async || match self.0.queued(key) {
             queued if queued == count => Ok(()),
             queued => Err(Failure::new(format!("{queued} instead of {count} at {key}"))),
         });

@@ -86,7 +86,7 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     let token = first.token();
     drop(first);
     // The check for foreign contenders follows the grant.
-    proxy.until("the look", |stats| stats.total.replies(opcode::GET_CHILDREN2) > 0).await;
+    proxy.until("the check for foreign contenders", |stats| stats.total.replies(opcode::GET_CHILDREN2) > 0).await;
     let before = proxy.counts();
     for pass in 1..1000 {
         // Handles with equal options share the lock, even newly created handles.
@@ -196,7 +196,7 @@ on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
         .await
         .expect("release succeeds");
     let before = turns.load(Ordering::Relaxed);
-    eventually("they go on", async || turns.load(Ordering::Relaxed) > before + 10).await;
+    eventually("the other tasks continue", async || turns.load(Ordering::Relaxed) > before + 10).await;
 });
 
 on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
@@ -265,7 +265,7 @@ on_both_arms!(deleted_znode_loses_the_holder_only, |place| async move {
     let reason = tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time");
     assert!(matches!(reason, LossReason::Unreachable | LossReason::SessionExpired), "{reason:?}");
     assert!(!guard.is_valid());
-    eventually("the session is over", async || {
+    eventually("the session has ended", async || {
         other.mutex("gone").snapshot().await.expect("read succeeds").holder.is_none()
     })
     .await;
@@ -367,7 +367,7 @@ on_both_arms!(unread_grant_hides_no_crash, |place| async move {
         .join()
         .expect_err("the task panics");
         // The acquisition is granted and never polled again.
-        eventually("ours is alone", async || {
+        eventually("the unread grant is the only contender", async || {
             let seen = other.mutex("unseen").snapshot().await.expect("read succeeds");
             seen.holder.is_some() && seen.waiters.is_empty()
         })

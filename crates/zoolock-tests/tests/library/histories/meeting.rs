@@ -25,11 +25,11 @@ on_both_arms!(requests_that_fit_together_are_all_granted, |place| async move {
     for _ in 0..ROUNDS {
         let held = clients[0].semaphore("meeting", SIZE).acquire_many(SIZE).await.expect("permits acquired");
         let mut weights = Vec::new();
-        let mut left = SIZE;
-        while left > 0 {
-            let weight = 1 + random.u32(..left.min(3));
+        let mut remaining = SIZE;
+        while remaining > 0 {
+            let weight = 1 + random.u32(..remaining.min(3));
             weights.push(weight);
-            left -= weight;
+            remaining -= weight;
         }
         let all = Arc::new(Barrier::new(weights.len()));
         let mut inside = JoinSet::new();
@@ -44,10 +44,10 @@ on_both_arms!(requests_that_fit_together_are_all_granted, |place| async move {
         }
         until_queued(&clients[0], "meeting", 1 + weights.len()).await;
         held.release().await.expect("release succeeds");
-        while let Some(left) = timeout(SOON, inside.join_next()).await.unwrap_or_else(|_| {
+        while let Some(done) = timeout(SOON, inside.join_next()).await.unwrap_or_else(|_| {
             panic!("{weights:?} of {SIZE} are not all granted within {SOON:?}; ZOOLOCK_SEED={seed}")
         }) {
-            left.expect("task does not panic");
+            done.expect("task does not panic");
         }
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "meeting")).await;

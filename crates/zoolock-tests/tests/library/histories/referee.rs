@@ -144,7 +144,7 @@ impl Referee {
     /// Records the start or the end of an upgrade request.
     pub(crate) fn set_upgrading(&self, id: u64, asks: bool) {
         let mut state = self.state();
-        state.log(format!("#{id} {}", if asks { "asks to write" } else { "reads on" }));
+        state.log(format!("#{id} {}", if asks { "requests an upgrade" } else { "keeps its read lock" }));
         let hold = state.holder_mut(id);
         (hold.upgrading, hold.upgrade_requested) = (asks, true);
     }
@@ -155,14 +155,14 @@ impl Referee {
         if !valid() {
             return false;
         }
-        state.log(format!("#{id} has become a writer, {token}"));
+        state.log(format!("#{id} upgraded to a writer, {token}"));
         state.count("upgrades".to_owned());
         let hold = state.holder_mut(id);
         (hold.grant.role, hold.upgraded) = (Role::Writer, true);
         let (grant, break_started) = (hold.grant.clone(), hold.break_started);
         let mut outcome = state.check_exclusion(id, &grant, break_started);
         if token != grant.ticket && outcome.is_ok() {
-            outcome = Err(format!("#{id} came with {} and writes with {token}", grant.ticket));
+            outcome = Err(format!("#{id} entered with {} and upgraded to {token}", grant.ticket));
         }
         match (&outcome, break_started) {
             (Ok(()), false) => outcome = state.record_writer(id, &grant, token),
@@ -181,7 +181,7 @@ impl Referee {
         if let Err(why) = state.settle_suspicions(id, valid()) {
             self.violation(state, &why);
         }
-        state.log(format!("#{id} is about to read on"));
+        state.log(format!("#{id} begins to downgrade"));
         state.count("downgrades".to_owned());
         state.record_end(id, |certain| if certain { End::Clean } else { End::Unsure });
         let hold = state.holder_mut(id);
@@ -191,7 +191,7 @@ impl Referee {
     /// Records the end of a downgrade and the reader's ticket.
     pub(crate) fn downgraded(&self, id: u64, ticket: FencingToken) {
         let mut state = self.state();
-        state.log(format!("#{id} reads, {ticket}"));
+        state.log(format!("#{id} downgraded to a reader, {ticket}"));
         let break_started = state.break_started.contains(&ticket);
         let hold = state.holder_mut(id);
         (hold.ticket, hold.revoked) = (ticket, false);
@@ -201,7 +201,7 @@ impl Referee {
     /// Records a reported loss. Returns true if the loss has a known cause.
     pub(crate) fn lost(&self, id: u64) -> bool {
         let mut state = self.state();
-        state.log(format!("#{id} has lost it"));
+        state.log(format!("#{id} lost its lock"));
         let hold = state.holder_mut(id);
         let (break_started, may_expire) = (hold.break_started, hold.grant.may_expire);
         state.count(if break_started { "lost to an operator" } else { "lost" }.to_owned());
@@ -218,7 +218,7 @@ impl Referee {
         if let Err(why) = state.settle_suspicions(id, valid) {
             self.violation(state, &why);
         }
-        state.log(format!("#{id} leaves{}", if crash { " in a panic" } else { "" }));
+        state.log(format!("#{id} begins to release{}", if crash { " in a panic" } else { "" }));
         let end = if crash { End::Crashed } else { End::Clean };
         state.record_end(id, |certain| if certain { end } else { End::Unsure });
         let hold = state.holder_mut(id);
@@ -228,7 +228,7 @@ impl Referee {
     /// Records the result of a release. Returns true if the result is explained.
     pub(crate) fn end_release(&self, id: u64, released: bool) -> bool {
         let mut state = self.state();
-        state.log(format!("#{id} has left, {}", if released { "released" } else { "lost" }));
+        state.log(format!("#{id} ended its release, {}", if released { "released" } else { "lost" }));
         let hold = state.holder_mut(id);
         let explained = released || hold.break_started || hold.grant.may_expire;
         // The write znode of an upgraded reader is released separately, without waiting for the reply.

@@ -84,7 +84,7 @@ impl LockRecord {
         holders: impl Iterator<Item = (&'a u64, Role)> + Clone,
     ) -> Vec<u64> {
         match self.size {
-            None => holders.filter(|(_, theirs)| role.excludes(*theirs)).map(|(id, _)| *id).collect(),
+            None => holders.filter(|(_, other_role)| role.excludes(*other_role)).map(|(id, _)| *id).collect(),
             Some(size) => {
                 let sum: u32 = holders.clone().map(|(_, role)| role.weight()).sum();
                 if sum + role.weight() <= size { Vec::new() } else { holders.map(|(id, _)| *id).collect() }
@@ -107,9 +107,9 @@ impl LockRecord {
             self.left.insert(ticket, i64::from(size) - i64::from(ahead) - weight);
             return Ok(());
         }
-        for (theirs, newest) in &self.newest {
-            if role.excludes(*theirs) && *newest > ticket {
-                return Err(format!("{role:?} {ticket} is granted after the later {theirs:?} {newest}"));
+        for (other_role, newest) in &self.newest {
+            if role.excludes(*other_role) && *newest > ticket {
+                return Err(format!("{role:?} {ticket} is granted after the later {other_role:?} {newest}"));
             }
         }
         let newest = self.newest.entry(role).or_insert(ticket);

@@ -80,7 +80,7 @@ impl Worker {
                 (vec![name], Role::Permits(take))
             }
         };
-        let what = format!("{} asks for {names:?} as {role:?}, {mode:?}", self.name);
+        let what = format!("{} acquires {names:?} as {role:?}, {mode:?}", self.name);
         self.referee.note(what.clone());
         let outcome = match timeout(MAX_WAIT, self.acquire(choice, &names, role, mode)).await {
             Ok(outcome) => outcome,
@@ -89,7 +89,7 @@ impl Worker {
         match outcome {
             Ok(Some(held)) => self.hold(held, names, role).await,
             Ok(None) => {
-                self.referee.note(format!("{} has not had {names:?}", self.name));
+                self.referee.note(format!("{} did not acquire {names:?}", self.name));
                 self.referee.count("not had");
             }
             Err(error) => self.refused(&error, &what).await,
@@ -155,7 +155,7 @@ impl Worker {
         let Some(guard) = guard else { return Ok(None) };
         match mutex.try_lock_as(&owner).await {
             Ok(Some(again)) if again.token() == guard.token() => drop(again),
-            Ok(other) => self.referee.fail(&format!("{} as the owner of {guard:?} had {other:?}", self.name)),
+            Ok(other) => self.referee.fail(&format!("{} as the owner of {guard:?} was refused: {other:?}", self.name)),
             Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.name)).await,
         }
         Ok(Some(Held::Owner(guard)))
@@ -172,7 +172,7 @@ impl Worker {
             may_expire: self.may_expire,
         };
         let Some(id) = self.referee.enter(grant, || held.is_valid()) else {
-            self.referee.note(format!("{} was late for {ticket}: {:?}", self.name, held.loss()));
+            self.referee.note(format!("{} lost {ticket} before it entered: {:?}", self.name, held.loss()));
             self.referee.count("lost before it began");
             return;
         };
@@ -285,10 +285,10 @@ impl Worker {
         names: &[&'static str],
     ) -> Option<Held> {
         self.referee.begin_downgrade(id, || guard.is_valid());
-        let mut becoming = Box::pin(guard.downgrade());
+        let mut downgrading = Box::pin(guard.downgrade());
         if self.random.u8(..100) < 10 {
             let short = Duration::from_micros(self.random.u64(..3_000));
-            match timeout(short, &mut becoming).await {
+            match timeout(short, &mut downgrading).await {
                 Ok(outcome) => return self.downgraded(id, outcome),
                 Err(_) => {
                     self.referee.abandon(id);
@@ -296,9 +296,9 @@ impl Worker {
                 }
             }
         }
-        match timeout(MAX_WAIT, &mut becoming).await {
+        match timeout(MAX_WAIT, &mut downgrading).await {
             Ok(outcome) => self.downgraded(id, outcome),
-            Err(_) => self.stuck(names, &format!("#{id} reads on")).await,
+            Err(_) => self.stuck(names, &format!("#{id} downgrades")).await,
         }
     }
 
@@ -310,7 +310,7 @@ impl Worker {
             }
             Err(error) => {
                 if !self.referee.lost(id) || !matches!(error, Error::Lost { .. }) {
-                    self.referee.fail(&format!("#{id} reads on: {error}"));
+                    self.referee.fail(&format!("#{id} cannot downgrade: {error}"));
                 }
                 None
             }
@@ -407,7 +407,7 @@ macro_rules! upgrade {
                     }
                 };
                 match outcome {
-                    None => self.stuck(names, &format!("#{id} asks to write, {mode:?}")).await,
+                    None => self.stuck(names, &format!("#{id} upgrades, {mode:?}")).await,
                     Some(Ok(writer)) => {
                         let held = Held::Write(writer);
                         let Held::Write(writer) = &held else { unreachable!("made above") };
@@ -425,7 +425,7 @@ macro_rules! upgrade {
                             // The guard tells whether the read znode or the write znode was lost.
                             Error::Lost { .. } => self.referee.count("upgrades told lost"),
                             Error::Unavailable { .. } if self.may_expire => {}
-                            error => self.referee.fail(&format!("#{id} asks to write, {mode:?}: {error}")),
+                            error => self.referee.fail(&format!("#{id} cannot upgrade, {mode:?}: {error}")),
                         }
                         Some($back(not.guard))
                     }
