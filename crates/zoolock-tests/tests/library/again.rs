@@ -140,7 +140,9 @@ on_both_arms!(acquire_succeeds_right_after_a_break, |place| async move {
         drop(guard);
         let asked = async {
             // The requests that follow the create.
-            proxy.until("all requests", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 0).await;
+            proxy
+                .until("all requests", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 0)
+                .await;
             let as_one = was_merged(&proxy, &before);
             proxy.blackhole_towards(Direction::ToClient, false);
             as_one

@@ -138,7 +138,7 @@ on_both_arms!(previous_release_is_read_on_request, |place| async move {
     assert_eq!(ended(waiting).await.expect("lock granted").previous(), Previous::Crashed);
 });
 
-on_both_arms!(breaking_two_holders_grants_each_next_waiter, |place| async move {
+on_both_arms!(broken_holder_is_followed_in_queue_order, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let stranger = tree::connect(&place.addr()).await.expect("session starts");
     let (theirs, held, _ours, waiting) = armed(&place, &proxy, "broken").await;
@@ -169,15 +169,15 @@ on_both_arms!(expired_holder_is_followed_by_its_successor, |place| async move {
     guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(downgraded_writer_still_blocks_writers, |place| async move {
+on_both_arms!(downgraded_writer_still_blocks_waiters, |place| async move {
     let (theirs, ours) = (connect(&place).await, connect(&place).await);
     let writer = theirs.rwlock("reads").write().await.expect("lock acquired");
     let next = wait_for(&ours, "reads");
     until_queued(&ours, "reads", 2).await;
     let after = wait_for(&ours, "reads");
     until_queued(&ours, "reads", 3).await;
-    let reader = writer.downgrade().await.expect("release succeeds");
-    // A writer that queues now waits for the reader too.
+    let reader = writer.downgrade().await.expect("downgrade succeeds");
+    // A contender that queues now waits for the reader too.
     let last = wait_for(&theirs, "reads");
     until_queued(&ours, "reads", 4).await;
     assert!(!next.is_finished() && !after.is_finished() && !last.is_finished());

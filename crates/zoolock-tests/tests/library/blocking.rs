@@ -473,7 +473,7 @@ on_both_arms!(release_during_panic_is_recorded, |place| async move {
 
     impl Drop for Tidy {
         fn drop(&mut self) {
-            self.0.take().expect("znode exists").release().expect("release succeeds");
+            self.0.take().expect("guard is present").release().expect("release succeeds");
         }
     }
 

@@ -226,14 +226,14 @@ on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
     zl.close().await;
     // The handshake takes longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
-    let mut turns = 0;
+    let mut acquired = 0;
     for _ in 0..15 {
         if let Ok(guard) = zl.mutex("x").lock_timeout(Duration::from_millis(350)).await {
             drop(guard);
-            turns += 1;
+            acquired += 1;
         }
     }
-    assert!(turns > 5, "{turns} turns");
+    assert!(acquired > 5, "{acquired} acquired");
 });
 
 on_both_arms!(last_release_survives_an_outage, |place| async move {
@@ -250,7 +250,7 @@ on_both_arms!(last_release_survives_an_outage, |place| async move {
     tokio::time::sleep(Duration::from_millis(2500)).await;
     proxy.refuse(false).await;
     // Before the session can expire.
-    let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("release succeeds");
+    let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("lock granted");
     next.release().await.expect("release succeeds");
 });
 

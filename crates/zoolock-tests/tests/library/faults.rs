@@ -113,9 +113,7 @@ on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async 
         }
         waiting.abort();
         let _ = waiting.await;
-        proxy
-            .until("the dropped message", |stats| stats.dropped_replies + stats.dropped_requests > 0)
-            .await;
+        proxy.until("the dropped message", |stats| stats.dropped_replies + stats.dropped_requests > 0).await;
     }
     let next = tokio::spawn({
         let mutex = steady.mutex("ghost");

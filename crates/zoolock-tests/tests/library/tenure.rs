@@ -86,7 +86,9 @@ on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
     let token = first.token();
     drop(first);
     // The check for foreign contenders follows the grant.
-    proxy.until("the check for foreign contenders", |stats| stats.total.replies(opcode::GET_CHILDREN2) > 0).await;
+    proxy
+        .until("the check for foreign contenders", |stats| stats.total.replies(opcode::GET_CHILDREN2) > 0)
+        .await;
     let before = proxy.counts();
     for pass in 1..1000 {
         // Handles with equal options share the lock, even newly created handles.
@@ -250,7 +252,7 @@ on_both_arms!(panic_ends_the_hold_and_is_reported, |place| async move {
     assert!(next.token().czxid() > token.czxid(), "the next holder has a new znode");
 });
 
-on_both_arms!(deleted_znode_loses_the_holder_only, |place| async move {
+on_both_arms!(expired_session_hands_lock_to_local_waiter, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, other) = (
         brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
@@ -441,7 +443,7 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     let before = proxy.counts();
     // Longer than the interval between two checks.
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    // A holder with a znode of its own.
+    // At most the read of its own znode.
     let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
     assert!(read <= 1, "{read} reads whose results are not used");
     let mut hears = mutex.events();

@@ -155,7 +155,9 @@ impl Worker {
         let Some(guard) = guard else { return Ok(None) };
         match mutex.try_lock_as(&owner).await {
             Ok(Some(again)) if again.token() == guard.token() => drop(again),
-            Ok(other) => self.referee.fail(&format!("{} as the owner of {guard:?} was refused: {other:?}", self.name)),
+            Ok(other) => {
+                self.referee.fail(&format!("{} as the owner of {guard:?} was refused: {other:?}", self.name))
+            }
             Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.name)).await,
         }
         Ok(Some(Held::Owner(guard)))
