@@ -1,4 +1,4 @@
-//! What we create with credentials belongs to those who have them.
+//! Access control lists of the znodes that a client creates.
 
 use zookeeper_client::{Acl, AuthId, Permission};
 use zoolock::{Builder, Error, Zoolock};
@@ -6,7 +6,7 @@ use zoolock_tests::locks::{connect, directory, settings};
 use zoolock_tests::{Place, on_both_arms, tree};
 
 async fn open(place: &Place, builder: Builder) -> Zoolock {
-    builder.connect(&place.connect_string()).await.expect("a session")
+    builder.connect(&place.connect_string()).await.expect("session starts")
 }
 
 fn ours() -> Builder {
@@ -20,85 +20,98 @@ async fn is_denied<T: std::fmt::Debug>(what: impl Future<Output = Result<T, Erro
     }
 }
 
-on_both_arms!(what_we_create_belongs_to_those_who_have_our_credentials, |place| async move {
+on_both_arms!(credentials_protect_every_created_znode, |place| async move {
     let (first, second) = (open(&place, ours()).await, open(&place, ours()).await);
     let (stranger, other) =
         (connect(&place).await, open(&place, settings().auth("digest", "jobs:wrong")).await);
-    let guard = first.mutex("nightly").lock().await.expect("free");
-    assert!(second.mutex("nightly").try_lock().await.expect("it answers").is_none());
-    for nobody in [&stranger, &other] {
-        is_denied(nobody.mutex("nightly").try_lock()).await;
-        is_denied(nobody.mutex("nightly").snapshot()).await;
-        is_denied(nobody.mutex("nightly").break_lock(guard.token())).await;
-        is_denied(nobody.mutex("nightly").revoke(guard.token())).await;
-        // Nor make one of its own beside it: the root is ours, too.
-        is_denied(nobody.mutex("other").try_lock()).await;
+    let guard = first.mutex("nightly").lock().await.expect("lock acquired");
+    assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
+    for denied in [&stranger, &other] {
+        is_denied(denied.mutex("nightly").try_lock()).await;
+        is_denied(denied.mutex("nightly").snapshot()).await;
+        is_denied(denied.mutex("nightly").break_lock(guard.token())).await;
+        is_denied(denied.mutex("nightly").revoke(guard.token())).await;
+        // Creating a sibling is denied too, because the root has the same ACL.
+        is_denied(denied.mutex("other").try_lock()).await;
     }
-    // Every znode on the way, and the one that stands for us.
-    let client = tree::connect(&place.addr()).await.expect("a session");
+    // Every ancestor znode, and the contender's znode.
+    let client = tree::connect(&place.addr()).await.expect("session starts");
     client.auth("digest", b"jobs:secret").await.expect("any credentials will do");
-    let node = second.mutex("nightly").snapshot().await.expect("readable").holder.expect("held").node;
+    let node = second.mutex("nightly").snapshot().await.expect("file is readable").holder.expect("held").node;
     let top = format!("{}/locks", place.chroot());
     for path in [top, directory(&place, "nightly"), format!("{}/{node}", directory(&place, "nightly"))] {
-        let (acls, _) = client.get_acl(&path).await.expect("it is ours");
+        let (acls, _) = client.get_acl(&path).await.expect("ACL read succeeds");
         assert_eq!(acls.len(), 1, "{path}: {acls:?}");
         assert_eq!(acls[0].permission(), Permission::ALL, "{path}");
         assert_eq!(acls[0].scheme(), "digest", "{path}");
         assert!(acls[0].id().starts_with("jobs:"), "{path}");
     }
-    // Every other kind, for whoever has them: whatever is created on the way is theirs, too.
+    // The other kinds of lock: any client with the credentials may use the znodes that they create.
     let rwlock = first.rwlock("config");
-    let read = rwlock.upgradable_read().await.expect("free").upgrade().await.expect("alone").downgrade();
+    let read = rwlock
+        .upgradable_read()
+        .await
+        .expect("lock acquired")
+        .upgrade()
+        .await
+        .expect("upgrade succeeds")
+        .downgrade();
     is_denied(stranger.rwlock("config").read()).await;
-    assert!(second.rwlock("config").try_write().await.expect("it answers").is_none());
+    assert!(second.rwlock("config").try_write().await.expect("attempt succeeds").is_none());
     drop(read.await);
-    second.semaphore("encoders", 2).acquire().await.expect("free").release().await.expect("released");
-    first.multi(["a", "b"]).lock().await.expect("free").release().await.expect("released");
+    second
+        .semaphore("encoders", 2)
+        .acquire()
+        .await
+        .expect("permits acquired")
+        .release()
+        .await
+        .expect("release succeeds");
+    first.multi(["a", "b"]).lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tracked = first.mutex("tracked").crash_detection();
-    tracked.lock().await.expect("free").release().await.expect("released");
-    second.mutex("nightly").break_lock(guard.token()).await.expect("it is theirs to break");
-    second.mutex("nightly").lock().await.expect("free").release().await.expect("released");
+    tracked.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    second.mutex("nightly").break_lock(guard.token()).await.expect("break succeeds");
+    second.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     for zl in [first, second, stranger, other] {
         zl.close().await;
     }
 });
 
-on_both_arms!(who_may_not_write_down_a_break_is_told_where, |place| async move {
-    // The root is everybody's, and each has locks of its own in it.
+on_both_arms!(denied_audit_write_names_the_path, |place| async move {
+    // The root is open to all; each client protects its own locks below it.
     let anybody = connect(&place).await;
-    anybody.mutex("open").lock().await.expect("free").release().await.expect("ours");
+    anybody.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let (first, second) =
         (open(&place, ours()).await, open(&place, settings().auth("digest", "ops:x")).await);
-    let broken = first.mutex("theirs").lock().await.expect("free");
-    first
-        .mutex("theirs")
-        .break_lock(broken.token())
-        .await
-        .expect("the first one makes the place for the lines");
-    let kept = second.mutex("mine").lock().await.expect("free");
+    let broken = first.mutex("theirs").lock().await.expect("lock acquired");
+    first.mutex("theirs").break_lock(broken.token()).await.expect("first break creates the audit znode");
+    let kept = second.mutex("mine").lock().await.expect("lock acquired");
     match second.mutex("mine").break_lock(kept.token()).await {
         Err(error @ Error::Denied { .. }) => assert!(error.to_string().contains("/locks/.audit"), "{error}"),
         other => panic!("{other:?}"),
     }
-    assert!(kept.is_valid(), "a break that is refused does nothing");
-    kept.release().await.expect("still ours");
+    assert!(kept.is_valid(), "a refused break has no effect");
+    kept.release().await.expect("release succeeds");
     for zl in [anybody, first, second] {
         zl.close().await;
     }
 });
 
-on_both_arms!(readers_see_and_do_nothing_else, |place| async move {
+on_both_arms!(reader_identities_may_only_read, |place| async move {
     let zl = open(&place, ours().reader("world", "anyone")).await;
-    let guard = zl.mutex("nightly").lock().await.expect("free");
+    let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let reader = connect(&place).await;
-    let seen = reader.mutex("nightly").snapshot().await.expect("it may look");
-    assert_eq!(seen.holder.expect("held").token.as_deref(), Some(guard.token().to_string().as_str()));
-    assert_eq!(reader.locks(None).await.expect("it may look").len(), 1);
+    let seen = reader.mutex("nightly").snapshot().await.expect("reader may read");
+    assert_eq!(
+        seen.holder.expect("lock has a holder").token.as_deref(),
+        Some(guard.token().to_string().as_str())
+    );
+    assert_eq!(reader.locks(None).await.expect("reader may read").len(), 1);
     is_denied(reader.mutex("nightly").try_lock()).await;
     is_denied(reader.mutex("nightly").break_lock(guard.token())).await;
     is_denied(reader.mutex("nightly").revoke(guard.token())).await;
     assert!(guard.is_valid());
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
     zl.close().await;
     reader.close().await;
 });
@@ -107,21 +120,28 @@ on_both_arms!(
     a_queue_is_shared_with_those_who_have_no_credentials_where_that_is_asked_for,
     |place| async move {
         let zl = open(&place, ours().world_writable()).await;
-        let guard = zl.mutex("nightly").lock().await.expect("free");
+        let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
         let stranger = connect(&place).await;
-        assert!(stranger.mutex("nightly").try_lock().await.expect("it answers").is_none());
-        let client = tree::connect(&place.addr()).await.expect("a session");
-        let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("readable");
+        assert!(stranger.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
+        let client = tree::connect(&place.addr()).await.expect("session starts");
+        let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("file is readable");
         assert_eq!(acls, [Acl::new(Permission::ALL, AuthId::anyone())]);
-        guard.release().await.expect("ours");
-        stranger.mutex("nightly").lock().await.expect("free").release().await.expect("released");
+        guard.release().await.expect("release succeeds");
+        stranger
+            .mutex("nightly")
+            .lock()
+            .await
+            .expect("lock acquired")
+            .release()
+            .await
+            .expect("release succeeds");
         zl.close().await;
         stranger.close().await;
     }
 );
 
 #[tokio::test]
-async fn readers_that_make_no_sense_are_refused_before_anything_is_sent() {
+async fn invalid_reader_identities_are_refused_locally() {
     let builders = [
         (settings().reader("world", "anyone"), "credentials"),
         (ours().reader("", "x"), "nobody"),

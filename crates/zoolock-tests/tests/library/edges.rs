@@ -1,4 +1,4 @@
-//! Corners in which it went wrong once.
+//! Regression tests for rare conditions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use zoolock_tests::locks::leftovers::{assert_none, settle};
 use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued, until_quiet};
 use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
-/// Runs a future where there is no runtime at all.
+/// Runs a future on a thread without a tokio runtime.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
@@ -28,36 +28,37 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-on_both_arms!(everything_works_without_a_runtime_of_the_callers, |place| async move {
+on_both_arms!(async_api_works_without_a_tokio_runtime, |place| async move {
     let address = place.connect_string();
     let program = std::thread::spawn(move || {
         block_on(async {
-            let zl = settings().connect(&address).await.expect("a session");
-            let guard = zl.mutex("a").lock_timeout(Duration::from_secs(3)).await.expect("free");
-            let error = zl.mutex("a").lock_timeout(Duration::from_millis(50)).await.expect_err("held");
+            let zl = settings().connect(&address).await.expect("session starts");
+            let guard = zl.mutex("a").lock_timeout(Duration::from_secs(3)).await.expect("lock acquired");
+            let error =
+                zl.mutex("a").lock_timeout(Duration::from_millis(50)).await.expect_err("lock is held");
             assert!(matches!(error, Error::Timeout { .. }), "{error}");
-            guard.release().await.expect("ours");
+            guard.release().await.expect("release succeeds");
             zl.close().await;
         });
     });
-    program.join().expect("no panic");
+    program.join().expect("task does not panic");
 });
 
-on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place| async move {
+on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     const LOCKS: usize = 200;
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    // Their sessions are there, and at rest.
+    // Both sessions are connected and idle.
     for zl in [&zl, &other] {
-        zl.mutex("first").lock().await.expect("free").release().await.expect("ours");
+        zl.mutex("first").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     }
     let (tasks, others) = (settle(&zl).await, settle(&other).await);
     let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(at.to_string())).collect::<Vec<_>>();
     let (ours, theirs) = (mutexes(&zl), mutexes(&other));
-    let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("free");
+    let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("lock acquired");
     let mut waiting = Box::pin(futures_util::future::try_join_all(theirs.iter().map(|mutex| mutex.lock())));
-    // The holders watch their own nodes, the waiters those of the holders.
+    // Each holder watches its own znode; each waiter watches the holder's.
     let watched = async {
-        while place.server().watch_count().await.expect("an answer") < 2 * LOCKS as u64 {
+        while place.server().watch_count().await.expect("read succeeds") < 2 * LOCKS as u64 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -68,67 +69,67 @@ on_both_arms!(private what_is_held_and_what_is_waited_for_needs_no_tasks, |place
     until_quiet(&zl, tasks).await;
     until_quiet(&other, others).await;
     drop(held);
-    for guard in waiting.await.expect("free now") {
-        guard.release().await.expect("ours");
+    for guard in waiting.await.expect("lock acquired") {
+        guard.release().await.expect("release succeeds");
     }
     assert_none(&place, &zl, tasks, "0").await;
     until_quiet(&other, others).await;
 });
 
-on_both_arms!(a_guard_that_is_kept_keeps_no_closed_session_open, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(kept_guard_does_not_delay_close, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
-    zl.mutex("kept").lock().await.expect("free").release().await.expect("ours");
+    zl.mutex("kept").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let before = proxy.counts();
-    let guard = zl.mutex("kept").lock().await.expect("free");
+    let guard = zl.mutex("kept").lock().await.expect("lock acquired");
     proxy.blackhole_towards(Direction::ToClient, true);
-    // Beside the look at the directory, that at its own node: it will not be answered before the end.
+    // The read of its own znode, besides that of the directory. It gets no reply before the close.
     proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
     let (address, queue) = (place.addr(), directory(&place, "kept"));
     let gone = tree::assert_no_contenders(&address, &queue);
     let closed = tokio::spawn(async move { zl.close().await });
-    tokio::time::timeout(Duration::from_secs(4), gone).await.expect("long before the session expires");
+    tokio::time::timeout(Duration::from_secs(4), gone).await.expect("closes before the session expires");
     assert!(!guard.is_valid());
     proxy.blackhole_towards(Direction::ToClient, false);
-    closed.await.expect("no panic");
+    closed.await.expect("task does not panic");
     drop(guard);
 });
 
-/// An operator removes the directory and all that is in it.
+/// Deletes the lock directory and its children, as an operator may.
 async fn remove(place: &Place, name: &str) {
-    let operator = tree::connect(&place.addr()).await.expect("a session");
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
     let directory = directory(place, name);
-    for child in operator.list_children(&directory).await.expect("it is there") {
-        operator.delete(&format!("{directory}/{child}"), None).await.expect("it is there");
+    for child in operator.list_children(&directory).await.expect("znode exists") {
+        operator.delete(&format!("{directory}/{child}"), None).await.expect("znode exists");
     }
-    operator.delete(&directory, None).await.expect("empty");
+    operator.delete(&directory, None).await.expect("directory is empty");
 }
 
-on_both_arms!(a_release_that_waits_for_a_connection_takes_no_later_owner_of_the_name, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(delayed_release_spares_a_later_znode, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let guard = zl.mutex("x").lock().await.expect("free");
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
     let mut connection = guard.connection();
     proxy.refuse(true).await;
     proxy.cut().await;
-    connection.wait_for(|now| *now == Connection::Suspect).await.expect("noticed");
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     remove(&place, "x").await;
-    let rival = steady.mutex("x").lock().await.expect("free");
-    assert_eq!(rival.node_path(), guard.node_path());
+    let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
+    assert_eq!(other_guard.node_path(), guard.node_path());
     let released = tokio::spawn(guard.release());
     tokio::time::sleep(Duration::from_millis(100)).await;
     proxy.refuse(false).await;
-    assert!(matches!(released.await.expect("no panic"), Err(Error::Lost { .. })));
-    assert!(rival.is_valid(), "the rival's node was deleted");
-    rival.release().await.expect("still its own");
+    assert!(matches!(released.await.expect("task does not panic"), Err(Error::Lost { .. })));
+    assert!(other_guard.is_valid(), "the other holder's znode was deleted");
+    other_guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(a_deadline_in_an_outage_takes_no_later_owner_of_the_name, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let held = steady.mutex("x").lock().await.expect("free");
+    let held = steady.mutex("x").lock().await.expect("lock acquired");
     proxy.refuse(true).await;
-    // The reading that goes out with the create: it is in the middle of looking for the whole outage.
+    // The read sent with the create stays pending for the whole outage.
     proxy.drop_next_reply(opcode::GET_DATA);
     let waiting = tokio::spawn({
         let mutex = zl.mutex("x");
@@ -138,21 +139,21 @@ on_both_arms!(a_deadline_in_an_outage_takes_no_later_owner_of_the_name, |place| 
     proxy.until("the lost reply", |stats| stats.dropped_replies == 1).await;
     remove(&place, "x").await;
     drop(held);
-    steady.mutex("x").lock().await.expect("free").release().await.expect("ours");
-    let rival = steady.mutex("x").lock().await.expect("free");
-    assert!(rival.node_path().ends_with("/lock-0000000001"), "{}", rival.node_path());
-    waiting.await.expect("no panic").expect_err("its time is over");
+    steady.mutex("x").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
+    assert!(other_guard.node_path().ends_with("/lock-0000000001"), "{}", other_guard.node_path());
+    waiting.await.expect("task does not panic").expect_err("its time is over");
     proxy.refuse(false).await;
-    // The clean-up of the one that gave up comes through, and then some more.
+    // Wait until the clean-up of the timed-out waiter has arrived, and a little longer.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(rival.is_valid(), "the rival's node was deleted");
-    rival.release().await.expect("still its own");
+    assert!(other_guard.is_valid(), "the other holder's znode was deleted");
+    other_guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(two_of_one_session_that_lost_their_replies_never_share_a_node, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(waiters_with_lost_replies_never_share_a_znode, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let held = steady.mutex("x").lock().await.expect("free");
+    let held = steady.mutex("x").lock().await.expect("lock acquired");
     let path = directory(&place, "x");
     let lose_a_create = || {
         proxy.drop_next_reply(opcode::CREATE2);
@@ -161,97 +162,107 @@ on_both_arms!(two_of_one_session_that_lost_their_replies_never_share_a_node, |pl
     };
     let settled = async |count: usize| {
         proxy.until("the lost reply", |stats| stats.dropped_replies == count as u64).await;
-        // Until the one that was made twice is one again.
+        // Wait until the duplicate znode is deleted.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         tree::assert_contenders(&place.addr(), &path, count + 1).await;
     };
     let first = lose_a_create();
     settled(1).await;
-    // Somebody writes over the data by which it knew its node.
-    let operator = tree::connect(&place.addr()).await.expect("a session");
-    operator.set_data(&format!("{path}/lock-0000000001"), b"__REVOKE__", None).await.expect("it is there");
+    // Another client overwrites the data that identifies the waiter's znode.
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    operator.set_data(&format!("{path}/lock-0000000001"), b"__REVOKE__", None).await.expect("znode exists");
     let second = lose_a_create();
     settled(2).await;
-    held.release().await.expect("ours");
-    let guard = first.await.expect("no panic").expect("its turn");
+    held.release().await.expect("release succeeds");
+    let guard = first.await.expect("task does not panic").expect("lock granted");
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!second.is_finished(), "two holders");
-    guard.release().await.expect("still its own");
-    second.await.expect("no panic").expect("its turn").release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
+    second
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
 });
 
-on_both_arms!(a_guard_that_is_lost_is_past_its_validity, |place| async move {
+on_both_arms!(lost_guard_has_no_lease_left, |place| async move {
     let zl = connect(&place).await;
-    let (guard, _other) =
-        (zl.mutex("x").lock().await.expect("free"), zl.mutex("y").lock().await.expect("free"));
+    let (guard, _other) = (
+        zl.mutex("x").lock().await.expect("lock acquired"),
+        zl.mutex("y").lock().await.expect("lock acquired"),
+    );
     assert!(!guard.valid_until().has_passed());
     remove(&place, "x").await;
     guard.lost().await;
-    assert!(guard.valid_until().has_passed(), "though its session lives on");
+    assert!(guard.valid_until().has_passed(), "the lease has ended although the session continues");
 });
 
-on_both_arms!(work_may_hand_its_guard_out, |place| async move {
+on_both_arms!(closure_may_return_its_guard, |place| async move {
     let zl = connect(&place).await;
     let work = zl.with_lock("x", Duration::from_secs(1), |guard| async move { guard });
-    let guard =
-        tokio::time::timeout(Duration::from_secs(5), work).await.expect("it does not hang").expect("free");
+    let guard = tokio::time::timeout(Duration::from_secs(5), work)
+        .await
+        .expect("call returns in time")
+        .expect("lock acquired");
     assert!(guard.is_valid());
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(a_name_that_looks_like_a_place_in_a_queue_is_refused, |place| async move {
+on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
     let zl = connect(&place).await;
     for name in ["a/lock-0000000000", "read-2024010101"] {
         let error = zl.mutex(name).lock().await.expect_err(name);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
-    zl.mutex("a").lock().await.expect("free").release().await.expect("ours");
-    assert_eq!(zl.locks(Some("/")).await.expect("the whole chroot").len(), 1);
+    zl.mutex("a").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    assert_eq!(zl.locks(Some("/")).await.expect("listing of the whole chroot succeeds").len(), 1);
 });
 
-on_both_arms!(short_deadlines_find_the_session_that_an_earlier_one_asked_for, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     zl.close().await;
-    // A handshake takes longer than anybody has patience for.
+    // The handshake takes longer than each acquire timeout.
     proxy.delay(Duration::from_millis(100));
-    let mut turns = 0;
+    let mut acquired = 0;
     for _ in 0..15 {
         if let Ok(guard) = zl.mutex("x").lock_timeout(Duration::from_millis(350)).await {
             drop(guard);
-            turns += 1;
+            acquired += 1;
         }
     }
-    assert!(turns > 5, "{turns} turns");
+    assert!(acquired > 5, "{acquired} acquired");
 });
 
-on_both_arms!(the_last_guard_is_released_through_an_outage, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(last_release_survives_an_outage, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let guard = zl.mutex("x").lock().await.expect("free");
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
     drop(zl);
     let mut connection = guard.connection();
     proxy.refuse(true).await;
     proxy.cut().await;
-    connection.wait_for(|now| *now == Connection::Suspect).await.expect("noticed");
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
     drop(guard);
-    // Longer than a program that closes would wait.
+    // Longer than a close waits.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     proxy.refuse(false).await;
-    // Sooner than the session could expire.
-    let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("released");
-    next.release().await.expect("ours");
+    // Before the session can expire.
+    let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("lock granted");
+    next.release().await.expect("release succeeds");
 });
 
 #[tokio::test]
-async fn absurd_durations_are_refused() {
+async fn out_of_range_durations_are_refused() {
     for builder in [
         Zoolock::builder().session_timeout(Duration::MAX),
         Zoolock::builder().tick_time(Duration::MAX),
         Zoolock::builder().tick_time(Duration::ZERO),
         Zoolock::builder().grace(Duration::MAX),
     ] {
-        let error = builder.connect("127.0.0.1:1").await.expect_err("absurd");
+        let error = builder.connect("127.0.0.1:1").await.expect_err("duration is out of range");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Lost replies, lost connections, lost sessions.
+//! Lost replies, connections and sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,24 @@ use zoolock::{Connection, Error, LossReason};
 use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, settings, until_queued};
 use zoolock_tests::{Proxy, on_both_arms, opcode, tree};
 
-on_both_arms!(a_lost_create_is_found_again_and_nothing_blocks, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(create_with_lost_reply_is_found_again, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
-    zl.mutex("lost").lock().await.expect("free").release().await.expect("ours");
+    zl.mutex("lost").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     for happened in [true, false] {
         for _ in 0..3 {
             match happened {
                 true => proxy.drop_next_reply(opcode::CREATE2),
                 false => proxy.drop_next_request(opcode::CREATE2),
             }
-            let guard =
-                zl.mutex("lost").lock_timeout(Duration::from_secs(10)).await.expect("nobody else is there");
+            let guard = zl.mutex("lost").lock_timeout(Duration::from_secs(10)).await.expect("lock acquired");
             assert!(guard.is_valid());
-            let seen = zl.mutex("lost").snapshot().await.expect("a look");
-            assert_eq!(seen.holder.expect("us").node, guard.node_path().rsplit('/').next().expect("a name"));
-            guard.release().await.expect("still ours");
+            let seen = zl.mutex("lost").snapshot().await.expect("read succeeds");
+            assert_eq!(
+                seen.holder.expect("lock has a holder").node,
+                guard.node_path().rsplit('/').next().expect("node path has a name")
+            );
+            guard.release().await.expect("release succeeds");
         }
     }
     let stats = proxy.stats();
@@ -30,10 +32,10 @@ on_both_arms!(a_lost_create_is_found_again_and_nothing_blocks, |place| async mov
     tree::assert_no_contenders(&place.addr(), &directory(&place, "lost")).await;
 });
 
-on_both_arms!(a_place_in_the_queue_survives_lost_replies_and_connections, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(queue_position_survives_lost_replies_and_connections, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let held = steady.mutex("queue").lock().await.expect("free");
+    let held = steady.mutex("queue").lock().await.expect("lock acquired");
     proxy.drop_next_reply(opcode::CREATE2);
     let first = tokio::spawn({
         let mutex = shaky.mutex("queue");
@@ -45,7 +47,7 @@ on_both_arms!(a_place_in_the_queue_survives_lost_replies_and_connections, |place
         async move { mutex.lock().await }
     });
     until_queued(&steady, "queue", 3).await;
-    // The reply to its watch is lost, then the connection a few times more, then the event itself.
+    // Lose the reply to the watch, then the connection several times, then the watch event.
     proxy.drop_next_reply(opcode::GET_DATA);
     for _ in 0..3 {
         proxy.cut().await;
@@ -53,20 +55,26 @@ on_both_arms!(a_place_in_the_queue_survives_lost_replies_and_connections, |place
     }
     proxy.refuse(true).await;
     proxy.cut().await;
-    held.release().await.expect("still ours");
+    held.release().await.expect("release succeeds");
     proxy.refuse(false).await;
-    let guard = first.await.expect("no panic").expect("its turn");
-    assert!(!second.is_finished(), "it stands behind");
-    guard.release().await.expect("still ours");
-    second.await.expect("no panic").expect("its turn").release().await.expect("still ours");
+    let guard = first.await.expect("task does not panic").expect("lock granted");
+    assert!(!second.is_finished(), "the second waiter is still queued");
+    guard.release().await.expect("release succeeds");
+    second
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "queue")).await;
 });
 
-on_both_arms!(a_release_whose_reply_is_lost_is_done_once, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(release_with_lost_reply_happens_once, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     for happened in [true, false, true, false] {
-        let guard = shaky.mutex("once").lock().await.expect("free");
+        let guard = shaky.mutex("once").lock().await.expect("lock acquired");
         let waiting = tokio::spawn({
             let mutex = steady.mutex("once");
             async move { mutex.lock().await }
@@ -76,23 +84,23 @@ on_both_arms!(a_release_whose_reply_is_lost_is_done_once, |place| async move {
             true => proxy.drop_next_reply(opcode::MULTI),
             false => proxy.drop_next_request(opcode::MULTI),
         }
-        guard.release().await.expect("released, in the end");
-        let next = waiting.await.expect("no panic").expect("its turn");
+        guard.release().await.expect("release succeeds");
+        let next = waiting.await.expect("task does not panic").expect("lock granted");
         assert!(next.is_valid());
-        next.release().await.expect("still its own");
+        next.release().await.expect("release succeeds");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "once")).await;
 });
 
-on_both_arms!(a_waiter_that_gives_up_while_its_connection_is_lost_leaves_nothing, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
-    let held = steady.mutex("ghost").lock().await.expect("free");
-    // In the middle of the create, whose outcome it never learns.
+    let held = steady.mutex("ghost").lock().await.expect("lock acquired");
+    // Cancelled during the create; the client never receives the outcome.
     proxy.drop_next_reply(opcode::CREATE2);
-    let error = shaky.mutex("ghost").lock_timeout(Duration::from_millis(5)).await.expect_err("held");
+    let error = shaky.mutex("ghost").lock_timeout(Duration::from_millis(5)).await.expect_err("lock is held");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    // In the queue; the delete is lost both ways.
+    // Cancelled in the queue; the delete loses once its request and once its reply.
     for happened in [true, false] {
         let waiting = tokio::spawn({
             let mutex = shaky.mutex("ghost");
@@ -105,42 +113,45 @@ on_both_arms!(a_waiter_that_gives_up_while_its_connection_is_lost_leaves_nothing
         }
         waiting.abort();
         let _ = waiting.await;
-        proxy
-            .until("the order carried out", |stats| stats.dropped_replies + stats.dropped_requests > 0)
-            .await;
+        proxy.until("the dropped message", |stats| stats.dropped_replies + stats.dropped_requests > 0).await;
     }
     let next = tokio::spawn({
         let mutex = steady.mutex("ghost");
         async move { mutex.lock_timeout(Duration::from_secs(10)).await }
     });
-    held.release().await.expect("still ours");
-    next.await.expect("no panic").expect("no ghost stands before it").release().await.expect("ours");
+    held.release().await.expect("release succeeds");
+    next.await
+        .expect("task does not panic")
+        .expect("no stale znode blocks the queue")
+        .release()
+        .await
+        .expect("release succeeds");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "ghost")).await;
 });
 
-on_both_arms!(a_holder_outlives_a_short_disconnection, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
-    let guard = zl.mutex("short").lock().await.expect("free");
+on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let guard = zl.mutex("short").lock().await.expect("lock acquired");
     let mut connection = guard.connection();
     proxy.refuse(true).await;
     proxy.cut().await;
-    connection.wait_for(|now| *now == Connection::Suspect).await.expect("noticed");
-    assert!(guard.is_valid(), "disconnected is not lost");
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
+    assert!(guard.is_valid(), "a disconnect alone loses no lock");
     proxy.refuse(false).await;
-    connection.wait_for(|now| *now == Connection::Connected).await.expect("again");
-    // Long after the first lease would have ended.
+    connection.wait_for(|now| *now == Connection::Connected).await.expect("connects again");
+    // Much later than the first lease deadline.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(guard.is_valid());
-    guard.release().await.expect("still ours");
+    guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(a_holder_that_is_cut_off_knows_before_anybody_else_holds, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
-    let rival = brisk_settings().connect(&place.connect_string()).await.expect("a session");
+on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
     for link in ["silent", "dead"] {
-        let guard = zl.mutex("cut").lock().await.expect("free");
+        let guard = zl.mutex("cut").lock().await.expect("lock acquired");
         let waiting = tokio::spawn({
             let mutex = rival.mutex("cut");
             async move { mutex.lock().await }
@@ -157,58 +168,64 @@ on_both_arms!(a_holder_that_is_cut_off_knows_before_anybody_else_holds, |place| 
         assert!(!waiting.is_finished(), "{link}: the rival held before the holder knew");
         assert!(!guard.is_valid());
         assert!(guard.valid_until().has_passed());
-        let next = waiting.await.expect("no panic").expect("its turn");
+        let next = waiting.await.expect("task does not panic").expect("lock granted");
         assert!(next.token() > guard.token());
-        // The link comes back; the guard does not.
+        // The connection is restored; the guard stays lost.
         proxy.blackhole(false);
         proxy.refuse(false).await;
         assert!(!guard.is_valid(), "{link}");
         assert_eq!(guard.lost().await, LossReason::Unreachable, "{link}: said once, and always the same");
         assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
-        next.release().await.expect("still its own");
+        next.release().await.expect("release succeeds");
     }
-    // The client opens another session for whoever comes next.
-    let guard = zl.mutex("cut").lock_timeout(Duration::from_secs(20)).await.expect("free");
-    guard.release().await.expect("ours");
+    // The client opens a new session for the next acquire.
+    let guard = zl.mutex("cut").lock_timeout(Duration::from_secs(20)).await.expect("lock acquired");
+    guard.release().await.expect("release succeeds");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "cut")).await;
 });
 
-on_both_arms!(waiters_of_a_session_that_expired_are_told_and_can_queue_again, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
-    let rival = brisk_settings().connect(&place.connect_string()).await.expect("a session");
-    let held = rival.mutex("expired").lock().await.expect("free");
+on_both_arms!(waiters_of_expired_sessions_can_queue_again, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let held = rival.mutex("expired").lock().await.expect("lock acquired");
     let waiting = tokio::spawn({
         let mutex = zl.mutex("expired");
         async move { mutex.lock().await }
     });
     until_queued(&rival, "expired", 2).await;
     proxy.blackhole(true);
-    // Until the server has removed its node.
+    // Wait until the server has deleted the znode.
     tree::assert_contenders(&place.addr(), &directory(&place, "expired"), 1).await;
     proxy.blackhole(false);
-    let error = waiting.await.expect("no panic").expect_err("its session is gone");
+    let error = waiting.await.expect("task does not panic").expect_err("its session is gone");
     assert!(matches!(error, Error::Lost { reason: LossReason::SessionExpired, .. }), "{error}");
     let again = tokio::spawn({
         let mutex = zl.mutex("expired");
         async move { mutex.lock().await }
     });
     until_queued(&rival, "expired", 2).await;
-    held.release().await.expect("still ours");
-    again.await.expect("no panic").expect("its turn").release().await.expect("ours");
+    held.release().await.expect("release succeeds");
+    again
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
 });
 
-on_both_arms!(a_lease_is_renewed_for_as_long_as_the_lock_is_held, |place| async move {
-    // Two seconds: by writes. Four: by sync, which is enough from three times syncLimit × tick on.
-    let writing = brisk_settings().connect(&place.connect_string()).await.expect("a session");
+on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
+    // A session timeout of 2 s is renewed by writes, 4 s by sync. Sync suffices from 3 × syncLimit × tick on.
+    let writing = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
     let syncing = brisk_settings().session_timeout(Duration::from_secs(4));
-    let syncing = syncing.connect(&place.connect_string()).await.expect("a session");
+    let syncing = syncing.connect(&place.connect_string()).await.expect("session starts");
     let strict = brisk_settings().session_timeout(Duration::from_secs(4)).strict_renewal();
-    let strict = strict.connect(&place.connect_string()).await.expect("a session");
+    let strict = strict.connect(&place.connect_string()).await.expect("session starts");
     let clients = [("writes", writing), ("syncs", syncing), ("strict", strict)];
     let mut guards = Vec::new();
     for (name, zl) in &clients {
-        guards.push((name, zl.mutex(name).lock().await.expect("free")));
+        guards.push((name, zl.mutex(name).lock().await.expect("lock acquired")));
     }
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -221,40 +238,40 @@ on_both_arms!(a_lease_is_renewed_for_as_long_as_the_lock_is_held, |place| async 
     }
 });
 
-on_both_arms!(private a_server_that_restarts_in_time_keeps_the_lock_with_its_holder, |place| async move {
+on_both_arms!(private holder_survives_a_server_restart, |place| async move {
     let zl = connect(&place).await;
-    let guard = zl.mutex("restart").lock().await.expect("free");
+    let guard = zl.mutex("restart").lock().await.expect("lock acquired");
     let token = guard.token();
-    place.server().restart().await.expect("it comes up");
-    guard.release().await.expect("the session survived in the log");
-    let guard = zl.mutex("restart").lock_timeout(Duration::from_secs(20)).await.expect("free");
-    assert!(guard.token() > token, "tokens never go back");
-    guard.release().await.expect("ours");
+    place.server().restart().await.expect("server starts");
+    guard.release().await.expect("session survived the restart");
+    let guard = zl.mutex("restart").lock_timeout(Duration::from_secs(20)).await.expect("lock acquired");
+    assert!(guard.token() > token, "tokens never decrease");
+    guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(random_cuts_never_break_exclusion_or_leave_anything, |place| async move {
+on_both_arms!(random_disconnects_preserve_exclusion, |place| async move {
     let recorder = Arc::new(zoolock_tests::Recorder::new());
     let mut proxies = Vec::new();
     let mut tasks = tokio::task::JoinSet::new();
     for client in 0..4 {
-        let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("a proxy"));
-        let zl = settings().connect(&place.through(&proxy.addr())).await.expect("a session");
+        let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("proxy starts"));
+        let zl = settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
         proxies.push(proxy);
         for task in 0..3 {
             let (mutex, recorder, who) = (zl.mutex("storm"), recorder.clone(), format!("{client}.{task}"));
             tasks.spawn(async move {
                 for round in 0..25 {
                     if (round + task) % 4 == 0 {
-                        // Gives up in the middle of something.
+                        // Cancels the acquisition at a random moment.
                         let _ = tokio::time::timeout(Duration::from_millis(7 * round), mutex.lock()).await;
                         continue;
                     }
-                    let guard = mutex.lock().await.expect("a turn");
+                    let guard = mutex.lock().await.expect("lock granted");
                     recorder.enter(&who, guard.token());
                     tokio::time::sleep(Duration::from_millis(1)).await;
-                    assert!(guard.is_valid(), "cuts are short");
+                    assert!(guard.is_valid(), "short disconnects lose no lock");
                     recorder.exit(&who, guard.token());
-                    guard.release().await.expect("still ours");
+                    guard.release().await.expect("release succeeds");
                 }
             });
         }
@@ -272,11 +289,11 @@ on_both_arms!(random_cuts_never_break_exclusion_or_leave_anything, |place| async
         }
     });
     while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
+        done.expect("task does not panic");
     }
     storm.abort();
     let history = recorder.history();
-    history.one_holder().expect("one at a time");
-    history.tokens_rise().expect("tokens rise");
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "storm")).await;
 });

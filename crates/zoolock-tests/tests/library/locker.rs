@@ -1,4 +1,4 @@
-//! What every locker does, the one in memory as the one on a server.
+//! Contract of `Locker`, for the in-memory locker and for clients of a server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use zoolock_tests::locks::{connect, directory};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, Recorder, Server, on_both_arms, tree};
 
-/// Far longer than anything here takes, far shorter than for ever.
+/// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("it happens in time")
+    tokio::time::timeout(SOON, what).await.expect("finishes in time")
 }
 
-/// A place with lockers.
+/// An environment that provides lockers.
 trait World {
     type L: Locker<Guard: std::fmt::Debug> + Clone + 'static;
 
     fn locker(&self) -> Self::L;
 
-    /// One that does not share the fate of the first.
+    /// Returns a locker with a session of its own.
     fn another(&self) -> Self::L;
 
-    /// Waits until exactly so many hold the lock or wait for it.
+    /// Waits until exactly `count` contenders hold the lock or wait for it.
     async fn until_queued(&self, key: &str, count: usize);
 
-    /// Takes the lock away from its holder, and says what the holder should hear.
+    /// Takes the lock from its holder. Returns the reason that the holder must report.
     async fn take_away(&self, key: &str) -> LossReason;
 
-    /// What nobody uses any more is not kept anywhere.
+    /// Asserts that no state of unused locks remains.
     async fn assert_nothing_left(&self, key: &str);
 }
 
@@ -53,15 +53,15 @@ impl World for InMemory {
     }
 
     async fn until_queued(&self, key: &str, count: usize) {
-        let queued = eventually("they queue", SOON, async || match self.0.queued(key) {
+        let queued = eventually("the contenders are queued", SOON, async || match self.0.queued(key) {
             queued if queued == count => Ok(()),
             queued => Err(Failure::new(format!("{queued} instead of {count} at {key}"))),
         });
-        queued.await.expect("they are awaited");
+        queued.await.expect("contenders are queued in time");
     }
 
     async fn take_away(&self, key: &str) -> LossReason {
-        assert!(self.0.expire(key), "somebody holds it");
+        assert!(self.0.expire(key), "the lock has a holder");
         LossReason::SessionExpired
     }
 
@@ -106,16 +106,16 @@ impl World for Served {
         match self.place.server() {
             Server::Embedded(server) => {
                 let first = server.inspect(|server| server.children(&directory)).into_iter().min();
-                let (_, session) = first.expect("somebody holds it");
+                let (_, session) = first.expect("the lock has a holder");
                 assert!(server.inspect(|server| server.expire_session(session)));
                 LossReason::SessionExpired
             }
-            // It expires no session on demand, but lets an operator delete.
+            // Apache ZooKeeper expires no session on demand, so delete the holder's znode instead.
             Server::Apache(_) | Server::SharedApache(..) => {
-                let operator = tree::connect(&self.place.addr()).await.expect("a session");
-                let first = operator.list_children(&directory).await.expect("it is there").into_iter().min();
-                let node = format!("{directory}/{}", first.expect("somebody holds it"));
-                operator.delete(&node, None).await.expect("it is there");
+                let operator = tree::connect(&self.place.addr()).await.expect("session starts");
+                let first = operator.list_children(&directory).await.expect("znode exists").into_iter().min();
+                let node = format!("{directory}/{}", first.expect("the lock has a holder"));
+                operator.delete(&node, None).await.expect("znode exists");
                 LossReason::Broken
             }
         }
@@ -127,7 +127,7 @@ impl World for Served {
     }
 }
 
-/// Makes three tests of one body.
+/// Defines three tests that share one body.
 macro_rules! on_every_locker {
     ($name:ident, |$world:ident| $body:block) => {
         mod $name {
@@ -145,50 +145,50 @@ macro_rules! on_every_locker {
     };
 }
 
-/// Work that is done when it begins.
+/// A closure that returns at once.
 async fn rest<G>(guard: G) {
     drop(guard);
 }
 
-/// Holds the lock until it is told to let go.
+/// Holds the lock until the returned sender is used.
 async fn hold<L: Locker + Clone + 'static>(locker: L, key: &'static str) -> oneshot::Sender<()> {
     let (inside, entered) = oneshot::channel();
     let (let_go, end) = oneshot::channel::<()>();
     tokio::spawn(async move {
         let work = |guard| async move {
             let _guard = guard;
-            inside.send(()).expect("it is awaited");
+            inside.send(()).expect("receiver is alive");
             let _ = end.await;
         };
         locker.with_lock(key, SOON, work).await
     });
-    soon(entered).await.expect("it enters");
+    soon(entered).await.expect("lock acquired");
     let_go
 }
 
-on_every_locker!(work_has_the_lock_alone_and_its_value_comes_back, |world| {
+on_every_locker!(closure_holds_the_lock_and_returns_its_value, |world| {
     let (locker, another) = (world.locker(), world.another());
     let began = Instant::now();
     let work = |guard: Held<W>| async move {
         assert!(guard.is_valid());
         let patience = Duration::from_millis(300);
-        let error = another.with_lock("key", patience, rest).await.expect_err("held");
+        let error = another.with_lock("key", patience, rest).await.expect_err("lock is held");
         assert!(matches!(&error, Error::Timeout { path, .. } if path == "/locks/key"), "{error}");
-        // The same lock under its full name.
-        let error = another.with_lock("/locks/key", patience, rest).await.expect_err("held");
+        // The same lock by its absolute path.
+        let error = another.with_lock("/locks/key", patience, rest).await.expect_err("lock is held");
         assert!(matches!(&error, Error::Timeout { waited, .. } if *waited >= patience), "{error}");
-        another.with_lock("other", patience, rest).await.expect("a lock of its own");
+        another.with_lock("other", patience, rest).await.expect("another lock is acquired");
         guard.token()
     };
-    let token = soon(locker.with_lock("key", SOON, work)).await.expect("free");
+    let token = soon(locker.with_lock("key", SOON, work)).await.expect("lock acquired");
     assert!(began.elapsed() >= Duration::from_millis(600));
     let next = locker.with_lock("key", SOON, |guard| async move { guard.token() });
-    assert!(soon(next).await.expect("free again") > token);
+    assert!(soon(next).await.expect("lock acquired again") > token);
     world.assert_nothing_left("key").await;
     world.assert_nothing_left("other").await;
 });
 
-on_every_locker!(waiters_have_their_turns_in_the_order_in_which_they_came, |world| {
+on_every_locker!(waiters_run_in_queue_order, |world| {
     let held = hold(world.locker(), "fair").await;
     let recorder = Arc::new(Recorder::new());
     let mut waiting = tokio::task::JoinSet::new();
@@ -205,16 +205,16 @@ on_every_locker!(waiters_have_their_turns_in_the_order_in_which_they_came, |worl
         });
         world.until_queued("fair", number + 2).await;
     }
-    held.send(()).expect("it is there");
-    waiting.join_all().await.into_iter().for_each(|outcome| outcome.expect("a turn"));
+    held.send(()).expect("receiver is alive");
+    waiting.join_all().await.into_iter().for_each(|outcome| outcome.expect("lock granted"));
     let history = recorder.history();
-    history.one_holder().expect("one at a time");
-    history.tokens_rise().expect("tokens rise");
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
     assert_eq!(history.entered(), ["0", "1", "2", "3", "4", "5"]);
     world.assert_nothing_left("fair").await;
 });
 
-on_every_locker!(who_gives_up_leaves_no_trace, |world| {
+on_every_locker!(timed_out_and_cancelled_waiters_leave_no_trace, |world| {
     let held = hold(world.locker(), "busy").await;
     let locker = world.another();
     let late = locker.with_lock("busy", Duration::from_millis(100), |_| async { panic!("never ours") });
@@ -228,15 +228,15 @@ on_every_locker!(who_gives_up_leaves_no_trace, |world| {
     world.until_queued("busy", 2).await;
     cancelled.abort();
     world.until_queued("busy", 1).await;
-    held.send(()).expect("it is there");
-    soon(locker.with_lock("busy", SOON, rest)).await.expect("our turn");
+    held.send(()).expect("receiver is alive");
+    soon(locker.with_lock("busy", SOON, rest)).await.expect("lock granted");
     world.assert_nothing_left("busy").await;
 });
 
-on_every_locker!(bad_keys_are_refused_in_the_same_words, |world| {
+on_every_locker!(invalid_keys_give_the_same_errors, |world| {
     for key in ["", "..", "a//b", "a\0b", "a/", "/", "a/lock-0000000000", "/zookeeper/x", ".sessions"] {
         let locker = world.locker();
-        let outcome = locker.with_lock(key, SOON, |_| async { panic!("no lock, no work") });
+        let outcome = locker.with_lock(key, SOON, |_| async { panic!("guard was dropped early") });
         let outcome: Result<(), Error> = soon(outcome).await;
         let error = outcome.expect_err(key);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
@@ -245,18 +245,18 @@ on_every_locker!(bad_keys_are_refused_in_the_same_words, |world| {
     }
 });
 
-on_every_locker!(work_that_does_not_take_the_guard_along_is_not_begun, |world| {
+on_every_locker!(closure_that_drops_its_guard_never_runs, |world| {
     let locker = world.locker();
-    // The guard goes when the closure returns, before its future is polled for the first time.
+    // The guard is dropped when the closure returns, before its future is first polled.
     let outcome = locker.with_lock("slip", SOON, |_guard| async move { panic!("without the lock") });
     let outcome: Result<(), Error> = soon(outcome).await;
-    let error = outcome.expect_err("no lock, no work");
+    let error = outcome.expect_err("guard was dropped early");
     assert!(matches!(&error, Error::Invalid { input, .. } if input == "lock /locks/slip"), "{error}");
     assert!(error.to_string().contains("let _guard = guard"), "{error}");
     world.assert_nothing_left("slip").await;
 });
 
-on_every_locker!(work_that_panics_or_is_dropped_lets_go, |world| {
+on_every_locker!(panicking_or_dropped_closure_releases, |world| {
     let locker = world.locker();
     let panics = tokio::spawn(async move {
         let work = |guard| async move {
@@ -265,92 +265,94 @@ on_every_locker!(work_that_panics_or_is_dropped_lets_go, |world| {
         };
         locker.with_lock::<(), _, _>("rough", SOON, work).await
     });
-    assert!(soon(panics).await.expect_err("it panics").is_panic());
+    assert!(soon(panics).await.expect_err("the task panics").is_panic());
     let (inside, entered) = oneshot::channel();
     let locker = world.locker();
     let dropped = tokio::spawn(async move {
         let work = |guard| async move {
             let _guard = guard;
-            inside.send(()).expect("it is awaited");
+            inside.send(()).expect("receiver is alive");
             std::future::pending::<()>().await;
         };
         locker.with_lock("rough", SOON, work).await
     });
-    soon(entered).await.expect("it enters");
+    soon(entered).await.expect("lock acquired");
     dropped.abort();
-    soon(world.another().with_lock("rough", SOON, rest)).await.expect("our turn");
+    soon(world.another().with_lock("rough", SOON, rest)).await.expect("lock granted");
     world.assert_nothing_left("rough").await;
 });
 
-on_every_locker!(a_lock_that_is_taken_away_goes_to_the_next_and_the_work_hears_of_it, |world| {
+on_every_locker!(lost_lock_is_granted_to_the_next_waiter, |world| {
     let (locker, another) = (world.locker(), world.another());
     let (inside, entered) = oneshot::channel();
     let holder = tokio::spawn(async move {
         let work = |guard: Held<W>| async move {
             let said = tokio::time::timeout(Duration::from_millis(50), guard.lost()).await;
-            assert!(said.is_err(), "nothing was lost yet");
-            inside.send(guard.token()).expect("it is awaited");
+            assert!(said.is_err(), "no loss is reported yet");
+            inside.send(guard.token()).expect("receiver is alive");
             let reason = guard.lost().await;
             assert!(!guard.is_valid());
-            assert_eq!(guard.lost().await, reason, "for ever");
-            // Lost is lost, also for those who never asked.
+            assert_eq!(guard.lost().await, reason, "the loss reason stays the same");
+            // The guard is lost even if no task waited for the loss.
             drop(guard);
             reason
         };
         locker.with_lock("doomed", SOON, work).await
     });
-    let token = soon(entered).await.expect("it enters");
+    let token = soon(entered).await.expect("lock acquired");
     let next = tokio::spawn(async move {
         another.with_lock("doomed", SOON, |guard| async move { (guard.is_valid(), guard.token()) }).await
     });
     world.until_queued("doomed", 2).await;
     let expected = world.take_away("doomed").await;
-    match soon(holder).await.expect("no panic") {
+    match soon(holder).await.expect("task does not panic") {
         Err(Error::Lost { path, reason }) => assert_eq!((path.as_str(), reason), ("/locks/doomed", expected)),
         other => panic!("{other:?}"),
     }
-    let (valid, later) = soon(next).await.expect("no panic").expect("our turn");
+    let (valid, later) = soon(next).await.expect("task does not panic").expect("lock granted");
     assert!(valid && later > token);
     world.assert_nothing_left("doomed").await;
 });
 
-on_every_locker!(a_guard_may_go_before_the_work_ends_or_outlive_it, |world| {
+on_every_locker!(closure_may_release_early_or_return_its_guard, |world| {
     let (locker, another) = (world.locker(), world.another());
     let work = |guard: Held<W>| async move {
         drop(guard);
-        soon(another.with_lock("early", SOON, rest)).await.expect("free while the work goes on");
+        soon(another.with_lock("early", SOON, rest))
+            .await
+            .expect("lock acquired while the closure still runs");
     };
-    soon(locker.with_lock("early", SOON, work)).await.expect("released in the middle");
+    soon(locker.with_lock("early", SOON, work)).await.expect("early release succeeds");
     world.assert_nothing_left("early").await;
 
-    let guard = soon(locker.with_lock("late", SOON, |guard| async { guard })).await.expect("free");
+    let guard = soon(locker.with_lock("late", SOON, |guard| async { guard })).await.expect("lock acquired");
     assert!(guard.is_valid());
     let busy = world.another().with_lock("late", Duration::from_millis(100), rest).await;
     assert!(matches!(busy, Err(Error::Timeout { .. })), "{busy:?}");
     let reason = world.take_away("late").await;
     assert_eq!(soon(guard.lost()).await, reason);
     drop(guard);
-    // What was lost inside, and is still there, is the caller's to look at.
+    // A closure that returns its lost guard hands it to the caller.
     let lost = {
         let (locker, (inside, entered)) = (world.locker(), oneshot::channel());
         let holder = tokio::spawn(async move {
             let work = |guard: Held<W>| async move {
-                inside.send(()).expect("it is awaited");
+                inside.send(()).expect("receiver is alive");
                 guard.lost().await;
                 guard
             };
             locker.with_lock("late", SOON, work).await
         });
-        soon(entered).await.expect("it enters");
+        soon(entered).await.expect("lock acquired");
         world.take_away("late").await;
-        soon(holder).await.expect("no panic").expect("handed out")
+        soon(holder).await.expect("task does not panic").expect("closure returns its guard")
     };
     assert!(!lost.is_valid());
     drop(lost);
     world.assert_nothing_left("late").await;
 });
 
-on_every_locker!(many_tasks_have_their_turns_alone, |world| {
+on_every_locker!(many_tasks_exclude_each_other, |world| {
     let recorder = Arc::new(Recorder::new());
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..12usize {
@@ -360,55 +362,55 @@ on_every_locker!(many_tasks_have_their_turns_alone, |world| {
             for round in 0..15u64 {
                 let inside = recorder.clone();
                 let work = |guard: Held<W>| async move {
-                    // Leaves before the guard goes, also where the work is dropped in the middle.
-                    let _inside = Inside::enter(inside, task, guard.token());
+                    // Records the exit before the guard is dropped, even if the closure is dropped midway.
+                    let _inside = ActiveHold::enter(inside, task, guard.token());
                     tokio::task::yield_now().await;
                 };
                 if round % 3 == 0 {
                     let patience = Duration::from_micros(500 * round);
                     let _ = tokio::time::timeout(patience, locker.with_lock("crowd", SOON, work)).await;
                 } else {
-                    locker.with_lock("crowd", SOON, work).await.expect("a turn");
+                    locker.with_lock("crowd", SOON, work).await.expect("lock granted");
                 }
             }
         });
     }
     tasks.join_all().await;
     let history = recorder.history();
-    history.one_holder().expect("one at a time");
-    history.tokens_rise().expect("tokens rise");
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
     assert!(history.entered().len() >= 120);
     world.assert_nothing_left("crowd").await;
 });
 
-struct Inside {
+struct ActiveHold {
     recorder: Arc<Recorder<FencingToken>>,
     who: usize,
     token: FencingToken,
 }
 
-impl Inside {
-    fn enter(recorder: Arc<Recorder<FencingToken>>, who: usize, token: FencingToken) -> Inside {
+impl ActiveHold {
+    fn enter(recorder: Arc<Recorder<FencingToken>>, who: usize, token: FencingToken) -> ActiveHold {
         recorder.enter(who, token);
-        Inside { recorder, who, token }
+        ActiveHold { recorder, who, token }
     }
 }
 
-impl Drop for Inside {
+impl Drop for ActiveHold {
     fn drop(&mut self) {
         self.recorder.exit(self.who, self.token);
     }
 }
 
 #[test]
-fn the_locker_in_memory_needs_no_runtime() {
+fn local_locker_needs_no_runtime() {
     futures_lite::future::block_on(async {
         let locker = LocalLocker::new();
         let nested = locker.with_lock("a", Duration::MAX, |guard| async {
             let _guard = guard;
             locker.with_lock("a", Duration::from_millis(50), rest).await
         });
-        let inner = nested.await.expect("free");
+        let inner = nested.await.expect("lock acquired");
         assert!(matches!(inner, Err(Error::Timeout { .. })), "{inner:?}");
     });
 }
@@ -418,12 +420,12 @@ async fn only_a_holder_can_be_expired() {
     let locker = LocalLocker::new();
     assert!(!locker.expire("free") && !locker.expire("a//b"));
     assert_eq!((locker.queued("free"), locker.queued("a//b")), (0, 0));
-    let guard = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("free");
+    let guard = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("lock acquired");
     assert!(!locker.expire("free"));
     assert!(locker.expire("/locks/held"));
-    assert!(!locker.expire("held"), "nobody holds it any more");
-    // The old guard takes nothing from the new holder.
-    let next = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("free");
+    assert!(!locker.expire("held"), "the lock has no holder any more");
+    // Dropping the old guard does not affect the new holder.
+    let next = locker.with_lock("held", SOON, |guard| async { guard }).await.expect("lock acquired");
     drop(guard);
     assert!(next.is_valid());
     assert_eq!(locker.queued("held"), 1);

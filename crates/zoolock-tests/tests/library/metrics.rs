@@ -1,4 +1,4 @@
-//! What the library counts is what docs/METRICS.md says that it counts.
+//! Compares the metrics of the library with docs/METRICS.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -15,9 +15,10 @@ const DOCS: &str = include_str!("../../../../docs/METRICS.md");
 /// Type, unit, and labels of a metric.
 type Sort = (String, String, BTreeSet<String>);
 
-/// The rows of a table of the docs.
+/// Returns the rows of a table in the document.
 fn documented(heading: &str) -> BTreeMap<String, Sort> {
-    let section = DOCS.split("\n## ").find(|section| section.starts_with(heading)).expect("a section");
+    let section =
+        DOCS.split("\n## ").find(|section| section.starts_with(heading)).expect("document has the section");
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let code = |cell: &str| cell.trim().trim_matches('`').to_owned();
     rows.map(|row| {
@@ -28,11 +29,11 @@ fn documented(heading: &str) -> BTreeMap<String, Sort> {
     .collect()
 }
 
-/// What was seen by now, and what it stood at. To look takes it away, but for what it is.
+/// The metrics seen so far and their current values. A snapshot resets the values but keeps the descriptions.
 #[derive(Default)]
 struct Seen {
     sorts: BTreeMap<String, Sort>,
-    /// Counters and gauges summed up, histograms by how many values they have.
+    /// Sums of counters and gauges, and numbers of values of histograms.
     totals: BTreeMap<(String, Vec<(String, String)>), f64>,
 }
 
@@ -47,7 +48,7 @@ impl Seen {
                 MetricKind::Gauge => "gauge",
                 MetricKind::Histogram => "histogram",
             };
-            let unit = unit.expect("it is described").as_str().to_owned();
+            let unit = unit.expect("metric has a unit").as_str().to_owned();
             let labels: Vec<(String, String)> =
                 key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
             let names = labels.iter().map(|(name, _)| name.clone()).collect();
@@ -62,7 +63,7 @@ impl Seen {
         }
     }
 
-    /// The sum of the series with these labels, whatever else they have.
+    /// Returns the sum of all series with at least these labels.
     fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |all: &[(String, String)], (key, value): &(&str, &str)| {
             all.iter().any(|(of, is)| of == key && is == value)
@@ -75,17 +76,17 @@ impl Seen {
     }
 }
 
-/// The one recorder that a process can have; its tests take turns.
+/// Returns the only recorder of the process. The lock serializes the tests.
 async fn recorder() -> (&'static Snapshotter, MutexGuard<'static, ()>) {
     static TURN: Mutex<()> = Mutex::const_new(());
     static RECORDER: LazyLock<Snapshotter> = LazyLock::new(|| {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
-        recorder.install().expect("there is no other in this process");
+        recorder.install().expect("no other recorder is installed");
         snapshotter
     });
     let turn = TURN.lock().await;
-    // What the one before counted.
+    // Discard the values of the previous test.
     RECORDER.snapshot();
     (&*RECORDER, turn)
 }
@@ -95,13 +96,13 @@ fn settings() -> Builder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn to_wait_for_a_session_is_to_wait_for_the_lock() {
+async fn acquire_time_includes_connecting() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
     let patience = Duration::from_secs(2);
-    let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("a session");
+    let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("session starts");
     zl.close().await;
     proxy.refuse(true).await;
     let late = zl.mutex("x").lock_timeout(Duration::from_millis(100)).await;
@@ -113,26 +114,27 @@ async fn to_wait_for_a_session_is_to_wait_for_the_lock() {
         assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
     }
     proxy.refuse(false).await;
-    let guard = zl.mutex("x").lock().await.expect("there is one again");
-    guard.release().await.expect("ours");
+    let guard = zl.mutex("x").lock().await.expect("session is reopened");
+    guard.release().await.expect("release succeeds");
     zl.close().await;
     seen.look(snapshotter);
     assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_holding", &[])), (0.0, 0.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_held_is_counted_as_what_it_is() {
+async fn metrics_report_the_kind_of_lock() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let zl = settings().connect(&server.addr()).await.expect("a session");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let zl = settings().connect(&server.addr()).await.expect("session starts");
 
-    let reader = zl.rwlock("rw").write().await.expect("free").downgrade().await.expect("ours");
+    let reader =
+        zl.rwlock("rw").write().await.expect("lock acquired").downgrade().await.expect("downgrade succeeds");
     seen.look(snapshotter);
     let holding = |seen: &Seen, kind| seen.of("zoolock_holding", &[("kind", kind)]);
     assert_eq!((holding(&seen, "writer"), holding(&seen, "reader")), (0.0, 1.0));
     assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "writer")]), 1.0);
-    reader.release().await.expect("ours");
+    reader.release().await.expect("release succeeds");
     zl.close().await;
     seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "reader")]), 1.0);
@@ -140,18 +142,18 @@ async fn what_is_held_is_counted_as_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_counted_is_what_is_documented() {
+async fn metrics_match_the_documentation() {
     let (snapshotter, _turn) = recorder().await;
     let mut seen = Seen::default();
 
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let proxy = Proxy::start(&server.addr()).await.expect("a proxy");
-    let zl = settings().connect(&server.addr()).await.expect("a session");
-    let shaky = settings().connect(&proxy.addr()).await.expect("a session");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
+    let zl = settings().connect(&server.addr()).await.expect("session starts");
+    let shaky = settings().connect(&proxy.addr()).await.expect("session starts");
 
-    // Alone, busy, too late, given up.
-    let guard = zl.mutex("x").lock().await.expect("free");
-    assert!(zl.mutex("x").try_lock().await.expect("an answer").is_none());
+    // Acquired, busy, timed out, cancelled.
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
+    assert!(zl.mutex("x").try_lock().await.expect("attempt succeeds").is_none());
     let late = zl.mutex("x").lock_timeout(Duration::from_millis(50)).await;
     assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
     let dropped = tokio::time::timeout(Duration::from_millis(50), zl.mutex("x").lock()).await;
@@ -164,44 +166,44 @@ async fn what_is_counted_is_what_is_documented() {
     assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 1.0);
     assert_eq!(seen.of("zoolock_hold_seconds", &[]), 0.0);
 
-    // One waits, the holder is asked to let go, and the lock is handed over.
+    // A waiter queues, the holder is asked to release, and the lock is handed over.
     let waiting = tokio::spawn({
         let mutex = zl.mutex("x");
         async move { mutex.lock().await }
     });
-    while zl.mutex("x").snapshot().await.expect("a look").waiters.is_empty() {
+    while zl.mutex("x").snapshot().await.expect("read succeeds").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     seen.look(snapshotter);
     assert_eq!(seen.of("zoolock_waiting", &[]), 1.0);
-    zl.mutex("x").revoke(guard.ticket()).await.expect("it is there");
+    zl.mutex("x").revoke(guard.ticket()).await.expect("contender exists");
     guard.revoked().await;
-    guard.release().await.expect("ours");
-    let guard = waiting.await.expect("no panic").expect("its turn");
+    guard.release().await.expect("release succeeds");
+    let guard = waiting.await.expect("task does not panic").expect("lock granted");
     seen.look(snapshotter);
     assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
     assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));
 
-    // Taken away.
-    zl.mutex("x").break_lock(guard.ticket()).await.expect("it is there");
+    // The lock is broken.
+    zl.mutex("x").break_lock(guard.ticket()).await.expect("znode exists");
     assert_eq!(guard.lost().await, LossReason::Broken);
     drop(guard);
 
-    // Another kind, whose release is not answered: it is looked for again, over another connection.
-    let writer = shaky.rwlock("y").write().await.expect("free");
+    // Another kind. The reply to its release is lost, so the client checks the znode over a new connection.
+    let writer = shaky.rwlock("y").write().await.expect("lock acquired");
     proxy.drop_next_reply(opcode::MULTI);
-    writer.release().await.expect("released, in the end");
+    writer.release().await.expect("release succeeds");
 
-    // Renewed by now, since somebody holds for a whole session.
-    let guard = zl.mutex("z").lock().await.expect("free");
+    // The lease is renewed, because the lock is held for a whole session timeout.
+    let guard = zl.mutex("z").lock().await.expect("lock acquired");
     let renewed = async {
         while seen.of("zoolock_renewals_total", &[("outcome", "confirmed")]) == 0.0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             seen.look(snapshotter);
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), renewed).await.expect("the lease is renewed");
-    guard.release().await.expect("ours");
+    tokio::time::timeout(Duration::from_secs(10), renewed).await.expect("lease is renewed in time");
+    guard.release().await.expect("release succeeds");
     shaky.close().await;
     zl.close().await;
 
@@ -214,7 +216,7 @@ async fn what_is_counted_is_what_is_documented() {
         (2.0, 0.0)
     );
     assert_eq!(seen.of("zoolock_sessions_ended_total", &[("reason", "closed")]), 2.0);
-    // Nobody is left, whatever way each went.
+    // No holder or waiter remains, however each of them ended.
     for gauge in ["zoolock_holding", "zoolock_waiting"] {
         assert!(
             seen.totals.iter().filter(|((name, _), _)| name == gauge).all(|(_, value)| *value == 0.0),

@@ -1,4 +1,4 @@
-//! The label with the name of a lock, which is there where it is asked for: `metrics.rs` looks where it is not.
+//! The optional metric label with the lock name. `metrics.rs` tests metrics without it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use zoolock::Zoolock;
 use zoolock_tests::{Arm, Server, ServerOptions};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_are_told_apart_where_that_is_asked_for() {
+async fn metrics_can_be_labelled_by_lock() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    recorder.install().expect("there is no other in this process");
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
+    recorder.install().expect("no other recorder is installed");
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
     let settings = Zoolock::builder().tick_time(ServerOptions::default().tick);
     let settings = settings.session_timeout(Duration::from_secs(6)).metrics_by_lock();
-    let zl = settings.connect(&format!("{}/chroot", server.addr())).await.expect("a session");
+    let zl = settings.connect(&format!("{}/chroot", server.addr())).await.expect("session starts");
 
-    // To look takes it away.
+    // A snapshot resets the values.
     let mut holding = BTreeMap::<String, f64>::new();
     let mut look = || {
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {
@@ -31,12 +31,12 @@ async fn locks_are_told_apart_where_that_is_asked_for() {
         }
         holding.clone()
     };
-    let guard = zl.mutex("x").lock().await.expect("free");
-    let both = zl.multi(["/a", "b"]).lock().await.expect("free");
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
+    let both = zl.multi(["/a", "b"]).lock().await.expect("lock acquired");
     let expected = |count| [("/a, /locks/b".to_owned(), count), ("/locks/x".to_owned(), count)].into();
     assert_eq!(look(), expected(1.0));
-    guard.release().await.expect("ours");
-    both.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
+    both.release().await.expect("release succeeds");
     zl.close().await;
     assert_eq!(look(), expected(0.0));
 }

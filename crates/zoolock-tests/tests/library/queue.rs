@@ -1,4 +1,4 @@
-//! What a long queue costs, and what is left of those who leave it.
+//! The cost of long queues, and the clean-up after cancelled waiters.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use zoolock_tests::locks::{connect, connect_through, directory, settings, until_
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, Proxy, Recorder, on_both_arms, tree};
 
-/// Queues `waiters` on two locks and lets everybody have a turn of 5 ms. Gives the bytes read per waiter, the joins
-/// included.
+/// Queues `waiters` on two locks; each holds its lock for 5 ms. Returns the bytes read per waiter, including those of
+/// joining the queue.
 async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let sessions = [connect_through(place, &proxy).await, connect_through(place, &proxy).await];
     let names = [format!("left-{waiters}"), format!("right-{waiters}")];
     let before = proxy.counts();
     let mut held = Vec::new();
     for name in &names {
-        held.push(sessions[0].mutex(name).lock().await.expect("free"));
+        held.push(sessions[0].mutex(name).lock().await.expect("lock acquired"));
     }
     let recorders = [Arc::new(Recorder::new()), Arc::new(Recorder::new())];
     let mut tasks = tokio::task::JoinSet::new();
@@ -26,41 +26,40 @@ async fn bytes_per_waiter(place: &Place, waiters: usize) -> f64 {
         let (zl, name) = (sessions[waiter / 2 % 2].clone(), names[waiter % 2].clone());
         let recorder = recorders[waiter % 2].clone();
         tasks.spawn(async move {
-            let guard = zl.mutex(&name).lock().await.expect("a turn");
+            let guard = zl.mutex(&name).lock().await.expect("lock granted");
             recorder.enter(waiter, guard.token());
-            // The work.
             tokio::time::sleep(Duration::from_millis(5)).await;
             recorder.exit(waiter, guard.token());
-            guard.release().await.expect("still ours");
+            guard.release().await.expect("release succeeds");
         });
     }
     let observer = connect(place).await;
     for name in &names {
         until_queued(&observer, name, waiters / 2 + 1).await;
     }
-    // The order in which they stand, which the token shows: it is the transaction that queued them.
+    // Queue order equals token order: the token is the transaction that created the znode.
     for guard in held {
-        guard.release().await.expect("still ours");
+        guard.release().await.expect("release succeeds");
     }
     while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
+        done.expect("task does not panic");
     }
     for recorder in recorders {
         let history = recorder.history();
-        history.one_holder().expect("one at a time");
-        // Tokens are queue positions, so that they rise means that the queue was served in its order.
-        history.tokens_rise().expect("in the order of the queue");
-        assert_eq!(history.entered().len(), waiters / 2, "everyone had a turn");
+        history.one_holder().expect("one holder at a time");
+        // Tokens are queue positions. Increasing tokens mean that the locks were granted in queue order.
+        history.tokens_rise().expect("granted in queue order");
+        assert_eq!(history.entered().len(), waiters / 2, "every waiter was granted the lock");
     }
     for name in &names {
         tree::assert_no_contenders(&place.addr(), &directory(place, name)).await;
     }
     let read = proxy.counts().since(&before);
-    assert_eq!(read.requests(zoolock_tests::opcode::GET_CHILDREN), 0, "nobody listed");
+    assert_eq!(read.requests(zoolock_tests::opcode::GET_CHILDREN), 0, "no waiter lists the queue");
     read.bytes_to_client as f64 / waiters as f64
 }
 
-on_both_arms!(two_thousand_waiters_on_two_locks_cost_no_more_each_than_two_hundred, |place| async move {
+on_both_arms!(bytes_per_waiter_are_independent_of_queue_length, |place| async move {
     let few = bytes_per_waiter(&place, 200).await;
     let many = bytes_per_waiter(&place, 2000).await;
     println!("bytes read per waiter: {few:.0} with 200, {many:.0} with 2,000");
@@ -68,41 +67,31 @@ on_both_arms!(two_thousand_waiters_on_two_locks_cost_no_more_each_than_two_hundr
     place.assert_no_watches().await;
 });
 
-/// A small generator of our own: the seed is all there is to a run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % sides
-    }
-}
-
-on_both_arms!(private a_thousand_cancelled_waiters_leave_no_node_no_watch_no_task, |place| async move {
+on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| async move {
     let seed = std::env::var("ZOOLOCK_SEED")
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64));
     println!("ZOOLOCK_SEED={seed}");
-    let mut dice = Dice(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    zl.mutex("crowd").lock().await.expect("free").release().await.expect("ours");
+    zl.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     let tasks = settle(&zl).await;
     let directory = directory(&place, "crowd");
-    // Dropped in the middle of whatever they are doing; some are granted the lock when they are dropped.
-    let crowd = async |dice: &mut Dice, count: usize| {
+    // Each acquisition is dropped at a random moment; some hold a grant by then.
+    let crowd = async |random: &mut fastrand::Rng, count: usize| {
         let mut waiting = tokio::task::JoinSet::new();
         for _ in 0..count {
-            let (mutex, patience) = (zl.mutex("crowd"), Duration::from_micros(dice.roll(600_000)));
+            let (mutex, patience) = (zl.mutex("crowd"), Duration::from_micros(random.u64(..600_000)));
             waiting.spawn(async move {
                 let _ = tokio::time::timeout(patience, mutex.lock()).await;
             });
         }
         waiting
     };
-    // First behind a holder that stays, whose node everybody who was second once has watched ...
-    let held = other.mutex("crowd").lock().await.expect("free");
-    crowd(&mut dice, 500).await.join_all().await;
+    // First behind a holder that keeps the lock. Every waiter that was second has watched its znode.
+    let held = other.mutex("crowd").lock().await.expect("lock acquired");
+    crowd(&mut random, 500).await.join_all().await;
     tree::assert_contenders(&place.addr(), &directory, 1).await;
     let watches = eventually("only the holder's own watch is left", Duration::from_secs(15), async || {
         match place.server().watch_count().await? {
@@ -110,27 +99,27 @@ on_both_arms!(private a_thousand_cancelled_waiters_leave_no_node_no_watch_no_tas
             watches => Err(Failure::new(format!("{watches} watches"))),
         }
     });
-    watches.await.expect("no watch is left behind");
+    watches.await.expect("no watch remains");
     until_quiet(&zl, tasks).await;
-    // ... then while the lock goes from hand to hand.
-    let waiting = crowd(&mut dice, 500).await;
-    tokio::time::sleep(Duration::from_millis(dice.roll(400))).await;
-    held.release().await.expect("still ours");
+    // Then while the lock passes from waiter to waiter.
+    let waiting = crowd(&mut random, 500).await;
+    tokio::time::sleep(Duration::from_millis(random.u64(..400))).await;
+    held.release().await.expect("release succeeds");
     waiting.join_all().await;
     tree::assert_no_contenders(&place.addr(), &directory).await;
     place.assert_no_watches().await;
     until_quiet(&zl, tasks).await;
-    // And the lock works.
+    // The lock can still be acquired.
     zl.mutex("crowd")
         .lock_timeout(Duration::from_secs(5))
         .await
-        .expect("free")
+        .expect("lock acquired")
         .release()
         .await
-        .expect("ours");
+        .expect("release succeeds");
 });
 
-/// The number of background tasks of a session at rest.
+/// Returns the number of background tasks of an idle session.
 async fn settle(zl: &Zoolock) -> usize {
     let mut least = zl.background_tasks();
     for _ in 0..50 {
@@ -140,11 +129,11 @@ async fn settle(zl: &Zoolock) -> usize {
     least
 }
 
-on_both_arms!(long_paths_are_spread_over_sessions_that_survive_a_reconnect, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+on_both_arms!(waiters_on_long_paths_survive_a_reconnect, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     let name = "x".repeat(900);
-    let held = zl.mutex(&name).lock().await.expect("free");
+    let held = zl.mutex(&name).lock().await.expect("lock acquired");
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..200 {
         let mutex = zl.mutex(&name);
@@ -152,20 +141,20 @@ on_both_arms!(long_paths_are_spread_over_sessions_that_survive_a_reconnect, |pla
     }
     let observer = connect(&place).await;
     until_queued(&observer, &name, 201).await;
-    assert!(proxy.stats().open() >= 3, "200 waiters of 1.8 KiB each fit no two sessions of 100 KiB");
+    assert!(proxy.stats().open() >= 3, "200 waiters of 1.8 KiB each do not fit into two sessions of 100 KiB");
     proxy.cut().await;
-    held.release().await.expect("still ours");
+    held.release().await.expect("release succeeds");
     while let Some(done) = waiting.join_next().await {
-        done.expect("no panic").expect("a turn");
+        done.expect("task does not panic").expect("lock granted");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, &name)).await;
 });
 
-/// With the counter just below the limit, contenders go on through the end of the directory.
-async fn through_the_end_of_the_numbers(counter: i32) {
+/// Sets the sequence counter just below the limit and lets contenders acquire past the limit.
+async fn acquire_past_the_sequence_limit(counter: i32) {
     let body = |place: Place| async move {
-        let zl = settings().connect(&place.connect_string()).await.expect("a session");
-        zl.mutex("old").lock().await.expect("free").release().await.expect("ours");
+        let zl = settings().connect(&place.connect_string()).await.expect("session starts");
+        zl.mutex("old").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         let path = directory(&place, "old");
         let set = match place.server() {
             zoolock_tests::Server::Embedded(server) => {
@@ -184,64 +173,70 @@ async fn through_the_end_of_the_numbers(counter: i32) {
             let recorder = recorder.clone();
             tasks.spawn(async move {
                 for _ in 0..5 {
-                    let guard = zl.mutex("old").lock_timeout(Duration::from_secs(30)).await.expect("a turn");
+                    let guard =
+                        zl.mutex("old").lock_timeout(Duration::from_secs(30)).await.expect("lock granted");
                     recorder.enter(contender, guard.token());
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     recorder.exit(contender, guard.token());
-                    guard.release().await.expect("still ours");
+                    guard.release().await.expect("release succeeds");
                 }
             });
         }
         while let Some(done) = tasks.join_next().await {
-            done.expect("no task fails");
+            done.expect("task does not panic");
         }
         let history = recorder.history();
-        history.one_holder().expect("one at a time");
-        history.tokens_rise().expect("tokens rise, though the numbers start again");
+        history.one_holder().expect("one holder at a time");
+        history.tokens_rise().expect("tokens increase although sequence numbers restart");
         assert_eq!(history.entered().len(), 80);
-        let client = tree::connect(&place.addr()).await.expect("a session");
+        let client = tree::connect(&place.addr()).await.expect("session starts");
         tree::assert_no_contenders(&place.addr(), &path).await;
-        // It was made anew: the number of the next contender is small again.
-        let guard = zl.mutex("old").lock().await.expect("free");
-        let number: i32 =
-            guard.node_path().rsplit("lock-").next().expect("a number").parse().expect("a number");
+        // The directory was created again, so the next sequence number is small.
+        let guard = zl.mutex("old").lock().await.expect("lock acquired");
+        let number: i32 = guard
+            .node_path()
+            .rsplit("lock-")
+            .next()
+            .expect("znode name has a sequence number")
+            .parse()
+            .expect("znode name has a sequence number");
         assert!((0..1000).contains(&number), "{}", guard.node_path());
         drop(client);
-        guard.release().await.expect("ours");
+        guard.release().await.expect("release succeeds");
     };
     let sharing = Sharing::Private(zoolock_tests::ServerOptions::default());
-    zoolock_tests::arm::run(zoolock_tests::Arm::Embedded, sharing, "through_the_end_of_the_numbers", body)
+    zoolock_tests::arm::run(zoolock_tests::Arm::Embedded, sharing, "acquire_past_the_sequence_limit", body)
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_retired_before_its_numbers_end() {
-    through_the_end_of_the_numbers(i32::MAX - (1 << 20) - 8).await;
+async fn directory_is_retired_before_sequence_numbers_run_out() {
+    acquire_past_the_sequence_limit(i32::MAX - (1 << 20) - 8).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_at_the_very_end_of_its_numbers_is_retired() {
-    through_the_end_of_the_numbers(i32::MAX - 3).await;
+async fn directory_is_retired_at_the_last_sequence_numbers() {
+    acquire_past_the_sequence_limit(i32::MAX - 3).await;
 }
 
-/// The shortest of a few acquires and of as many releases: a flight of several requests, and one request.
+/// Measures the fastest of five acquires (a flight of several requests) and of five releases (one request).
 async fn flight_and_request(zl: &Zoolock) -> (Duration, Duration) {
     let mutex = zl.mutex("flight");
     let (mut flight, mut request) = (Duration::MAX, Duration::MAX);
     for _ in 0..5 {
         let begun = Instant::now();
-        let guard = mutex.lock().await.expect("free");
+        let guard = mutex.lock().await.expect("lock acquired");
         flight = flight.min(begun.elapsed());
         let begun = Instant::now();
-        guard.release().await.expect("still ours");
+        guard.release().await.expect("release succeeds");
         request = request.min(begun.elapsed());
     }
     (flight, request)
 }
 
-// Where the sockets have Nagle's algorithm, the second request waits until the first is acknowledged.
-on_both_arms!(an_acquire_takes_one_round_trip, |place| async move {
-    let proxy = Proxy::start(&place.addr()).await.expect("a proxy");
+// With Nagle's algorithm, the second request would wait until the first is acknowledged.
+on_both_arms!(acquire_takes_one_round_trip, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
     proxy.delay(Duration::from_millis(25));
     for connection in ["first", "second"] {

@@ -1,4 +1,4 @@
-//! SASL with DIGEST-MD5: on Apache ZooKeeper, which has it, and what is said by one that has not.
+//! SASL with DIGEST-MD5 on Apache ZooKeeper, and the error on a server without SASL.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,12 +16,12 @@ use zoolock_tests::{Apache, ServerOptions, ZoolockBinary, apache, on_both_arms};
 
 const PASSWORD: &str = "pass:word";
 
-/// A server that knows two users.
+/// Starts a server with two users.
 async fn start(dir: &Path) -> Apache {
     let users = dir.join("jaas.conf");
     let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
     let text = format!("Server {{ {module} required user_jobs=\"{PASSWORD}\" user_ops=\"other\"; }};\n");
-    std::fs::write(&users, text).expect("writable");
+    std::fs::write(&users, text).expect("file is writable");
     let options = ServerOptions {
         properties: vec![
             format!("java.security.auth.login.config={}", users.display()),
@@ -29,10 +29,10 @@ async fn start(dir: &Path) -> Apache {
         ],
         ..ServerOptions::default()
     };
-    Apache::start(options).await.expect("it starts")
+    Apache::start(options).await.expect("server starts")
 }
 
-/// Sessions that outlive a restart beside other tests, whose virtual machines start at the same time.
+/// A builder with a session timeout that outlasts a restart while other tests start Java virtual machines.
 fn patient() -> Builder {
     settings().session_timeout(Duration::from_secs(40))
 }
@@ -46,26 +46,26 @@ async fn open(apache: &Apache, builder: Builder) -> Result<Zoolock, Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_belong_to_the_user_of_sasl() {
-    if !apache::availability().or_skip("locks_belong_to_the_user_of_sasl") {
+async fn locks_belong_to_the_sasl_user() {
+    if !apache::availability().or_skip("locks_belong_to_the_sasl_user") {
         return;
     }
-    let dir = TempDir::new().expect("a directory");
+    let dir = TempDir::new().expect("temporary directory created");
     let apache = start(dir.path()).await;
     let (first, second) = (open(&apache, jobs()).await, open(&apache, jobs()).await);
-    let (first, second) = (first.expect("a session"), second.expect("a session"));
-    let ops = open(&apache, patient().sasl_digest_md5("ops", "other")).await.expect("a session");
-    let guard = first.mutex("nightly").lock().await.expect("free");
-    assert!(second.mutex("nightly").try_lock().await.expect("it answers").is_none());
+    let (first, second) = (first.expect("session starts"), second.expect("session starts"));
+    let ops = open(&apache, patient().sasl_digest_md5("ops", "other")).await.expect("session starts");
+    let guard = first.mutex("nightly").lock().await.expect("lock acquired");
+    assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
     let third = patient().sasl_mechanism(OtherMechanism { missing: None });
-    let third = open(&apache, third).await.expect("a session");
-    assert!(third.mutex("nightly").try_lock().await.expect("an answer").is_none());
+    let third = open(&apache, third).await.expect("session starts");
+    assert!(third.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
     let denied = ops.mutex("nightly").try_lock().await;
     assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
-    // It says who it is on the next connection, too.
-    apache.restart().await.expect("it comes up again");
-    guard.release().await.expect("still ours");
-    second.mutex("nightly").lock().await.expect("free").release().await.expect("ours");
+    // The client authenticates again on the next connection.
+    apache.restart().await.expect("server restarts");
+    guard.release().await.expect("release succeeds");
+    second.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
 
     for (wrong, builder) in [
         ("a password", patient().sasl_digest_md5("jobs", "wrong-hunter2")),
@@ -75,20 +75,20 @@ async fn locks_belong_to_the_user_of_sasl() {
         let refused = timeout(Duration::from_secs(60), async {
             open(&apache, builder).await?.mutex("nightly").try_lock().await.map(|_| ())
         });
-        let error = refused.await.expect("it does not hang").expect_err(wrong);
+        let error = refused.await.expect("call returns in time").expect_err(wrong);
         assert!(matches!(error, Error::Denied { .. } | Error::Lost { .. }), "{wrong}: {error:?}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 
-    let zoolock = ZoolockBinary::find().expect("built");
+    let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     let file = zoolock.home().join("credentials");
-    std::fs::write(&file, format!("jobs:{PASSWORD}\n")).expect("writable");
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+    std::fs::write(&file, format!("jobs:{PASSWORD}\n")).expect("file is writable");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("permissions set");
     let auth = format!("sasl:@{}", file.display());
     for args in [&["run", "nightly", "--", "true"][..], &["ls"], &["doctor"]] {
         let mut command = zoolock.command([&["-vvv"], args].concat());
         command.env("ZOOLOCK_CONNECT", apache.addr()).env("ZOOLOCK_AUTH", &auth);
-        let done = command.output().await.expect("it starts");
+        let done = command.output().await.expect("command runs");
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(0), "{args:?}: {said}");
         assert!(!said.contains(PASSWORD), "{said}");
@@ -98,21 +98,21 @@ async fn locks_belong_to_the_user_of_sasl() {
     }
 }
 
-on_both_arms!(a_service_without_sasl_is_named, |place| async move {
+on_both_arms!(error_names_the_server_without_sasl, |place| async move {
     let address = place.connect_string();
     let opened = jobs().connect_timeout(Duration::from_secs(2)).connect(&address);
-    let error = timeout(Duration::from_secs(60), opened).await.expect("it does not hang");
-    let error = error.expect_err("nobody there speaks SASL");
+    let error = timeout(Duration::from_secs(60), opened).await.expect("call returns in time");
+    let error = error.expect_err("server has no SASL");
     assert!(!format!("{error} {error:?}").contains(PASSWORD), "{error}");
     assert!(matches!(error, Error::Denied { .. }), "{error:?}");
     assert!(error.to_string().contains("SASL") && error.to_string().contains(&place.addr()), "{error}");
-    // The others are no worse for it.
+    // Clients without SASL still work.
     let zl = connect(&place).await;
-    zl.mutex("x").lock().await.expect("free").release().await.expect("ours");
+    zl.mutex("x").lock().await.expect("lock acquired").release().await.expect("release succeeds");
     zl.close().await;
 });
 
-/// A mechanism of another crate: DIGEST-MD5 again, with the password or with a reason why it is missing.
+/// A mechanism outside the library: DIGEST-MD5 with a password, or with a reason why the password is missing.
 struct OtherMechanism {
     missing: Option<Missing>,
 }
@@ -156,13 +156,13 @@ impl Authenticator for OtherAuthenticator {
     }
 }
 
-/// Opens a session with a mechanism that has no credentials. There is no server.
+/// Opens a session with a mechanism that has no credentials, without a server.
 async fn without_credentials(is_final: bool) -> (Error, Duration) {
     let missing = Some(Missing { message: "no badge; ask the porter".to_owned(), is_final });
     let builder = settings().sasl_mechanism(OtherMechanism { missing });
     let began = Instant::now();
     let opened = builder.connect_timeout(Duration::from_secs(2)).connect("127.0.0.1:1").await;
-    (opened.expect_err("no credentials"), began.elapsed())
+    (opened.expect_err("credentials are missing"), began.elapsed())
 }
 
 #[tokio::test(flavor = "multi_thread")]

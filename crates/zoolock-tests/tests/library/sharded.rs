@@ -1,37 +1,43 @@
-//! Locks on several ensembles, which everybody finds by their names.
+//! Locks distributed over several ensembles by name.
 
 use std::collections::HashSet;
 
 use zoolock::{Error, Sharded, TestServer, Zoolock};
 
 async fn three() -> [TestServer; 3] {
-    let start = async || TestServer::start().await.expect("a server");
+    let start = async || TestServer::start().await.expect("server starts");
     [start().await, start().await, start().await]
 }
 
 const NAMES: [&str; 3] = ["red", "green", "blue"];
 
-/// Somebody with shards in this order.
+/// Connects a client with the shards in this order.
 async fn client(servers: &[TestServer; 3], order: [usize; 3]) -> Sharded {
-    Zoolock::sharded(order.map(|at| (NAMES[at], servers[at].address()))).await.expect("all are up")
+    Zoolock::sharded(order.map(|at| (NAMES[at], servers[at].address()))).await.expect("sessions start")
 }
 
 #[tokio::test]
-async fn those_who_name_the_shards_in_another_order_find_the_same_lock() {
+async fn shard_order_does_not_change_lock_location() {
     let servers = three().await;
     let (ours, theirs) = (client(&servers, [0, 1, 2]).await, client(&servers, [2, 0, 1]).await);
     let mut seen = HashSet::new();
     let mut guards = Vec::new();
     for at in 0..30 {
-        // With the root, and as a path of its own.
+        // A name below the root, and an absolute path.
         let name = if at % 2 == 0 { format!("job/{at}") } else { format!("/other/job-{at}") };
-        seen.insert(ours.shard_of(&name).expect("a good name").to_owned());
-        assert_eq!(ours.shard_of(&name).expect("good"), theirs.shard_of(&name).expect("good"));
-        guards.push(ours.mutex(&name).lock().await.expect("free"));
-        assert!(theirs.mutex(&name).try_lock().await.expect("it answers").is_none(), "{name} was held twice");
+        seen.insert(ours.shard_of(&name).expect("valid lock name").to_owned());
+        assert_eq!(
+            ours.shard_of(&name).expect("valid lock name"),
+            theirs.shard_of(&name).expect("valid lock name")
+        );
+        guards.push(ours.mutex(&name).lock().await.expect("lock acquired"));
+        assert!(
+            theirs.mutex(&name).try_lock().await.expect("attempt succeeds").is_none(),
+            "{name} was held twice"
+        );
     }
     assert_eq!(seen.len(), 3, "thirty locks are on {seen:?} only");
-    let listed = theirs.locks(Some("/")).await.expect("they answer");
+    let listed = theirs.locks(Some("/")).await.expect("listing succeeds");
     assert_eq!(listed.iter().filter(|lock| lock.holder.is_some()).count(), 30);
     assert!(listed.is_sorted_by_key(|lock| &lock.path));
     drop(guards);
@@ -40,18 +46,18 @@ async fn those_who_name_the_shards_in_another_order_find_the_same_lock() {
 }
 
 #[tokio::test]
-async fn several_locks_are_taken_at_once_where_one_shard_has_them() {
+async fn multi_lock_requires_a_single_shard() {
     let servers = three().await;
     let ours = client(&servers, [0, 1, 2]).await;
     let on = |shard: &str| {
         let names = (0..).map(|at| format!("a{at}"));
-        let mut names = names.filter(|name| ours.shard_of(name).expect("good") == shard);
-        [names.next().expect("some"), names.next().expect("some")]
+        let mut names = names.filter(|name| ours.shard_of(name).expect("valid lock name") == shard);
+        [names.next().expect("shard has a name"), names.next().expect("shard has a name")]
     };
     let (red, blue) = (on("red"), on("blue"));
-    let both = ours.multi(&red).expect("one shard").lock().await.expect("free");
-    assert!(ours.mutex(&red[1]).try_lock().await.expect("it answers").is_none());
-    both.release().await.expect("released");
+    let both = ours.multi(&red).expect("all names are on one shard").lock().await.expect("lock acquired");
+    assert!(ours.mutex(&red[1]).try_lock().await.expect("attempt succeeds").is_none());
+    both.release().await.expect("release succeeds");
     let refused = ours.multi([&red[0], &blue[0]]).expect_err("no transaction spans two ensembles");
     let said = refused.to_string();
     assert!(said.contains(&red[0]) && said.contains("\"red\"") && said.contains("\"blue\""), "{said}");
@@ -59,10 +65,11 @@ async fn several_locks_are_taken_at_once_where_one_shard_has_them() {
 }
 
 #[tokio::test]
-async fn shards_that_cannot_be_are_refused() {
-    let server = TestServer::start().await.expect("a server");
-    let one = server.connect().await.expect("up");
-    let elsewhere = server.client().root("/elsewhere").connect(&server.address()).await.expect("up");
+async fn invalid_shards_are_refused() {
+    let server = TestServer::start().await.expect("server starts");
+    let one = server.connect().await.expect("session starts");
+    let elsewhere =
+        server.client().root("/elsewhere").connect(&server.address()).await.expect("session starts");
     let invalid = |made: Result<Sharded, Error>, word: &str| match made {
         Err(error @ Error::Invalid { .. }) => assert!(error.to_string().contains(word), "{error}"),
         other => panic!("{other:?}"),
@@ -70,7 +77,7 @@ async fn shards_that_cannot_be_are_refused() {
     invalid(Sharded::new(Vec::<(String, Zoolock)>::new()), "no shards");
     invalid(Sharded::new([("a", one.clone()), ("a", one.clone())]), "twice");
     invalid(Sharded::new([("a", one.clone()), ("b", elsewhere.clone())]), "/elsewhere");
-    let good = Sharded::new([("a", one.clone())]).expect("one is enough");
+    let good = Sharded::new([("a", one.clone())]).expect("one shard is enough");
     assert!(matches!(good.shard_of("a//b"), Err(Error::Invalid { .. })));
     assert!(matches!(good.mutex("a//b").try_lock().await, Err(Error::Invalid { .. })));
     good.close().await;

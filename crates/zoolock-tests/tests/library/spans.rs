@@ -1,4 +1,4 @@
-//! What the library tells the crate `tracing`.
+//! Spans that the library emits through `tracing`.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -9,19 +9,19 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use zoolock::Zoolock;
 use zoolock_tests::{Arm, Server, ServerOptions};
 
-/// What was written.
+/// The captured log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("no panic").clone()).expect("text")
+        String::from_utf8(self.0.lock().expect("mutex is not poisoned").clone()).expect("log is UTF-8")
     }
 }
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic").write(text)
+        self.0.lock().expect("mutex is not poisoned").write(text)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -29,11 +29,11 @@ impl Write for Log {
     }
 }
 
-/// On this thread alone, which is the one that asks.
+/// The subscriber is set for this thread only, which makes all the calls.
 #[tokio::test]
-async fn to_take_a_lock_and_to_let_it_go_are_spans_with_its_path() {
-    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("a server");
-    let zl = Zoolock::connect(&server.addr()).await.expect("a session");
+async fn acquire_and_release_emit_spans_with_the_path() {
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let zl = Zoolock::connect(&server.addr()).await.expect("session starts");
     for (level, expected) in [("debug", 1), ("info", 0)] {
         let log = Log::default();
         let writer = log.clone();
@@ -44,7 +44,7 @@ async fn to_take_a_lock_and_to_let_it_go_are_spans_with_its_path() {
             .with_writer(move || writer.clone())
             .finish();
         let listening = subscriber.set_default();
-        zl.mutex("spanned").lock().await.expect("free").release().await.expect("ours");
+        zl.mutex("spanned").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         drop(listening);
         let text = log.text();
         for span in ["lock{path=\"/locks/spanned\" kind=\"mutex\"}: ", "release{path=\"/locks/spanned\"}: "] {

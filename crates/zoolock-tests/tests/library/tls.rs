@@ -1,4 +1,4 @@
-//! TLS to both servers, with certificates that the test makes: who gets in, as whom, and what is said to the others.
+//! TLS to both servers with generated certificates: accepted identities, and errors on refusal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,25 +32,25 @@ fn address(place: &Place) -> String {
 }
 
 async fn open(place: &Place, tls: Tls) -> Zoolock {
-    settings().tls(tls).connect(&address(place)).await.expect("a session")
+    settings().tls(tls).connect(&address(place)).await.expect("session starts")
 }
 
-/// What a connection that cannot be is told, in time.
+/// Returns the error of a connection that must fail in time.
 async fn refused(builder: Builder, address: &str) -> Error {
     let connect = builder.connect_timeout(Duration::from_secs(1)).connect(address);
-    match timeout(Duration::from_secs(30), connect).await.expect("it gives up in time") {
+    match timeout(Duration::from_secs(30), connect).await.expect("fails in time") {
         Ok(_) => panic!("{address} lets us in"),
         Err(error) => error,
     }
 }
 
-on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_name_in_the_certificate, |place| async move {
+on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_certificate_name, |place| async move {
     let authority = place.authority();
     let jobs = shown(authority, &authority.client("jobs"));
     let (first, second) = (open(&place, jobs.clone()).await, open(&place, jobs.clone()).await);
     let other = open(&place, shown(authority, &authority.client("other"))).await;
-    let guard = first.mutex("nightly").lock().await.expect("free");
-    assert!(second.mutex("nightly").try_lock().await.expect("it answers").is_none());
+    let guard = first.mutex("nightly").lock().await.expect("lock acquired");
+    assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
     for denied in [
         other.mutex("nightly").try_lock().await.map(|_| ()),
         other.mutex("nightly").snapshot().await.map(|_| ()),
@@ -58,44 +58,44 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_name_in_the_
     ] {
         assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
     }
-    let options = jobs.options(&place.server().secure_addr()).expect("good files");
+    let options = jobs.options(&place.server().secure_addr()).expect("certificate files are valid");
     let client = Client::connector().with_tls(options).secure_connect(&place.server().secure_addr()).await;
-    let client = client.expect("a session");
+    let client = client.expect("session starts");
     for path in ["/locks".to_owned(), guard.node_path()] {
         let path = format!("{}{path}", place.chroot());
-        let (acls, _) = client.get_acl(&path).await.expect("it is ours");
+        let (acls, _) = client.get_acl(&path).await.expect("ACL read succeeds");
         let who: Vec<_> = acls.iter().map(|acl| (acl.scheme(), acl.id())).collect();
         assert_eq!(who, [("x509", "CN=jobs")], "{path}");
     }
-    // The connection is lost, and made again.
-    place.server().restart().await.expect("it comes up again");
+    // The client reconnects.
+    place.server().restart().await.expect("server restarts");
     let waiting = tokio::spawn(async move {
-        let guard = second.mutex("nightly").lock().await.expect("in its turn");
-        guard.release().await.expect("ours");
+        let guard = second.mutex("nightly").lock().await.expect("lock granted");
+        guard.release().await.expect("release succeeds");
         second
     });
-    guard.release().await.expect("still ours");
-    let second = waiting.await.expect("no panic");
+    guard.release().await.expect("release succeeds");
+    let second = waiting.await.expect("task does not panic");
     for zl in [first, second, other] {
         zl.close().await;
     }
 });
 
-on_both_arms!(private(secure(Authority::new())) readers_may_be_named_by_their_certificates, |place| async move {
+on_both_arms!(private(secure(Authority::new())) readers_are_identified_by_certificate, |place| async move {
     let authority = place.authority();
     let jobs = shown(authority, &authority.client("jobs"));
     let builder = settings().tls(jobs).reader("x509", "CN=ops");
-    let zl = builder.connect(&address(&place)).await.expect("a session");
-    let guard = zl.mutex("nightly").lock().await.expect("free");
+    let zl = builder.connect(&address(&place)).await.expect("session starts");
+    let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
     let ops = open(&place, shown(authority, &authority.client("ops"))).await;
-    assert!(ops.mutex("nightly").snapshot().await.expect("it may look").holder.is_some());
+    assert!(ops.mutex("nightly").snapshot().await.expect("reader may read").holder.is_some());
     let broken = ops.mutex("nightly").break_lock(guard.token()).await;
     assert!(matches!(broken, Err(Error::Denied { .. })), "{broken:?}");
     zl.close().await;
     ops.close().await;
 });
 
-on_both_arms!(private(secure(Authority::new())) what_is_wrong_with_a_certificate_is_said, |place| async move {
+on_both_arms!(private(secure(Authority::new())) errors_explain_rejected_certificates, |place| async move {
     let authority = place.authority();
     let strangers = Authority::new();
     let (secure, plain) = (place.server().secure_addr(), place.addr());
@@ -103,7 +103,7 @@ on_both_arms!(private(secure(Authority::new())) what_is_wrong_with_a_certificate
     let expired = authority.expired_client("late");
     let foreign = strangers.client("stranger");
 
-    // It does not accept us.
+    // The server rejects the client.
     for (tls, words) in [
         (trusting(authority), "--cert".to_owned()),
         (shown(authority, &expired), expired.certificate.display().to_string()),
@@ -113,7 +113,7 @@ on_both_arms!(private(secure(Authority::new())) what_is_wrong_with_a_certificate
         assert!(matches!(error, Error::Denied { .. }), "{error:?}");
         assert!(error.to_string().contains(&words) && error.to_string().contains(&secure), "{error}");
     }
-    // We do not accept it, or it is no server for us.
+    // The client rejects the server, or its address does not match.
     let elsewhere = secure.replace("127.0.0.1", "localhost");
     for (builder, address, words) in [
         (settings().tls(trusting(&strangers)), &secure, strangers.ca().display().to_string()),
@@ -127,16 +127,16 @@ on_both_arms!(private(secure(Authority::new())) what_is_wrong_with_a_certificate
     }
 });
 
-on_both_arms!(private(secure(Authority::named("revoking"))) lists_of_what_was_revoked_count, |place| async move {
+on_both_arms!(private(secure(Authority::named("revoking"))) revocation_lists_are_enforced, |place| async move {
     let authority = place.authority();
     let (secure, jobs) = (place.server().secure_addr(), authority.client("jobs"));
-    let ca = std::fs::read_to_string(authority.ca()).expect("readable");
+    let ca = std::fs::read_to_string(authority.ca()).expect("file is readable");
     let with = |list: String| {
         let tls = Tls::with_ca(format!("{ca}{list}"));
         settings().tls(tls.identity_files(&jobs.certificate, &jobs.key))
     };
-    // Their date is over, and that of the certificates is not.
-    let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("a session");
+    // The revocation list has expired, the certificates have not.
+    let zl = with(authority.revoked(&["another"])).connect(&secure).await.expect("session starts");
     zl.close().await;
     for (list, words) in [
         (authority.revoked(&["another", "server"]), "was revoked"),
@@ -148,7 +148,7 @@ on_both_arms!(private(secure(Authority::named("revoking"))) lists_of_what_was_re
     }
 });
 
-on_both_arms!(private(secure(Authority::of_an_expired_server())) a_server_that_has_expired_is_refused, |place| async move {
+on_both_arms!(private(secure(Authority::of_an_expired_server())) expired_server_certificate_is_refused, |place| async move {
     let authority = place.authority();
     let tls = shown(authority, &authority.client("jobs"));
     let error = refused(settings().tls(tls), &place.server().secure_addr()).await;
@@ -167,34 +167,34 @@ on_both_arms!(
     }
 );
 
-on_both_arms!(private(secure(Authority::new())) a_renewed_certificate_is_shown_at_the_next_connection, |place| async move {
+on_both_arms!(private(secure(Authority::new())) renewed_certificate_is_used_on_next_connection, |place| async move {
     let authority = place.authority();
     let signed = authority.client("one");
     let zl = open(&place, shown(authority, &signed)).await;
     let renewed = authority.client("two");
     for (from, to) in [(&renewed.certificate, &signed.certificate), (&renewed.key, &signed.key)] {
-        std::fs::copy(from, to).expect("writable");
+        std::fs::copy(from, to).expect("file is writable");
     }
     let mut belongs_to_two = false;
     for number in 0..5 {
-        place.server().restart().await.expect("it comes up again");
+        place.server().restart().await.expect("server restarts");
         let name = format!("/after-{number}");
-        let after = zl.mutex(&name).lock().await.expect("free");
+        let after = zl.mutex(&name).lock().await.expect("lock acquired");
         let two = open(&place, shown(authority, &renewed)).await;
         belongs_to_two = two.mutex(&name).snapshot().await.is_ok();
-        after.release().await.expect("ours");
+        after.release().await.expect("release succeeds");
         two.close().await;
         if belongs_to_two {
             break;
         }
-        // That connection may have been made before the files were read.
+        // That connection may predate the reading of the files.
     }
     assert!(belongs_to_two);
     zl.close().await;
 });
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_before_anything_is_sent() {
+async fn invalid_tls_options_are_refused_locally() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (one, two) = (authority.client("one"), other.client("two"));
     let good = shown(&authority, &one);
@@ -216,30 +216,34 @@ async fn what_cannot_be_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn a_host_that_never_shakes_hands_is_given_up() {
+async fn silent_host_times_out() {
     let authority = Authority::new();
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = silent.local_addr().expect("it is bound").to_string();
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port bound");
+    let address = silent.local_addr().expect("listener has an address").to_string();
     let error = refused(settings().tls(shown(&authority, &authority.client("jobs"))), &address).await;
     assert!(error.to_string().contains("does not answer") && error.to_string().contains(&address), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_up_after_the_handshake_has_refused_nobody() {
+async fn hang_up_after_handshake_is_reported() {
     let authority = Authority::new();
     let server = authority.server();
-    let chain = CertificateDer::pem_file_iter(&server.certificate).expect("readable");
-    let chain = chain.collect::<Result<_, _>>().expect("certificates");
-    let key = PrivateKeyDer::from_pem_file(&server.key).expect("a key");
+    let chain = CertificateDer::pem_file_iter(&server.certificate).expect("file is readable");
+    let chain = chain.collect::<Result<_, _>>().expect("certificates are valid");
+    let key = PrivateKeyDer::from_pem_file(&server.key).expect("key file is readable");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let config = config.with_safe_default_protocol_versions().expect("it has them").with_no_client_auth();
-    let acceptor =
-        TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).expect("they belong together")));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("it is bound").to_string();
+    let config = config
+        .with_safe_default_protocol_versions()
+        .expect("protocol versions are supported")
+        .with_no_client_auth();
+    let acceptor = TlsAcceptor::from(Arc::new(
+        config.with_single_cert(chain, key).expect("certificate matches the key"),
+    ));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port bound");
+    let address = listener.local_addr().expect("listener has an address").to_string();
     let serving = tokio::spawn(async move {
         loop {
-            let (stream, _) = listener.accept().await.expect("a client");
+            let (stream, _) = listener.accept().await.expect("client connects");
             let _ = acceptor.accept(stream).await;
         }
     });
@@ -251,10 +255,10 @@ async fn a_server_that_hangs_up_after_the_handshake_has_refused_nobody() {
     serving.abort();
 }
 
-on_both_arms!(private(secure(Authority::new())) the_command_speaks_tls, |place| async move {
+on_both_arms!(private(secure(Authority::new())) command_supports_tls, |place| async move {
     let authority = place.authority();
     let signed = authority.client("jobs");
-    let zoolock = ZoolockBinary::find().expect("built");
+    let zoolock = ZoolockBinary::find().expect("zoolock binary is built");
     let path = zoolock.path().display().to_string();
     let command = |args: &[&str]| {
         let mut command = zoolock.command(args);
@@ -262,29 +266,29 @@ on_both_arms!(private(secure(Authority::new())) the_command_speaks_tls, |place| 
         command.env("ZOOLOCK_CERT", &signed.certificate).env("ZOOLOCK_KEY", &signed.key);
         command
     };
-    // One inside the other: what the first is told is in the environment of the second.
+    // Nested commands: the inner one inherits the options of the outer through the environment.
     let nested = format!("{path} run inner -- {path} show outer --json");
-    let run = command(&["run", "outer", "--", "sh", "-c", &nested]).output().await.expect("it starts");
+    let run = command(&["run", "outer", "--", "sh", "-c", &nested]).output().await.expect("command runs");
     let said = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(0), "{said}");
     assert!(String::from_utf8_lossy(&run.stdout).contains("\"token\""), "{run:?}");
     for args in [&["ls"][..], &["revoke", "inner"]] {
-        let done = command(args).output().await.expect("it starts");
+        let done = command(args).output().await.expect("command runs");
         assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
     }
-    // Flags say the same; nobody else is let in.
+    // Flags work like the environment variables. A client without a certificate is refused.
     let ca = authority.ca().display().to_string();
     let mut plain = zoolock.command(["ls", "--connect-timeout", "1s", "--connect", &address(&place), "--cacert", &ca]);
-    let done = plain.output().await.expect("it starts");
+    let done = plain.output().await.expect("command runs");
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(77), "{said}");
     assert!(said.contains("asks for a certificate"), "{said}");
 
-    let done = command(&["doctor", "--json"]).output().await.expect("it starts");
+    let done = command(&["doctor", "--json"]).output().await.expect("command runs");
     let said = String::from_utf8_lossy(&done.stdout);
-    let report: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let report: serde_json::Value = serde_json::from_str(&said).expect("output is JSON");
     let level = |check: &str| {
-        let findings = report["findings"].as_array().expect("a list");
+        let findings = report["findings"].as_array().expect("findings are an array");
         findings.iter().find(|finding| finding["check"] == check).map(|finding| finding["level"].clone())
     };
     for check in ["server", "session", "access", "orphans"] {
@@ -297,13 +301,13 @@ on_both_arms!(
     a_service_that_asks_for_no_certificate_is_told_from_one_that_refuses,
     |place| async move {
         let authority = place.authority();
-        let nobody = settings().tls(trusting(authority)).connect(&address(&place)).await;
-        let Ok(nobody) = nobody else {
-            // Apache ZooKeeper 3.8 ends connections over TLS that show no certificate, whatever it was told.
+        let anonymous = settings().tls(trusting(authority)).connect(&address(&place)).await;
+        let Ok(anonymous) = anonymous else {
+            // Apache ZooKeeper 3.8 closes TLS connections without a client certificate, whatever its configuration.
             assert_eq!(place.arm(), zoolock_tests::Arm::Apache);
             return;
         };
-        nobody.mutex("open").lock().await.expect("free").release().await.expect("ours");
+        anonymous.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
         let zl = open(&place, shown(authority, &authority.client("jobs"))).await;
         match zl.mutex("/closed").lock().await {
             Err(error @ Error::Denied { .. }) => {
@@ -311,7 +315,7 @@ on_both_arms!(
             }
             other => panic!("{other:?}"),
         }
-        nobody.close().await;
+        anonymous.close().await;
         zl.close().await;
     }
 );

@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use zoolock_core::Sequence;
 use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{Left, Marker, Record};
-use zoolock_core::Sequence;
 
 use super::{Acquisition, News};
 use crate::data::{self, NodeData};

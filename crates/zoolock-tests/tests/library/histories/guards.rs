@@ -1,11 +1,11 @@
-//! A guard of any kind.
+//! One type for the guards of all kinds of locks.
 
 use zoolock::{
     Error, FencingToken, Guard, LossReason, MultiGuard, MultiReadGuard, PermitGuard, Previous, ReadGuard,
     ReentrantGuard, Ticket, UpgradableReadGuard, WriteGuard,
 };
 
-/// What somebody holds.
+/// A guard of any kind.
 pub(crate) enum Held {
     Mutex(Guard),
     Owner(ReentrantGuard),
@@ -61,7 +61,7 @@ impl Held {
         each!(self, guard => guard.release().await)
     }
 
-    /// What it says of the last one that held alone. A reader that writes says what it said as a reader.
+    /// Returns how the previous exclusive holder released. An upgraded reader repeats the value from its read lock.
     pub(crate) fn previous(&self) -> Option<Previous> {
         match self {
             Held::Mutex(guard) => Some(guard.previous()),
@@ -76,7 +76,7 @@ impl Held {
     }
 }
 
-/// A ticket, to be compared.
+/// Converts a ticket to a comparable token.
 pub(crate) fn token(ticket: Ticket) -> FencingToken {
-    ticket.to_string().parse().expect("a ticket is written like a token")
+    ticket.to_string().parse().expect("a ticket has the format of a token")
 }

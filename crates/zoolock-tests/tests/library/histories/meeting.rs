@@ -1,4 +1,4 @@
-//! Those who fit in together all get in, though nobody leaves.
+//! All requests that fit into a semaphore together are granted, although no holder releases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use zoolock_tests::locks::{connect, directory, until_queued};
 
 const SIZE: u32 = 6;
 const ROUNDS: usize = 8;
-/// Longer than it takes to hear of one's turn.
+/// Time limit for grants.
 const SOON: Duration = Duration::from_secs(30);
 
-on_both_arms!(those_who_fit_in_together_meet_there, |place| async move {
+on_both_arms!(requests_that_fit_together_are_all_granted, |place| async move {
     let seed = seed();
     println!("ZOOLOCK_SEED={seed}");
     let mut random = Rng::with_seed(seed);
     let clients = [connect(&place).await, connect(&place).await];
     for _ in 0..ROUNDS {
-        let held = clients[0].semaphore("meeting", SIZE).acquire_many(SIZE).await.expect("free");
+        let held = clients[0].semaphore("meeting", SIZE).acquire_many(SIZE).await.expect("permits acquired");
         let mut weights = Vec::new();
-        let mut left = SIZE;
-        while left > 0 {
-            let weight = 1 + random.u32(..left.min(3));
+        let mut remaining = SIZE;
+        while remaining > 0 {
+            let weight = 1 + random.u32(..remaining.min(3));
             weights.push(weight);
-            left -= weight;
+            remaining -= weight;
         }
         let all = Arc::new(Barrier::new(weights.len()));
         let mut inside = JoinSet::new();
@@ -37,17 +37,17 @@ on_both_arms!(those_who_fit_in_together_meet_there, |place| async move {
             let semaphore = clients[random.u64(..2) as usize].semaphore("meeting", SIZE);
             let (weight, all) = (*weight, all.clone());
             inside.spawn(async move {
-                let guard = semaphore.acquire_many(weight).await.expect("granted");
+                let guard = semaphore.acquire_many(weight).await.expect("lock granted");
                 all.wait().await;
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             });
         }
         until_queued(&clients[0], "meeting", 1 + weights.len()).await;
-        held.release().await.expect("ours");
-        while let Some(left) = timeout(SOON, inside.join_next()).await.unwrap_or_else(|_| {
-            panic!("{weights:?} of {SIZE} do not meet within {SOON:?}; ZOOLOCK_SEED={seed}")
+        held.release().await.expect("release succeeds");
+        while let Some(done) = timeout(SOON, inside.join_next()).await.unwrap_or_else(|_| {
+            panic!("{weights:?} of {SIZE} are not all granted within {SOON:?}; ZOOLOCK_SEED={seed}")
         }) {
-            left.expect("no task fails");
+            done.expect("task does not panic");
         }
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "meeting")).await;

@@ -1,4 +1,4 @@
-//! Those who ask holders and waiters to let go, take locks away, and delete nodes by hand.
+//! The operator: revokes and breaks locks of holders and waiters, and deletes znodes by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tokio::time::sleep;
 use zookeeper_client::Client;
 use zoolock::{Error, FencingToken, Zoolock};
 
-use crate::histories::hall::{Hall, Holder};
+use crate::histories::referee::{Holder, Referee};
 use crate::histories::worker::{LOCKS, SEMAPHORES};
 use fastrand::Rng;
 
 pub(crate) struct Operator {
     pub(crate) zl: Zoolock,
     pub(crate) client: Client,
-    /// Where the locks are, for the plain client.
+    /// Parent path of the lock directories, for the plain client.
     pub(crate) root: String,
-    pub(crate) hall: Arc<Hall>,
+    pub(crate) referee: Arc<Referee>,
     pub(crate) random: Rng,
 }
 
@@ -24,28 +24,28 @@ impl Operator {
     pub(crate) async fn run(mut self) {
         loop {
             sleep(Duration::from_millis(10 + self.random.u64(..60))).await;
-            let holders = self.hall.holders();
+            let holders = self.referee.holders();
             match self.random.u64(..10) {
                 0..4 if !holders.is_empty() => {
                     let Holder { name, ticket, .. } = self.one_of(&holders);
                     self.revoke(name, ticket).await;
                 }
                 4..6 => {
-                    if let Some((name, ticket)) = self.waiter().await {
+                    if let Some((name, ticket)) = self.random_waiter().await {
                         self.revoke(name, ticket).await;
                     }
                 }
                 6..9 if !holders.is_empty() => {
                     let Holder { name, ticket, .. } = self.one_of(&holders);
-                    if self.hall.is_exact(name) {
+                    if self.referee.is_exact(name) {
                         self.delete(name, ticket).await;
                     } else {
                         self.break_lock(name, ticket).await;
                     }
                 }
                 9 => {
-                    if let Some((name, ticket)) = self.waiter().await
-                        && !self.hall.is_exact(name)
+                    if let Some((name, ticket)) = self.random_waiter().await
+                        && !self.referee.is_exact(name)
                     {
                         self.break_lock(name, ticket).await;
                     }
@@ -57,20 +57,20 @@ impl Operator {
 
     async fn revoke(&mut self, name: &'static str, ticket: FencingToken) {
         match self.zl.mutex(name).revoke(ticket).await {
-            Ok(()) => self.hall.revoked(ticket),
+            Ok(()) => self.referee.revoked(ticket),
             Err(error) => self.accept(name, "revoke", &error),
         }
     }
 
     async fn break_lock(&mut self, name: &'static str, ticket: FencingToken) {
-        self.hall.doom(ticket, name);
+        self.referee.begin_break(ticket, name);
         match self.zl.mutex(name).break_lock(ticket).await {
-            Ok(_) => self.hall.broken(ticket),
+            Ok(_) => self.referee.broken(ticket),
             Err(error) => self.accept(name, "break", &error),
         }
     }
 
-    /// Without a word in the lock's record: as if the holder had died.
+    /// Deletes the holder's znode without a release marker, as if the holder had crashed.
     async fn delete(&mut self, name: &'static str, ticket: FencingToken) {
         let seen = match self.zl.mutex(name).snapshot().await {
             Ok(seen) => seen,
@@ -82,15 +82,15 @@ impl Operator {
         else {
             return;
         };
-        self.hall.doom(ticket, name);
+        self.referee.begin_break(ticket, name);
         let path = format!("{}/{name}/{node}", self.root);
         if self.client.delete(&path, None).await.is_ok() {
-            self.hall.broken(ticket);
+            self.referee.broken(ticket);
         }
     }
 
-    /// Somebody who waits, or begins to hold just now.
-    async fn waiter(&mut self) -> Option<(&'static str, FencingToken)> {
+    /// Returns a random waiter. It may be granted the lock at any moment.
+    async fn random_waiter(&mut self) -> Option<(&'static str, FencingToken)> {
         let names: Vec<&'static str> = LOCKS.into_iter().chain(SEMAPHORES.map(|(name, _)| name)).collect();
         let name = self.one_of(&names);
         let seen = match self.zl.mutex(name).snapshot().await {
@@ -111,9 +111,9 @@ impl Operator {
     fn accept(&self, name: &str, what: &str, error: &Error) {
         match error {
             Error::NoSuchHolder { .. } => {}
-            // It changes faster than it can be changed.
-            Error::Unavailable { .. } => self.hall.count("restless"),
-            error => self.hall.fail(&format!("cannot {what} {name}: {error}")),
+            // The queue changed between the read and the write.
+            Error::Unavailable { .. } => self.referee.count("restless"),
+            error => self.referee.fail(&format!("cannot {what} {name}: {error}")),
         }
     }
 

@@ -1,27 +1,27 @@
-//! What one name allows.
+//! Rules for one lock name.
 
 use std::collections::BTreeMap;
 
 use zoolock::{FencingToken, Previous};
 
-/// What somebody inside may do.
+/// Role of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Role {
     Reader,
     Upgradable,
     Writer,
     Permits(u32),
-    /// It lets go, and need not have heard of it.
-    Leaving,
+    /// The release has started, but its result is not yet known.
+    Releasing,
 }
 
 impl Role {
     fn excludes(self, other: Role) -> bool {
         match (self, other) {
-            (Role::Leaving, _) | (_, Role::Leaving) => false,
+            (Role::Releasing, _) | (_, Role::Releasing) => false,
             (Role::Writer, _) | (_, Role::Writer) => true,
             (Role::Upgradable, Role::Upgradable) => true,
-            // Weights are summed up elsewhere.
+            // `conflicting` adds up the weights of permits.
             _ => false,
         }
     }
@@ -34,39 +34,39 @@ impl Role {
     }
 }
 
-/// How the last one that held alone is known to have left.
+/// How the last exclusive hold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    Inside,
+    Holding,
     Clean,
-    /// In a panic, or without a word.
+    /// Ended by a panic, or without a release.
     Crashed,
-    /// Somebody took the lock away from it.
+    /// Broken by an operator.
     NotClean,
-    /// It was about to leave when somebody took the lock away, or it could not hear the answer.
+    /// Broken during the release, or the reply was lost.
     Unsure,
 }
 
-/// A name, and what was seen there.
+/// A lock name and its recorded events.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct LockRecord {
     pub(crate) name: &'static str,
-    /// The number of permits, if it is a semaphore.
+    /// Number of permits of a semaphore; `None` for a lock.
     pub(crate) size: Option<u32>,
-    /// Nothing is broken there, so that what is said of the last holder is never unknown.
+    /// True if operators never break this lock through the library, so the previous release is never unknown.
     pub(crate) exact: bool,
-    /// The last one that held alone; at first somebody who made the name, and let go.
+    /// The last exclusive holder. Initially the holder that created the name and released it.
     pub(crate) last: (u64, End),
     newest: BTreeMap<Role, FencingToken>,
-    /// The highest token of somebody who held alone.
+    /// The highest token of an exclusive holder.
     highest: Option<(u64, FencingToken)>,
-    /// For those who were granted permits: how much was left by them and by those before them.
+    /// For each grant of permits: the permits left by it and by all earlier grants.
     left: BTreeMap<FencingToken, i64>,
 }
 
-impl Room {
-    pub(crate) fn new(name: &'static str, size: Option<u32>, exact: bool) -> Room {
-        Room {
+impl LockRecord {
+    pub(crate) fn new(name: &'static str, size: Option<u32>, exact: bool) -> LockRecord {
+        LockRecord {
             name,
             size,
             exact,
@@ -77,23 +77,23 @@ impl Room {
         }
     }
 
-    /// Which of those inside may not be beside the one that comes: one of them at least.
-    pub(crate) fn in_the_way<'a>(
+    /// Returns the holders that conflict with the new grant. At least one of them must have lost its lock.
+    pub(crate) fn conflicting<'a>(
         &self,
         role: Role,
-        inside: impl Iterator<Item = (&'a u64, Role)> + Clone,
+        holders: impl Iterator<Item = (&'a u64, Role)> + Clone,
     ) -> Vec<u64> {
         match self.size {
-            None => inside.filter(|(_, theirs)| role.excludes(*theirs)).map(|(id, _)| *id).collect(),
+            None => holders.filter(|(_, other_role)| role.excludes(*other_role)).map(|(id, _)| *id).collect(),
             Some(size) => {
-                let sum: u32 = inside.clone().map(|(_, role)| role.weight()).sum();
-                if sum + role.weight() <= size { Vec::new() } else { inside.map(|(id, _)| *id).collect() }
+                let sum: u32 = holders.clone().map(|(_, role)| role.weight()).sum();
+                if sum + role.weight() <= size { Vec::new() } else { holders.map(|(id, _)| *id).collect() }
             }
         }
     }
 
-    /// First come, first served. `ahead`: the permits of those inside who came before.
-    pub(crate) fn in_turn(&mut self, role: Role, ticket: FencingToken, ahead: u32) -> Result<(), String> {
+    /// Checks that grants follow queue order. `ahead` is the number of permits of holders with a lower ticket.
+    pub(crate) fn check_order(&mut self, role: Role, ticket: FencingToken, ahead: u32) -> Result<(), String> {
         if let Some(size) = self.size {
             let weight = i64::from(role.weight());
             for (later, left) in self.left.range_mut(ticket..) {
@@ -107,9 +107,9 @@ impl Room {
             self.left.insert(ticket, i64::from(size) - i64::from(ahead) - weight);
             return Ok(());
         }
-        for (theirs, newest) in &self.newest {
-            if role.excludes(*theirs) && *newest > ticket {
-                return Err(format!("{role:?} {ticket} has its turn after the later {theirs:?} {newest}"));
+        for (other_role, newest) in &self.newest {
+            if role.excludes(*other_role) && *newest > ticket {
+                return Err(format!("{role:?} {ticket} is granted after the later {other_role:?} {newest}"));
             }
         }
         let newest = self.newest.entry(role).or_insert(ticket);
@@ -117,37 +117,37 @@ impl Room {
         Ok(())
     }
 
-    /// Somebody holds alone from now on.
-    pub(crate) fn alone(&mut self, id: u64, token: FencingToken) -> Result<(), String> {
-        if let Some((who, highest)) = self.highest
-            && (token < highest || (token == highest && who != id))
+    /// Records the start of an exclusive hold.
+    pub(crate) fn record_writer(&mut self, id: u64, token: FencingToken) -> Result<(), String> {
+        if let Some((holder, highest)) = self.highest
+            && (token < highest || (token == highest && holder != id))
         {
-            return Err(format!("token {token} of #{id} after {highest} of #{who}"));
+            return Err(format!("token {token} of #{id} after {highest} of #{holder}"));
         }
         self.highest = Some((id, token));
-        self.last = (id, End::Inside);
+        self.last = (id, End::Holding);
         Ok(())
     }
 
-    pub(crate) fn ended(&mut self, id: u64, end: End) {
+    pub(crate) fn record_end(&mut self, id: u64, end: End) {
         if self.last.0 == id {
             self.last.1 = end;
         }
     }
 }
 
-/// Whether that may be said of the last holders of these names.
-pub(crate) fn may_say(said: Previous, rooms: &[&Room]) -> bool {
-    let ends: Vec<End> = rooms.iter().map(|room| room.last.1).collect();
-    let unsure = |end: &End| matches!(end, End::Unsure | End::Inside);
-    match said {
+/// Returns true if `reported` is correct for the previous holders of these names.
+pub(crate) fn is_previous_allowed(reported: Previous, records: &[&LockRecord]) -> bool {
+    let ends: Vec<End> = records.iter().map(|record| record.last.1).collect();
+    let unsure = |end: &End| matches!(end, End::Unsure | End::Holding);
+    match reported {
         Previous::Clean => ends.iter().all(|end| *end == End::Clean || unsure(end)),
         Previous::Crashed => {
             ends.iter().any(|end| matches!(end, End::Crashed | End::NotClean) || unsure(end))
         }
         _ => {
             let known = |end: &End| matches!(end, End::Clean | End::Crashed);
-            !(rooms.iter().all(|room| room.exact) && ends.iter().all(known))
+            !(records.iter().all(|record| record.exact) && ends.iter().all(known))
         }
     }
 }

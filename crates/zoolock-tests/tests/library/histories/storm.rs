@@ -1,4 +1,4 @@
-//! What happens to the connections.
+//! Random connection faults.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use zoolock_tests::{Proxy, opcode};
 
 use fastrand::Rng;
 
-/// What is lost: the joins, releases and cancellations of locks, and their looks.
+/// Operations whose requests or replies are lost: creates, deletes, transactions and reads.
 const LOST: [i32; 6] = [
     opcode::CREATE2,
     opcode::MULTI,
@@ -18,8 +18,8 @@ const LOST: [i32; 6] = [
     opcode::GET_CHILDREN2,
 ];
 
-/// Goes on until it is stopped. `long`: also silences in which sessions expire.
-pub(crate) async fn rage(proxies: Vec<Arc<Proxy>>, mut random: Rng, long: bool) {
+/// Disturbs the proxies until the task is aborted. With `long`, some outages outlast the session timeout.
+pub(crate) async fn disturb(proxies: Vec<Arc<Proxy>>, mut random: Rng, long: bool) {
     let mut calm = Instant::now();
     loop {
         sleep(Duration::from_millis(20 + random.u64(..100))).await;
@@ -37,7 +37,7 @@ pub(crate) async fn rage(proxies: Vec<Arc<Proxy>>, mut random: Rng, long: bool) 
                 proxy.refuse(true).await;
                 proxy.cut().await;
             }
-            // Some lose only their lease.
+            // Some clients lose only their lease.
             sleep(Duration::from_millis(1_000 + random.u64(..2_000))).await;
             proxy.blackhole(false);
             proxy.refuse(false).await;

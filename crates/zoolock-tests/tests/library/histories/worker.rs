@@ -1,4 +1,4 @@
-//! One task: it takes locks of all kinds, in all ways, and lets go in all ways.
+//! The worker: one task that acquires and releases locks of all kinds in all ways.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -8,48 +8,48 @@ use tokio::time::{sleep, timeout};
 use zoolock::{Error, LossReason, MultiLock, Mutex, Owner, RwLock, Zoolock};
 
 use crate::histories::guards::{Held, token};
-use crate::histories::hall::{Hall, Look, Visitor};
+use crate::histories::referee::{Grant, Referee, Status};
 use crate::histories::rules::Role;
 use fastrand::Rng;
 
-/// Names of locks, and of semaphores with their sizes.
+/// Names of the locks.
 pub(crate) const LOCKS: [&str; 4] = ["plain", "other", "tracked", "exact"];
 pub(crate) const TRACKED: [&str; 2] = ["tracked", "exact"];
 pub(crate) const SEMAPHORES: [(&str, u32); 2] = [("three", 3), ("five", 5)];
 
-/// Longer than anybody has to wait.
-const STUCK: Duration = Duration::from_secs(60);
-/// Within that a holder is told what somebody did.
-const TOLD: Duration = Duration::from_secs(20);
+/// Time limit of each call. Longer than any queue takes.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Time limit for reporting a revocation or a break to the holder.
+const MAX_NOTICE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Worker {
-    pub(crate) who: String,
+    pub(crate) name: String,
     pub(crate) zl: Zoolock,
-    /// A client whose connection is good.
+    /// A client with a stable connection.
     pub(crate) operator: Zoolock,
-    pub(crate) hall: Arc<Hall>,
+    pub(crate) referee: Arc<Referee>,
     pub(crate) random: Rng,
-    pub(crate) mortal: bool,
+    pub(crate) may_expire: bool,
 }
 
-/// How to wait.
+/// Mode of waiting for a lock.
 #[derive(Debug, Clone, Copy)]
-enum Manner {
+enum WaitMode {
     ForEver,
     Try,
     Timeout(Duration),
-    /// The future is dropped.
+    /// Drops the future after this time.
     Drop(Duration),
 }
 
-/// Asks in one of four ways. `None`: not had.
-macro_rules! ask {
-    ($worker:expr, $manner:expr, $lock:expr, $forever:ident, $try:ident, $timeout:ident $(, $what:expr)?) => {
-        match $manner {
-            Manner::ForEver => $lock.$forever($($what)?).await.map(Some),
-            Manner::Try => $lock.$try($($what)?).await,
-            Manner::Timeout(wait) => $lock.$timeout($($what,)? wait).await.map(Some),
-            Manner::Drop(wait) => match timeout(wait, $lock.$forever($($what)?)).await {
+/// Acquires a lock in one of the four wait modes. The result is `None` if the lock was not acquired.
+macro_rules! acquire {
+    ($worker:expr, $mode:expr, $lock:expr, $forever:ident, $try:ident, $timeout:ident $(, $what:expr)?) => {
+        match $mode {
+            WaitMode::ForEver => $lock.$forever($($what)?).await.map(Some),
+            WaitMode::Try => $lock.$try($($what)?).await,
+            WaitMode::Timeout(wait) => $lock.$timeout($($what,)? wait).await.map(Some),
+            WaitMode::Drop(wait) => match timeout(wait, $lock.$forever($($what)?)).await {
                 Ok(outcome) => outcome.map(Some),
                 Err(_) => Ok(None),
             },
@@ -60,12 +60,12 @@ macro_rules! ask {
 impl Worker {
     pub(crate) async fn run(mut self, until: Instant) {
         while Instant::now() < until {
-            self.turn().await;
+            self.run_once().await;
         }
     }
 
-    async fn turn(&mut self) {
-        let manner = self.manner();
+    async fn run_once(&mut self) {
+        let mode = self.wait_mode();
         let choice = self.random.u64(..16);
         let (names, role) = match choice {
             0..3 => (vec![self.one_of(&LOCKS)], Role::Writer),
@@ -80,17 +80,17 @@ impl Worker {
                 (vec![name], Role::Permits(take))
             }
         };
-        let what = format!("{} asks for {names:?} as {role:?}, {manner:?}", self.who);
-        self.hall.note(what.clone());
-        let outcome = match timeout(STUCK, self.acquire(choice, &names, role, manner)).await {
+        let what = format!("{} acquires {names:?} as {role:?}, {mode:?}", self.name);
+        self.referee.note(what.clone());
+        let outcome = match timeout(MAX_WAIT, self.acquire(choice, &names, role, mode)).await {
             Ok(outcome) => outcome,
             Err(_) => self.stuck(&names, &what).await,
         };
         match outcome {
             Ok(Some(held)) => self.hold(held, names, role).await,
             Ok(None) => {
-                self.hall.note(format!("{} has not had {names:?}", self.who));
-                self.hall.count("not had");
+                self.referee.note(format!("{} did not acquire {names:?}", self.name));
+                self.referee.count("not had");
             }
             Err(error) => self.refused(&error, &what).await,
         }
@@ -101,50 +101,53 @@ impl Worker {
         choice: u64,
         names: &[&'static str],
         role: Role,
-        manner: Manner,
+        mode: WaitMode,
     ) -> Result<Option<Held>, Error> {
         let name = names[0];
         Ok(match (choice, role) {
-            (0, _) => return self.as_owner(name, manner).await,
-            (1..3, _) => ask!(self, manner, self.mutex(name), lock, try_lock, lock_timeout)?.map(Held::Mutex),
+            (0, _) => return self.as_owner(name, mode).await,
+            (1..3, _) => {
+                acquire!(self, mode, self.mutex(name), lock, try_lock, lock_timeout)?.map(Held::Mutex)
+            }
             (10..12, _) => {
-                ask!(self, manner, self.multi(names), lock, try_lock, lock_timeout)?.map(Held::Multi)
+                acquire!(self, mode, self.multi(names), lock, try_lock, lock_timeout)?.map(Held::Multi)
             }
             (12, _) => {
-                ask!(self, manner, self.multi(names), read, try_read, read_timeout)?.map(Held::MultiRead)
+                acquire!(self, mode, self.multi(names), read, try_read, read_timeout)?.map(Held::MultiRead)
             }
             (_, Role::Reader) => {
-                ask!(self, manner, self.rwlock(name), read, try_read, read_timeout)?.map(Held::Read)
+                acquire!(self, mode, self.rwlock(name), read, try_read, read_timeout)?.map(Held::Read)
             }
             (_, Role::Upgradable) => {
                 let lock = self.rwlock(name);
-                ask!(self, manner, lock, upgradable_read, try_upgradable_read, upgradable_read_timeout)?
+                acquire!(self, mode, lock, upgradable_read, try_upgradable_read, upgradable_read_timeout)?
                     .map(Held::Upgradable)
             }
             (_, Role::Permits(take)) => {
                 let size = SEMAPHORES.iter().find(|(other, _)| *other == name).expect("one of them").1;
                 let lock = self.zl.semaphore(name, size);
-                ask!(self, manner, lock, acquire_many, try_acquire, acquire_timeout, take)?.map(Held::Permits)
+                acquire!(self, mode, lock, acquire_many, try_acquire, acquire_timeout, take)?
+                    .map(Held::Permits)
             }
-            _ => ask!(self, manner, self.rwlock(name), write, try_write, write_timeout)?.map(Held::Write),
+            _ => acquire!(self, mode, self.rwlock(name), write, try_write, write_timeout)?.map(Held::Write),
         })
     }
 
-    /// Two calls of one owner share a place; one of them may go away. Then one call more, which does not wait.
-    async fn as_owner(&mut self, name: &'static str, manner: Manner) -> Result<Option<Held>, Error> {
+    /// Makes two concurrent calls of one owner, which share a queue position; one may be cancelled. Then makes a third
+    /// call, which must not wait.
+    async fn as_owner(&mut self, name: &'static str, mode: WaitMode) -> Result<Option<Held>, Error> {
         let (mutex, owner) = (self.mutex(name), Owner::new());
         let short = Duration::from_millis(self.random.u64(..20));
         let (first, second) = tokio::join!(
-            async { ask!(self, manner, mutex, lock_as, try_lock_as, lock_as_timeout, &owner) },
+            async { acquire!(self, mode, mutex, lock_as, try_lock_as, lock_as_timeout, &owner) },
             timeout(short, mutex.lock_as(&owner)),
         );
         let second = second.ok().transpose();
         let guard = match (first, second) {
             (Ok(first), Ok(second)) => first.or(second),
-            // The other call may have it all the same, and whoever has it must be seen to come and go.
+            // The other call may still hold the lock. The referee must record every hold, so keep its guard.
             (Err(error), Ok(guard)) | (Ok(guard), Err(error)) if guard.is_some() => {
-                self.refused(&error, &format!("{}, one call of two for {name:?}, {manner:?}", self.who))
-                    .await;
+                self.refused(&error, &format!("{}, one call of two for {name:?}, {mode:?}", self.name)).await;
                 guard
             }
             (Err(error), _) | (_, Err(error)) => return Err(error),
@@ -152,25 +155,27 @@ impl Worker {
         let Some(guard) = guard else { return Ok(None) };
         match mutex.try_lock_as(&owner).await {
             Ok(Some(again)) if again.token() == guard.token() => drop(again),
-            Ok(other) => self.hall.fail(&format!("{} as the owner of {guard:?} had {other:?}", self.who)),
-            Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.who)).await,
+            Ok(other) => {
+                self.referee.fail(&format!("{} as the owner of {guard:?} was refused: {other:?}", self.name))
+            }
+            Err(error) => self.refused(&error, &format!("{} again for {name:?}", self.name)).await,
         }
         Ok(Some(Held::Owner(guard)))
     }
 
     async fn hold(&mut self, mut held: Held, names: Vec<&'static str>, role: Role) {
         let (ticket, previous) = (held.ticket(), held.previous());
-        let visitor = Visitor {
-            who: self.who.clone(),
+        let grant = Grant {
+            worker: self.name.clone(),
             names: names.clone(),
             role,
             ticket,
             previous,
-            mortal: self.mortal,
+            may_expire: self.may_expire,
         };
-        let Some(id) = self.hall.enter(visitor, || held.is_valid()) else {
-            self.hall.note(format!("{} was late for {ticket}: {:?}", self.who, held.loss()));
-            self.hall.count("lost before it began");
+        let Some(id) = self.referee.enter(grant, || held.is_valid()) else {
+            self.referee.note(format!("{} lost {ticket} before it entered: {:?}", self.name, held.loss()));
+            self.referee.count("lost before it began");
             return;
         };
         loop {
@@ -195,23 +200,23 @@ impl Worker {
         }
     }
 
-    /// Looks now and then whether it still holds.
+    /// Checks from time to time whether the lock is still held. Returns false after a loss.
     async fn work(&mut self, id: u64, held: &Held) -> bool {
         for _ in 0..self.random.u64(..4) {
             let long = if self.random.u8(..100) < 5 { 30 } else { self.random.u64(..3) };
             sleep(Duration::from_millis(long)).await;
-            match self.hall.look(id, || held.is_valid()) {
-                Look::Fine if held.is_revoked() => break,
-                Look::Fine => {}
-                Look::Lost => return false,
-                Look::Broken => {
-                    if timeout(TOLD, held.lost()).await.is_err() {
-                        self.hall.fail(&format!("#{id} is broken and never told"));
+            match self.referee.check(id, || held.is_valid()) {
+                Status::Fine if held.is_revoked() => break,
+                Status::Fine => {}
+                Status::Lost => return false,
+                Status::Broken => {
+                    if timeout(MAX_NOTICE, held.lost()).await.is_err() {
+                        self.referee.fail(&format!("#{id} was broken and not told in time"));
                     }
                     return false;
                 }
-                Look::Revoked => {
-                    let told = timeout(TOLD, async {
+                Status::Revoked => {
+                    let told = timeout(MAX_NOTICE, async {
                         tokio::select! {
                             () = held.revoked() => true,
                             _ = held.lost() => false,
@@ -220,7 +225,7 @@ impl Worker {
                     match told.await {
                         Ok(true) => return held.is_valid(),
                         Ok(false) => return false,
-                        Err(_) => self.hall.fail(&format!("#{id} is asked to let go and never told")),
+                        Err(_) => self.referee.fail(&format!("#{id} was revoked and not told in time")),
                     }
                 }
             }
@@ -231,43 +236,45 @@ impl Worker {
     async fn lost(&mut self, id: u64, held: Held) {
         let reason = held.lost().await;
         if held.is_valid() {
-            self.hall.fail(&format!("#{id} lost it, {reason}, and has it again"));
+            self.referee.fail(&format!("#{id} lost the lock, {reason}, and its guard is valid again"));
         }
-        if !self.hall.lost(id) {
-            self.hall.fail(&format!("#{id} has lost it, {reason}, and nobody did that"));
+        if !self.referee.lost(id) {
+            self.referee.fail(&format!("#{id} lost the lock without a cause: {reason}"));
         }
         if self.random.u8(..100) < 50 {
-            match timeout(STUCK, held.release()).await {
+            match timeout(MAX_WAIT, held.release()).await {
                 Ok(Err(Error::Lost { .. })) => {}
-                other => self.hall.fail(&format!("#{id} lost it, {reason}, and released it: {other:?}")),
+                other => self
+                    .referee
+                    .fail(&format!("#{id} lost the lock, {reason}, and its release returned {other:?}")),
             }
         }
     }
 
     async fn leave(&mut self, id: u64, held: Held, names: &[&'static str]) {
         let crash = self.random.u8(..100) < 10;
-        self.hall.leaves(id, crash, || held.is_valid());
+        self.referee.begin_release(id, crash, || held.is_valid());
         if crash {
             let unwound = catch_unwind(AssertUnwindSafe(|| {
                 let _held = held;
                 resume_unwind(Box::new("on purpose"));
             }));
             drop(unwound);
-            self.hall.left(id, false);
+            self.referee.end_release(id, false);
         } else if self.random.u8(..100) < 30 {
             drop(held);
-            self.hall.left(id, false);
+            self.referee.end_release(id, false);
         } else {
-            match timeout(STUCK, held.release()).await {
+            match timeout(MAX_WAIT, held.release()).await {
                 Ok(Ok(())) => {
-                    self.hall.left(id, true);
+                    self.referee.end_release(id, true);
                 }
                 Ok(Err(error @ Error::Lost { .. })) => {
-                    if !self.hall.left(id, false) {
-                        self.hall.fail(&format!("#{id} released: {error}, and nobody did that"));
+                    if !self.referee.end_release(id, false) {
+                        self.referee.fail(&format!("#{id} failed to release without a cause: {error}"));
                     }
                 }
-                Ok(Err(error)) => self.hall.fail(&format!("#{id} released: {error}")),
+                Ok(Err(error)) => self.referee.fail(&format!("#{id} released: {error}")),
                 Err(_) => self.stuck(names, &format!("#{id} releases")).await,
             }
         }
@@ -279,72 +286,72 @@ impl Worker {
         guard: zoolock::WriteGuard,
         names: &[&'static str],
     ) -> Option<Held> {
-        self.hall.stops_writing(id, || guard.is_valid());
-        let mut becoming = Box::pin(guard.downgrade());
+        self.referee.begin_downgrade(id, || guard.is_valid());
+        let mut downgrading = Box::pin(guard.downgrade());
         if self.random.u8(..100) < 10 {
             let short = Duration::from_micros(self.random.u64(..3_000));
-            match timeout(short, &mut becoming).await {
+            match timeout(short, &mut downgrading).await {
                 Ok(outcome) => return self.downgraded(id, outcome),
                 Err(_) => {
-                    self.hall.vanishes(id);
+                    self.referee.abandon(id);
                     return None;
                 }
             }
         }
-        match timeout(STUCK, &mut becoming).await {
+        match timeout(MAX_WAIT, &mut downgrading).await {
             Ok(outcome) => self.downgraded(id, outcome),
-            Err(_) => self.stuck(names, &format!("#{id} reads on")).await,
+            Err(_) => self.stuck(names, &format!("#{id} downgrades")).await,
         }
     }
 
     fn downgraded(&mut self, id: u64, outcome: Result<zoolock::ReadGuard, Error>) -> Option<Held> {
         match outcome {
             Ok(reader) => {
-                self.hall.reads(id, token(reader.ticket()));
+                self.referee.downgraded(id, token(reader.ticket()));
                 Some(Held::Read(reader))
             }
             Err(error) => {
-                if !self.hall.lost(id) || !matches!(error, Error::Lost { .. }) {
-                    self.hall.fail(&format!("#{id} reads on: {error}"));
+                if !self.referee.lost(id) || !matches!(error, Error::Lost { .. }) {
+                    self.referee.fail(&format!("#{id} cannot downgrade: {error}"));
                 }
                 None
             }
         }
     }
 
-    /// An error of an acquisition.
+    /// Checks that the error of an acquisition is allowed.
     async fn refused(&mut self, error: &Error, what: &str) {
-        self.hall.note(format!("{what}: {error}"));
+        self.referee.note(format!("{what}: {error}"));
         match error {
-            Error::Timeout { .. } => self.hall.count("not had in time"),
-            // A waiter, or an owner between two calls.
-            Error::Lost { reason: LossReason::Broken, .. } => self.hall.count("waiters told broken"),
-            Error::Lost { .. } | Error::Unavailable { .. } if self.mortal => {
-                self.hall.count("waiters of lost sessions");
+            Error::Timeout { .. } => self.referee.count("not had in time"),
+            // The operator broke a waiter, or an owner between two calls.
+            Error::Lost { reason: LossReason::Broken, .. } => self.referee.count("waiters told broken"),
+            Error::Lost { .. } | Error::Unavailable { .. } if self.may_expire => {
+                self.referee.count("waiters of lost sessions");
                 sleep(Duration::from_millis(50)).await;
             }
-            error => self.hall.fail(&format!("{what}: {error}")),
+            error => self.referee.fail(&format!("{what}: {error}")),
         }
     }
 
-    /// Says who stands in the queue, and fails.
+    /// Fails with a listing of the queues.
     async fn stuck(&self, names: &[&'static str], what: &str) -> ! {
         let mut queues = String::new();
         for name in names {
-            let seen = timeout(TOLD, self.operator.mutex(name).snapshot()).await;
+            let seen = timeout(MAX_NOTICE, self.operator.mutex(name).snapshot()).await;
             queues += &format!("\n{seen:#?}");
         }
-        self.hall.fail(&format!("{what}: stuck for {STUCK:?}{queues}"));
+        self.referee.fail(&format!("{what}: stuck for {MAX_WAIT:?}{queues}"));
     }
 
-    // ---- what chance decides ----
+    // ---- random choices ----
 
-    fn manner(&mut self) -> Manner {
+    fn wait_mode(&mut self) -> WaitMode {
         match self.random.u64(..10) {
-            0..4 => Manner::ForEver,
-            4..6 => Manner::Try,
-            6..8 => Manner::Timeout(Duration::from_millis(self.random.u64(..200))),
-            _ => Manner::Drop(Duration::from_micros(self.random.u64(..40_000))),
+            0..4 => WaitMode::ForEver,
+            4..6 => WaitMode::Try,
+            6..8 => WaitMode::Timeout(Duration::from_millis(self.random.u64(..200))),
+            _ => WaitMode::Drop(Duration::from_micros(self.random.u64(..40_000))),
         }
     }
 
@@ -373,54 +380,54 @@ impl Worker {
         if self.tracks(names) { lock.crash_detection() } else { lock }
     }
 
-    /// Not all who use a tracked name ask for it; whoever came first has.
+    /// Decides whether to request crash detection. A tracked name stays tracked without further requests.
     fn tracks(&mut self, names: &[&str]) -> bool {
         names.iter().all(|name| TRACKED.contains(name)) && self.random.u8(..100) < 70
     }
 }
 
-/// A reader asks to write, in one of four ways.
+/// Defines an upgrade of a guard in one of the four wait modes.
 macro_rules! upgrade {
     ($name:ident, $guard:ty, $back:expr) => {
         impl Worker {
             async fn $name(&mut self, id: u64, guard: $guard, names: &[&'static str]) -> Option<Held> {
-                let manner = self.manner();
-                self.hall.upgrading(id, true);
-                let outcome = match manner {
-                    Manner::ForEver => timeout(STUCK, guard.upgrade()).await.ok(),
-                    Manner::Try => timeout(STUCK, guard.try_upgrade()).await.ok(),
-                    Manner::Timeout(wait) => timeout(STUCK, guard.upgrade_timeout(wait)).await.ok(),
-                    Manner::Drop(wait) => {
+                let mode = self.wait_mode();
+                self.referee.set_upgrading(id, true);
+                let outcome = match mode {
+                    WaitMode::ForEver => timeout(MAX_WAIT, guard.upgrade()).await.ok(),
+                    WaitMode::Try => timeout(MAX_WAIT, guard.try_upgrade()).await.ok(),
+                    WaitMode::Timeout(wait) => timeout(MAX_WAIT, guard.upgrade_timeout(wait)).await.ok(),
+                    WaitMode::Drop(wait) => {
                         let mut writing = Box::pin(guard.upgrade());
                         match timeout(wait, &mut writing).await {
                             Ok(outcome) => Some(outcome),
                             Err(_) => {
-                                self.hall.vanishes(id);
+                                self.referee.abandon(id);
                                 return None;
                             }
                         }
                     }
                 };
                 match outcome {
-                    None => self.stuck(names, &format!("#{id} asks to write, {manner:?}")).await,
+                    None => self.stuck(names, &format!("#{id} upgrades, {mode:?}")).await,
                     Some(Ok(writer)) => {
                         let held = Held::Write(writer);
                         let Held::Write(writer) = &held else { unreachable!("made above") };
-                        if !self.hall.writes(id, writer.token(), || writer.is_valid()) {
+                        if !self.referee.upgraded(id, writer.token(), || writer.is_valid()) {
                             self.lost(id, held).await;
                             return None;
                         }
                         Some(held)
                     }
                     Some(Err(not)) => {
-                        self.hall.upgrading(id, false);
+                        self.referee.set_upgrading(id, false);
                         match not.error {
-                            Error::Timeout { .. } if !matches!(manner, Manner::ForEver) => {}
-                            Error::Conflict { .. } => self.hall.count("outranked"),
-                            // The guard says whether the reader's place is lost, or the writer's.
-                            Error::Lost { .. } => self.hall.count("upgrades told lost"),
-                            Error::Unavailable { .. } if self.mortal => {}
-                            error => self.hall.fail(&format!("#{id} asks to write, {manner:?}: {error}")),
+                            Error::Timeout { .. } if !matches!(mode, WaitMode::ForEver) => {}
+                            Error::Conflict { .. } => self.referee.count("outranked"),
+                            // The guard tells whether the read znode or the write znode was lost.
+                            Error::Lost { .. } => self.referee.count("upgrades told lost"),
+                            Error::Unavailable { .. } if self.may_expire => {}
+                            error => self.referee.fail(&format!("#{id} cannot upgrade, {mode:?}: {error}")),
                         }
                         Some($back(not.guard))
                     }

@@ -1,4 +1,4 @@
-//! Readers and writers.
+//! Read-write locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use zoolock_tests::{on_both_arms, tree};
 
 use zoolock_tests::locks::{connect, directory, settings, until_queued};
 
-/// Soon, on a machine that does other things as well.
+/// Time limit of each step, generous enough for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Counts who is inside: readers as one each, a writer as minus one.
+/// Counts the holders: each reader as 1, a writer as -1.
 #[derive(Default)]
 struct Room(AtomicI64);
 
@@ -27,140 +27,166 @@ impl Room {
     }
 
     async fn write(&self) {
-        assert_eq!(self.0.fetch_sub(1, Ordering::SeqCst), 0, "a writer beside somebody");
+        assert_eq!(self.0.fetch_sub(1, Ordering::SeqCst), 0, "a writer beside another holder");
         tokio::task::yield_now().await;
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-on_both_arms!(readers_read_together_and_writers_write_alone, |place| async move {
+on_both_arms!(readers_share_and_writers_exclude, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let lock = zl.rwlock("config");
-    let first = lock.read().await.expect("free");
-    let second = timeout(SOON, other.rwlock("config").read()).await.expect("together").expect("free");
-    assert!(other.rwlock("config").try_write().await.expect("an answer").is_none());
-    assert!(other.mutex("config").try_lock().await.expect("an answer").is_none(), "a mutex is a writer");
+    let first = lock.read().await.expect("lock acquired");
+    let second = timeout(SOON, other.rwlock("config").read())
+        .await
+        .expect("read lock acquired")
+        .expect("lock acquired");
+    assert!(other.rwlock("config").try_write().await.expect("attempt succeeds").is_none());
+    assert!(
+        other.mutex("config").try_lock().await.expect("attempt succeeds").is_none(),
+        "a mutex is a writer"
+    );
     let writer = tokio::spawn(async move { other.rwlock("config").write().await });
     until_queued(&zl, "config", 3).await;
-    assert!(lock.try_read().await.expect("an answer").is_none(), "a writer waits");
-    first.release().await.expect("ours");
+    assert!(lock.try_read().await.expect("attempt succeeds").is_none(), "a writer waits");
+    first.release().await.expect("release succeeds");
     assert!(!writer.is_finished());
-    second.release().await.expect("ours");
-    let writer = timeout(SOON, writer).await.expect("its turn").expect("no panic").expect("granted");
-    assert!(lock.try_read().await.expect("an answer").is_none());
-    writer.release().await.expect("ours");
-    let mutex = zl.mutex("config").lock().await.expect("free");
-    assert!(lock.try_read().await.expect("an answer").is_none(), "a mutex is a writer");
+    second.release().await.expect("release succeeds");
+    let writer = timeout(SOON, writer)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
+    assert!(lock.try_read().await.expect("attempt succeeds").is_none());
+    writer.release().await.expect("release succeeds");
+    let mutex = zl.mutex("config").lock().await.expect("lock acquired");
+    assert!(lock.try_read().await.expect("attempt succeeds").is_none(), "a mutex is a writer");
     drop(mutex);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "config")).await;
 });
 
-on_both_arms!(a_writer_that_reads_on_lets_readers_in_and_no_writer, |place| async move {
+on_both_arms!(downgraded_writer_admits_readers_only, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let write = zl.rwlock("on").write().await.expect("free");
+    let write = zl.rwlock("on").write().await.expect("lock acquired");
     let token = write.token();
     let queued = tokio::spawn({
         let other = other.clone();
         async move { other.rwlock("on").write().await }
     });
     until_queued(&zl, "on", 2).await;
-    let read = write.downgrade().await.expect("ours");
+    let read = write.downgrade().await.expect("downgrade succeeds");
     assert!(read.is_valid());
     assert!(!queued.is_finished());
-    // The queue has been told, and yet no writer is in.
-    assert!(zl.rwlock("on").try_write().await.expect("an answer").is_none());
-    read.release().await.expect("ours");
-    let writer = timeout(SOON, queued).await.expect("its turn").expect("no panic").expect("granted");
+    // The queue has seen the downgrade; still no writer is granted the lock.
+    assert!(zl.rwlock("on").try_write().await.expect("attempt succeeds").is_none());
+    read.release().await.expect("release succeeds");
+    let writer = timeout(SOON, queued)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
     assert!(writer.token() > token);
     drop(writer);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "on")).await;
 });
 
-/// `ZOOLOCK_LONG` makes it ten thousand.
+/// Returns the number of rounds: 10,000 with `ZOOLOCK_LONG`.
 fn rounds() -> u64 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
 }
 
-on_both_arms!(between_a_writer_and_the_reader_it_becomes_there_is_no_writer, |place| async move {
+on_both_arms!(no_writer_intervenes_during_a_downgrade, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let (version, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let rival = tokio::spawn({
+    let other_writer = tokio::spawn({
         let (version, stop) = (version.clone(), stop.clone());
         async move {
-            let mut turns = 0;
+            let mut grants = 0;
             while stop.load(Ordering::SeqCst) == 0 {
-                let guard = other.rwlock("between").write().await.expect("a turn");
+                let guard = other.rwlock("between").write().await.expect("lock granted");
                 version.fetch_add(1, Ordering::SeqCst);
-                turns += 1;
-                guard.release().await.expect("ours");
+                grants += 1;
+                guard.release().await.expect("release succeeds");
             }
-            turns
+            grants
         }
     });
     let lock = zl.rwlock("between");
     for _ in 0..rounds() {
-        let write = lock.write().await.expect("a turn");
+        let write = lock.write().await.expect("lock granted");
         let written = version.fetch_add(1, Ordering::SeqCst) + 1;
-        let read = write.downgrade().await.expect("ours");
-        assert_eq!(version.load(Ordering::SeqCst), written, "somebody wrote in between");
+        let read = write.downgrade().await.expect("downgrade succeeds");
+        assert_eq!(
+            version.load(Ordering::SeqCst),
+            written,
+            "another writer held the lock during the downgrade"
+        );
         tokio::task::yield_now().await;
-        assert_eq!(version.load(Ordering::SeqCst), written, "somebody wrote beside a reader");
-        read.release().await.expect("ours");
+        assert_eq!(version.load(Ordering::SeqCst), written, "another writer held the lock beside a reader");
+        read.release().await.expect("release succeeds");
     }
     stop.store(1, Ordering::SeqCst);
-    let turns = timeout(SOON, rival).await.expect("it ends").expect("no panic");
-    assert!(turns >= rounds() / 2, "the other writer had {turns} turns of {}", rounds());
+    let grants = timeout(SOON, other_writer).await.expect("finishes in time").expect("task does not panic");
+    assert!(grants >= rounds() / 2, "the other writer had {grants} grants of {}", rounds());
     tree::assert_no_contenders(&place.addr(), &directory(&place, "between")).await;
 });
 
-on_both_arms!(of_two_readers_that_want_to_write_one_wins_and_one_is_told, |place| async move {
+on_both_arms!(only_one_of_two_readers_upgrades, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     for round in 0..20 {
-        let older = zl.rwlock("both").read().await.expect("free");
-        let younger = other.rwlock("both").read().await.expect("together");
+        let older = zl.rwlock("both").read().await.expect("lock acquired");
+        let younger = other.rwlock("both").read().await.expect("read lock acquired");
         let token_of_a_writer_before = older.ticket();
         let (won, told) = tokio::join!(timeout(SOON, older.upgrade()), async {
-            let outcome = timeout(SOON, younger.upgrade()).await.expect("told at once");
-            let NotUpgraded { guard, error } = outcome.expect_err("the older one goes first");
+            let outcome = timeout(SOON, younger.upgrade()).await.expect("refused at once");
+            let NotUpgraded { guard, error } = outcome.expect_err("the older reader has priority");
             assert!(matches!(error, Error::Conflict { .. }), "{error}");
-            assert!(guard.is_valid(), "it reads on");
-            guard.release().await.expect("ours");
+            assert!(guard.is_valid(), "the read lock is kept");
+            guard.release().await.expect("release succeeds");
         });
-        let writer = won.expect("nobody hangs").expect("the older one wins");
+        let writer = won.expect("calls return in time").expect("the older reader upgrades");
         let () = told;
-        assert!(other.rwlock("both").try_read().await.expect("an answer").is_none(), "round {round}");
+        assert!(other.rwlock("both").try_read().await.expect("attempt succeeds").is_none(), "round {round}");
         assert_eq!(writer.token().to_string(), token_of_a_writer_before.to_string());
-        // Back to reading, and others may read.
-        let reader = writer.downgrade().await.expect("ours");
-        let beside = timeout(SOON, other.rwlock("both").read()).await.expect("together").expect("granted");
+        // Downgrade, so that others may read.
+        let reader = writer.downgrade().await.expect("downgrade succeeds");
+        let beside = timeout(SOON, other.rwlock("both").read())
+            .await
+            .expect("read lock acquired")
+            .expect("lock granted");
         drop((reader, beside));
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "both")).await;
 });
 
-on_both_arms!(there_is_one_upgradable_reader_and_it_goes_before_plain_ones, |place| async move {
+on_both_arms!(upgradable_reader_is_unique_and_has_priority, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let reader = other.rwlock("up").read().await.expect("free");
-    let upgradable = zl.rwlock("up").upgradable_read().await.expect("beside readers");
-    assert!(other.rwlock("up").try_upgradable_read().await.expect("an answer").is_none());
+    let reader = other.rwlock("up").read().await.expect("lock acquired");
+    let upgradable = zl.rwlock("up").upgradable_read().await.expect("upgradable read lock acquired");
+    assert!(other.rwlock("up").try_upgradable_read().await.expect("attempt succeeds").is_none());
     let NotUpgraded { guard: upgradable, error } =
-        upgradable.try_upgrade().await.expect_err("a reader is there");
+        upgradable.try_upgrade().await.expect_err("a reader holds the lock");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    let NotUpgraded { guard: reader, error } = reader.upgrade().await.expect_err("outranked");
+    let NotUpgraded { guard: reader, error } =
+        reader.upgrade().await.expect_err("the upgradable reader has priority");
     assert!(matches!(error, Error::Conflict { .. }), "{error}");
     let writing = tokio::spawn(async move { upgradable.upgrade().await.map_err(|lost| lost.error) });
     until_queued(&zl, "up", 3).await;
-    assert!(other.rwlock("up").try_read().await.expect("an answer").is_none(), "a writer waits");
-    reader.release().await.expect("ours");
-    let writer = timeout(SOON, writing).await.expect("its turn").expect("no panic").expect("granted");
-    writer.release().await.expect("ours");
-    // One who gives up leaves no writer in the queue.
-    let reader = other.rwlock("up").read().await.expect("free");
-    let upgradable = zl.rwlock("up").upgradable_read().await.expect("beside readers");
+    assert!(other.rwlock("up").try_read().await.expect("attempt succeeds").is_none(), "a writer waits");
+    reader.release().await.expect("release succeeds");
+    let writer = timeout(SOON, writing)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
+    writer.release().await.expect("release succeeds");
+    // An upgrade that times out leaves no writer in the queue.
+    let reader = other.rwlock("up").read().await.expect("lock acquired");
+    let upgradable = zl.rwlock("up").upgradable_read().await.expect("upgradable read lock acquired");
     let wait = Duration::from_millis(200);
-    let lost = upgradable.upgrade_timeout(wait).await.expect_err("a reader is there");
+    let lost = upgradable.upgrade_timeout(wait).await.expect_err("a reader holds the lock");
     assert!(matches!(lost.error, Error::Timeout { .. }), "{}", lost.error);
-    let third = timeout(SOON, zl.rwlock("up").read()).await.expect("no writer waits").expect("granted");
+    let third = timeout(SOON, zl.rwlock("up").read()).await.expect("no writer waits").expect("lock granted");
     drop((reader, lost.guard, third));
     tree::assert_no_contenders(&place.addr(), &directory(&place, "up")).await;
 });
@@ -172,48 +198,48 @@ async fn crowd(zl: Zoolock, other: Zoolock, name: &str, readers: usize, writers:
     for reader in 0..readers {
         let (lock, room) = ([&zl, &other][reader % 2].rwlock(name), room.clone());
         tasks.spawn(async move {
-            let (mut turns, mut longest) = (0u32, Duration::ZERO);
+            let (mut grants, mut longest) = (0u32, Duration::ZERO);
             while Instant::now() < until {
                 let began = Instant::now();
-                let guard = lock.read().await.expect("a turn");
+                let guard = lock.read().await.expect("lock granted");
                 longest = longest.max(began.elapsed());
-                room.read(|| turns += 1);
-                guard.release().await.expect("ours");
+                room.read(|| grants += 1);
+                guard.release().await.expect("release succeeds");
             }
-            ("reader", turns, longest)
+            ("reader", grants, longest)
         });
     }
     for writer in 0..writers {
         let (lock, room) = ([&zl, &other][writer % 2].rwlock(name), room.clone());
         tasks.spawn(async move {
-            let (mut turns, mut longest) = (0u32, Duration::ZERO);
+            let (mut grants, mut longest) = (0u32, Duration::ZERO);
             while Instant::now() < until {
                 let began = Instant::now();
-                let guard = lock.write().await.expect("a turn");
+                let guard = lock.write().await.expect("lock granted");
                 longest = longest.max(began.elapsed());
                 room.write().await;
-                turns += 1;
-                guard.release().await.expect("ours");
+                grants += 1;
+                guard.release().await.expect("release succeeds");
             }
-            ("writer", turns, longest)
+            ("writer", grants, longest)
         });
     }
     let mut seen = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        seen.push(done.expect("no task fails"));
+        seen.push(done.expect("task does not panic"));
     }
     let of = |who| seen.iter().filter(move |one| one.0 == who);
     let (fewest, most) = (of("writer").map(|w| w.1).min(), of("reader").map(|r| r.1).max());
     let longest = |who| of(who).map(|one| one.2).max().unwrap_or_default();
     println!(
-        "{readers} readers and {writers} writers for {long:?}: a writer had {fewest:?} turns at least, a reader {most:?} \
+        "{readers} readers and {writers} writers for {long:?}: a writer had {fewest:?} grants at least, a reader {most:?} \
          at most; longest wait of a writer {:?}, of a reader {:?}",
         longest("writer"),
         longest("reader")
     );
-    // In a fair queue everybody has about as many turns as everybody else.
+    // In a fair queue all tasks are granted the lock about equally often.
     let (fewest, most) = (fewest.unwrap_or(0), most.unwrap_or(0));
-    assert!(fewest * 3 + 3 >= most, "writers starve: {fewest} turns where a reader had {most}");
+    assert!(fewest * 3 + 3 >= most, "writers starve: {fewest} grants where a reader had {most}");
 }
 
 on_both_arms!(fifty_readers_do_not_starve_five_writers, |place| async move {
@@ -227,7 +253,7 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mut ahead = Vec::new();
     for _ in 0..10 {
-        ahead.push(other.rwlock("ahead").read().await.expect("free"));
+        ahead.push(other.rwlock("ahead").read().await.expect("lock acquired"));
     }
     let writer = tokio::spawn({
         let zl = zl.clone();
@@ -241,25 +267,33 @@ on_both_arms!(a_writer_waits_only_for_the_readers_ahead_of_it, |place| async mov
     }
     until_queued(&zl, "ahead", 21).await;
     drop(ahead);
-    let writer = timeout(SOON, writer).await.expect("its turn").expect("no panic").expect("granted");
-    assert!(behind.try_join_next().is_none(), "nobody behind the writer came before it");
+    let writer = timeout(SOON, writer)
+        .await
+        .expect("lock granted")
+        .expect("task does not panic")
+        .expect("lock granted");
+    assert!(behind.try_join_next().is_none(), "no reader behind the writer was granted the lock first");
     drop(writer);
     let mut reading = Vec::new();
-    while let Some(reader) = timeout(SOON, behind.join_next()).await.expect("their turn") {
-        reading.push(reader.expect("no panic").expect("granted"));
+    while let Some(reader) = timeout(SOON, behind.join_next()).await.expect("lock granted") {
+        reading.push(reader.expect("task does not panic").expect("lock granted"));
     }
     assert_eq!(reading.len(), 10);
     drop(reading);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "ahead")).await;
 });
 
-on_both_arms!(a_reader_whose_session_expires_loses_what_it_has_become_too, |place| async move {
-    let zl = settings().connect(&place.connect_string()).await.expect("a session");
-    let writer = zl.rwlock("gone").read().await.expect("free").upgrade().await.expect("alone");
+on_both_arms!(upgraded_reader_is_lost_with_its_session, |place| async move {
+    let zl = settings().connect(&place.connect_string()).await.expect("session starts");
+    let writer =
+        zl.rwlock("gone").read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");
     zl.close().await;
-    assert_eq!(timeout(SOON, writer.lost()).await.expect("told"), zoolock::LossReason::Closed);
+    assert_eq!(
+        timeout(SOON, writer.lost()).await.expect("loss reported in time"),
+        zoolock::LossReason::Closed
+    );
     assert!(!writer.is_valid());
-    let error = writer.downgrade().await.expect_err("lost");
+    let error = writer.downgrade().await.expect_err("lock is lost");
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "gone")).await;
 });
