@@ -13,7 +13,7 @@ fn refused(done: &Done, code: i32, names: &str) {
 }
 
 #[test]
-fn usage_errors_end_with_64_and_connect_to_nothing() {
+fn usage_errors_exit_64_without_connecting() {
     let sandbox = Sandbox::new();
     for (args, names) in [
         (&["run", "", "--", "true"][..], "\"\""),
@@ -97,7 +97,7 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
 }
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_exit_zero() {
     let sandbox = Sandbox::new();
     for args in [&["--help"][..], &["run", "--help"], &["--version"], &["help", "serve"]] {
         let done = sandbox.output(args);
@@ -107,7 +107,7 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
-fn an_empty_variable_is_as_none_and_none_is_shown_that_may_hold_a_password() {
+fn empty_variable_is_ignored_and_passwords_are_hidden() {
     let sandbox = Sandbox::new();
     let mut reader = sandbox.zoolock(["ls", "--connect", "h:1", "--reader", "x509:CN=ops"]);
     let done = Done::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
@@ -120,7 +120,7 @@ fn an_empty_variable_is_as_none_and_none_is_shown_that_may_hold_a_password() {
 }
 
 #[test]
-fn what_cannot_be_reached_ends_with_69_and_is_named() {
+fn unreachable_server_exits_69_and_is_named() {
     let sandbox = Sandbox::new();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
     for hosts in ["no-such-host.invalid:2181", closed.as_str()] {
@@ -143,7 +143,7 @@ fn what_cannot_be_reached_ends_with_69_and_is_named() {
 }
 
 #[test]
-fn a_server_that_speaks_something_else_ends_with_69() {
+fn non_zookeeper_server_exits_69() {
     let sandbox = Sandbox::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let hosts = listener.local_addr().expect("bound").to_string();
@@ -161,7 +161,7 @@ fn a_server_that_speaks_something_else_ends_with_69() {
 }
 
 #[test]
-fn a_file_of_credentials_is_yours_alone() {
+fn credentials_file_must_be_private() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("credentials");
     std::fs::write(&file, "me:secret\n").expect("writable");
@@ -181,7 +181,7 @@ fn a_file_of_credentials_is_yours_alone() {
 }
 
 #[test]
-fn a_private_key_is_not_for_everybody() {
+fn private_key_must_not_be_world_readable() {
     let sandbox = Sandbox::new();
     let key = sandbox.path("me.key");
     std::fs::write(&key, "hunter2\n").expect("writable");
@@ -196,7 +196,7 @@ fn a_private_key_is_not_for_everybody() {
 }
 
 #[test]
-fn files_of_accounts_are_yours_alone_and_hold_accounts() {
+fn accounts_file_must_be_private_and_valid() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("accounts");
     let path = file.display().to_string();
@@ -215,7 +215,7 @@ fn files_of_accounts_are_yours_alone_and_hold_accounts() {
 }
 
 #[test]
-fn a_port_in_use_ends_with_69() {
+fn port_in_use_exits_69() {
     let sandbox = Sandbox::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();

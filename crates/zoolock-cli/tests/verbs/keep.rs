@@ -13,7 +13,7 @@ fn lines(sandbox: &Sandbox, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_command_that_ends_is_started_again_after_pauses_that_grow() {
+fn ended_command_restarts_after_growing_pauses() {
     let sandbox = Sandbox::new();
     let script = "echo $$ >> starts; [ $(wc -l < starts) -lt 3 ] && exit 5; trap 'exit 7' TERM; echo $$ > third; while :; do sleep 0.02; done";
     let begun = Instant::now();
@@ -30,7 +30,7 @@ fn a_command_that_ends_is_started_again_after_pauses_that_grow() {
 }
 
 #[test]
-fn a_command_that_could_not_be_started_is_tried_again() {
+fn failed_start_is_retried() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", "echo $$ >> starts"]);
     let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
@@ -51,7 +51,7 @@ fn a_command_that_could_not_be_started_is_tried_again() {
 }
 
 #[test]
-fn nothing_of_a_command_is_left_when_it_is_started_again() {
+fn escaped_descendant_is_dead_before_restart() {
     let sandbox = Sandbox::new();
     let script = "[ -s escaped ] && { kill -0 $(cat escaped) && echo alive > verdict || echo dead > verdict; sleep 1000; }
         (setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do sleep 0.02; done' &)
@@ -63,7 +63,7 @@ fn nothing_of_a_command_is_left_when_it_is_started_again() {
 }
 
 #[test]
-fn the_next_one_takes_over_when_a_keeper_is_killed() {
+fn standby_takes_over_from_killed_keeper() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let keeper = |name: &str| {
@@ -93,7 +93,7 @@ fn the_next_one_takes_over_when_a_keeper_is_killed() {
 }
 
 #[test]
-fn a_keeper_that_lost_the_lock_stands_by_and_starts_again() {
+fn keeper_restarts_command_after_losing_lock() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "echo $$ >> starts; exec sleep 1000";
@@ -122,7 +122,7 @@ fn a_keeper_that_lost_the_lock_stands_by_and_starts_again() {
 }
 
 #[test]
-fn a_keeper_that_is_asked_hands_over() {
+fn revoked_keeper_hands_over() {
     let sandbox = Sandbox::new();
     let keeper = |name: &str| {
         let script = format!("echo $$ >> {name}; exec sleep 1000");
@@ -149,7 +149,7 @@ fn a_keeper_that_is_asked_hands_over() {
 }
 
 #[test]
-fn what_makes_no_sense_with_keep_is_refused() {
+fn flags_that_conflict_with_keep_are_refused() {
     let sandbox = Sandbox::new();
     for flags in [&["--try"][..], &["--timeout", "1s"], &["--on-busy-exit", "0"], &["--on-lost", "warn"]] {
         let done = sandbox.output(&[&["run", "--keep"], flags, &["x", "--", "true"]].concat());

@@ -7,7 +7,7 @@ use crate::common::Sandbox;
 use serde_json::Value;
 
 #[test]
-fn what_is_held_is_listed_and_shown() {
+fn held_lock_is_listed_and_shown() {
     let sandbox = Sandbox::new();
     let done = sandbox.output(&["ls"]);
     assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
@@ -60,7 +60,7 @@ fn a_free_lock_can_be_shown() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_no_error() {
+fn closed_stdout_is_not_an_error() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     for args in [&["ls"][..], &["show", "x", "--json"], &["serve", "--status"], &["--help"]] {
@@ -88,7 +88,7 @@ fn a_hostile_note_cannot_write_to_the_terminal() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_an_error_of_its_own() {
+fn unwritable_stdout_exits_74() {
     let sandbox = Sandbox::new();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
     let done = sandbox.zoolock(["ls", "--json"]).stdout(full).output().expect("it starts");

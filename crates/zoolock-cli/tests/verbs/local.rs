@@ -20,7 +20,7 @@ fn server_pid(sandbox: &Sandbox) -> Pid {
 }
 
 #[test]
-fn many_who_start_at_once_find_one_server() {
+fn simultaneous_commands_share_one_server() {
     let sandbox = Sandbox::new();
     let mut all: Vec<_> = (0..20)
         .map(|n| sandbox.converse(&["run", &format!("lock-{n}"), "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]))
@@ -37,7 +37,7 @@ fn many_who_start_at_once_find_one_server() {
 }
 
 #[test]
-fn the_server_can_be_asked_for_and_stopped() {
+fn server_status_and_stop_work() {
     let sandbox = Sandbox::new();
     assert_eq!(status(&sandbox)["running"], false);
     assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0, "nothing to stop is no error");
@@ -53,7 +53,7 @@ fn the_server_can_be_asked_for_and_stopped() {
 }
 
 #[test]
-fn a_server_that_crashed_is_replaced_and_tokens_still_rise() {
+fn tokens_rise_after_server_crash() {
     let sandbox = Sandbox::new();
     let token = || sandbox.output(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]).stdout;
     let before = token();
@@ -63,7 +63,7 @@ fn a_server_that_crashed_is_replaced_and_tokens_still_rise() {
 }
 
 #[test]
-fn a_server_that_is_killed_comes_back_and_nobody_loses_a_place() {
+fn queue_survives_killed_server() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >first; cat"]);
     let first = sandbox.wait_for_file("first");
@@ -101,7 +101,7 @@ fn a_server_that_is_killed_comes_back_and_nobody_loses_a_place() {
 }
 
 #[test]
-fn a_server_that_was_stopped_stays_away() {
+fn stopped_server_is_not_restarted_by_holder() {
     let sandbox = Sandbox::new();
     let holder = sandbox.converse(&["run", "--session-timeout", "6s", "x", "--", "sleep", "100"]);
     sandbox.wait_for_contenders("x", 1);
@@ -111,7 +111,7 @@ fn a_server_that_was_stopped_stays_away() {
 }
 
 #[test]
-fn the_server_keeps_no_file_of_whoever_started_it() {
+fn server_inherits_no_open_files() {
     let sandbox = Sandbox::new();
     let zoolock = env!("CARGO_BIN_EXE_zoolock");
     let mut shell = std::process::Command::new("sh");
@@ -125,7 +125,7 @@ fn the_server_keeps_no_file_of_whoever_started_it() {
 }
 
 #[test]
-fn an_idle_server_leaves_and_nobody_fails_for_it() {
+fn idle_server_exits_without_failing_commands() {
     let sandbox = Sandbox::new();
     let run = |name: &str| {
         let mut command = sandbox.zoolock(["run", name, "--", "true"]);
@@ -141,7 +141,7 @@ fn an_idle_server_leaves_and_nobody_fails_for_it() {
 }
 
 #[test]
-fn a_server_with_a_session_does_not_leave() {
+fn server_with_a_session_keeps_running() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.zoolock(["run", "x", "--", "sleep", "2"]);
     let status = command.env("ZOOLOCK_LOCAL_IDLE", "100ms").status().expect("it starts");
@@ -151,7 +151,7 @@ fn a_server_with_a_session_does_not_leave() {
 }
 
 #[test]
-fn a_server_whose_files_are_removed_does_not_go_on_beside_the_next() {
+fn server_exits_when_its_files_are_removed() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let old = server_pid(&sandbox);
@@ -162,7 +162,7 @@ fn a_server_whose_files_are_removed_does_not_go_on_beside_the_next() {
 }
 
 #[test]
-fn the_secret_is_demanded() {
+fn secret_is_required() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let address = status(&sandbox)["address"].as_str().expect("an address").to_owned();
@@ -183,7 +183,7 @@ fn the_secret_is_demanded() {
 }
 
 #[test]
-fn a_server_that_cannot_be_known_any_more_is_told_from_a_wrong_command_line() {
+fn unverifiable_server_exits_69_with_remedy() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let identity = sandbox.state().join("identity");
@@ -205,7 +205,7 @@ fn a_server_that_cannot_be_known_any_more_is_told_from_a_wrong_command_line() {
 }
 
 #[test]
-fn whoever_takes_the_port_of_a_server_that_crashed_is_not_told_the_secret() {
+fn process_reusing_server_port_never_sees_secret() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
@@ -246,7 +246,7 @@ fn whoever_takes_the_port_of_a_server_that_crashed_is_not_told_the_secret() {
 }
 
 #[test]
-fn a_state_directory_that_is_open_to_others_is_refused() {
+fn state_directory_open_to_others_is_refused() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.state()).expect("writable");
     std::fs::set_permissions(sandbox.state(), PermissionsExt::from_mode(0o755)).expect("ours");
@@ -259,7 +259,7 @@ fn a_state_directory_that_is_open_to_others_is_refused() {
 }
 
 #[test]
-fn without_a_home_there_is_a_clear_error() {
+fn missing_home_is_a_clear_error() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
     command.env_remove("HOME").env_remove("XDG_STATE_HOME").env_remove("ZOOLOCK_STATE_DIR");

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 const SESSION: Duration = Duration::from_secs(6);
 
 #[test]
-fn the_command_and_its_group_are_dead_before_the_session_is() {
+fn command_group_dies_before_session_expires() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     // It takes no notice of TERM, and has a child that does not either.
@@ -31,7 +31,7 @@ fn the_command_and_its_group_are_dead_before_the_session_is() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_keeps_nobody_alive() {
+fn blocked_stderr_does_not_delay_the_kill() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     // Fills the pipe that is its standard error and ours.
@@ -48,7 +48,7 @@ fn a_reader_that_does_not_read_keeps_nobody_alive() {
 }
 
 #[test]
-fn a_command_that_answers_has_its_grace() {
+fn command_that_handles_term_gets_its_grace() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > child; while :; do sleep 0.05; done";
@@ -63,7 +63,7 @@ fn a_command_that_answers_has_its_grace() {
 
 /// 5 s of grace are too much for the session of 16 s that is granted here; they are refused where they were asked for.
 #[test]
-fn the_default_grace_follows_the_session_that_is_granted() {
+fn default_grace_follows_granted_session_timeout() {
     let sandbox = Sandbox::new();
     let (_server, address) = server_with(&sandbox, &["--max-session-timeout", "16s"]);
     let flags = ["--connect", address.as_str(), "x", "--", "true"];
@@ -74,7 +74,7 @@ fn the_default_grace_follows_the_session_that_is_granted() {
 }
 
 #[test]
-fn the_group_has_its_grace_even_if_the_command_ends_before_it() {
+fn group_gets_its_grace_after_command_ends() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "sh -c 'trap \"sleep 0.5; echo cleaned > cleaned; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' &
@@ -94,7 +94,7 @@ fn the_group_has_its_grace_even_if_the_command_ends_before_it() {
 }
 
 #[test]
-fn with_warn_the_command_finishes() {
+fn command_finishes_with_on_lost_warn() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done; exit 4";
@@ -114,7 +114,7 @@ fn with_warn_the_command_finishes() {
 }
 
 #[test]
-fn a_short_outage_harms_nobody() {
+fn short_outage_keeps_the_lock() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done";
@@ -136,7 +136,7 @@ fn a_short_outage_harms_nobody() {
 }
 
 #[test]
-fn a_held_lock_that_is_lost_ends_the_hold() {
+fn hold_ends_when_its_lock_is_lost() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let holder = sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", &address, "x"]);

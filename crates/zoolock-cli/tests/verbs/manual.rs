@@ -21,7 +21,7 @@ fn escaped(text: &str) -> String {
 }
 
 #[test]
-fn every_command_has_a_page_and_every_flag_is_in_it() {
+fn every_command_and_flag_is_in_the_manual() {
     let sandbox = Sandbox::new();
     let commands = commands(&sandbox);
     assert!(commands.len() > 15 && commands.contains(&"completions".to_owned()), "{commands:?}");
@@ -55,7 +55,7 @@ fn every_command_has_a_page_and_every_flag_is_in_it() {
 }
 
 #[test]
-fn no_reader_of_manuals_finds_fault_with_a_page() {
+fn man_and_mandoc_accept_every_page() {
     let sandbox = Sandbox::new();
     let directory = sandbox.path("manual");
     let missing = sandbox.output(&["man", "--write", directory.to_str().expect("UTF-8")]);

@@ -35,7 +35,7 @@ fn metrics_address(stderr: &mut impl std::io::BufRead) -> String {
 }
 
 #[test]
-fn a_holder_shows_what_it_holds() {
+fn holder_serves_its_metrics() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--metrics", "127.0.0.1:0", "x"]);
     let address = metrics_address(&mut BufReader::new(holder.0.stderr.take().expect("caught")));
@@ -66,7 +66,7 @@ fn locks_are_told_apart_where_that_is_asked_for() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_before_anything_is_begun() {
+fn taken_metrics_address_fails_before_the_command_starts() {
     let sandbox = Sandbox::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
@@ -102,7 +102,7 @@ fn collector() -> (String, Receiver<(String, Value)>) {
 }
 
 #[test]
-fn a_collector_is_told_what_it_came_to() {
+fn collector_receives_final_metrics() {
     let sandbox = Sandbox::new();
     let (url, received) = collector();
     let done = sandbox.output(&["run", "--otlp", &url, "x", "--", "true"]);
@@ -123,7 +123,7 @@ fn a_collector_is_told_what_it_came_to() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_keeps_nobody_from_work() {
+fn missing_collector_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let done = sandbox.output(&["run", "--otlp", &format!("http://{closed}"), "x", "--", "touch", "ran"]);
@@ -132,7 +132,7 @@ fn a_collector_that_is_not_there_keeps_nobody_from_work() {
 }
 
 #[test]
-fn what_the_server_shows_is_what_is_documented() {
+fn server_metrics_match_documentation() {
     let sandbox = Sandbox::new();
     let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
     let address = metrics_address(&mut BufReader::new(server.0.stderr.take().expect("caught")));

@@ -22,7 +22,7 @@ fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
 }
 
 #[test]
-fn a_command_in_a_command_is_one_owner_and_two_may_be_a_deadlock() {
+fn nested_commands_share_owner_and_deadlock_is_found() {
     let sandbox = Sandbox::new();
     let none = sandbox.output(&["deadlocks"]);
     assert_eq!((none.code, none.stdout.as_str()), (0, ""), "{none:?}");
@@ -66,7 +66,7 @@ fn a_command_in_a_command_is_one_owner_and_two_may_be_a_deadlock() {
 }
 
 #[test]
-fn an_owner_is_taken_over_from_the_environment_or_the_command_line() {
+fn owner_comes_from_environment_or_flag() {
     let sandbox = Sandbox::new();
     let said = |args: &[&str], owner: &str| {
         let mut command = sandbox.zoolock(args);
@@ -89,7 +89,7 @@ fn an_owner_is_taken_over_from_the_environment_or_the_command_line() {
 }
 
 #[test]
-fn who_waits_for_nothing_works() {
+fn holder_that_waits_for_nothing_is_working() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--note", "maintenance", "x"]);
     sandbox.wait_for_contenders("x", 1);

@@ -32,7 +32,7 @@ fn assert_alone(rival: &mut Running, band: &Band) {
 }
 
 #[test]
-fn nothing_outlives_a_zoolock_that_is_killed() {
+fn command_dies_when_zoolock_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
@@ -50,7 +50,7 @@ fn nothing_outlives_a_zoolock_that_is_killed() {
 }
 
 #[test]
-fn nothing_outlives_the_lease_of_a_zoolock_that_is_stopped() {
+fn command_dies_within_lease_of_stopped_zoolock() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
@@ -68,7 +68,7 @@ fn nothing_outlives_the_lease_of_a_zoolock_that_is_stopped() {
 }
 
 #[test]
-fn a_signal_to_zoolock_ends_the_whole_group_and_the_code_is_the_commands() {
+fn signal_to_zoolock_ends_the_whole_group() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds_of_each(&[(Signal::TERM, 143), (Signal::INT, 130)], |&(wanted, code), round| {
@@ -80,7 +80,7 @@ fn a_signal_to_zoolock_ends_the_whole_group_and_the_code_is_the_commands() {
 }
 
 #[test]
-fn what_is_left_of_the_group_follows_a_leader_that_a_signal_ends() {
+fn group_ends_when_signal_kills_its_leader() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let ends = [(Signal::KILL, 137), (Signal::TERM, 143), (Signal::INT, 130)];
@@ -93,7 +93,7 @@ fn what_is_left_of_the_group_follows_a_leader_that_a_signal_ends() {
 }
 
 #[test]
-fn a_leader_that_is_stopped_keeps_the_lock_and_nothing_of_its_group_outlives_it() {
+fn stopped_command_keeps_lock_until_zoolock_ends() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds_of_each(&[Signal::TERM, Signal::KILL], |&wanted, round| {
@@ -119,7 +119,7 @@ fn a_leader_that_is_stopped_keeps_the_lock_and_nothing_of_its_group_outlives_it(
 }
 
 #[test]
-fn nothing_outlives_a_reaper_that_is_killed() {
+fn command_dies_when_reaper_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
@@ -131,7 +131,7 @@ fn nothing_outlives_a_reaper_that_is_killed() {
 }
 
 #[test]
-fn nothing_outlives_the_lease_when_the_server_is_stopped_or_killed_or_cut_off() {
+fn command_dies_within_lease_of_server_outage() {
     let sandbox = Sandbox::new();
     rounds_of_each(&[Outage::Stopped, Outage::Killed, Outage::CutOff], |outage, round| {
         let (server, address) = server(&sandbox);
@@ -152,7 +152,7 @@ fn nothing_outlives_the_lease_when_the_server_is_stopped_or_killed_or_cut_off() 
 }
 
 #[test]
-fn zoolock_does_the_work_of_a_reaper_that_is_stopped() {
+fn zoolock_kills_group_while_reaper_is_stopped() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let mut band = Band::start(&sandbox, &address, "x", &[]);
@@ -166,7 +166,7 @@ fn zoolock_does_the_work_of_a_reaper_that_is_stopped() {
 }
 
 #[test]
-fn zoolock_does_the_work_of_a_reaper_that_is_stopped_after_the_command_has_ended() {
+fn zoolock_kills_leftovers_while_reaper_is_stopped() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let mut band = Band::start(&sandbox, &address, "x", &["--grace", "500ms"]);
@@ -182,7 +182,7 @@ fn zoolock_does_the_work_of_a_reaper_that_is_stopped_after_the_command_has_ended
 }
 
 #[test]
-fn a_reaper_that_was_stopped_hears_of_all_renewals_before_it_acts() {
+fn resumed_reaper_reads_renewals_before_killing() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
@@ -203,7 +203,7 @@ fn a_reaper_that_was_stopped_hears_of_all_renewals_before_it_acts() {
 }
 
 #[test]
-fn a_clean_end_takes_the_group_along_and_leaves_daemons_alone() {
+fn clean_end_kills_group_but_spares_daemons() {
     let sandbox = Sandbox::new();
     let script =
         "sh -c 'trap \"echo asked > asked; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' > /dev/null 2>&1 &
@@ -229,7 +229,7 @@ const NO_TEXT: &str = r#"name=$(printf 'caf\351'); cp "$(command -v sleep)" "$na
     echo $$ > leader"#;
 
 #[test]
-fn a_name_that_is_no_text_hides_nobody_of_the_group() {
+fn group_member_with_non_utf8_name_is_killed() {
     let sandbox = Sandbox::new();
     let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("{NO_TEXT}; exit 3")]);
     assert_eq!(done.code, 3, "{done:?}");
@@ -239,7 +239,7 @@ fn a_name_that_is_no_text_hides_nobody_of_the_group() {
 }
 
 #[test]
-fn a_name_that_is_no_text_hides_nobody_who_left_the_group() {
+fn escaped_process_with_non_utf8_name_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let script = format!("{NO_TEXT}; sleep 1000");
@@ -252,7 +252,7 @@ fn a_name_that_is_no_text_hides_nobody_who_left_the_group() {
 }
 
 #[test]
-fn this_users_server_is_not_the_commands_even_if_it_started_it() {
+fn local_server_survives_the_command_that_started_it() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let inner = format!("{} run inner -- sh -c 'echo $$ > inner; sleep 1000'", env!("CARGO_BIN_EXE_zoolock"));
@@ -278,7 +278,7 @@ fn this_users_server_is_not_the_commands_even_if_it_started_it() {
 }
 
 #[test]
-fn children_that_zoolock_had_before_it_was_zoolock_are_not_the_commands() {
+fn children_from_before_exec_are_spared() {
     let sandbox = Sandbox::new();
     let line = format!(
         "sleep 1000 & echo $! > other; exec {} run x -- sh -c 'echo $$ > child; sleep 1000'",
@@ -296,7 +296,7 @@ fn children_that_zoolock_had_before_it_was_zoolock_are_not_the_commands() {
 }
 
 #[test]
-fn the_reaper_keeps_nothing_open_and_the_command_gets_everything() {
+fn reaper_closes_files_and_command_inherits_them() {
     let sandbox = Sandbox::new();
     let script =
         "ls -l /proc/self/fd > files; grep SigBlk /proc/self/status > blocked; echo $$ > child; sleep 1000";
@@ -332,7 +332,7 @@ fn the_reaper_keeps_nothing_open_and_the_command_gets_everything() {
 }
 
 #[test]
-fn the_code_is_known_where_ended_children_are_ignored() {
+fn exit_code_is_known_when_sigchld_is_ignored() {
     let sandbox = Sandbox::new();
     let mut env = std::process::Command::new("env");
     env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_zoolock"), "run", "x", "--", "sh", "-c", "exit 3"]);
@@ -342,7 +342,7 @@ fn the_code_is_known_where_ended_children_are_ignored() {
 }
 
 #[test]
-fn a_reaper_that_is_killed_as_it_starts_the_command_leaves_nothing() {
+fn reaper_killed_during_start_leaves_nothing() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use zoolock_tests::on_both_arms;
 
 #[test]
-fn the_exit_code_is_the_commands_own() {
+fn run_exits_with_code_of_its_command() {
     let sandbox = Sandbox::new();
     for code in [0, 1, 3, 64, 75, 255] {
         let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("exit {code}")]);
@@ -20,7 +20,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn a_command_that_cannot_run_is_told_apart() {
+fn unrunnable_command_exits_126_or_127() {
     let sandbox = Sandbox::new();
     for (command, code) in
         [("no-such-command-anywhere", 127), ("/no/such", 127), ("/etc/passwd", 126), ("/", 126)]
@@ -40,7 +40,7 @@ fn a_command_that_cannot_run_is_told_apart() {
 }
 
 #[test]
-fn the_environment_says_which_lock_it_is() {
+fn environment_describes_the_lock() {
     let sandbox = Sandbox::new();
     let script = "echo $ZOOLOCK_NAME $ZOOLOCK_PATH $ZOOLOCK_PREVIOUS $ZOOLOCK_TOKEN";
     let mut last = String::new();
@@ -56,7 +56,7 @@ fn the_environment_says_which_lock_it_is() {
 }
 
 #[test]
-fn standard_input_is_the_commands() {
+fn command_reads_standard_input() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.converse(&["run", "x", "--", "cat"]);
     running.say("one\ntwo\n");
@@ -66,7 +66,7 @@ fn standard_input_is_the_commands() {
 }
 
 #[test]
-fn signals_reach_the_whole_group_and_a_second_one_kills() {
+fn term_reaches_group_and_second_one_kills() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo heard > heard' TERM; sh -c 'echo $$ > grandchild; exec sleep 1000' & \
         while :; do sleep 0.05; done";
@@ -83,7 +83,7 @@ fn signals_reach_the_whole_group_and_a_second_one_kills() {
 }
 
 #[test]
-fn a_signal_is_passed_on_and_answered() {
+fn signals_are_passed_to_the_group() {
     let sandbox = Sandbox::new();
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::USR1, "USR1"), (Signal::USR2, "USR2")] {
         let file = format!("ready-{name}");
@@ -100,7 +100,7 @@ fn a_signal_is_passed_on_and_answered() {
 }
 
 #[test]
-fn the_command_dies_with_us() {
+fn command_dies_with_zoolock() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", "echo $$ > child; exec sleep 1000"]);
     let child = sandbox.wait_for_file("child");
@@ -131,11 +131,11 @@ on_both_arms!(a_thousand_runs_count_to_a_thousand, |place| async move {
 });
 
 #[test]
-fn a_thousand_runs_count_to_a_thousand_in_local_mode() {
+fn local_runs_count_to_a_thousand() {
     count_to_a_thousand(&[]);
 }
 
-on_both_arms!(private a_holder_that_is_killed_makes_room_within_its_session, |place| async move {
+on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |place| async move {
     let sandbox = Sandbox::new();
     // The shortest session that the command asks for.
     let (address, session) = (place.connect_string(), Duration::from_secs(6));

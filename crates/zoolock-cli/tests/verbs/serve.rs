@@ -80,7 +80,7 @@ fn greet(socket: &mut TcpStream, timeout_ms: i32) -> i32 {
 }
 
 #[test]
-fn readiness_is_told_and_metrics_are_answered() {
+fn readiness_is_notified_and_metrics_are_served() {
     let sandbox = Sandbox::new();
     let path = sandbox.path("notify");
     let notify = UnixDatagram::bind(&path).expect("a socket");
@@ -105,7 +105,7 @@ fn readiness_is_told_and_metrics_are_answered() {
 }
 
 #[test]
-fn times_limits_and_words_are_those_that_were_asked_for() {
+fn timeout_limit_and_word_flags_take_effect() {
     let sandbox = Sandbox::new();
     let mut serving = Serving::start(
         &sandbox,
@@ -143,7 +143,7 @@ fn times_limits_and_words_are_those_that_were_asked_for() {
 }
 
 #[test]
-fn tls_has_an_address_of_its_own() {
+fn tls_listens_on_its_own_address() {
     let sandbox = Sandbox::new();
     let made = generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     let (certificate, key) = (sandbox.path("c.pem"), sandbox.path("k.pem"));
@@ -163,7 +163,7 @@ fn tls_has_an_address_of_its_own() {
 }
 
 #[test]
-fn accounts_are_asked_for_where_they_must() {
+fn required_accounts_are_enforced() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("users");
     // me:pw

@@ -59,7 +59,7 @@ fn command(rest: &str) -> String {
 }
 
 #[test]
-fn the_command_reads_from_the_terminal_and_gets_its_interrupt() {
+fn command_reads_terminal_and_gets_interrupt() {
     let sandbox = Sandbox::new();
     let line = command(
         "run x -- sh -c 'trap \"echo interrupted; exit 5\" INT; echo ready; read a; echo got $a; echo go; while :; do sleep 0.05; done'",
@@ -75,7 +75,7 @@ fn the_command_reads_from_the_terminal_and_gets_its_interrupt() {
 }
 
 #[test]
-fn a_command_that_is_piped_on_gets_the_terminal_when_it_asks() {
+fn piped_command_can_read_the_terminal() {
     let sandbox = Sandbox::new();
     let line = command("run x -- sh -c 'echo ready; read a; echo got $a' | cat");
     let Some(mut typed) = Typed::start(&sandbox, &line) else { return };
@@ -86,7 +86,7 @@ fn a_command_that_is_piped_on_gets_the_terminal_when_it_asks() {
 }
 
 #[test]
-fn the_wait_is_one_line_that_goes_away() {
+fn wait_line_disappears_when_granted() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);

@@ -56,8 +56,8 @@ fn modes(directory: &Path, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_is_found_looked_at_and_cleared_from_the_screen() {
-    if !tmux::availability().or_skip("a_queue_is_found_looked_at_and_cleared_from_the_screen") {
+async fn queue_is_shown_and_cleared_on_screen() {
+    if !tmux::availability().or_skip("queue_is_shown_and_cleared_on_screen") {
         return;
     }
     let house = House::new();
@@ -155,8 +155,8 @@ async fn a_queue_is_found_looked_at_and_cleared_from_the_screen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_terminal_is_given_back_however_it_ends() {
-    if !tmux::availability().or_skip("the_terminal_is_given_back_however_it_ends") {
+async fn terminal_is_restored_however_top_ends() {
+    if !tmux::availability().or_skip("terminal_is_restored_however_top_ends") {
         return;
     }
     let house = House::new();

@@ -4,7 +4,7 @@ use crate::common::Sandbox;
 use rustix::process::Signal;
 
 #[test]
-fn a_busy_lock_is_said_in_the_code_and_by_whom() {
+fn busy_lock_sets_exit_code_and_names_holder() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start(&["run", "--note", "nightly backup", "x", "--", "sleep", "1000"]);
     sandbox.wait_for_contenders("x", 1);
@@ -24,7 +24,7 @@ fn a_busy_lock_is_said_in_the_code_and_by_whom() {
 
 /// cron mails whatever is said.
 #[test]
-fn a_busy_lock_that_is_no_error_is_not_said_quietly() {
+fn quiet_busy_lock_prints_nothing_with_exit_zero() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start(&["run", "x", "--", "sleep", "1000"]);
     sandbox.wait_for_contenders("x", 1);
@@ -69,7 +69,7 @@ fn a_signal_while_waiting_leaves_no_contender() {
 }
 
 #[test]
-fn without_a_terminal_the_wait_is_said_once() {
+fn wait_without_terminal_prints_one_line() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--note", "me", "x"]);
     sandbox.wait_for_contenders("x", 1);

@@ -8,7 +8,7 @@ use zoolock_tests::{ServerOptions, on_both_arms, tree};
 use super::patient::{examine, examine_with};
 use crate::common::Sandbox;
 
-on_both_arms!(private nothing_is_wrong_with_a_fresh_service_and_nothing_is_left_there, |place| async move {
+on_both_arms!(private fresh_server_is_healthy_and_unchanged, |place| async move {
     let before = tree::descendants(&place.addr(), "/").await.expect("a look");
     let patient = examine(&place.connect_string());
     assert_eq!(patient.code, 0, "{patient:?}");
@@ -26,7 +26,7 @@ on_both_arms!(private nothing_is_wrong_with_a_fresh_service_and_nothing_is_left_
     assert_eq!(tree::descendants(&place.addr(), "/").await.expect("a look"), before);
 });
 
-on_both_arms!(private a_holder_and_its_waiters_are_healthy_and_their_sessions_are_not_told, |place| async move {
+on_both_arms!(private healthy_queue_passes_and_session_ids_stay_secret, |place| async move {
     let zl = Zoolock::builder().connect(&place.connect_string()).await.expect("a session");
     let guard = zl.mutex("held").lock().await.expect("free");
     let other = zl.clone();
@@ -50,7 +50,7 @@ on_both_arms!(private a_holder_and_its_waiters_are_healthy_and_their_sessions_ar
     zl.close().await;
 });
 
-on_both_arms!(it_looks_at_no_more_than_it_may_and_says_so, |place| async move {
+on_both_arms!(directory_limit_is_kept_and_reported, |place| async move {
     let client = tree::connect(&place.connect_string()).await.expect("a session");
     let options = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
     client.create("/locks", b"", &options).await.expect("new");
@@ -72,7 +72,7 @@ fn shorter() -> ServerOptions {
     ServerOptions { max_session_timeout: Duration::from_secs(16), ..ServerOptions::default() }
 }
 
-on_both_arms!(private(shorter()) the_longest_grace_that_is_told_is_the_longest_that_run_takes, |place| async move {
+on_both_arms!(private(shorter()) reported_longest_grace_matches_run, |place| async move {
     let patient = examine(&place.connect_string());
     assert_eq!(patient.level("session"), Some("warning"), "{patient:?}");
     let sandbox = Sandbox::new();
@@ -87,7 +87,7 @@ on_both_arms!(private(shorter()) the_longest_grace_that_is_told_is_the_longest_t
 });
 
 #[test]
-fn a_service_that_is_not_there_is_told_of_and_has_its_own_exit_code() {
+fn unreachable_server_is_reported_with_exit_69() {
     let port = zoolock_tests::ports::Port::reserve().expect("a port");
     let patient = examine(&port.addr().to_string());
     assert_eq!((patient.code, patient.level("server")), (69, Some("warning")), "{patient:?}");

@@ -20,7 +20,7 @@ async fn stand(client: &Client, prefix: &str) {
     client.create(prefix, b"", &options).await.expect("its directory is there");
 }
 
-on_both_arms!(contenders_that_do_not_see_each_other_are_an_error, |place| async move {
+on_both_arms!(mixed_naming_schemes_are_an_error, |place| async move {
     let client = tree::connect(&place.connect_string()).await.expect("a session");
     make(&client, "/locks").await;
     make(&client, "/locks/shared").await;
@@ -37,7 +37,7 @@ on_both_arms!(contenders_that_do_not_see_each_other_are_an_error, |place| async 
     assert_eq!(examine(&place.connect_string()).what("neighbours").lines().count(), before);
 });
 
-on_both_arms!(a_directory_whose_data_is_somebody_elses_is_told, |place| async move {
+on_both_arms!(foreign_directory_data_is_reported, |place| async move {
     let client = tree::connect(&place.connect_string()).await.expect("a session");
     make(&client, "/locks").await;
     make(&client, "/locks/x").await;
@@ -49,7 +49,7 @@ on_both_arms!(a_directory_whose_data_is_somebody_elses_is_told, |place| async mo
     assert!(patient.what("record").contains("/locks/x"), "{patient:?}");
 });
 
-on_both_arms!(a_node_of_a_session_that_is_over_is_an_error_and_its_session_is_not_told, |place| async move {
+on_both_arms!(orphaned_znode_is_reported_without_session_id, |place| async move {
     let zl = Zoolock::connect(&place.connect_string()).await.expect("a session");
     let guard = zl.mutex("left/behind").lock().await.expect("free");
     let client = tree::connect(&place.connect_string()).await.expect("a session");
@@ -67,7 +67,7 @@ on_both_arms!(a_node_of_a_session_that_is_over_is_an_error_and_its_session_is_no
     zl.close().await;
 });
 
-on_both_arms!(a_chroot_that_nobody_has_made_is_told, |place| async move {
+on_both_arms!(missing_chroot_is_reported, |place| async move {
     let address = format!("{}/nowhere", place.connect_string());
     let patient = examine(&address);
     assert_eq!(patient.level("chroot"), Some("warning"), "{patient:?}");
@@ -75,7 +75,7 @@ on_both_arms!(a_chroot_that_nobody_has_made_is_told, |place| async move {
     assert_eq!(left, Vec::<String>::new());
 });
 
-on_both_arms!(a_server_that_is_down_is_told_though_another_is_up, |place| async move {
+on_both_arms!(one_unreachable_server_of_two_is_reported, |place| async move {
     let port = Port::reserve().expect("a port");
     let address = format!("{},{}", port.addr(), place.connect_string());
     let patient = examine(&address);
@@ -83,7 +83,7 @@ on_both_arms!(a_server_that_is_down_is_told_though_another_is_up, |place| async 
     assert!(patient.what("server").contains(&port.addr().to_string()), "{patient:?}");
 });
 
-on_both_arms!(private two_servers_that_are_no_ensemble_are_an_error, |place| async move {
+on_both_arms!(private two_standalone_servers_are_an_error, |place| async move {
     // As another one would say it of itself.
     let front = Front::hiding(place.server().socket_addr(), 1).await;
     let address = format!("{},{}", front.address, place.connect_string());
@@ -92,7 +92,7 @@ on_both_arms!(private two_servers_that_are_no_ensemble_are_an_error, |place| asy
     assert!(patient.what("server").contains("standalone"), "{patient:?}");
 });
 
-on_both_arms!(directories_that_everybody_may_change_are_told_and_others_are_not, |place| async move {
+on_both_arms!(world_writable_directories_are_reported, |place| async move {
     let client = tree::connect(&place.connect_string()).await.expect("a session");
     client.auth("digest", b"me:secret").await.expect("any will do");
     let own = CreateMode::Persistent.with_acls(Acls::creator_all());

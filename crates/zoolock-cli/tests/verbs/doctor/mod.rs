@@ -13,7 +13,7 @@ use crate::terminal::Typed;
 use self::patient::{Patient, examine};
 
 #[test]
-fn this_users_server_lets_nobody_in_without_its_secret() {
+fn doctor_finds_local_server_protected() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let patient = Patient::of(&sandbox, &["--strict"]);
@@ -28,7 +28,7 @@ fn this_users_server_lets_nobody_in_without_its_secret() {
 }
 
 #[test]
-fn a_server_that_answers_no_words_is_looked_at_all_the_same() {
+fn server_without_four_letter_words_is_examined() {
     let sandbox = Sandbox::new();
     let (_server, address) = server_with(&sandbox, &["--words", "ruok"]);
     let patient = examine(&address);
@@ -37,7 +37,7 @@ fn a_server_that_answers_no_words_is_looked_at_all_the_same() {
 }
 
 #[test]
-fn what_could_not_be_tried_is_no_good_news() {
+fn untried_check_is_reported_as_note() {
     let sandbox = Sandbox::new();
     let credentials = sandbox.path("credentials");
     std::fs::write(&credentials, "jobs:x\n").expect("writable");
@@ -60,7 +60,7 @@ fn what_could_not_be_tried_is_no_good_news() {
 }
 
 #[test]
-fn the_table_fits_the_terminal() {
+fn table_fits_the_terminal() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let line = format!("stty cols 60; exec {} -q doctor --color never", env!("CARGO_BIN_EXE_zoolock"));
@@ -73,7 +73,7 @@ fn the_table_fits_the_terminal() {
 }
 
 #[test]
-fn findings_are_a_table_for_people_with_their_remedies() {
+fn findings_are_printed_with_remedies() {
     let sandbox = Sandbox::new();
     let done = sandbox.output(&["doctor"]);
     assert_eq!(done.code, 0, "{done:?}");

@@ -131,7 +131,7 @@ impl Page {
 }
 
 #[test]
-fn a_page_is_taken_apart() {
+fn page_splits_into_blocks_links_and_anchors() {
     let text = "# One `two`, three!\n\n[a](b.md#c) and `--code`\n\n```console\n$ true\n```\n\n    indented\n\n# One two three\n";
     let page = Page::of("p.md", text);
     let blocks = page.blocks();

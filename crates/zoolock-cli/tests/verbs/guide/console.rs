@@ -173,7 +173,7 @@ mod tests {
     use crate::guide::book::Page;
 
     #[test]
-    fn a_block_is_commands_and_what_they_print() {
+    fn console_block_splits_into_commands_and_output() {
         let page = Page::of("p.md", "```console\n$ cat <<E\n> one\n> E\none\n$ true\n```\n");
         let step =
             |command: &str, expected: &str| Step { command: command.into(), expected: expected.into() };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_each_time_may_differ_and_nothing_else() {
+    fn only_varying_parts_may_differ() {
         assert_eq!(compare("a … c\n", "a b c\n"), Ok(()));
         assert_eq!(compare("a\n…\nd\n", "a\nb\nc\nd\n"), Ok(()));
         assert_eq!(compare("", ""), Ok(()));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shell_has_what_was_said_before() {
+    fn shell_state_persists_between_commands() {
         run(
             "$ x=1\n$ (exit 3)\n$ echo $?\n3\n$ sh -c 'sleep 0.2; echo late' &\nlate\n$ wait; echo $x >&2\n1\n",
         );
@@ -214,13 +214,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "ended with 3, and the guide does not say so")]
-    fn a_failure_that_the_guide_hides_is_found() {
+    fn unshown_failure_is_detected() {
         run("$ (exit 3)\n$ true\n");
     }
 
     #[test]
     #[should_panic(expected = "prints something else")]
-    fn another_output_is_found() {
+    fn wrong_output_is_detected() {
         run("$ echo two\none\n");
     }
 }

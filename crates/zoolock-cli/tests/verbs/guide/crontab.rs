@@ -47,7 +47,7 @@ fn command(line: &str) -> Result<&str, String> {
 }
 
 #[test]
-fn lines_that_cron_would_refuse_are_refused() {
+fn invalid_crontab_lines_are_refused() {
     assert_eq!(command("*/10 0-5 * 1,2 7  echo a\\%b"), Ok("echo a\\%b"));
     for bad in ["0 3 * * echo hello", "60 3 * * * true", "0 3 * * 8 true", "0 3 * * * date +%s"] {
         assert!(command(bad).is_err(), "{bad}");

@@ -67,7 +67,7 @@ fn manual(world: &World) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_flag_that_nobody_knows_is_found() {
+fn unknown_flag_is_detected() {
     let page = Page::of("README.md", "```sh\nzoolock run --no-such-flag x -- true\n```\n");
     let world = World::for_page(&page);
     let check = || check_commands(&page.blocks()[0], &world);

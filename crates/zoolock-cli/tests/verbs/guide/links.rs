@@ -51,7 +51,7 @@ fn resolved(directory: &Path, target: &str) -> PathBuf {
 }
 
 #[test]
-fn a_dead_link_is_found() {
+fn dead_link_is_detected() {
     assert_eq!(why_dead("README.md", "docs/DESIGN.md"), None);
     assert_eq!(why_dead("docs/RELIABILITY.md", "DESIGN.md#which-limits-stay"), None);
     assert_eq!(why_dead("guide/src/jobs.md", "#exit-codes"), None);
@@ -67,7 +67,7 @@ fn a_dead_link_is_found() {
 
 /// crates.io shows a README alone, without the files beside it.
 #[test]
-fn what_is_published_links_to_other_sites_alone() {
+fn published_readmes_have_only_external_links() {
     let mut read = 0;
     for entry in std::fs::read_dir(root().join("crates")).expect("a directory") {
         let directory = entry.expect("readable").path();
@@ -95,7 +95,7 @@ fn bound(page: &Page) -> Vec<String> {
 
 /// Every test that docs/SECURITY.md names exists, in Rust or in the browser's Python.
 #[test]
-fn tests_that_are_named_exist() {
+fn tests_named_in_security_docs_exist() {
     let names = regex(r"\b(?:fn|def) (\w+)\(");
     let on_both = regex(r"on_both_arms!\([^|]*?(\w+),\s*\|");
     let mut functions = BTreeSet::new();

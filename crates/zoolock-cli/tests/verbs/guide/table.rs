@@ -16,7 +16,7 @@ fn seconds(time: Duration) -> String {
 }
 
 #[test]
-fn timeouts_are_those_of_the_library() {
+fn timeout_table_matches_the_library() {
     let ensemble = Ensemble::default();
     let page = Page::read("guide/src/timeouts.md");
     let begun = page.lines().skip_while(|line| !line.starts_with("| session timeout |")).skip(2);

@@ -59,7 +59,7 @@ fn status(answer: &str) -> &str {
 }
 
 #[test]
-fn it_shows_and_ends_when_it_is_told() {
+fn ui_serves_pages_and_ends_on_term() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start(&["run", "shown", "--", "sleep", "600"]);
     sandbox.wait_for_contenders("shown", 1);
@@ -83,7 +83,7 @@ fn it_shows_and_ends_when_it_is_told() {
 }
 
 #[test]
-fn nobody_changes_anything_where_it_only_shows() {
+fn read_only_ui_refuses_changes() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &[]);
     let form = "deed=break&name=/locks/x&token=0.1.0&csrf=x";
@@ -93,7 +93,7 @@ fn nobody_changes_anything_where_it_only_shows() {
 }
 
 #[test]
-fn it_answers_to_its_own_names_alone() {
+fn unknown_host_header_is_refused() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &["--host", "locks.example"]);
     let as_host = |host: &str| {
@@ -106,7 +106,7 @@ fn it_answers_to_its_own_names_alone() {
 }
 
 #[test]
-fn a_deed_needs_a_login_and_a_form_of_its_own_and_is_told() {
+fn break_needs_login_and_csrf_token() {
     let sandbox = Sandbox::new();
     let token = token_file(&sandbox);
     let (ui, address) = start(&sandbox, &["--allow-operate", "--token-file", &token]);

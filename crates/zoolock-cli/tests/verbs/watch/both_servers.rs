@@ -28,7 +28,7 @@ async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>>
     waiting
 }
 
-on_both_arms!(what_happens_to_a_lock_of_each_kind_is_told, |place| async move {
+on_both_arms!(every_kind_of_lock_emits_its_events, |place| async move {
     let sandbox = Sandbox::new();
     let zl = Zoolock::connect(&place.connect_string()).await.expect("a session");
 
@@ -69,7 +69,7 @@ on_both_arms!(what_happens_to_a_lock_of_each_kind_is_told, |place| async move {
     zl.close().await;
 });
 
-on_both_arms!(who_does_not_see_each_other_is_no_event_and_said_all_the_same, |place| async move {
+on_both_arms!(mixed_naming_schemes_warn_on_stderr, |place| async move {
     let sandbox = Sandbox::new();
     let zl = Zoolock::connect(&place.connect_string()).await.expect("a session");
     let seen = watch(&sandbox, &place, "x");

@@ -158,7 +158,7 @@ def all_locks_are_listed(browser):
     expect(page.get_by_role("row").filter(has_text="came later")).to_have_count(0)
 
 
-def a_hand_over_is_seen_within_a_second(browser):
+def hand_over_is_shown_within_a_second(browser):
     page = browser.context().new_page()
     first = Hold("live", "number one")
     second = Hold("live", "number two", wait_for=1)
@@ -188,7 +188,7 @@ def a_hand_over_is_seen_within_a_second(browser):
     expect(page.locator("#summary")).to_contain_text("Free")
 
 
-def the_token_opens_and_others_do_not(browser):
+def only_the_right_token_logs_in(browser):
     context = browser.context()
     page = context.new_page()
     page.goto(lock_url("deploys"))
@@ -207,7 +207,7 @@ def the_token_opens_and_others_do_not(browser):
     expect(page.get_by_role("link", name="Log in")).to_be_visible()
 
 
-def a_holder_is_revoked_by_the_keyboard_alone(browser):
+def holder_is_revoked_by_keyboard_only(browser):
     page = browser.log_in(browser.context())
     held = Hold("keys", "asked politely")
     page.goto(lock_url("keys"))
@@ -222,7 +222,7 @@ def a_holder_is_revoked_by_the_keyboard_alone(browser):
     assert held.ended() == 0
 
 
-def a_lock_is_broken_and_moves_on(browser):
+def broken_lock_passes_to_next_waiter(browser):
     page = browser.log_in(browser.context())
     first = Hold("broken", "does not answer")
     Hold("broken", "next in line", wait_for=1)
@@ -239,7 +239,7 @@ def a_lock_is_broken_and_moves_on(browser):
     assert ".audit" not in audit.stdout
 
 
-def a_token_that_is_stale_breaks_nobody(browser):
+def stale_token_breaks_no_holder(browser):
     page = browser.log_in(browser.context())
     first = Hold("stale", "was seen")
     second = Hold("stale", "innocent", wait_for=1)
@@ -257,7 +257,7 @@ def a_token_that_is_stale_breaks_nobody(browser):
     second.release()
 
 
-def hostile_names_are_shown_and_do_nothing(browser):
+def hostile_names_are_shown_harmlessly(browser):
     Hold(HOSTILE, HOSTILE_NOTE)
     Hold(HOSTILE, HOSTILE_NOTE, wait_for=1)
     page = browser.log_in(browser.context())
@@ -304,7 +304,7 @@ def a_deadlock_is_drawn_and_broken(browser):
     expect(page.locator("#summary")).to_contain_text("No deadlock")
 
 
-def pages_are_whole_without_a_script(browser):
+def pages_work_without_javascript(browser):
     page = browser.context(java_script_enabled=False).new_page()
     page.goto(UI)
     row = page.get_by_role("row").filter(has_text="deploys")
@@ -324,7 +324,7 @@ def accessible(page, name):
     assert not bad, f"{name}: {told}"
 
 
-def nothing_serious_is_found_by_axe(browser):
+def axe_finds_no_serious_violation(browser):
     for theme in ("light", "dark"):
         context = browser.context(color_scheme=theme)
         page = context.new_page()
@@ -347,7 +347,7 @@ def nothing_serious_is_found_by_axe(browser):
             shot(page, f"{name}-{theme}")
 
 
-def everything_fits_on_a_phone(browser):
+def pages_fit_on_a_phone(browser):
     context = browser.context(viewport=PHONE, has_touch=True, is_mobile=True, device_scale_factor=2)
     browser.log_in(context)
     page = context.new_page()
@@ -414,16 +414,16 @@ def main():
 
 TRIALS = [
     all_locks_are_listed,
-    a_hand_over_is_seen_within_a_second,
-    the_token_opens_and_others_do_not,
-    a_holder_is_revoked_by_the_keyboard_alone,
-    a_lock_is_broken_and_moves_on,
-    a_token_that_is_stale_breaks_nobody,
+    hand_over_is_shown_within_a_second,
+    only_the_right_token_logs_in,
+    holder_is_revoked_by_keyboard_only,
+    broken_lock_passes_to_next_waiter,
+    stale_token_breaks_no_holder,
     a_deadlock_is_drawn_and_broken,
-    hostile_names_are_shown_and_do_nothing,
-    pages_are_whole_without_a_script,
-    nothing_serious_is_found_by_axe,
-    everything_fits_on_a_phone,
+    hostile_names_are_shown_harmlessly,
+    pages_work_without_javascript,
+    axe_finds_no_serious_violation,
+    pages_fit_on_a_phone,
 ]
 
 if __name__ == "__main__":
