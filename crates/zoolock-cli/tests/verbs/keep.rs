@@ -1,12 +1,12 @@
-//! `zoolock run --keep`: exactly one in the fleet.
+//! `zoolock run --keep`: one instance of a command runs in the fleet, and is restarted when it ends.
 
-use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use crate::common::band::signal;
-use crate::common::{Sandbox, lives, server, wait_until};
+use crate::common::process_tree::signal;
+use crate::common::{Sandbox, is_alive, read_until, server, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
+/// Returns the lines of a file in the sandbox.
 fn lines(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let text = std::fs::read_to_string(sandbox.path(name)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
@@ -19,7 +19,7 @@ fn ended_command_restarts_after_growing_pauses() {
     let begun = Instant::now();
     let running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", script]);
     sandbox.wait_for_file("third");
-    // Half a second, then one.
+    // The pauses are half a second and one second.
     assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
     running.signal(Signal::TERM);
     let done = running.done();
@@ -33,19 +33,16 @@ fn ended_command_restarts_after_growing_pauses() {
 fn failed_start_is_retried() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", "echo $$ >> starts"]);
-    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
-    let mut said = String::new();
-    let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    let mut stderr = running.take_stderr();
+    let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("valid process id");
     sandbox.wait_for_file("starts");
-    // There is no file to be had for a while.
-    let none = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
-    let before = prlimit(Some(pid), Resource::Nofile, none).expect("it is our child");
-    while !said.contains("cannot start a process of ours") {
-        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
-    }
-    prlimit(Some(pid), Resource::Nofile, before).expect("it is our child");
+    // zoolock cannot open more files until the limit is restored.
+    let no_files = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(pid), Resource::Nofile, no_files).expect("limit set");
+    read_until(&mut stderr, &mut String::new(), "cannot start a process of ours");
+    prlimit(Some(pid), Resource::Nofile, before).expect("limit restored");
     let starts = lines(&sandbox, "starts").len();
-    wait_until("it is started again", || lines(&sandbox, "starts").len() > starts);
+    wait_until("the command is started again", || lines(&sandbox, "starts").len() > starts);
     running.signal(Signal::TERM);
     running.wait();
 }
@@ -87,7 +84,7 @@ fn standby_takes_over_from_killed_keeper() {
     let mut second = keeper("second");
     first.signal(Signal::KILL);
     let second_child = sandbox.wait_for_file("second");
-    assert!(!lives(&first_child) && lives(&second_child));
+    assert!(!is_alive(&first_child) && is_alive(&second_child));
     second.signal(Signal::TERM);
     assert_eq!(second.code(), 143);
 }
@@ -110,11 +107,11 @@ fn keeper_restarts_command_after_losing_lock() {
     let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
     let first = sandbox.wait_for_file("starts");
     server.signal(Signal::STOP);
-    wait_until("it is ended", || !lives(&first));
-    // Long enough for an attempt to connect to fail.
+    wait_until("the command has ended", || !is_alive(&first));
+    // Lets an attempt to connect fail.
     std::thread::sleep(Duration::from_secs(2));
     server.signal(Signal::CONT);
-    wait_until("it is started again", || lines(&sandbox, "starts").len() == 2);
+    wait_until("the command is started again", || lines(&sandbox, "starts").len() == 2);
     running.signal(Signal::TERM);
     let done = running.done();
     assert_eq!(done.code, 143, "{done:?}");
@@ -134,16 +131,16 @@ fn revoked_keeper_hands_over() {
     sandbox.wait_for_contenders("x", 2);
     assert_eq!(sandbox.output(&["revoke", "x"]).code, 0);
     sandbox.wait_for_file("second");
-    assert!(!lives(&first_child));
-    // The first one waits, and takes over again.
+    assert!(!is_alive(&first_child));
+    // The first keeper waits, and takes over again later.
     sandbox.wait_for_contenders("x", 2);
     second.signal(Signal::TERM);
     assert_eq!(second.code(), 143);
-    wait_until("the first one has it again", || lines(&sandbox, "first").len() == 2);
+    wait_until("the first keeper holds the lock again", || lines(&sandbox, "first").len() == 2);
     let child = lines(&sandbox, "first").pop().expect("two lines");
-    // What ends by itself is started again; a keeper that waits to do so ends at once.
+    // A keeper that waits to restart its command ends at once on TERM.
     signal(&child, Signal::KILL);
-    wait_until("it is dead", || !lives(&child));
+    wait_until("the command is dead", || !is_alive(&child));
     first.signal(Signal::TERM);
     assert_eq!(first.code(), 143);
 }

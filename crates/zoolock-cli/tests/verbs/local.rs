@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{Sandbox, lives, wait_until};
+use crate::common::{Sandbox, is_alive, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -156,7 +156,7 @@ fn server_exits_when_its_files_are_removed() {
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let old = server_pid(&sandbox);
     std::fs::remove_dir_all(sandbox.state()).expect("there");
-    wait_until("the old server leaves", || !lives(&old.as_raw_nonzero().to_string()));
+    wait_until("the old server leaves", || !is_alive(&old.as_raw_nonzero().to_string()));
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     assert_ne!(server_pid(&sandbox), old);
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Sandbox, lives, wait_until};
+use crate::common::{Sandbox, is_alive, wait_until};
 use rustix::process::Signal;
 use zoolock_tests::on_both_arms;
 
@@ -75,7 +75,7 @@ fn term_reaches_group_and_second_one_kills() {
     running.signal(Signal::TERM);
     // Two signals that come at once are one.
     sandbox.wait_for_file("heard");
-    wait_until("the grandchild got it too", || !lives(&grandchild));
+    wait_until("the grandchild got it too", || !is_alive(&grandchild));
     std::thread::sleep(std::time::Duration::from_millis(400));
     running.signal(Signal::TERM);
     assert_eq!(running.code(), 137);
@@ -106,7 +106,7 @@ fn command_dies_with_zoolock() {
     let child = sandbox.wait_for_file("child");
     running.signal(Signal::KILL);
     running.wait();
-    wait_until("the command is dead", || !lives(&child));
+    wait_until("the command is dead", || !is_alive(&child));
 }
 
 /// Runs twenty commands at once, fifty times. Each updates a file in a way that loses updates if two run together.

@@ -189,7 +189,7 @@ fn required_accounts_are_enforced() {
 
 /// The memory of a process, in KiB.
 fn memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
