@@ -6,7 +6,7 @@ use crate::common::{Running, Sandbox, is_alive, read_until, server, server_with,
 use rustix::process::Signal;
 
 const SESSION: Duration = Duration::from_secs(6);
-/// The same as a flag.
+/// Flag for [`SESSION`].
 const SESSION_FLAG: &str = "--session-timeout=6s";
 
 /// Starts `zoolock run` with a shell script as its command.

@@ -1,8 +1,8 @@
-//! `zoolock run`: the command's surroundings, its end, and its signals.
+//! `zoolock run`: the environment, exit code and signals of its command.
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Sandbox, is_alive, wait_until};
+use crate::common::{Sandbox, is_alive, set_mode, wait_until};
 use rustix::process::Signal;
 use zoolock_tests::on_both_arms;
 
@@ -30,10 +30,9 @@ fn unrunnable_command_exits_126_or_127() {
         assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(command), "{done:?}");
     }
     assert!(!sandbox.state().exists(), "no server is started for a command that cannot run");
-    // It looks fine, but is not: seen only when it is started.
-    std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("writable");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(sandbox.path("broken"), mode).expect("ours");
+    // The error of this program shows only when it is started.
+    std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("file written");
+    set_mode(sandbox.path("broken"), 0o755);
     let done = sandbox.output(&["run", "x", "--", "./broken"]);
     assert_eq!(done.code, 127, "{done:?}");
     assert_eq!(sandbox.contenders("x"), 0);
@@ -73,9 +72,9 @@ fn term_reaches_group_and_second_one_kills() {
     let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", script]);
     let grandchild = sandbox.wait_for_file("grandchild");
     running.signal(Signal::TERM);
-    // Two signals that come at once are one.
+    // Two TERM signals that are pending at once would be delivered as one.
     sandbox.wait_for_file("heard");
-    wait_until("the grandchild got it too", || !is_alive(&grandchild));
+    wait_until("the grandchild got the signal too", || !is_alive(&grandchild));
     std::thread::sleep(std::time::Duration::from_millis(400));
     running.signal(Signal::TERM);
     assert_eq!(running.code(), 137);
@@ -109,19 +108,19 @@ fn command_dies_with_zoolock() {
     wait_until("the command is dead", || !is_alive(&child));
 }
 
-/// Runs twenty commands at once, fifty times. Each updates a file in a way that loses updates if two run together.
+/// Runs twenty commands at once, fifty times. Each increments a number in a file, and two that overlap lose an update.
 fn count_to_a_thousand(connect: &[&str]) {
     let sandbox = Sandbox::new();
-    std::fs::write(sandbox.path("f"), "0\n").expect("writable");
+    std::fs::write(sandbox.path("f"), "0\n").expect("file written");
     let line = [connect, &["run", "counter", "--", "sh", "-c", "n=$(cat f); echo $((n+1)) > f"]].concat();
     for _ in 0..50 {
-        let all: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
-        for running in all {
+        let commands: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
+        for running in commands {
             let done = running.done();
             assert_eq!(done.code, 0, "{done:?}");
         }
     }
-    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("there").trim(), "1000");
+    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("readable").trim(), "1000");
     let listed = sandbox.output(&[connect, &["ls", "--json"]].concat());
     assert!(listed.code == 0 && !listed.stdout.contains("\"node\""), "{listed:?}");
 }
@@ -137,14 +136,14 @@ fn local_runs_count_to_a_thousand() {
 
 on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |place| async move {
     let sandbox = Sandbox::new();
-    // The shortest session that the command asks for.
+    // The shortest session timeout that zoolock requests.
     let (address, session) = (place.connect_string(), Duration::from_secs(6));
     let flags = ["--session-timeout", "6s", "--connect", &address];
     let run = |script: &str| sandbox.start(&[&["run"][..], &flags, &["killed", "--", "sh", "-c", script]].concat());
     let holder = run("echo held > started; exec sleep 600");
     sandbox.wait_for_file("started");
     let mut waiter = run("echo $ZOOLOCK_PREVIOUS > took");
-    wait_until("it waits", || sandbox.contenders_with(&flags, "killed") == 2);
+    wait_until("the second command waits", || sandbox.contenders_with(&flags, "killed") == 2);
     let killed = Instant::now();
     holder.signal(Signal::KILL);
     assert_eq!(sandbox.wait_for_file("took"), "unknown");

@@ -8,7 +8,7 @@ mod patient;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::common::{Sandbox, server_with, wait_until};
-use crate::terminal::Typed;
+use crate::terminal::Terminal;
 
 use self::patient::{Patient, examine};
 
@@ -64,8 +64,8 @@ fn table_fits_the_terminal() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     let line = format!("stty cols 60; exec {} -q doctor --color never", env!("CARGO_BIN_EXE_zoolock"));
-    let Some(mut typed) = Typed::start(&sandbox, &line) else { return };
-    let shown = typed.rest();
+    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    let shown = terminal.rest();
     assert!(shown.contains("LEVEL") && shown.contains("session"), "{shown}");
     for line in shown.lines() {
         assert!(line.chars().count() <= 60, "{line:?}\n{shown}");
