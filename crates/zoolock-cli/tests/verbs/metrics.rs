@@ -1,33 +1,27 @@
-//! What `run`, `hold` and `serve` show to monitors.
+//! Metrics of `run`, `hold` and `serve`.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::common::{PATIENCE, Sandbox};
+use crate::common::{Sandbox, http_get, wait_until};
 use serde_json::Value;
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
 
-/// What a monitor is told.
+/// Returns the metrics, with the head of the response.
 fn scrape(address: &str) -> String {
-    let mut socket = TcpStream::connect(address).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    socket
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .expect("it reads");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("text");
+    let answer = http_get(address, "/metrics");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     answer
 }
 
-/// The address in the line that says where metrics are.
-fn metrics_address(stderr: &mut impl std::io::BufRead) -> String {
+/// Reads lines up to the one with the address of the metrics, and returns that address.
+fn metrics_address(mut stderr: impl BufRead) -> String {
     loop {
         let mut line = String::new();
-        assert_ne!(stderr.read_line(&mut line).expect("text"), 0, "it never said where");
+        assert_ne!(stderr.read_line(&mut line).expect("UTF-8"), 0, "no line has the address of the metrics");
         if let Some((_, url)) = line.trim().split_once("metrics at http://") {
             return url.trim_end_matches("/metrics").to_owned();
         }
@@ -38,9 +32,9 @@ fn metrics_address(stderr: &mut impl std::io::BufRead) -> String {
 fn holder_serves_its_metrics() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--metrics", "127.0.0.1:0", "x"]);
-    let address = metrics_address(&mut BufReader::new(holder.0.stderr.take().expect("caught")));
+    let address = metrics_address(holder.take_stderr());
     sandbox.wait_for_contenders("x", 1);
-    crate::common::wait_until("it holds", || scrape(&address).contains("zoolock_holding{kind=\"mutex\"} 1"));
+    wait_until("the lock is held", || scrape(&address).contains("zoolock_holding{kind=\"mutex\"} 1"));
     let shown = scrape(&address);
     for line in [
         "# TYPE zoolock_acquire_seconds histogram",
@@ -58,9 +52,9 @@ fn locks_are_told_apart_where_that_is_asked_for() {
     let sandbox = Sandbox::new();
     let line = ["hold", "--metrics", "127.0.0.1:0", "--metrics-by-lock", "x"];
     let mut holder = sandbox.converse(&line);
-    let address = metrics_address(&mut BufReader::new(holder.0.stderr.take().expect("caught")));
+    let address = metrics_address(holder.take_stderr());
     let series = "zoolock_holding{kind=\"mutex\",lock=\"/locks/x\"} 1";
-    crate::common::wait_until("it holds", || scrape(&address).lines().any(|line| line == series));
+    wait_until("the lock is held", || scrape(&address).lines().any(|line| line == series));
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
 }
@@ -75,24 +69,24 @@ fn taken_metrics_address_fails_before_the_command_starts() {
     assert!(done.stderr.contains(&address) && !sandbox.path("ran").exists(), "{done:?}");
 }
 
-/// A collector that takes everything.
+/// Starts a collector that accepts every request, and returns its URL and the requests: their head and body.
 fn collector() -> (String, Receiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let (pushed, received) = channel();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.expect("a client"));
+            let mut stream = BufReader::new(stream.expect("a client connects"));
             let mut head = String::new();
             while !head.ends_with("\r\n\r\n") {
-                assert_ne!(stream.read_line(&mut head).expect("text"), 0, "{head}");
+                assert_ne!(stream.read_line(&mut head).expect("UTF-8"), 0, "{head}");
             }
             let length =
                 head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
             let mut body = vec![0; length.parse().expect("a number")];
-            stream.read_exact(&mut body).expect("a body");
+            stream.read_exact(&mut body).expect("a whole body");
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-            stream.get_mut().write_all(answer).expect("it reads");
+            stream.get_mut().write_all(answer).expect("the client reads");
             if pushed.send((head, serde_json::from_slice(&body).expect("JSON"))).is_err() {
                 return;
             }
@@ -107,7 +101,7 @@ fn collector_receives_final_metrics() {
     let (url, received) = collector();
     let done = sandbox.output(&["run", "--otlp", &url, "x", "--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
-    let (head, last) = received.try_iter().last().expect("it was pushed before the end");
+    let (head, last) = received.try_iter().last().expect("metrics are pushed before zoolock ends");
     assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n") && head.contains("application/json"), "{head}");
     let resource = &last["resourceMetrics"][0];
     assert_eq!(resource["resource"]["attributes"][0]["value"]["stringValue"], "zoolock");
@@ -135,7 +129,7 @@ fn missing_collector_does_not_stop_the_command() {
 fn server_metrics_match_documentation() {
     let sandbox = Sandbox::new();
     let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
-    let address = metrics_address(&mut BufReader::new(server.0.stderr.take().expect("caught")));
+    let address = metrics_address(server.take_stderr());
     let shown = scrape(&address);
     let shown: BTreeSet<(&str, &str)> =
         shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
