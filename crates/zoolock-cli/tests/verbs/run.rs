@@ -125,8 +125,8 @@ fn count_to_a_thousand(connect: &[&str]) {
     assert!(listed.code == 0 && !listed.stdout.contains("\"node\""), "{listed:?}");
 }
 
-on_both_arms!(a_thousand_runs_count_to_a_thousand, |place| async move {
-    count_to_a_thousand(&["--connect", &place.connect_string()]);
+on_both_arms!(a_thousand_runs_count_to_a_thousand, |zookeeper| async move {
+    count_to_a_thousand(&["--connect", &zookeeper.connect_string()]);
 });
 
 #[test]
@@ -134,10 +134,10 @@ fn local_runs_count_to_a_thousand() {
     count_to_a_thousand(&[]);
 }
 
-on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |place| async move {
+on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |zookeeper| async move {
     let sandbox = Sandbox::new();
     // The shortest session timeout that zoolock requests.
-    let (address, session) = (place.connect_string(), Duration::from_secs(6));
+    let (address, session) = (zookeeper.connect_string(), Duration::from_secs(6));
     let flags = ["--session-timeout", "6s", "--connect", &address];
     let run = |script: &str| sandbox.start(&[&["run"][..], &flags, &["killed", "--", "sh", "-c", script]].concat());
     let holder = run("echo held > started; exec sleep 600");
@@ -147,7 +147,7 @@ on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |place| asy
     let killed = Instant::now();
     holder.signal(Signal::KILL);
     assert_eq!(sandbox.wait_for_file("took"), "unknown");
-    let tick = place.server().options().tick;
+    let tick = zookeeper.server().options().tick;
     assert!(killed.elapsed() <= session + tick + Duration::from_secs(1), "{:?}", killed.elapsed());
     assert_eq!(waiter.code(), 0);
 });

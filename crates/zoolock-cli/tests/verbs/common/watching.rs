@@ -29,7 +29,7 @@ impl Watch {
     }
 
     /// Returns the next line of standard error.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn stderr_line(&self) -> String {
         self.stderr.next()
     }
 

@@ -1,4 +1,4 @@
-//! `zoolock watch`: what happens to a lock, a line each.
+//! `zoolock watch`: prints the events of a lock, one per line.
 
 mod both_servers;
 
@@ -52,8 +52,8 @@ fn crash_is_reported_with_crash_detection() {
     let line = [&["hold", "x", "--crash-detection"], &connect[..]].concat();
     let mut holder = sandbox.converse(&line);
     watch.event("granted");
-    // Its node is there before it has said that it begins; its token is printed after that.
-    Lines::of(holder.0.stdout.take().expect("caught")).next();
+    // The znode exists before the holder has marked that it begins. The holder prints its token after that.
+    Lines::of(holder.take_stdout()).next();
     holder.signal(Signal::KILL);
     assert_eq!(watch.event("crashed")["at_least"], false);
     drop((watch, server));
@@ -62,9 +62,9 @@ fn crash_is_reported_with_crash_detection() {
 #[test]
 fn watch_ends_when_its_reader_closes() {
     let sandbox = Sandbox::new();
-    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let (reader, writer) = std::io::pipe().expect("pipe created");
     let mut command = sandbox.zoolock(["watch", "x"]);
-    let mut watch = Running(command.stdout(writer).stderr(Stdio::null()).spawn().expect("it starts"));
+    let mut watch = Running(command.stdout(writer).stderr(Stdio::null()).spawn().expect("zoolock starts"));
     drop((reader, command));
     assert_eq!(watch.code(), 0);
 }

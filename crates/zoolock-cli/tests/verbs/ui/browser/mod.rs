@@ -115,12 +115,12 @@ fn screenshots(arm: Arm) -> PathBuf {
     }
 }
 
-on_both_arms!(private the_pages_work_in_a_browser, |place| async move {
+on_both_arms!(private the_pages_work_in_a_browser, |zookeeper| async move {
     if !browser().or_skip("the_pages_work_in_a_browser") {
         return;
     }
     let sandbox = Sandbox::new();
-    let (server, connect) = (place.server().socket_addr(), place.addr());
+    let (server, connect) = (zookeeper.server().socket_addr(), zookeeper.addr());
     let token = token_file(&sandbox);
     let flags = ["--connect", &connect, "--allow-operate", "--token-file", &token];
     let (_ui, address) = start(&sandbox, &flags);
@@ -129,8 +129,8 @@ on_both_arms!(private the_pages_work_in_a_browser, |place| async move {
     let mut script = Command::new(directory.join("run"));
     script.env("UI", format!("http://{address}")).env("TOKEN", TOKEN).env("CONNECT", &connect);
     script.env("ZOOLOCK", env!("CARGO_BIN_EXE_zoolock")).env("CHROMIUM", CHROMIUM);
-    script.env("SCREENSHOTS", screenshots(place.server().arm()));
-    if place.server().arm() == Arm::Apache && std::env::var_os("ONLY").is_none() {
+    script.env("SCREENSHOTS", screenshots(zookeeper.server().arm()));
+    if zookeeper.server().arm() == Arm::Apache && std::env::var_os("ONLY").is_none() {
         script.env("LEAVE_OUT", SERVER_INDEPENDENT.join(" "));
     }
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
