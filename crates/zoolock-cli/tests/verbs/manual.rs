@@ -91,6 +91,7 @@ fn available(reader: &str) -> Availability {
     }
 }
 
+/// Opens a page with a reader of manual pages.
 fn read(reader: &str, flags: &[&str], page: &Path) -> Done {
     let mut command = Command::new(reader);
     command.args(flags).arg(page).env("MANWIDTH", "80").env("LC_ALL", "C.UTF-8").env("MANPAGER", "cat");

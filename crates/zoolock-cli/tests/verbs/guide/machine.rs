@@ -1,12 +1,12 @@
 //! The machine on which the commands of a page run. It replaces the reader's ensemble, ports and directories.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use zoolock_tests::ports::Port;
 
-use crate::common::{Running, Sandbox, server, serving};
+use crate::common::{Running, Sandbox, server, serving, set_mode};
 use crate::guide::book::Page;
 
 /// Connect string of the ensemble in the guide.
@@ -116,7 +116,7 @@ impl Machine {
             let script =
                 format!("#!/bin/sh\necho \"{name} $ZOOLOCK_NAME $ZOOLOCK_TOKEN\" >> {}\n", log.display());
             std::fs::write(&path, script).expect("script written");
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("mode set");
+            set_mode(&path, 0o755);
         }
         log
     }
