@@ -28,7 +28,7 @@ impl InteractiveShell {
         script.env("SHELL", "/bin/sh").current_dir(sandbox.path(""));
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut shell = Running(script.spawn().expect("script starts; every Debian has it"));
-        let mut stdout = shell.0.stdout.take().expect("stdout is piped");
+        let mut stdout = shell.take_stdout();
         let (sender, output) = channel();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
