@@ -1,21 +1,21 @@
-//! Bad input: the right code, one line that names it, nothing left behind.
+//! Bad input: zoolock exits with the right code, names the input in its message, and leaves nothing behind.
 
 use std::io::Read;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{Done, Sandbox};
+use crate::common::{Done, Sandbox, set_mode};
 
-fn refused(done: &Done, code: i32, names: &str) {
+/// Asserts that the command failed with `code`, and that its message contains `named`.
+fn assert_refused(done: &Done, code: i32, named: &str) {
     assert_eq!(done.code, code, "{done:?}");
     assert_eq!(done.stdout, "", "{done:?}");
-    assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(names), "{names}: {done:?}");
+    assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(named), "{named}: {done:?}");
 }
 
 #[test]
-fn usage_errors_end_with_64_and_connect_to_nothing() {
+fn usage_errors_exit_64_without_connecting() {
     let sandbox = Sandbox::new();
-    for (args, names) in [
+    for (args, named) in [
         (&["run", "", "--", "true"][..], "\"\""),
         (&["run", "..", "--", "true"], ".."),
         (&["run", "a/../b", "--", "true"], "a/../b"),
@@ -89,15 +89,15 @@ fn usage_errors_end_with_64_and_connect_to_nothing() {
         if args.is_empty() {
             assert_eq!(done.code, 64, "{done:?}");
         } else {
-            refused(&done, 64, names);
+            assert_refused(&done, 64, named);
         }
         assert!(!done.stderr.contains("hunter2"), "{done:?}");
     }
-    assert!(!sandbox.state().exists(), "nothing is left behind");
+    assert!(!sandbox.state().exists(), "no state directory is created");
 }
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_exit_zero() {
     let sandbox = Sandbox::new();
     for args in [&["--help"][..], &["run", "--help"], &["--version"], &["help", "serve"]] {
         let done = sandbox.output(args);
@@ -107,11 +107,11 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
-fn an_empty_variable_is_as_none_and_none_is_shown_that_may_hold_a_password() {
+fn empty_variable_is_ignored_and_passwords_are_hidden() {
     let sandbox = Sandbox::new();
     let mut reader = sandbox.zoolock(["ls", "--connect", "h:1", "--reader", "x509:CN=ops"]);
     let done = Done::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
-    refused(&done, 64, "--reader goes with --auth");
+    assert_refused(&done, 64, "--reader goes with --auth");
     let mut help = sandbox.zoolock(["ls", "--help"]);
     let done =
         Done::from(help.env("ZOOLOCK_AUTH", "digest:me:hunter2").output().expect("the command starts"));
@@ -120,12 +120,16 @@ fn an_empty_variable_is_as_none_and_none_is_shown_that_may_hold_a_password() {
 }
 
 #[test]
-fn what_cannot_be_reached_ends_with_69_and_is_named() {
+fn unreachable_server_exits_69_and_is_named() {
     let sandbox = Sandbox::new();
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .expect("port bound")
+        .local_addr()
+        .expect("address of the listener")
+        .to_string();
     for hosts in ["no-such-host.invalid:2181", closed.as_str()] {
         let done = sandbox.output(&["ls", "--connect-timeout", "500ms", "--connect", hosts]);
-        refused(&done, 69, hosts);
+        assert_refused(&done, 69, hosts);
         let done = sandbox.output(&[
             "run",
             "--connect-timeout",
@@ -137,16 +141,16 @@ fn what_cannot_be_reached_ends_with_69_and_is_named() {
             "touch",
             "ran",
         ]);
-        refused(&done, 69, hosts);
+        assert_refused(&done, 69, hosts);
     }
     assert!(!sandbox.path("ran").exists());
 }
 
 #[test]
-fn a_server_that_speaks_something_else_ends_with_69() {
+fn non_zookeeper_server_exits_69() {
     let sandbox = Sandbox::new();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let hosts = listener.local_addr().expect("bound").to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port bound");
+    let hosts = listener.local_addr().expect("address of the listener").to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
@@ -157,23 +161,31 @@ fn a_server_that_speaks_something_else_ends_with_69() {
         }
     });
     let done = sandbox.output(&["ls", "--connect-timeout", "1s", "--connect", &hosts]);
-    refused(&done, 69, &hosts);
+    assert_refused(&done, 69, &hosts);
 }
 
 #[test]
-fn a_file_of_credentials_is_yours_alone() {
+fn credentials_file_must_be_private() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("credentials");
-    std::fs::write(&file, "me:secret\n").expect("writable");
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("ours");
+    std::fs::write(&file, "me:secret\n").expect("file written");
+    set_mode(&file, 0o644);
     let auth = format!("digest:@{}", file.display());
-    refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 77, "chmod 600");
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
-    std::fs::write(&file, "no colon").expect("writable");
-    refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 64, "USER:PASSWORD");
-    std::fs::write(&file, format!("me:{}", "x".repeat(5000))).expect("writable");
-    refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 64, "more than 4096");
-    refused(
+    assert_refused(&sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]), 77, "chmod 600");
+    set_mode(&file, 0o600);
+    std::fs::write(&file, "no colon").expect("file written");
+    assert_refused(
+        &sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]),
+        64,
+        "USER:PASSWORD",
+    );
+    std::fs::write(&file, format!("me:{}", "x".repeat(5000))).expect("file written");
+    assert_refused(
+        &sandbox.output(&["ls", "--connect", "127.0.0.1:1", "--auth", &auth]),
+        64,
+        "more than 4096",
+    );
+    assert_refused(
         &sandbox.output(&["ls", "--connect", "h:1", "--auth", "digest:@/no/such/file"]),
         64,
         "/no/such/file",
@@ -181,43 +193,43 @@ fn a_file_of_credentials_is_yours_alone() {
 }
 
 #[test]
-fn a_private_key_is_not_for_everybody() {
+fn private_key_must_not_be_world_readable() {
     let sandbox = Sandbox::new();
     let key = sandbox.path("me.key");
-    std::fs::write(&key, "hunter2\n").expect("writable");
+    std::fs::write(&key, "hunter2\n").expect("file written");
     let path = key.display().to_string();
     let args = ["ls", "--connect", "h:1", "--cacert", "ca.pem", "--cert", "me.pem", "--key", &path];
-    for (mode, code, words) in [(0o644, 77, "chmod o= "), (0o640, 64, "ca.pem"), (0o600, 64, "ca.pem")] {
-        std::fs::set_permissions(&key, PermissionsExt::from_mode(mode)).expect("ours");
+    for (mode, code, named) in [(0o644, 77, "chmod o= "), (0o640, 64, "ca.pem"), (0o600, 64, "ca.pem")] {
+        set_mode(&key, mode);
         let done = sandbox.output(&args);
         assert!(!done.stderr.contains("hunter2"), "{done:?}");
-        refused(&done, code, words);
+        assert_refused(&done, code, named);
     }
 }
 
 #[test]
-fn files_of_accounts_are_yours_alone_and_hold_accounts() {
+fn accounts_file_must_be_private_and_valid() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("accounts");
     let path = file.display().to_string();
     for flag in ["--users", "--super-digest-file"] {
         let args = ["serve", "--listen", "127.0.0.1:0", flag, &path];
-        std::fs::write(&file, "me:hunter2\n").expect("writable");
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("ours");
-        refused(&sandbox.output(&args), 77, "chmod 600");
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+        std::fs::write(&file, "me:hunter2\n").expect("file written");
+        set_mode(&file, 0o644);
+        assert_refused(&sandbox.output(&args), 77, "chmod 600");
+        set_mode(&file, 0o600);
         let done = sandbox.output(&args);
-        refused(&done, 64, "USER:HASH");
+        assert_refused(&done, 64, "USER:HASH");
         assert!(!done.stderr.contains("hunter2"), "{done:?}");
-        std::fs::write(&file, "# none\n").expect("writable");
-        refused(&sandbox.output(&args), 64, &path);
+        std::fs::write(&file, "# none\n").expect("file written");
+        assert_refused(&sandbox.output(&args), 64, &path);
     }
 }
 
 #[test]
-fn a_port_in_use_ends_with_69() {
+fn port_in_use_exits_69() {
     let sandbox = Sandbox::new();
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = taken.local_addr().expect("bound").to_string();
-    refused(&sandbox.output(&["serve", "--listen", &address]), 69, &address);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("port bound");
+    let address = taken.local_addr().expect("address of the listener").to_string();
+    assert_refused(&sandbox.output(&["serve", "--listen", &address]), 69, &address);
 }

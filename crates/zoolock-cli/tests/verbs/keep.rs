@@ -1,25 +1,25 @@
-//! `zoolock run --keep`: exactly one in the fleet.
+//! `zoolock run --keep`: one instance of a command runs in the fleet, and is restarted when it ends.
 
-use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use crate::common::band::signal;
-use crate::common::{Sandbox, lives, server, wait_until};
+use crate::common::process_tree::signal;
+use crate::common::{Sandbox, is_alive, read_until, server, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
+/// Returns the lines of a file in the sandbox.
 fn lines(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let text = std::fs::read_to_string(sandbox.path(name)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn a_command_that_ends_is_started_again_after_pauses_that_grow() {
+fn ended_command_restarts_after_growing_pauses() {
     let sandbox = Sandbox::new();
     let script = "echo $$ >> starts; [ $(wc -l < starts) -lt 3 ] && exit 5; trap 'exit 7' TERM; echo $$ > third; while :; do sleep 0.02; done";
     let begun = Instant::now();
     let running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", script]);
     sandbox.wait_for_file("third");
-    // Half a second, then one.
+    // The pauses are half a second and one second.
     assert!(begun.elapsed() >= Duration::from_millis(1500), "{:?}", begun.elapsed());
     running.signal(Signal::TERM);
     let done = running.done();
@@ -30,28 +30,25 @@ fn a_command_that_ends_is_started_again_after_pauses_that_grow() {
 }
 
 #[test]
-fn a_command_that_could_not_be_started_is_tried_again() {
+fn failed_start_is_retried() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.converse(&["run", "--keep", "x", "--", "sh", "-c", "echo $$ >> starts"]);
-    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
-    let mut said = String::new();
-    let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    let mut stderr = running.take_stderr();
+    let pid = i32::try_from(running.0.id()).ok().and_then(Pid::from_raw).expect("valid process id");
     sandbox.wait_for_file("starts");
-    // There is no file to be had for a while.
-    let none = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
-    let before = prlimit(Some(pid), Resource::Nofile, none).expect("it is our child");
-    while !said.contains("cannot start a process of ours") {
-        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
-    }
-    prlimit(Some(pid), Resource::Nofile, before).expect("it is our child");
+    // zoolock cannot open more files until the limit is restored.
+    let no_files = Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(pid), Resource::Nofile, no_files).expect("limit set");
+    read_until(&mut stderr, &mut String::new(), "cannot start a process of ours");
+    prlimit(Some(pid), Resource::Nofile, before).expect("limit restored");
     let starts = lines(&sandbox, "starts").len();
-    wait_until("it is started again", || lines(&sandbox, "starts").len() > starts);
+    wait_until("the command is started again", || lines(&sandbox, "starts").len() > starts);
     running.signal(Signal::TERM);
     running.wait();
 }
 
 #[test]
-fn nothing_of_a_command_is_left_when_it_is_started_again() {
+fn escaped_descendant_is_dead_before_restart() {
     let sandbox = Sandbox::new();
     let script = "[ -s escaped ] && { kill -0 $(cat escaped) && echo alive > verdict || echo dead > verdict; sleep 1000; }
         (setsid sh -c 'trap \"\" TERM; echo $$ > escaped; while :; do sleep 0.02; done' &)
@@ -63,7 +60,7 @@ fn nothing_of_a_command_is_left_when_it_is_started_again() {
 }
 
 #[test]
-fn the_next_one_takes_over_when_a_keeper_is_killed() {
+fn standby_takes_over_from_killed_keeper() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let keeper = |name: &str| {
@@ -87,13 +84,13 @@ fn the_next_one_takes_over_when_a_keeper_is_killed() {
     let mut second = keeper("second");
     first.signal(Signal::KILL);
     let second_child = sandbox.wait_for_file("second");
-    assert!(!lives(&first_child) && lives(&second_child));
+    assert!(!is_alive(&first_child) && is_alive(&second_child));
     second.signal(Signal::TERM);
     assert_eq!(second.code(), 143);
 }
 
 #[test]
-fn a_keeper_that_lost_the_lock_stands_by_and_starts_again() {
+fn keeper_restarts_command_after_losing_lock() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "echo $$ >> starts; exec sleep 1000";
@@ -110,11 +107,11 @@ fn a_keeper_that_lost_the_lock_stands_by_and_starts_again() {
     let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
     let first = sandbox.wait_for_file("starts");
     server.signal(Signal::STOP);
-    wait_until("it is ended", || !lives(&first));
-    // Long enough for an attempt to connect to fail.
+    wait_until("the command has ended", || !is_alive(&first));
+    // Lets an attempt to connect fail.
     std::thread::sleep(Duration::from_secs(2));
     server.signal(Signal::CONT);
-    wait_until("it is started again", || lines(&sandbox, "starts").len() == 2);
+    wait_until("the command is started again", || lines(&sandbox, "starts").len() == 2);
     running.signal(Signal::TERM);
     let done = running.done();
     assert_eq!(done.code, 143, "{done:?}");
@@ -122,7 +119,7 @@ fn a_keeper_that_lost_the_lock_stands_by_and_starts_again() {
 }
 
 #[test]
-fn a_keeper_that_is_asked_hands_over() {
+fn revoked_keeper_hands_over() {
     let sandbox = Sandbox::new();
     let keeper = |name: &str| {
         let script = format!("echo $$ >> {name}; exec sleep 1000");
@@ -134,22 +131,22 @@ fn a_keeper_that_is_asked_hands_over() {
     sandbox.wait_for_contenders("x", 2);
     assert_eq!(sandbox.output(&["revoke", "x"]).code, 0);
     sandbox.wait_for_file("second");
-    assert!(!lives(&first_child));
-    // The first one waits, and takes over again.
+    assert!(!is_alive(&first_child));
+    // The first keeper waits, and takes over again later.
     sandbox.wait_for_contenders("x", 2);
     second.signal(Signal::TERM);
     assert_eq!(second.code(), 143);
-    wait_until("the first one has it again", || lines(&sandbox, "first").len() == 2);
+    wait_until("the first keeper holds the lock again", || lines(&sandbox, "first").len() == 2);
     let child = lines(&sandbox, "first").pop().expect("two lines");
-    // What ends by itself is started again; a keeper that waits to do so ends at once.
+    // A keeper that waits to restart its command ends at once on TERM.
     signal(&child, Signal::KILL);
-    wait_until("it is dead", || !lives(&child));
+    wait_until("the command is dead", || !is_alive(&child));
     first.signal(Signal::TERM);
     assert_eq!(first.code(), 143);
 }
 
 #[test]
-fn what_makes_no_sense_with_keep_is_refused() {
+fn flags_that_conflict_with_keep_are_refused() {
     let sandbox = Sandbox::new();
     for flags in [&["--try"][..], &["--timeout", "1s"], &["--on-busy-exit", "0"], &["--on-lost", "warn"]] {
         let done = sandbox.output(&[&["run", "--keep"], flags, &["x", "--", "true"]].concat());

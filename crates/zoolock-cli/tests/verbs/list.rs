@@ -1,21 +1,19 @@
 //! `hold`, `ls` and `show`.
 
-use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::common::Sandbox;
+use crate::common::{Lines, Running, Sandbox};
 use serde_json::Value;
 
 #[test]
-fn what_is_held_is_listed_and_shown() {
+fn held_lock_is_listed_and_shown() {
     let sandbox = Sandbox::new();
     let done = sandbox.output(&["ls"]);
     assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:?}");
     assert!(!done.stderr.is_empty(), "{done:?}");
 
     let mut holder = sandbox.converse(&["hold", "--json", "--note", "maintenance", "db/main"]);
-    let mut line = String::new();
-    BufReader::new(holder.0.stdout.take().expect("caught")).read_line(&mut line).expect("it prints");
+    let line = Lines::of(holder.take_stdout()).next();
     let held: Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!(held["path"], "/locks/db/main");
 
@@ -27,16 +25,13 @@ fn what_is_held_is_listed_and_shown() {
     assert_eq!(shown["holder"]["note"], "maintenance");
     assert_eq!(shown["holder"]["pid"], holder.0.id());
     assert_eq!(shown["waiters"][0]["pid"], waiter.0.id());
-    let listed: Value = serde_json::from_str(&sandbox.output(&["ls", "--json"]).stdout).expect("JSON");
-    assert_eq!((&listed["schema"], &shown["schema"]), (&Value::from("zoolock/1"), &Value::from("zoolock/1")));
+    let listed = sandbox.json(&["ls"]);
+    assert_eq!(shown["schema"], "zoolock/1");
     let mut shown_in_list = shown.clone();
     shown_in_list.as_object_mut().expect("an object").remove("schema");
     assert_eq!(listed["locks"][0], shown_in_list);
-    let below: Value = serde_json::from_str(&sandbox.output(&["ls", "db", "--json"]).stdout).expect("JSON");
-    assert_eq!(below, listed);
-    let elsewhere = sandbox.output(&["ls", "other", "--json"]);
-    let elsewhere_listed: Value = serde_json::from_str(&elsewhere.stdout).expect("JSON");
-    assert_eq!((elsewhere.code, &elsewhere_listed["locks"]), (0, &Value::Array(Vec::new())));
+    assert_eq!(sandbox.json(&["ls", "db"]), listed);
+    assert_eq!(sandbox.json(&["ls", "other"])["locks"], Value::Array(Vec::new()));
 
     let table = sandbox.output(&["ls"]).stdout;
     let row: Vec<_> = table.lines().nth(1).expect("a row").split_whitespace().collect();
@@ -60,7 +55,7 @@ fn a_free_lock_can_be_shown() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_no_error() {
+fn closed_stdout_is_not_an_error() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
     for args in [&["ls"][..], &["show", "x", "--json"], &["serve", "--status"], &["--help"]] {
@@ -68,7 +63,7 @@ fn a_reader_that_is_gone_is_no_error() {
         drop(reader);
         let mut command = sandbox.zoolock(args);
         let mut running =
-            crate::common::Running(command.stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts"));
+            Running(command.stdout(writer).stderr(Stdio::piped()).spawn().expect("zoolock starts"));
         assert_eq!(running.code(), 0, "{args:?}");
     }
 }
@@ -88,9 +83,9 @@ fn a_hostile_note_cannot_write_to_the_terminal() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_an_error_of_its_own() {
+fn unwritable_stdout_exits_74() {
     let sandbox = Sandbox::new();
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
-    let done = sandbox.zoolock(["ls", "--json"]).stdout(full).output().expect("it starts");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has /dev/full");
+    let done = sandbox.zoolock(["ls", "--json"]).stdout(full).output().expect("zoolock starts");
     assert_eq!(done.status.code(), Some(74), "{done:?}");
 }

@@ -1,29 +1,34 @@
-//! The lock is lost while the command runs: it is dead before anyone else can have the lock.
+//! Loss of the lock while the command runs: the command dies before another contender can acquire the lock.
 
-use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
-use crate::common::{Sandbox, lives, server, server_with, wait_until};
+use crate::common::{Running, Sandbox, is_alive, read_until, server, server_with, wait_until};
 use rustix::process::Signal;
 
 const SESSION: Duration = Duration::from_secs(6);
+/// Flag for [`SESSION`].
+const SESSION_FLAG: &str = "--session-timeout=6s";
+
+/// Starts `zoolock run` with a shell script as its command.
+fn run(sandbox: &Sandbox, address: &str, flags: &[&str], script: &str) -> Running {
+    sandbox.converse(&[&["run", "--connect", address], flags, &["x", "--", "sh", "-c", script]].concat())
+}
 
 #[test]
-fn the_command_and_its_group_are_dead_before_the_session_is() {
+fn command_group_dies_before_session_expires() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
-    // It takes no notice of TERM, and has a child that does not either.
+    // The command and its child ignore TERM.
     let script =
         "trap '' TERM; sleep 1000 & echo $! > grandchild; echo $$ > child; while :; do sleep 1; done";
-    let flags = ["run", "--session-timeout", "6s", "--connect", address.as_str()];
-    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let running = run(&sandbox, &address, &[SESSION_FLAG], script);
     let child = sandbox.wait_for_file("child");
     let grandchild = sandbox.wait_for_file("grandchild");
     let stopped = Instant::now();
     server.signal(Signal::STOP);
-    wait_until("the command is dead", || !lives(&child));
+    wait_until("the command is dead", || !is_alive(&child));
     assert!(stopped.elapsed() < SESSION, "it took {:?}", stopped.elapsed());
-    wait_until("all of its group is dead", || !lives(&grandchild));
+    wait_until("the group is dead", || !is_alive(&grandchild));
     let done = running.done();
     assert_eq!(done.code, 70, "{done:?}");
     assert!(done.stderr.contains("TERM") && done.stderr.contains("lost x"), "{done:?}");
@@ -31,29 +36,27 @@ fn the_command_and_its_group_are_dead_before_the_session_is() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_keeps_nobody_alive() {
+fn blocked_stderr_does_not_delay_the_kill() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
-    // Fills the pipe that is its standard error and ours.
+    // Fills the pipe that is the standard error of both the command and zoolock.
     let script = "echo $$ > child; head -c 10000000 /dev/zero >&2";
-    let flags = ["run", "-v", "--session-timeout", "6s", "--connect", address.as_str()];
-    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let running = run(&sandbox, &address, &["-v", SESSION_FLAG], script);
     let child = sandbox.wait_for_file("child");
     let stopped = Instant::now();
     server.signal(Signal::STOP);
-    wait_until("the command is dead", || !lives(&child));
+    wait_until("the command is dead", || !is_alive(&child));
     assert!(stopped.elapsed() < SESSION, "it took {:?}", stopped.elapsed());
     assert_eq!(running.done().code, 70);
     server.signal(Signal::CONT);
 }
 
 #[test]
-fn a_command_that_answers_has_its_grace() {
+fn command_that_handles_term_gets_its_grace() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > child; while :; do sleep 0.05; done";
-    let flags = ["run", "--session-timeout", "6s", "--grace", "1s", "--connect", address.as_str()];
-    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let running = run(&sandbox, &address, &[SESSION_FLAG, "--grace", "1s"], script);
     sandbox.wait_for_file("child");
     server.signal(Signal::STOP);
     assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
@@ -61,9 +64,9 @@ fn a_command_that_answers_has_its_grace() {
     server.signal(Signal::CONT);
 }
 
-/// 5 s of grace are too much for the session of 16 s that is granted here; they are refused where they were asked for.
+/// A grace of 5 s is too long for the granted session timeout of 16 s. zoolock refuses it only if it is given as a flag.
 #[test]
-fn the_default_grace_follows_the_session_that_is_granted() {
+fn default_grace_follows_granted_session_timeout() {
     let sandbox = Sandbox::new();
     let (_server, address) = server_with(&sandbox, &["--max-session-timeout", "16s"]);
     let flags = ["--connect", address.as_str(), "x", "--", "true"];
@@ -74,73 +77,64 @@ fn the_default_grace_follows_the_session_that_is_granted() {
 }
 
 #[test]
-fn the_group_has_its_grace_even_if_the_command_ends_before_it() {
+fn group_gets_its_grace_after_command_ends() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "sh -c 'trap \"sleep 0.5; echo cleaned > cleaned; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' &
         setsid sleep 1000 & echo $! > outside
         trap 'echo ended > ended; exit 0' TERM; while ! [ -s left ]; do sleep 0.02; done; echo $$ > child
         while :; do sleep 0.02; done";
-    let flags = ["run", "--session-timeout", "6s", "--grace", "1s", "--connect", address.as_str()];
-    let running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let running = run(&sandbox, &address, &[SESSION_FLAG, "--grace", "1s"], script);
     sandbox.wait_for_file("child");
     server.signal(Signal::STOP);
     assert_eq!(sandbox.wait_for_file("cleaned"), "cleaned");
     assert_eq!(running.done().code, 70);
     assert_eq!(sandbox.wait_for_file("ended"), "ended");
-    // Without the lock nobody goes on.
-    assert!(!lives(&sandbox.wait_for_file("left")) && !lives(&sandbox.wait_for_file("outside")));
+    // After the grace, all processes of the command are dead.
+    assert!(!is_alive(&sandbox.wait_for_file("left")) && !is_alive(&sandbox.wait_for_file("outside")));
     server.signal(Signal::CONT);
 }
 
 #[test]
-fn with_warn_the_command_finishes() {
+fn command_finishes_with_on_lost_warn() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done; exit 4";
-    let flags = ["run", "--session-timeout", "6s", "--on-lost", "warn", "--connect", address.as_str()];
-    let mut running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let mut running = run(&sandbox, &address, &[SESSION_FLAG, "--on-lost", "warn"], script);
     let child = sandbox.wait_for_file("child");
     server.signal(Signal::STOP);
-    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
-    let mut said = String::new();
-    while !said.contains("goes on") {
-        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
-    }
-    assert!(lives(&child));
-    std::fs::write(sandbox.path("go"), "").expect("writable");
-    assert_eq!(running.code(), 4, "{said}");
+    let mut stderr = running.take_stderr();
+    let mut printed = String::new();
+    read_until(&mut stderr, &mut printed, "goes on");
+    assert!(is_alive(&child));
+    std::fs::write(sandbox.path("go"), "").expect("file written");
+    assert_eq!(running.code(), 4, "{printed}");
     server.signal(Signal::CONT);
 }
 
 #[test]
-fn a_short_outage_harms_nobody() {
+fn short_outage_keeps_the_lock() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let script = "echo $$ > child; while ! [ -e go ]; do sleep 0.05; done";
-    let flags = ["run", "--session-timeout", "18s", "--connect", address.as_str()];
-    let mut running = sandbox.converse(&[&flags[..], &["x", "--", "sh", "-c", script]].concat());
+    let mut running = run(&sandbox, &address, &["--session-timeout", "18s"], script);
     sandbox.wait_for_file("child");
     server.signal(Signal::STOP);
-    let mut stderr = BufReader::new(running.0.stderr.take().expect("caught"));
-    let mut said = String::new();
-    while !said.contains("for another") {
-        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
-    }
+    let mut stderr = running.take_stderr();
+    let mut printed = String::new();
+    read_until(&mut stderr, &mut printed, "for another");
     server.signal(Signal::CONT);
-    while !said.contains("still ours") {
-        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
-    }
-    std::fs::write(sandbox.path("go"), "").expect("writable");
-    assert_eq!(running.code(), 0, "{said}");
+    read_until(&mut stderr, &mut printed, "still ours");
+    std::fs::write(sandbox.path("go"), "").expect("file written");
+    assert_eq!(running.code(), 0, "{printed}");
 }
 
 #[test]
-fn a_held_lock_that_is_lost_ends_the_hold() {
+fn hold_ends_when_its_lock_is_lost() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let holder = sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", &address, "x"]);
-    wait_until("it is held", || {
+    wait_until("the lock is held", || {
         sandbox.output(&["show", "x", "--connect", &address]).stdout.contains("held by")
     });
     server.signal(Signal::STOP);

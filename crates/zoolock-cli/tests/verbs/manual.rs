@@ -1,4 +1,4 @@
-//! The manual: a page for each command, with every flag that `--help` has, that those who read pages find no fault with.
+//! The manual: each command has a page with all its flags, and `man` and `mandoc` accept the pages.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,42 +6,45 @@ use std::process::Command;
 use crate::common::{Done, Sandbox};
 use zoolock_tests::skip::Availability;
 
+/// Returns the commands that `--help` lists, except `help`.
 fn commands(sandbox: &Sandbox) -> Vec<String> {
     let help = sandbox.output(&["--help"]).stdout;
-    let (_, rest) = help.split_once("Commands:\n").expect("there are some");
+    let (_, rest) = help.split_once("Commands:\n").expect("a list of commands");
     let lines = rest.lines().take_while(|line| !line.is_empty());
     let names =
         lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).filter(|name| !name.is_empty());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// As groff has it.
+/// Escapes hyphens as in roff.
 fn escaped(text: &str) -> String {
     text.replace('-', "\\-")
 }
 
 #[test]
-fn every_command_has_a_page_and_every_flag_is_in_it() {
+fn every_command_and_flag_is_in_the_manual() {
     let sandbox = Sandbox::new();
     let commands = commands(&sandbox);
     assert!(commands.len() > 15 && commands.contains(&"completions".to_owned()), "{commands:?}");
-    let whole = sandbox.output(&["man"]);
-    assert_eq!(whole.code, 0, "{whole:?}");
+    let all_pages = sandbox.output(&["man"]);
+    assert_eq!(all_pages.code, 0, "{all_pages:?}");
     for command in &commands {
         let page = sandbox.output(&["man", command]);
         assert_eq!(page.code, 0, "{page:?}");
         assert!(page.stdout.contains(&format!(".TH zoolock-{command} 1 ")), "{}", page.stdout);
         assert!(
-            whole.stdout.contains(&escaped(&format!("zoolock-{command}"))),
+            all_pages.stdout.contains(&escaped(&format!("zoolock-{command}"))),
             "{command} in {}",
-            whole.stdout
+            all_pages.stdout
         );
         let help = sandbox.output(&[command, "--help"]).stdout;
         let flags: Vec<&str> = help
             .split(|c: char| c.is_whitespace() || c == ',')
             .filter(|word| word.starts_with("--") && word.len() > 2)
             .map(|word| {
-                word.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).next().expect("a part")
+                word.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+                    .next()
+                    .expect("split returns at least one part")
             })
             .collect();
         assert!(flags.contains(&"--connect"), "{flags:?}");
@@ -55,28 +58,28 @@ fn every_command_has_a_page_and_every_flag_is_in_it() {
 }
 
 #[test]
-fn no_reader_of_manuals_finds_fault_with_a_page() {
+fn man_and_mandoc_accept_every_page() {
     let sandbox = Sandbox::new();
     let directory = sandbox.path("manual");
     let missing = sandbox.output(&["man", "--write", directory.to_str().expect("UTF-8")]);
     assert_eq!(missing.code, 74, "{missing:?}");
-    std::fs::create_dir(&directory).expect("a new directory");
+    std::fs::create_dir(&directory).expect("directory created");
     let done = sandbox.output(&["man", "--write", directory.to_str().expect("UTF-8")]);
     assert_eq!(done.code, 0, "{done:?}");
-    let pages = std::fs::read_dir(&directory).expect("it is there");
-    let mut pages: Vec<_> = pages.map(|entry| entry.expect("readable").path()).collect();
+    let pages = std::fs::read_dir(&directory).expect("the directory is readable");
+    let mut pages: Vec<_> = pages.map(|entry| entry.expect("readable entry").path()).collect();
     pages.sort();
     assert_eq!(pages.len(), commands(&sandbox).len() + 1, "{pages:?}");
     for (reader, flags) in
         [("man", &["--warnings", "-E", "UTF-8", "-l"][..]), ("mandoc", &["-T", "lint", "-W", "warning"])]
     {
-        if !available(reader).or_skip(&format!("the manual before {reader}")) {
+        if !available(reader).or_skip(&format!("the manual in {reader}")) {
             continue;
         }
         for page in &pages {
             let done = read(reader, flags, page);
-            let said = if reader == "man" { &done.stderr } else { &done.stdout };
-            assert_eq!((said.as_str(), done.code), ("", 0), "{reader} of {}", page.display());
+            let complaints = if reader == "man" { &done.stderr } else { &done.stdout };
+            assert_eq!((complaints.as_str(), done.code), ("", 0), "{reader} of {}", page.display());
         }
     }
 }
@@ -88,8 +91,9 @@ fn available(reader: &str) -> Availability {
     }
 }
 
+/// Opens a page with a reader of manual pages.
 fn read(reader: &str, flags: &[&str], page: &Path) -> Done {
     let mut command = Command::new(reader);
     command.args(flags).arg(page).env("MANWIDTH", "80").env("LC_ALL", "C.UTF-8").env("MANPAGER", "cat");
-    Done::from(command.output().expect("it is here"))
+    Done::from(command.output().expect("the reader starts"))
 }

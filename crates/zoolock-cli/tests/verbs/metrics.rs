@@ -1,33 +1,27 @@
-//! What `run`, `hold` and `serve` show to monitors.
+//! Metrics of `run`, `hold` and `serve`.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::common::{PATIENCE, Sandbox};
+use crate::common::{Sandbox, http_get, wait_until};
 use serde_json::Value;
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
 
-/// What a monitor is told.
+/// Returns the metrics, with the head of the response.
 fn scrape(address: &str) -> String {
-    let mut socket = TcpStream::connect(address).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    socket
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .expect("it reads");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("text");
+    let answer = http_get(address, "/metrics");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     answer
 }
 
-/// The address in the line that says where metrics are.
-fn metrics_address(stderr: &mut impl std::io::BufRead) -> String {
+/// Reads lines up to the one with the address of the metrics, and returns that address.
+fn metrics_address(mut stderr: impl BufRead) -> String {
     loop {
         let mut line = String::new();
-        assert_ne!(stderr.read_line(&mut line).expect("text"), 0, "it never said where");
+        assert_ne!(stderr.read_line(&mut line).expect("UTF-8"), 0, "no line has the address of the metrics");
         if let Some((_, url)) = line.trim().split_once("metrics at http://") {
             return url.trim_end_matches("/metrics").to_owned();
         }
@@ -35,12 +29,12 @@ fn metrics_address(stderr: &mut impl std::io::BufRead) -> String {
 }
 
 #[test]
-fn a_holder_shows_what_it_holds() {
+fn holder_serves_its_metrics() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--metrics", "127.0.0.1:0", "x"]);
-    let address = metrics_address(&mut BufReader::new(holder.0.stderr.take().expect("caught")));
+    let address = metrics_address(holder.take_stderr());
     sandbox.wait_for_contenders("x", 1);
-    crate::common::wait_until("it holds", || scrape(&address).contains("zoolock_holding{kind=\"mutex\"} 1"));
+    wait_until("the lock is held", || scrape(&address).contains("zoolock_holding{kind=\"mutex\"} 1"));
     let shown = scrape(&address);
     for line in [
         "# TYPE zoolock_acquire_seconds histogram",
@@ -58,15 +52,15 @@ fn locks_are_told_apart_where_that_is_asked_for() {
     let sandbox = Sandbox::new();
     let line = ["hold", "--metrics", "127.0.0.1:0", "--metrics-by-lock", "x"];
     let mut holder = sandbox.converse(&line);
-    let address = metrics_address(&mut BufReader::new(holder.0.stderr.take().expect("caught")));
+    let address = metrics_address(holder.take_stderr());
     let series = "zoolock_holding{kind=\"mutex\",lock=\"/locks/x\"} 1";
-    crate::common::wait_until("it holds", || scrape(&address).lines().any(|line| line == series));
+    wait_until("the lock is held", || scrape(&address).lines().any(|line| line == series));
     holder.end_of_input();
     assert_eq!(holder.code(), 0);
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_before_anything_is_begun() {
+fn taken_metrics_address_fails_before_the_command_starts() {
     let sandbox = Sandbox::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
@@ -75,24 +69,24 @@ fn an_address_that_is_taken_is_told_before_anything_is_begun() {
     assert!(done.stderr.contains(&address) && !sandbox.path("ran").exists(), "{done:?}");
 }
 
-/// A collector that takes everything.
+/// Starts a collector that accepts every request, and returns its URL and the requests: their head and body.
 fn collector() -> (String, Receiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let (pushed, received) = channel();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.expect("a client"));
+            let mut stream = BufReader::new(stream.expect("a client connects"));
             let mut head = String::new();
             while !head.ends_with("\r\n\r\n") {
-                assert_ne!(stream.read_line(&mut head).expect("text"), 0, "{head}");
+                assert_ne!(stream.read_line(&mut head).expect("UTF-8"), 0, "{head}");
             }
             let length =
                 head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
             let mut body = vec![0; length.parse().expect("a number")];
-            stream.read_exact(&mut body).expect("a body");
+            stream.read_exact(&mut body).expect("a whole body");
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-            stream.get_mut().write_all(answer).expect("it reads");
+            stream.get_mut().write_all(answer).expect("the client reads");
             if pushed.send((head, serde_json::from_slice(&body).expect("JSON"))).is_err() {
                 return;
             }
@@ -102,12 +96,12 @@ fn collector() -> (String, Receiver<(String, Value)>) {
 }
 
 #[test]
-fn a_collector_is_told_what_it_came_to() {
+fn collector_receives_final_metrics() {
     let sandbox = Sandbox::new();
     let (url, received) = collector();
     let done = sandbox.output(&["run", "--otlp", &url, "x", "--", "true"]);
     assert_eq!(done.code, 0, "{done:?}");
-    let (head, last) = received.try_iter().last().expect("it was pushed before the end");
+    let (head, last) = received.try_iter().last().expect("metrics are pushed before zoolock ends");
     assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n") && head.contains("application/json"), "{head}");
     let resource = &last["resourceMetrics"][0];
     assert_eq!(resource["resource"]["attributes"][0]["value"]["stringValue"], "zoolock");
@@ -123,7 +117,7 @@ fn a_collector_is_told_what_it_came_to() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_keeps_nobody_from_work() {
+fn missing_collector_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let done = sandbox.output(&["run", "--otlp", &format!("http://{closed}"), "x", "--", "touch", "ran"]);
@@ -132,10 +126,10 @@ fn a_collector_that_is_not_there_keeps_nobody_from_work() {
 }
 
 #[test]
-fn what_the_server_shows_is_what_is_documented() {
+fn server_metrics_match_documentation() {
     let sandbox = Sandbox::new();
     let mut server = sandbox.converse(&["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
-    let address = metrics_address(&mut BufReader::new(server.0.stderr.take().expect("caught")));
+    let address = metrics_address(server.take_stderr());
     let shown = scrape(&address);
     let shown: BTreeSet<(&str, &str)> =
         shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();

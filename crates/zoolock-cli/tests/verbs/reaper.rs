@@ -1,209 +1,205 @@
-//! Whatever happens to zoolock, its reaper, the command or the server: nothing of the command lives when another can have
-//! the lock, and the exit code says what it was.
+//! No process of the command outlives the lock, and the exit code is right. The tests kill or stop zoolock, its reaper, the
+//! command and the server.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::common::band::{Band, LEASE, child_of, rounds, rounds_of_each, signal};
-use crate::common::{Running, Sandbox, lives, server, wait_until};
+use crate::common::process_tree::{LEASE, ProcessTree, child_of, rounds, rounds_with_cases, signal};
+use crate::common::{Lines, Running, Sandbox, is_alive, read_until, server, wait_until};
 use rustix::process::Signal;
 use zoolock_tests::proxy::Proxy;
 
-/// How late the end may be.
+/// Time after the end of the lease in which the command must be dead.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// What keeps a server from answering.
+/// A reason why a server does not answer.
 enum Outage {
     Stopped,
     Killed,
     CutOff,
 }
 
-/// Waits for the lock; when it has it, nothing of `band` may live.
+/// Starts another contender for the lock.
 fn rival(sandbox: &Sandbox, address: &str, name: &str) -> Running {
     sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", address, name])
 }
 
-fn assert_alone(rival: &mut Running, band: &Band) {
-    let mut line = String::new();
-    BufReader::new(rival.0.stdout.take().expect("caught")).read_line(&mut line).expect("a token");
-    assert_eq!(band.living(), Vec::<String>::new(), "another has the lock, {line}");
+/// Waits until `rival` holds the lock, and asserts that all processes of `tree` are dead by then.
+fn assert_dead_at_grant(rival: &mut Running, tree: &ProcessTree) {
+    let token = Lines::of(rival.take_stdout()).next();
+    assert_eq!(tree.live_pids(), Vec::<String>::new(), "the rival holds the lock with token {token}");
 }
 
 #[test]
-fn nothing_outlives_a_zoolock_that_is_killed() {
+fn command_dies_when_zoolock_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
-        // A command that would rather finish without its lock has nobody to say so, either.
+        // `--on-lost warn` must not save the command: zoolock, which would obey it, is dead.
         let flags: &[&str] = if round % 3 == 2 { &["--on-lost", "warn"] } else { &[] };
-        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), flags);
-        let reaper = band.reaper();
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), flags);
+        let reaper = tree.reaper();
         let begun = SystemTime::now();
-        band.zoolock.signal(Signal::KILL);
-        assert_eq!(band.zoolock.wait().signal(), Some(Signal::KILL.as_raw()));
-        let worked = band.worked_since(begun);
-        assert!(worked < LEASE / 2, "round {round}: {worked:?}");
-        wait_until("its work is done", || !lives(&reaper));
+        tree.zoolock.signal(Signal::KILL);
+        assert_eq!(tree.zoolock.wait().signal(), Some(Signal::KILL.as_raw()));
+        let last_heartbeat = tree.wait_until_dead(begun);
+        assert!(last_heartbeat < LEASE / 2, "round {round}: {last_heartbeat:?}");
+        wait_until("the reaper has ended", || !is_alive(&reaper));
     });
 }
 
 #[test]
-fn nothing_outlives_the_lease_of_a_zoolock_that_is_stopped() {
+fn command_dies_within_lease_of_stopped_zoolock() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
         let name = format!("x{round}");
-        let mut band = Band::start(&sandbox, &address, &name, &[]);
+        let mut tree = ProcessTree::start(&sandbox, &address, &name, &[]);
         let mut rival = rival(&sandbox, &address, &name);
         let begun = SystemTime::now();
-        band.zoolock.signal(Signal::STOP);
-        let worked = band.worked_since(begun);
-        assert!(worked < LEASE + SLACK, "round {round}: {worked:?}");
-        assert_alone(&mut rival, &band);
-        band.zoolock.signal(Signal::CONT);
-        assert_eq!(band.zoolock.code(), 70, "round {round}");
+        tree.zoolock.signal(Signal::STOP);
+        let last_heartbeat = tree.wait_until_dead(begun);
+        assert!(last_heartbeat < LEASE + SLACK, "round {round}: {last_heartbeat:?}");
+        assert_dead_at_grant(&mut rival, &tree);
+        tree.zoolock.signal(Signal::CONT);
+        assert_eq!(tree.zoolock.code(), 70, "round {round}");
     });
 }
 
 #[test]
-fn a_signal_to_zoolock_ends_the_whole_group_and_the_code_is_the_commands() {
+fn signal_to_zoolock_ends_the_whole_group() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
-    rounds_of_each(&[(Signal::TERM, 143), (Signal::INT, 130)], |&(wanted, code), round| {
-        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
-        band.zoolock.signal(wanted);
-        assert_eq!(band.zoolock.code(), code, "round {round}");
-        assert_eq!(band.living_of_group(), Vec::<String>::new(), "round {round}");
+    rounds_with_cases(&[(Signal::TERM, 143), (Signal::INT, 130)], |&(wanted, code), round| {
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        tree.zoolock.signal(wanted);
+        assert_eq!(tree.zoolock.code(), code, "round {round}");
+        assert_eq!(tree.live_pids_of_group(), Vec::<String>::new(), "round {round}");
     });
 }
 
 #[test]
-fn what_is_left_of_the_group_follows_a_leader_that_a_signal_ends() {
+fn group_ends_when_signal_kills_its_leader() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let ends = [(Signal::KILL, 137), (Signal::TERM, 143), (Signal::INT, 130)];
-    rounds_of_each(&ends, |&(wanted, code), round| {
-        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
-        signal(&band.leader, wanted);
-        assert_eq!(band.zoolock.code(), code, "round {round}");
-        assert_eq!(band.living_of_group(), Vec::<String>::new(), "round {round}");
+    rounds_with_cases(&ends, |&(wanted, code), round| {
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        signal(&tree.leader, wanted);
+        assert_eq!(tree.zoolock.code(), code, "round {round}");
+        assert_eq!(tree.live_pids_of_group(), Vec::<String>::new(), "round {round}");
     });
 }
 
 #[test]
-fn a_leader_that_is_stopped_keeps_the_lock_and_nothing_of_its_group_outlives_it() {
+fn stopped_command_keeps_lock_until_zoolock_ends() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
-    rounds_of_each(&[Signal::TERM, Signal::KILL], |&wanted, round| {
+    rounds_with_cases(&[Signal::TERM, Signal::KILL], |&wanted, round| {
         let name = format!("x{round}");
-        let mut band = Band::start(&sandbox, &address, &name, &[]);
-        signal(&band.leader, Signal::STOP);
+        let mut tree = ProcessTree::start(&sandbox, &address, &name, &[]);
+        signal(&tree.leader, Signal::STOP);
         std::thread::sleep(LEASE + LEASE / 4);
-        assert!(lives(&band.leader) && lives(&band.stubborn), "round {round}: the lease is renewed");
+        assert!(is_alive(&tree.leader) && is_alive(&tree.stubborn), "round {round}: the lease is renewed");
         let mut rival = rival(&sandbox, &address, &name);
-        band.zoolock.signal(wanted);
+        tree.zoolock.signal(wanted);
         match wanted {
-            // It is continued, so that it can answer.
+            // zoolock continues the stopped command, so that it can handle TERM.
             Signal::TERM => {
-                assert_eq!(band.zoolock.code(), 143, "round {round}");
-                assert_eq!(band.living_of_group(), Vec::<String>::new(), "round {round}");
+                assert_eq!(tree.zoolock.code(), 143, "round {round}");
+                assert_eq!(tree.live_pids_of_group(), Vec::<String>::new(), "round {round}");
             }
             _ => {
-                band.zoolock.wait();
-                assert_alone(&mut rival, &band);
+                tree.zoolock.wait();
+                assert_dead_at_grant(&mut rival, &tree);
             }
         }
     });
 }
 
 #[test]
-fn nothing_outlives_a_reaper_that_is_killed() {
+fn command_dies_when_reaper_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
-        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
-        signal(&band.reaper(), Signal::KILL);
-        assert_eq!(band.zoolock.code(), 137, "round {round}");
-        assert_eq!(band.living(), Vec::<String>::new(), "round {round}");
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        signal(&tree.reaper(), Signal::KILL);
+        assert_eq!(tree.zoolock.code(), 137, "round {round}");
+        assert_eq!(tree.live_pids(), Vec::<String>::new(), "round {round}");
     });
 }
 
 #[test]
-fn nothing_outlives_the_lease_when_the_server_is_stopped_or_killed_or_cut_off() {
+fn command_dies_within_lease_of_server_outage() {
     let sandbox = Sandbox::new();
-    rounds_of_each(&[Outage::Stopped, Outage::Killed, Outage::CutOff], |outage, round| {
+    rounds_with_cases(&[Outage::Stopped, Outage::Killed, Outage::CutOff], |outage, round| {
         let (server, address) = server(&sandbox);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a thread");
-        let proxy = runtime.block_on(Proxy::start(&address)).expect("a port");
-        let mut band = Band::start(&sandbox, &proxy.addr(), &format!("x{round}"), &[]);
+        let runtime = runtime.expect("runtime built");
+        let proxy = runtime.block_on(Proxy::start(&address)).expect("proxy started");
+        let mut tree = ProcessTree::start(&sandbox, &proxy.addr(), &format!("x{round}"), &[]);
         let begun = SystemTime::now();
         match outage {
             Outage::Stopped => server.signal(Signal::STOP),
             Outage::Killed => server.signal(Signal::KILL),
             Outage::CutOff => proxy.blackhole(true),
         }
-        let worked = band.worked_since(begun);
-        assert!(worked < LEASE + SLACK, "round {round}: {worked:?}");
-        assert_eq!(band.zoolock.code(), 70, "round {round}");
+        let last_heartbeat = tree.wait_until_dead(begun);
+        assert!(last_heartbeat < LEASE + SLACK, "round {round}: {last_heartbeat:?}");
+        assert_eq!(tree.zoolock.code(), 70, "round {round}");
     });
 }
 
 #[test]
-fn zoolock_does_the_work_of_a_reaper_that_is_stopped() {
+fn zoolock_kills_group_while_reaper_is_stopped() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
-    let mut band = Band::start(&sandbox, &address, "x", &[]);
+    let mut tree = ProcessTree::start(&sandbox, &address, "x", &[]);
     let begun = Instant::now();
-    signal(&band.reaper(), Signal::STOP);
+    signal(&tree.reaper(), Signal::STOP);
     server.signal(Signal::STOP);
-    wait_until("the group is dead", || band.living_of_group().is_empty());
+    wait_until("the group is dead", || tree.live_pids_of_group().is_empty());
     assert!(begun.elapsed() < LEASE + SLACK, "it took {:?}", begun.elapsed());
-    assert_eq!(band.zoolock.code(), 70);
-    assert_eq!(band.living(), Vec::<String>::new());
+    assert_eq!(tree.zoolock.code(), 70);
+    assert_eq!(tree.live_pids(), Vec::<String>::new());
 }
 
 #[test]
-fn zoolock_does_the_work_of_a_reaper_that_is_stopped_after_the_command_has_ended() {
+fn zoolock_kills_leftovers_while_reaper_is_stopped() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
-    let mut band = Band::start(&sandbox, &address, "x", &["--grace", "500ms"]);
-    let mut stderr = BufReader::new(band.zoolock.0.stderr.take().expect("caught"));
-    let mut said = String::new();
-    signal(&band.leader, Signal::KILL);
-    while !said.contains("left behind") {
-        assert!(stderr.read_line(&mut said).expect("text") > 0, "{said}");
-    }
-    signal(&band.reaper(), Signal::STOP);
-    assert_eq!(band.zoolock.code(), 137);
-    assert_eq!(band.living_of_group(), Vec::<String>::new());
+    let mut tree = ProcessTree::start(&sandbox, &address, "x", &["--grace", "500ms"]);
+    let mut stderr = tree.zoolock.take_stderr();
+    signal(&tree.leader, Signal::KILL);
+    read_until(&mut stderr, &mut String::new(), "left behind");
+    signal(&tree.reaper(), Signal::STOP);
+    assert_eq!(tree.zoolock.code(), 137);
+    assert_eq!(tree.live_pids_of_group(), Vec::<String>::new());
 }
 
 #[test]
-fn a_reaper_that_was_stopped_hears_of_all_renewals_before_it_acts() {
+fn resumed_reaper_reads_renewals_before_killing() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
-        let mut band = Band::start(&sandbox, &address, &format!("x{round}"), &[]);
-        let reaper = band.reaper();
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        let reaper = tree.reaper();
         let begun = Instant::now();
         signal(&reaper, Signal::STOP);
-        // Longer than what it knows of.
-        wait_until("its lease is over", || begun.elapsed() > LEASE + LEASE / 2);
+        // Longer than the last lease that the reaper has read.
+        wait_until("that lease has ended", || begun.elapsed() > LEASE + LEASE / 2);
         signal(&reaper, Signal::CONT);
         let state = || std::fs::read_to_string(format!("/proc/{reaper}/stat")).unwrap_or_default();
-        wait_until("it waits again", || state().contains("(lock-reaper) S"));
-        assert!(lives(&band.leader) && lives(&band.stubborn), "round {round}");
-        band.zoolock.signal(Signal::KILL);
-        band.zoolock.wait();
-        wait_until("all of it is dead", || band.living().is_empty());
+        wait_until("the reaper waits again", || state().contains("(lock-reaper) S"));
+        assert!(is_alive(&tree.leader) && is_alive(&tree.stubborn), "round {round}");
+        tree.zoolock.signal(Signal::KILL);
+        tree.zoolock.wait();
+        wait_until("all processes of the command are dead", || tree.live_pids().is_empty());
     });
 }
 
 #[test]
-fn a_clean_end_takes_the_group_along_and_leaves_daemons_alone() {
+fn clean_end_kills_group_but_spares_daemons() {
     let sandbox = Sandbox::new();
     let script =
         "sh -c 'trap \"echo asked > asked; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' > /dev/null 2>&1 &
@@ -213,14 +209,14 @@ fn a_clean_end_takes_the_group_along_and_leaves_daemons_alone() {
     assert_eq!(done.code, 3, "{done:?}");
     assert!(done.stderr.contains("left behind"), "{done:?}");
     assert_eq!(sandbox.wait_for_file("asked"), "asked");
-    assert!(!lives(&sandbox.wait_for_file("left")));
+    assert!(!is_alive(&sandbox.wait_for_file("left")));
     let daemon = sandbox.wait_for_file("daemon");
-    assert!(lives(&daemon));
+    assert!(is_alive(&daemon));
     signal(&daemon, Signal::KILL);
 }
 
-/// One that runs under a name that is no text, in the group and outside of it.
-const NO_TEXT: &str = r#"name=$(printf 'caf\351'); cp "$(command -v sleep)" "$name"
+/// Script that starts processes whose name is not UTF-8, one in the group and one outside of it.
+const NON_UTF8: &str = r#"name=$(printf 'caf\351'); cp "$(command -v sleep)" "$name"
     "./$name" 1000 > /dev/null 2>&1 & echo $! > inside
     setsid "./$name" 1000 > /dev/null 2>&1 & echo $! > outside
     for it in inside outside; do
@@ -229,30 +225,30 @@ const NO_TEXT: &str = r#"name=$(printf 'caf\351'); cp "$(command -v sleep)" "$na
     echo $$ > leader"#;
 
 #[test]
-fn a_name_that_is_no_text_hides_nobody_of_the_group() {
+fn group_member_with_non_utf8_name_is_killed() {
     let sandbox = Sandbox::new();
-    let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("{NO_TEXT}; exit 3")]);
+    let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("{NON_UTF8}; exit 3")]);
     assert_eq!(done.code, 3, "{done:?}");
     let outside = sandbox.wait_for_file("outside");
-    assert!(!lives(&sandbox.wait_for_file("inside")) && lives(&outside));
+    assert!(!is_alive(&sandbox.wait_for_file("inside")) && is_alive(&outside));
     signal(&outside, Signal::KILL);
 }
 
 #[test]
-fn a_name_that_is_no_text_hides_nobody_who_left_the_group() {
+fn escaped_process_with_non_utf8_name_is_killed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
-    let script = format!("{NO_TEXT}; sleep 1000");
+    let script = format!("{NON_UTF8}; sleep 1000");
     let mut running = sandbox.start(&["run", "--connect", &address, "x", "--", "sh", "-c", &script]);
     sandbox.wait_for_file("leader");
     let outside = sandbox.wait_for_file("outside");
     running.signal(Signal::KILL);
     running.wait();
-    wait_until("nobody is left", || !lives(&outside));
+    wait_until("the process outside the group is dead", || !is_alive(&outside));
 }
 
 #[test]
-fn this_users_server_is_not_the_commands_even_if_it_started_it() {
+fn local_server_survives_the_command_that_started_it() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     let inner = format!("{} run inner -- sh -c 'echo $$ > inner; sleep 1000'", env!("CARGO_BIN_EXE_zoolock"));
@@ -272,31 +268,32 @@ fn this_users_server_is_not_the_commands_even_if_it_started_it() {
     let inner = sandbox.wait_for_file("inner");
     outer.signal(Signal::KILL);
     outer.wait();
-    wait_until("the inner command is dead too", || !lives(&inner));
+    wait_until("the inner command is dead", || !is_alive(&inner));
     let done = sandbox.output(&["serve", "--status"]);
     assert_eq!(done.code, 0, "{done:?}");
 }
 
 #[test]
-fn children_that_zoolock_had_before_it_was_zoolock_are_not_the_commands() {
+fn children_from_before_exec_are_spared() {
     let sandbox = Sandbox::new();
     let line = format!(
         "sleep 1000 & echo $! > other; exec {} run x -- sh -c 'echo $$ > child; sleep 1000'",
         env!("CARGO_BIN_EXE_zoolock")
     );
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &line]).env("ZOOLOCK_STATE_DIR", sandbox.state()).current_dir(sandbox.path("."));
-    let mut running = Running(shell.env_remove("ZOOLOCK_CONNECT").spawn().expect("it starts"));
+    let mut running = Running(sandbox.command("sh").args(["-c", &line]).spawn().expect("the shell starts"));
     let child = sandbox.wait_for_file("child");
     let other = sandbox.wait_for_file("other");
-    signal(&child_of(&running.0.id().to_string(), "lock-reaper").expect("a reaper"), Signal::KILL);
+    signal(
+        &child_of(&running.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper"),
+        Signal::KILL,
+    );
     assert_eq!(running.code(), 137);
-    assert!(!lives(&child) && lives(&other));
+    assert!(!is_alive(&child) && is_alive(&other));
     signal(&other, Signal::KILL);
 }
 
 #[test]
-fn the_reaper_keeps_nothing_open_and_the_command_gets_everything() {
+fn reaper_closes_files_and_command_inherits_them() {
     let sandbox = Sandbox::new();
     let script =
         "ls -l /proc/self/fd > files; grep SigBlk /proc/self/status > blocked; echo $$ > child; sleep 1000";
@@ -304,26 +301,27 @@ fn the_reaper_keeps_nothing_open_and_the_command_gets_everything() {
         "exec 9> nine; exec {} run x -- sh -c '{script}' < input > output",
         env!("CARGO_BIN_EXE_zoolock")
     );
-    std::fs::write(sandbox.path("input"), "").expect("writable");
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &line]).env("ZOOLOCK_STATE_DIR", sandbox.state()).current_dir(sandbox.path("."));
-    let mut running = Running(shell.env_remove("ZOOLOCK_CONNECT").spawn().expect("it starts"));
+    std::fs::write(sandbox.path("input"), "").expect("file written");
+    let mut running = Running(sandbox.command("sh").args(["-c", &line]).spawn().expect("the shell starts"));
     sandbox.wait_for_file("child");
     let files = sandbox.wait_for_file("files");
     assert!(files.contains("/nine") && files.contains("/input") && !files.contains("socket"), "{files}");
     assert!(sandbox.wait_for_file("blocked").ends_with("0000000000000000"));
-    let reaper = child_of(&running.0.id().to_string(), "lock-reaper").expect("a reaper");
+    let reaper = child_of(&running.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper");
     let open: Vec<_> = std::fs::read_dir(format!("/proc/{reaper}/fd"))
-        .expect("it lives")
+        .expect("the reaper is alive")
         .flatten()
         .filter_map(|entry| std::fs::read_link(entry.path()).ok())
         .map(|path| path.to_string_lossy().into_owned())
         .collect();
-    for ours in ["nine", "input", "output", "memfd"] {
-        assert!(!open.iter().any(|path| path.contains(ours)), "{open:?}");
+    for name in ["nine", "input", "output", "memfd"] {
+        assert!(!open.iter().any(|path| path.contains(name)), "{open:?}");
     }
-    assert_eq!(std::fs::read_link(format!("/proc/{reaper}/cwd")).expect("it lives").as_os_str(), "/");
-    // It is deaf.
+    assert_eq!(
+        std::fs::read_link(format!("/proc/{reaper}/cwd")).expect("the reaper is alive").as_os_str(),
+        "/"
+    );
+    // The reaper ignores signals.
     for wanted in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1] {
         signal(&reaper, wanted);
     }
@@ -332,17 +330,16 @@ fn the_reaper_keeps_nothing_open_and_the_command_gets_everything() {
 }
 
 #[test]
-fn the_code_is_known_where_ended_children_are_ignored() {
+fn exit_code_is_known_when_sigchld_is_ignored() {
     let sandbox = Sandbox::new();
-    let mut env = std::process::Command::new("env");
+    let mut env = sandbox.command("env");
     env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_zoolock"), "run", "x", "--", "sh", "-c", "exit 3"]);
-    env.env("ZOOLOCK_STATE_DIR", sandbox.state()).current_dir(sandbox.path("."));
-    let status = env.env_remove("ZOOLOCK_CONNECT").status().expect("it starts");
+    let status = env.status().expect("env starts");
     assert_eq!(status.code(), Some(3));
 }
 
 #[test]
-fn a_reaper_that_is_killed_as_it_starts_the_command_leaves_nothing() {
+fn reaper_killed_during_start_leaves_nothing() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
     rounds(|round| {
@@ -351,12 +348,14 @@ fn a_reaper_that_is_killed_as_it_starts_the_command_leaves_nothing() {
         let flags = ["run", "--connect", &address, &name, "--", "sh", "-c", &script];
         let mut running = sandbox.converse(&flags);
         let zoolock = running.0.id().to_string();
-        wait_until("there is a reaper", || child_of(&zoolock, "lock-reaper").is_some());
-        // At all times up to 40 ms later.
-        std::thread::sleep(Duration::from_micros(400) * u32::try_from(round * 37 % 100).expect("few"));
-        signal(&child_of(&zoolock, "lock-reaper").expect("a reaper"), Signal::KILL);
+        wait_until("zoolock has a reaper", || child_of(&zoolock, "lock-reaper").is_some());
+        // Spreads the kills over the first 40 ms.
+        std::thread::sleep(
+            Duration::from_micros(400) * u32::try_from(round * 37 % 100).expect("less than 100"),
+        );
+        signal(&child_of(&zoolock, "lock-reaper").expect("zoolock has a reaper"), Signal::KILL);
         assert_eq!(running.code(), 137, "round {round}");
         let left = std::fs::read_to_string(sandbox.path(&format!("{name}.left"))).unwrap_or_default();
-        assert!(left.is_empty() || !lives(left.trim()), "round {round}");
+        assert!(left.is_empty() || !is_alive(left.trim()), "round {round}");
     });
 }

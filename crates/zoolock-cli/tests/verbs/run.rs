@@ -1,13 +1,13 @@
-//! `zoolock run`: the command's surroundings, its end, and its signals.
+//! `zoolock run`: the environment, exit code and signals of its command.
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Sandbox, lives, wait_until};
+use crate::common::{Sandbox, is_alive, set_mode, wait_until};
 use rustix::process::Signal;
 use zoolock_tests::on_both_arms;
 
 #[test]
-fn the_exit_code_is_the_commands_own() {
+fn run_exits_with_code_of_its_command() {
     let sandbox = Sandbox::new();
     for code in [0, 1, 3, 64, 75, 255] {
         let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("exit {code}")]);
@@ -20,7 +20,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn a_command_that_cannot_run_is_told_apart() {
+fn unrunnable_command_exits_126_or_127() {
     let sandbox = Sandbox::new();
     for (command, code) in
         [("no-such-command-anywhere", 127), ("/no/such", 127), ("/etc/passwd", 126), ("/", 126)]
@@ -30,17 +30,16 @@ fn a_command_that_cannot_run_is_told_apart() {
         assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(command), "{done:?}");
     }
     assert!(!sandbox.state().exists(), "no server is started for a command that cannot run");
-    // It looks fine, but is not: seen only when it is started.
-    std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("writable");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(sandbox.path("broken"), mode).expect("ours");
+    // The error of this program shows only when it is started.
+    std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("file written");
+    set_mode(sandbox.path("broken"), 0o755);
     let done = sandbox.output(&["run", "x", "--", "./broken"]);
     assert_eq!(done.code, 127, "{done:?}");
     assert_eq!(sandbox.contenders("x"), 0);
 }
 
 #[test]
-fn the_environment_says_which_lock_it_is() {
+fn environment_describes_the_lock() {
     let sandbox = Sandbox::new();
     let script = "echo $ZOOLOCK_NAME $ZOOLOCK_PATH $ZOOLOCK_PREVIOUS $ZOOLOCK_TOKEN";
     let mut last = String::new();
@@ -56,7 +55,7 @@ fn the_environment_says_which_lock_it_is() {
 }
 
 #[test]
-fn standard_input_is_the_commands() {
+fn command_reads_standard_input() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.converse(&["run", "x", "--", "cat"]);
     running.say("one\ntwo\n");
@@ -66,16 +65,16 @@ fn standard_input_is_the_commands() {
 }
 
 #[test]
-fn signals_reach_the_whole_group_and_a_second_one_kills() {
+fn term_reaches_group_and_second_one_kills() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo heard > heard' TERM; sh -c 'echo $$ > grandchild; exec sleep 1000' & \
         while :; do sleep 0.05; done";
     let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", script]);
     let grandchild = sandbox.wait_for_file("grandchild");
     running.signal(Signal::TERM);
-    // Two signals that come at once are one.
+    // Two TERM signals that are pending at once would be delivered as one.
     sandbox.wait_for_file("heard");
-    wait_until("the grandchild got it too", || !lives(&grandchild));
+    wait_until("the grandchild got the signal too", || !is_alive(&grandchild));
     std::thread::sleep(std::time::Duration::from_millis(400));
     running.signal(Signal::TERM);
     assert_eq!(running.code(), 137);
@@ -83,7 +82,7 @@ fn signals_reach_the_whole_group_and_a_second_one_kills() {
 }
 
 #[test]
-fn a_signal_is_passed_on_and_answered() {
+fn signals_are_passed_to_the_group() {
     let sandbox = Sandbox::new();
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::USR1, "USR1"), (Signal::USR2, "USR2")] {
         let file = format!("ready-{name}");
@@ -100,55 +99,55 @@ fn a_signal_is_passed_on_and_answered() {
 }
 
 #[test]
-fn the_command_dies_with_us() {
+fn command_dies_with_zoolock() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", "echo $$ > child; exec sleep 1000"]);
     let child = sandbox.wait_for_file("child");
     running.signal(Signal::KILL);
     running.wait();
-    wait_until("the command is dead", || !lives(&child));
+    wait_until("the command is dead", || !is_alive(&child));
 }
 
-/// Runs twenty commands at once, fifty times. Each updates a file in a way that loses updates if two run together.
+/// Runs twenty commands at once, fifty times. Each increments a number in a file, and two that overlap lose an update.
 fn count_to_a_thousand(connect: &[&str]) {
     let sandbox = Sandbox::new();
-    std::fs::write(sandbox.path("f"), "0\n").expect("writable");
+    std::fs::write(sandbox.path("f"), "0\n").expect("file written");
     let line = [connect, &["run", "counter", "--", "sh", "-c", "n=$(cat f); echo $((n+1)) > f"]].concat();
     for _ in 0..50 {
-        let all: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
-        for running in all {
+        let commands: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
+        for running in commands {
             let done = running.done();
             assert_eq!(done.code, 0, "{done:?}");
         }
     }
-    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("there").trim(), "1000");
+    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("readable").trim(), "1000");
     let listed = sandbox.output(&[connect, &["ls", "--json"]].concat());
     assert!(listed.code == 0 && !listed.stdout.contains("\"node\""), "{listed:?}");
 }
 
-on_both_arms!(a_thousand_runs_count_to_a_thousand, |place| async move {
-    count_to_a_thousand(&["--connect", &place.connect_string()]);
+on_both_arms!(a_thousand_runs_count_to_a_thousand, |zookeeper| async move {
+    count_to_a_thousand(&["--connect", &zookeeper.connect_string()]);
 });
 
 #[test]
-fn a_thousand_runs_count_to_a_thousand_in_local_mode() {
+fn local_runs_count_to_a_thousand() {
     count_to_a_thousand(&[]);
 }
 
-on_both_arms!(private a_holder_that_is_killed_makes_room_within_its_session, |place| async move {
+on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |zookeeper| async move {
     let sandbox = Sandbox::new();
-    // The shortest session that the command asks for.
-    let (address, session) = (place.connect_string(), Duration::from_secs(6));
+    // The shortest session timeout that zoolock requests.
+    let (address, session) = (zookeeper.connect_string(), Duration::from_secs(6));
     let flags = ["--session-timeout", "6s", "--connect", &address];
     let run = |script: &str| sandbox.start(&[&["run"][..], &flags, &["killed", "--", "sh", "-c", script]].concat());
     let holder = run("echo held > started; exec sleep 600");
     sandbox.wait_for_file("started");
     let mut waiter = run("echo $ZOOLOCK_PREVIOUS > took");
-    wait_until("it waits", || sandbox.contenders_with(&flags, "killed") == 2);
+    wait_until("the second command waits", || sandbox.contenders_with(&flags, "killed") == 2);
     let killed = Instant::now();
     holder.signal(Signal::KILL);
     assert_eq!(sandbox.wait_for_file("took"), "unknown");
-    let tick = place.server().options().tick;
+    let tick = zookeeper.server().options().tick;
     assert!(killed.elapsed() <= session + tick + Duration::from_secs(1), "{:?}", killed.elapsed());
     assert_eq!(waiter.code(), 0);
 });

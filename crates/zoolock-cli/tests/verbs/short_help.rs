@@ -1,17 +1,18 @@
-//! `-h`: the flags that are used most, on one screen. `--help`: all of them.
+//! `-h` prints the most used flags on one screen. `--help` prints all flags.
 
 use crate::common::{Done, Sandbox};
 
-/// The lines of a screen.
-const LINES: usize = 40;
+/// Number of lines of a screen.
+const SCREEN_LINES: usize = 40;
 
-/// Runs the command as in a terminal of 80 columns.
+/// Returns the help for a terminal with 80 columns.
 fn help(sandbox: &Sandbox, args: &[&str]) -> String {
     let done = Done::from(sandbox.zoolock(args).env("COLUMNS", "80").output().expect("the command starts"));
     assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
     done.stdout
 }
 
+/// Returns the names of the flags in a help text.
 fn flags(help: &str) -> Vec<&str> {
     let lines = help.lines().filter(|line| line.trim_start().starts_with('-'));
     lines.filter_map(|line| line.split("--").nth(1)?.split([' ', '.']).next()).collect()
@@ -20,15 +21,19 @@ fn flags(help: &str) -> Vec<&str> {
 #[test]
 fn short_help_fits_on_one_screen() {
     let sandbox = Sandbox::new();
-    let all = help(&sandbox, &["--help"]);
+    let main_help = help(&sandbox, &["--help"]);
     let commands =
-        all.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a list");
+        main_help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a list");
     let commands = commands.lines().filter_map(|line| line.split_whitespace().next());
-    let lines: Vec<Vec<&str>> = [vec![]].into_iter().chain(commands.map(|name| vec![name])).collect();
-    assert!(lines.len() > 15, "{lines:?}");
-    for line in lines {
+    let command_lines: Vec<Vec<&str>> = [vec![]].into_iter().chain(commands.map(|name| vec![name])).collect();
+    assert!(command_lines.len() > 15, "{command_lines:?}");
+    for line in command_lines {
         let short = help(&sandbox, &[&line[..], &["-h"]].concat());
-        assert!(short.lines().count() <= LINES, "{line:?} has {} lines:\n{short}", short.lines().count());
+        assert!(
+            short.lines().count() <= SCREEN_LINES,
+            "{line:?} has {} lines:\n{short}",
+            short.lines().count()
+        );
         assert!(short.ends_with("\n\nSee --help for all options.\n"), "{short}");
         let long = help(&sandbox, &[&line[..], &["--help"]].concat());
         assert!(!long.contains("See --help") && long.ends_with('\n') && !long.ends_with("\n\n"), "{long}");
@@ -41,9 +46,9 @@ fn short_help_fits_on_one_screen() {
 #[test]
 fn short_help_lists_the_eight_most_used_flags() {
     let sandbox = Sandbox::new();
-    let of_all = ["connect", "auth", "root", "json", "quiet", "verbose", "help", "version"];
-    let of_run = ["try", "timeout", "note", "keep", "shared", "permits", "connect", "quiet"];
-    for (args, expected) in [(&["-h"][..], of_all), (&["run", "-h"], of_run)] {
+    let main_flags = ["connect", "auth", "root", "json", "quiet", "verbose", "help", "version"];
+    let run_flags = ["try", "timeout", "note", "keep", "shared", "permits", "connect", "quiet"];
+    for (args, expected) in [(&["-h"][..], main_flags), (&["run", "-h"], run_flags)] {
         let short = help(&sandbox, args);
         let mut flags = flags(&short);
         flags.retain(|flag| args.len() == 1 || *flag != "help");

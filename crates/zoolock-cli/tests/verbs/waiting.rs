@@ -1,10 +1,10 @@
-//! Waiting for a lock: giving up, being told to, and being told about it.
+//! Waiting for a lock: timeouts, signals and messages.
 
-use crate::common::Sandbox;
+use crate::common::{Running, Sandbox};
 use rustix::process::Signal;
 
 #[test]
-fn a_busy_lock_is_said_in_the_code_and_by_whom() {
+fn busy_lock_sets_exit_code_and_names_holder() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start(&["run", "--note", "nightly backup", "x", "--", "sleep", "1000"]);
     sandbox.wait_for_contenders("x", 1);
@@ -22,23 +22,23 @@ fn a_busy_lock_is_said_in_the_code_and_by_whom() {
     assert_eq!(sandbox.contenders("x"), 1);
 }
 
-/// cron mails whatever is said.
+/// cron sends all output by mail.
 #[test]
-fn a_busy_lock_that_is_no_error_is_not_said_quietly() {
+fn quiet_busy_lock_prints_nothing_with_exit_zero() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start(&["run", "x", "--", "sleep", "1000"]);
     sandbox.wait_for_contenders("x", 1);
-    for (flags, says) in [
+    for (flags, prints) in [
         (&["--try", "--on-busy-exit", "0", "--quiet"][..], false),
         (&["--timeout=200ms", "--on-busy-exit=0", "--quiet"], false),
         (&["--try", "--on-busy-exit", "0"], true),
         (&["--try", "--on-busy-exit", "1", "--quiet"], true),
         (&["--try", "--quiet"], true),
     ] {
-        for rest in [&["run"][..], &["hold"]] {
-            let command = if rest == ["run"] { &["x", "--", "touch", "ran"][..] } else { &["x"] };
-            let done = sandbox.output(&[rest, flags, command].concat());
-            assert_eq!(!done.stderr.is_empty(), says, "{rest:?} {flags:?}: {done:?}");
+        for verb in ["run", "hold"] {
+            let args = if verb == "run" { &["x", "--", "touch", "ran"][..] } else { &["x"] };
+            let done = sandbox.output(&[&[verb][..], flags, args].concat());
+            assert_eq!(!done.stderr.is_empty(), prints, "{verb} {flags:?}: {done:?}");
         }
     }
     assert!(!sandbox.path("ran").exists());
@@ -59,7 +59,7 @@ fn a_signal_while_waiting_leaves_no_contender() {
             assert!(done.stderr.contains("ended by TERM while waiting for x"), "{done:?}");
             assert_eq!(sandbox.contenders("x"), 1);
         } else {
-            // USR1 is the command's business; there is none yet.
+            // zoolock passes USR1 to its command, and ignores it before the command starts.
             holder.end_of_input();
             assert_eq!(waiter.code(), code);
         }
@@ -69,24 +69,24 @@ fn a_signal_while_waiting_leaves_no_contender() {
 }
 
 #[test]
-fn without_a_terminal_the_wait_is_said_once() {
+fn wait_without_terminal_prints_one_line() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "--note", "me", "x"]);
     sandbox.wait_for_contenders("x", 1);
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
-    let mut waiter = crate::common::Running(command.stderr(writer).spawn().expect("it starts"));
+    let mut waiter = Running(command.stderr(writer).spawn().expect("zoolock starts"));
     drop(command);
-    let mut said = String::new();
-    while !said.ends_with('\n') {
+    let mut printed = String::new();
+    while !printed.ends_with('\n') {
         let mut byte = [0];
-        std::io::Read::read_exact(&mut reader, &mut byte).expect("it says something");
-        said.push(byte[0].into());
+        std::io::Read::read_exact(&mut reader, &mut byte).expect("zoolock prints a line");
+        printed.push(byte[0].into());
     }
-    assert!(said.starts_with("zoolock: waiting for x, held by ") && said.contains("me"), "{said}");
+    assert!(printed.starts_with("zoolock: waiting for x, held by ") && printed.contains("me"), "{printed}");
     holder.end_of_input();
     assert_eq!(waiter.code(), 0);
     let mut rest = String::new();
-    std::io::Read::read_to_string(&mut reader, &mut rest).expect("text");
+    std::io::Read::read_to_string(&mut reader, &mut rest).expect("UTF-8");
     assert!(!rest.contains("waiting"), "{rest}");
 }

@@ -1,10 +1,11 @@
-//! A `zoolock watch` whose lines are read one by one.
+//! Runs `zoolock watch`, and reads its lines one by one.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Lines, Running, Sandbox};
 
+/// A running `zoolock watch`.
 pub(crate) struct Watch {
     running: Running,
     stdout: Lines,
@@ -12,25 +13,27 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Starts it, and waits until it looks.
+    /// Starts `zoolock watch`, and waits until it says that it watches.
     pub(crate) fn start(sandbox: &Sandbox, args: &[&str]) -> Watch {
         let mut running = sandbox.converse(&[&["watch"], args].concat());
-        let stdout = Lines::of(running.0.stdout.take().expect("caught"));
-        let stderr = Lines::of(running.0.stderr.take().expect("caught"));
-        let begun = stderr.next();
-        assert!(begun.contains("watching"), "{begun}");
+        let stdout = Lines::of(running.take_stdout());
+        let stderr = Lines::of(running.take_stderr());
+        let first = stderr.next();
+        assert!(first.contains("watching"), "{first}");
         Watch { running, stdout, stderr }
     }
 
+    /// Returns the next line of standard output.
     pub(crate) fn line(&self) -> String {
         self.stdout.next()
     }
 
-    /// The next line on standard error.
-    pub(crate) fn said(&self) -> String {
+    /// Returns the next line of standard error.
+    pub(crate) fn stderr_line(&self) -> String {
         self.stderr.next()
     }
 
+    /// Returns the next event, which must be named `word`.
     pub(crate) fn event(&self, word: &str) -> Value {
         let line = self.line();
         let event: Value = serde_json::from_str(&line).expect("JSON");
@@ -38,7 +41,7 @@ impl Watch {
         event
     }
 
-    /// Ends it with this signal; what it had still to say.
+    /// Sends a signal, and returns the exit code and the remaining output.
     pub(crate) fn end(mut self, signal: Signal) -> (i32, String) {
         self.running.signal(signal);
         (self.running.code(), self.stdout.rest())

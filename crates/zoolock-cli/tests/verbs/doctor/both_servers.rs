@@ -1,95 +1,99 @@
-//! `zoolock doctor` on both servers: nothing where nothing is wrong, and each fault that is planted.
+//! `zoolock doctor` on both servers: it reports no fault of a healthy server, and keeps its limits.
 
 use std::time::Duration;
 
 use zoolock::Zoolock;
 use zoolock_tests::{ServerOptions, on_both_arms, tree};
 
-use super::patient::{examine, examine_with};
+use super::diagnosis::{examine, examine_with};
 use crate::common::Sandbox;
 
-on_both_arms!(private nothing_is_wrong_with_a_fresh_service_and_nothing_is_left_there, |place| async move {
-    let before = tree::descendants(&place.addr(), "/").await.expect("a look");
-    let patient = examine(&place.connect_string());
-    assert_eq!(patient.code, 0, "{patient:?}");
-    assert_eq!(patient.report["schema"], "zoolock/1");
-    assert_eq!(patient.report["complete"], true, "{patient:?}");
-    // That the port is open to this machine, and that nobody has taken a lock yet.
-    assert_eq!(patient.report["worst"], "note", "{patient:?}");
+on_both_arms!(private fresh_server_is_healthy_and_unchanged, |zookeeper| async move {
+    let before = tree::descendants(&zookeeper.addr(), "/").await.expect("znodes listed");
+    let diagnosis = examine(&zookeeper.connect_string());
+    assert_eq!(diagnosis.code, 0, "{diagnosis:?}");
+    assert_eq!(diagnosis.report["schema"], "zoolock/1");
+    assert_eq!(diagnosis.report["complete"], true, "{diagnosis:?}");
+    // The notes are: any local user can connect, and no lock has been acquired yet.
+    assert_eq!(diagnosis.report["worst"], "note", "{diagnosis:?}");
     for check in ["server", "session", "ticks", "latency", "clock", "numbers", "orphans"] {
-        assert_eq!(patient.level(check), Some("ok"), "{check}: {patient:?}");
+        assert_eq!(diagnosis.level(check), Some("ok"), "{check}: {diagnosis:?}");
     }
-    assert_eq!((patient.level("access"), patient.level("root")), (Some("note"), Some("note")), "{patient:?}");
+    assert_eq!((diagnosis.level("access"), diagnosis.level("root")), (Some("note"), Some("note")), "{diagnosis:?}");
     for kind in ["read", "sync", "write"] {
-        assert!(patient.report["latency"][kind]["median_us"].as_u64() > Some(0), "{patient:?}");
+        assert!(diagnosis.report["latency"][kind]["median_us"].as_u64() > Some(0), "{diagnosis:?}");
     }
-    assert_eq!(tree::descendants(&place.addr(), "/").await.expect("a look"), before);
+    assert_eq!(tree::descendants(&zookeeper.addr(), "/").await.expect("znodes listed"), before);
 });
 
-on_both_arms!(private a_holder_and_its_waiters_are_healthy_and_their_sessions_are_not_told, |place| async move {
-    let zl = Zoolock::builder().connect(&place.connect_string()).await.expect("a session");
-    let guard = zl.mutex("held").lock().await.expect("free");
-    let other = zl.clone();
-    let waiting = tokio::spawn(async move { other.mutex("held").lock().await });
-    while zl.mutex("held").snapshot().await.expect("a look").waiters.is_empty() {
+on_both_arms!(private healthy_queue_passes_and_session_ids_stay_secret, |zookeeper| async move {
+    let zl = Zoolock::builder().connect(&zookeeper.connect_string()).await.expect("session created");
+    let guard = zl.mutex("held").lock().await.expect("lock granted");
+    let waiter_zl = zl.clone();
+    let waiting = tokio::spawn(async move { waiter_zl.mutex("held").lock().await });
+    while zl.mutex("held").snapshot().await.expect("snapshot read").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let patient = examine(&place.connect_string());
-    assert_eq!((patient.level("neighbours"), patient.level("orphans")), (Some("ok"), Some("ok")), "{patient:?}");
-    assert_eq!((&patient.report["directories"], &patient.report["queues"]), (&2.into(), &1.into()), "{patient:?}");
-    // Locks of anybody's: the port is open, and nothing was said about who may write.
-    assert_eq!(patient.level("acl"), Some("warning"), "{patient:?}");
-    let client = tree::connect(&place.connect_string()).await.expect("a session");
-    let stat = client.check_stat(&guard.node_path()).await.expect("a look").expect("it is held");
+    let diagnosis = examine(&zookeeper.connect_string());
+    assert_eq!((diagnosis.level("neighbours"), diagnosis.level("orphans")), (Some("ok"), Some("ok")), "{diagnosis:?}");
+    assert_eq!((&diagnosis.report["directories"], &diagnosis.report["queues"]), (&2.into(), &1.into()), "{diagnosis:?}");
+    // Any client can connect and change these locks.
+    assert_eq!(diagnosis.level("acl"), Some("warning"), "{diagnosis:?}");
+    let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
+    let stat = client.check_stat(&guard.node_path()).await.expect("stat read").expect("the znode exists");
     let session = format!("{:x}", stat.ephemeral_owner);
-    for text in [&patient.stdout, &patient.stderr] {
+    for text in [&diagnosis.stdout, &diagnosis.stderr] {
         assert!(!text.contains(&session), "{text}");
     }
-    guard.release().await.expect("ours");
+    guard.release().await.expect("release succeeds");
     drop(waiting.await.expect("no panic"));
     zl.close().await;
 });
 
-on_both_arms!(it_looks_at_no_more_than_it_may_and_says_so, |place| async move {
-    let client = tree::connect(&place.connect_string()).await.expect("a session");
+on_both_arms!(directory_limit_is_kept_and_reported, |zookeeper| async move {
+    let client = tree::connect(&zookeeper.connect_string()).await.expect("session created");
     let options = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
-    client.create("/locks", b"", &options).await.expect("new");
+    client.create("/locks", b"", &options).await.expect("znode created");
     for number in 0..100 {
-        client.create(&format!("/locks/{number}"), b"", &options).await.expect("new");
+        client.create(&format!("/locks/{number}"), b"", &options).await.expect("znode created");
     }
-    let some = examine_with(&place.connect_string(), &["--limit", "40"]);
+    let limited = examine_with(&zookeeper.connect_string(), &["--limit", "40"]);
     assert_eq!(
-        (&some.report["directories"], &some.report["complete"]),
+        (&limited.report["directories"], &limited.report["complete"]),
         (&40.into(), &false.into()),
-        "{some:?}"
+        "{limited:?}"
     );
-    assert_eq!(some.level("directories"), Some("note"), "{some:?}");
-    let all = examine(&place.connect_string());
-    assert_eq!((&all.report["directories"], &all.report["complete"]), (&101.into(), &true.into()), "{all:?}");
+    assert_eq!(limited.level("directories"), Some("note"), "{limited:?}");
+    let complete = examine(&zookeeper.connect_string());
+    assert_eq!(
+        (&complete.report["directories"], &complete.report["complete"]),
+        (&101.into(), &true.into()),
+        "{complete:?}"
+    );
 });
 
-fn shorter() -> ServerOptions {
+fn shorter_sessions() -> ServerOptions {
     ServerOptions { max_session_timeout: Duration::from_secs(16), ..ServerOptions::default() }
 }
 
-on_both_arms!(private(shorter()) the_longest_grace_that_is_told_is_the_longest_that_run_takes, |place| async move {
-    let patient = examine(&place.connect_string());
-    assert_eq!(patient.level("session"), Some("warning"), "{patient:?}");
+on_both_arms!(private(shorter_sessions()) reported_longest_grace_matches_run, |zookeeper| async move {
+    let diagnosis = examine(&zookeeper.connect_string());
+    assert_eq!(diagnosis.level("session"), Some("warning"), "{diagnosis:?}");
     let sandbox = Sandbox::new();
-    let address = place.connect_string();
+    let address = zookeeper.connect_string();
     let run = |grace: &[&str]| {
         sandbox.output(&[&["run", "--connect", &address], grace, &["x", "--", "true"]].concat()).code
     };
-    assert_eq!(run(&[]), 0, "the default follows what is granted");
-    let most = patient.report["session"]["longest_grace_ms"].as_u64().expect("a number");
-    assert_eq!(run(&["--grace", &format!("{}ms", most + 1)]), 64, "{most}");
-    assert_eq!(run(&["--grace", &format!("{most}ms")]), 0, "{most}");
+    assert_eq!(run(&[]), 0, "the default grace follows the granted session timeout");
+    let longest = diagnosis.report["session"]["longest_grace_ms"].as_u64().expect("a number");
+    assert_eq!(run(&["--grace", &format!("{}ms", longest + 1)]), 64, "{longest}");
+    assert_eq!(run(&["--grace", &format!("{longest}ms")]), 0, "{longest}");
 });
 
 #[test]
-fn a_service_that_is_not_there_is_told_of_and_has_its_own_exit_code() {
-    let port = zoolock_tests::ports::Port::reserve().expect("a port");
-    let patient = examine(&port.addr().to_string());
-    assert_eq!((patient.code, patient.level("server")), (69, Some("warning")), "{patient:?}");
-    assert!(patient.stderr.contains(&port.addr().to_string()), "{patient:?}");
+fn unreachable_server_is_reported_with_exit_69() {
+    let port = zoolock_tests::ports::Port::reserve().expect("a free port");
+    let diagnosis = examine(&port.addr().to_string());
+    assert_eq!((diagnosis.code, diagnosis.level("server")), (69, Some("warning")), "{diagnosis:?}");
+    assert!(diagnosis.stderr.contains(&port.addr().to_string()), "{diagnosis:?}");
 }

@@ -11,21 +11,22 @@ pub(crate) fn root() -> PathBuf {
     root.canonicalize().expect("the repository exists")
 }
 
-/// Lists the pages in a directory, as paths below the root.
-pub(crate) fn files_in(directory: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(root().join(directory)).expect("a directory");
-    let names = entries.map(|entry| entry.expect("readable").file_name().into_string().expect("UTF-8"));
+/// Returns the paths, relative to the root, of the Markdown pages in a directory.
+pub(crate) fn pages_in(directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(root().join(directory)).expect("the directory is readable");
+    let names =
+        entries.map(|entry| entry.expect("readable entry").file_name().into_string().expect("UTF-8 name"));
     names.filter(|name| name.ends_with(".md")).map(|name| format!("{directory}/{name}")).collect()
 }
 
 pub(crate) fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a regular expression")
+    Regex::new(pattern).expect("valid regular expression")
 }
 
-/// A page.
+/// A Markdown page.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Path below the root.
+    /// Path relative to the root.
     pub(crate) path: String,
     text: String,
 }
@@ -33,9 +34,9 @@ pub(crate) struct Page {
 /// A code block.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Page and line, for messages.
-    pub(crate) place: String,
-    /// `rust` of `rust,no_run`. Empty for an indented block, which no test accepts.
+    /// Page and line, for error messages.
+    pub(crate) location: String,
+    /// First word of the info string: `rust` in `rust,no_run`. Empty for an indented block, which no test accepts.
     pub(crate) language: String,
     pub(crate) text: String,
 }
@@ -51,37 +52,37 @@ impl Page {
     }
 
     pub(crate) fn blocks(&self) -> Vec<Block> {
-        self.parts().0
+        self.split().0
     }
 
-    /// Returns the targets of links and images, with their places.
+    /// Returns the targets of links and images, with their locations.
     pub(crate) fn links(&self) -> Vec<(String, String)> {
         self.find(r"`[^`]+`|\]\(([^)\s]+)\)|(?m:^\[[^\]]+\]: +(\S+))")
     }
 
-    /// Returns the inline code, with its places.
+    /// Returns the inline code, with its locations.
     pub(crate) fn code(&self) -> Vec<(String, String)> {
         self.find("`([^`]+)`")
     }
 
-    /// Returns the HTML, with its places.
+    /// Returns the HTML tags, with their locations.
     pub(crate) fn html(&self) -> Vec<(String, String)> {
         self.find(r"`[^`]+`|(<[a-zA-Z/!][^>]*>)")
     }
 
-    /// Returns what a link may name after `#`, as mdBook and the forges derive it from headings.
+    /// Returns the anchors that links may use after `#`. mdBook and code forges derive them from headings in this way.
     pub(crate) fn anchors(&self) -> Vec<String> {
-        let mut seen: HashMap<String, usize> = HashMap::new();
-        let prose = self.parts().1;
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        let prose = self.split().1;
         let headings = prose.lines().filter(|line| line.starts_with('#'));
         let anchors = headings.map(|heading| {
             let kept = |c: &char| c.is_alphanumeric() || " _-".contains(*c);
             let heading = heading.trim_start_matches('#').trim();
             let slug: String =
                 heading.chars().filter(kept).collect::<String>().replace(' ', "-").to_lowercase();
-            let before = seen.entry(slug.clone()).or_default();
-            *before += 1;
-            if *before == 1 { slug } else { format!("{slug}-{}", *before - 1) }
+            let count = counts.entry(slug.clone()).or_default();
+            *count += 1;
+            if *count == 1 { slug } else { format!("{slug}-{}", *count - 1) }
         });
         anchors.collect()
     }
@@ -90,9 +91,9 @@ impl Page {
         self.text.lines()
     }
 
-    /// Returns the first group of each match outside of blocks, with its place.
+    /// Returns the first group of each match outside of blocks, with its location.
     fn find(&self, pattern: &str) -> Vec<(String, String)> {
-        let prose = self.parts().1;
+        let prose = self.split().1;
         let pattern = regex(pattern);
         let found = pattern.captures_iter(&prose).filter_map(|captures| {
             let group = captures.iter().skip(1).flatten().next()?;
@@ -102,8 +103,8 @@ impl Page {
         found.collect()
     }
 
-    /// Splits the page into its blocks and the text around them, in which each line of a block is empty.
-    fn parts(&self) -> (Vec<Block>, String) {
+    /// Splits the page into its blocks and its prose. In the prose, the lines of blocks are empty, so that line numbers stay.
+    fn split(&self) -> (Vec<Block>, String) {
         let (mut blocks, mut prose) = (Vec::<Block>::new(), String::new());
         let (mut inside, mut after_blank) = (false, true);
         for (line, number) in self.text.lines().zip(1..) {
@@ -113,7 +114,7 @@ impl Page {
                 let language =
                     fence.unwrap_or_default().split(',').next().unwrap_or_default().trim().to_owned();
                 blocks.push(Block {
-                    place: format!("{}:{number}", self.path),
+                    location: format!("{}:{number}", self.path),
                     language,
                     text: String::new(),
                 });
@@ -131,12 +132,14 @@ impl Page {
 }
 
 #[test]
-fn a_page_is_taken_apart() {
+fn page_splits_into_blocks_links_and_anchors() {
     let text = "# One `two`, three!\n\n[a](b.md#c) and `--code`\n\n```console\n$ true\n```\n\n    indented\n\n# One two three\n";
     let page = Page::of("p.md", text);
     let blocks = page.blocks();
-    let found: Vec<_> =
-        blocks.iter().map(|block| (block.place.as_str(), block.language.as_str(), &block.text[..])).collect();
+    let found: Vec<_> = blocks
+        .iter()
+        .map(|block| (block.location.as_str(), block.language.as_str(), &block.text[..]))
+        .collect();
     assert_eq!(found, [("p.md:5", "console", "$ true\n"), ("p.md:9", "", "    indented\n")]);
     assert_eq!(page.anchors(), ["one-two-three", "one-two-three-1"]);
     assert_eq!(page.links(), [("p.md:3".to_owned(), "b.md#c".to_owned())]);

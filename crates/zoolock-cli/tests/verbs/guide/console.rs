@@ -1,4 +1,4 @@
-//! The shell of a page.
+//! Runs the commands of a page in a shell.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -11,9 +11,9 @@ use tempfile::NamedTempFile;
 
 use crate::common::PATIENCE;
 use crate::guide::book::{Block, regex};
-use crate::guide::world::World;
+use crate::guide::machine::Machine;
 
-/// Stands before the exit code of each command in the output.
+/// Precedes the exit code of each command in the output.
 const MARK: u8 = 0x1e;
 
 /// A command and its expected output.
@@ -23,40 +23,42 @@ struct Step {
     expected: String,
 }
 
-/// One shell for all blocks of a page, as the reader has one.
+/// The shell in which all blocks of a page run.
 pub(crate) struct Console<'a> {
-    world: &'a World,
+    machine: &'a Machine,
     shell: Child,
     input: ChildStdin,
-    /// Everything that the shell and its children print.
+    /// Output of the shell and its children.
     output: NamedTempFile,
-    /// How many bytes of the output belong to earlier commands.
-    read: usize,
-    /// A failed command whose exit code the page has not shown yet.
+    /// Number of bytes of the output that belong to earlier commands.
+    consumed: usize,
+    /// Description of a failed command whose exit code the page has not shown yet.
     failed: Option<String>,
 }
 
 impl<'a> Console<'a> {
-    pub(crate) fn open(world: &'a World) -> Self {
-        let output = NamedTempFile::new().expect("a temporary file");
-        let append = std::fs::OpenOptions::new().append(true).open(output.path()).expect("writable");
-        let mut shell = world.command("bash");
+    pub(crate) fn open(machine: &'a Machine) -> Self {
+        let output = NamedTempFile::new().expect("temporary file");
+        let append =
+            std::fs::OpenOptions::new().append(true).open(output.path()).expect("the file is writable");
+        let mut shell = machine.command("bash");
         shell.args(["--noprofile", "--norc", "-s"]).process_group(0);
         let mut shell = shell.stdin(Stdio::piped()).stdout(append).spawn().expect("bash starts");
-        let mut input = shell.stdin.take().expect("it is piped");
-        // The pipe of standard error closes when the last process that the shell started has ended.
+        let mut input = shell.stdin.take().expect("stdin is piped");
+        // The shell and its children keep the pipe of standard error open as descriptor 3. `end` reads it to its end, and so
+        // waits for all of them.
         writeln!(input, "exec 3>&2 2>&1").expect("bash reads");
-        Self { world, shell, input, output, read: 0, failed: None }
+        Self { machine, shell, input, output, consumed: 0, failed: None }
     }
 
     pub(crate) fn run(&mut self, block: &Block) {
         for step in steps(block) {
-            let place = format!("{}: $ {}", block.place, step.command);
+            let location = format!("{}: $ {}", block.location, step.command);
             if let Some(failed) = self.failed.take() {
                 assert!(step.command.starts_with("echo $?"), "{failed}, and the guide does not say so");
             }
-            let status = self.carry_out(&place, &step);
-            self.failed = (status != 0).then(|| format!("{place} ended with {status}"));
+            let status = self.run_step(&location, &step);
+            self.failed = (status != 0).then(|| format!("{location} ended with {status}"));
         }
     }
 
@@ -66,34 +68,34 @@ impl<'a> Console<'a> {
         self.end();
     }
 
-    /// Runs a command, compares its output, and returns its exit code.
-    fn carry_out(&mut self, place: &str, step: &Step) -> i32 {
-        // The command reads nothing; the next command's $? is its exit code.
-        let command = self.world.here(&step.command);
+    /// Runs a command, compares its output with the expected output, and returns its exit code.
+    fn run_step(&mut self, location: &str, step: &Step) -> i32 {
+        // Standard input is empty. The subshell sets $? for the next command.
+        let command = self.machine.to_local(&step.command);
         let script =
             format!("{{\n{command}\n}} </dev/null\n__code=$?; printf '\\036%d\\n' $__code; (exit $__code)\n");
         self.input.write_all(script.as_bytes()).expect("bash reads");
-        // A command in the background may print before the mark and after it.
-        let background = step.command.ends_with('&');
+        // A background command may print before and after the mark.
+        let is_background = step.command.ends_with('&');
         let deadline = Instant::now() + PATIENCE;
         loop {
             let output = std::fs::read(self.output.path()).expect("readable");
-            let output = &output[self.read..];
-            let late = Instant::now() > deadline;
-            if let Some((said, status, rest)) = split(output) {
-                let all = [said, if background { rest } else { &[] }].concat();
-                match compare(&step.expected, &self.world.guide(&String::from_utf8_lossy(&all))) {
+            let output = &output[self.consumed..];
+            let is_late = Instant::now() > deadline;
+            if let Some((printed, status, rest)) = split_at_mark(output) {
+                let all = [printed, if is_background { rest } else { &[] }].concat();
+                match compare(&step.expected, &self.machine.to_guide(&String::from_utf8_lossy(&all))) {
                     Ok(()) => {
-                        self.read += output.len() - if background { 0 } else { rest.len() };
+                        self.consumed += output.len() - if is_background { 0 } else { rest.len() };
                         return status;
                     }
-                    Err(difference) if late || !background => {
-                        panic!("{place} prints something else\n{difference}")
+                    Err(difference) if is_late || !is_background => {
+                        panic!("{location} prints something else\n{difference}")
                     }
                     Err(_) => {}
                 }
             }
-            assert!(!late, "{place} does not end; it printed\n{}", String::from_utf8_lossy(output));
+            assert!(!is_late, "{location} does not end; it printed\n{}", String::from_utf8_lossy(output));
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -118,14 +120,15 @@ impl Drop for Console<'_> {
     }
 }
 
-/// Splits the output at the mark, into the output of the command, its exit code, and the rest.
-fn split(output: &[u8]) -> Option<(&[u8], i32, &[u8])> {
+/// Splits the output at the mark into the output of the command, its exit code, and the rest.
+fn split_at_mark(output: &[u8]) -> Option<(&[u8], i32, &[u8])> {
     let mark = output.iter().position(|byte| *byte == MARK)?;
     let end = mark + output[mark..].iter().position(|byte| *byte == b'\n')?;
-    let status = std::str::from_utf8(&output[mark + 1..end]).ok()?.parse().expect("an exit code");
+    let status = std::str::from_utf8(&output[mark + 1..end]).ok()?.parse().expect("exit code");
     Some((&output[..mark], status, &output[end + 1..]))
 }
 
+/// Splits a block into its commands and their expected outputs.
 fn steps(block: &Block) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in block.text.lines() {
@@ -133,7 +136,7 @@ fn steps(block: &Block) -> Vec<Step> {
             steps.push(Step { command: command.to_owned(), expected: String::new() });
             continue;
         }
-        let last = steps.last_mut().unwrap_or_else(|| panic!("{}: begins with no command", block.place));
+        let last = steps.last_mut().unwrap_or_else(|| panic!("{}: starts without a command", block.location));
         match line.strip_prefix("> ") {
             Some(more) if last.expected.is_empty() => last.command += &format!("\n{more}"),
             _ => last.expected += &format!("{line}\n"),
@@ -142,20 +145,20 @@ fn steps(block: &Block) -> Vec<Step> {
     steps
 }
 
-/// Compares output. `…` in a line matches any text, `…` alone matches any number of lines.
+/// Compares output. In `expected`, `…` within a line matches any text, and a line `…` matches any number of lines.
 fn compare(expected: &str, actual: &str) -> Result<(), String> {
-    let wild =
-        |line: &str| if line == "…" { "...".to_owned() } else { normal(line).replace('…', "[..]") };
-    let expected: String = expected.lines().map(|line| wild(line) + "\n").collect();
-    let actual: String = actual.lines().map(|line| normal(line) + "\n").collect();
+    let pattern =
+        |line: &str| if line == "…" { "...".to_owned() } else { normalize(line).replace('…', "[..]") };
+    let expected: String = expected.lines().map(|line| pattern(line) + "\n").collect();
+    let actual: String = actual.lines().map(|line| normalize(line) + "\n").collect();
     snapbox::Assert::new()
         .normalize_paths(false)
         .try_eq(Some(&"the output"), actual.into_data(), expected.into_data())
         .map_err(|difference| difference.to_string())
 }
 
-/// Replaces what differs from run to run: tokens (but not their epoch), ages, hosts, processes, and the width of columns.
-fn normal(line: &str) -> String {
+/// Replaces what differs from run to run: tokens except for their epoch, ages, hosts, process ids and column widths.
+fn normalize(line: &str) -> String {
     let mut line = line.to_owned();
     let has_ages = line.contains(" pid ") || line.starts_with("  since ");
     let mut replace = |pattern: &str, by: &str| line = regex(pattern).replace_all(&line, by).into_owned();
@@ -173,7 +176,7 @@ mod tests {
     use crate::guide::book::Page;
 
     #[test]
-    fn a_block_is_commands_and_what_they_print() {
+    fn console_block_splits_into_commands_and_output() {
         let page = Page::of("p.md", "```console\n$ cat <<E\n> one\n> E\none\n$ true\n```\n");
         let step =
             |command: &str, expected: &str| Step { command: command.into(), expected: expected.into() };
@@ -181,32 +184,33 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_each_time_may_differ_and_nothing_else() {
+    fn only_varying_parts_may_differ() {
         assert_eq!(compare("a … c\n", "a b c\n"), Ok(()));
         assert_eq!(compare("a\n…\nd\n", "a\nb\nc\nd\n"), Ok(()));
         assert_eq!(compare("", ""), Ok(()));
-        let (token, later) = ("00000000-0000000100000005-00000000", "00000000-00000001000000ff-00000000");
-        let there = format!("x  3s     0  web1 pid 4711 (sh)\n  \"token\": \"{token}\",\n");
-        let here = format!("x  12s  0  host pid 9 (sh)\n  \"token\": \"{later}\",\n");
-        assert_eq!(compare(&there, &here), Ok(()));
-        assert!(compare(&there, &here.replace("(sh)", "(bash)")).is_err());
+        let (guide_token, actual_token) =
+            ("00000000-0000000100000005-00000000", "00000000-00000001000000ff-00000000");
+        let guide = format!("x  3s     0  web1 pid 4711 (sh)\n  \"token\": \"{guide_token}\",\n");
+        let actual = format!("x  12s  0  host pid 9 (sh)\n  \"token\": \"{actual_token}\",\n");
+        assert_eq!(compare(&guide, &actual), Ok(()));
+        assert!(compare(&guide, &actual.replace("(sh)", "(bash)")).is_err());
         for (expected, actual) in
             [("a … c\n", "a b d\n"), ("a\n", "a\nb\n"), ("a\nb\n", "a\n"), ("", "a\n"), ("a\n", "")]
         {
-            assert!(compare(expected, actual).is_err(), "{expected:?} is not {actual:?}");
+            assert!(compare(expected, actual).is_err(), "{expected:?} must not match {actual:?}");
         }
     }
 
     fn run(text: &str) {
         let page = Page::of("p.md", &format!("```console\n{text}```\n"));
-        let world = World::for_page(&page);
-        let mut console = Console::open(&world);
+        let machine = Machine::for_page(&page);
+        let mut console = Console::open(&machine);
         page.blocks().iter().for_each(|block| console.run(block));
         console.close();
     }
 
     #[test]
-    fn one_shell_has_what_was_said_before() {
+    fn shell_state_persists_between_commands() {
         run(
             "$ x=1\n$ (exit 3)\n$ echo $?\n3\n$ sh -c 'sleep 0.2; echo late' &\nlate\n$ wait; echo $x >&2\n1\n",
         );
@@ -214,13 +218,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "ended with 3, and the guide does not say so")]
-    fn a_failure_that_the_guide_hides_is_found() {
+    fn unshown_failure_is_detected() {
         run("$ (exit 3)\n$ true\n");
     }
 
     #[test]
     #[should_panic(expected = "prints something else")]
-    fn another_output_is_found() {
+    fn wrong_output_is_detected() {
         run("$ echo two\none\n");
     }
 }

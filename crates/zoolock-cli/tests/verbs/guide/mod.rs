@@ -1,17 +1,17 @@
-//! The guide, the README and the examples: every block is run, parsed or compiled, and every link is followed.
+//! Tests the guide, the README and the examples. Every block is run, parsed or compiled, and every link is checked.
 //!
 //! | language | check |
 //! |---|---|
-//! | `console` | `$` (and its continuation `>`) goes to one shell per page; the output is compared |
+//! | `console` | commands after `$`, continued after `>`, run in one shell per page; the output is compared |
 //! | `sql` | run by `zoolock-bench/tests/fenced_sql.rs`, which has SQLite |
-//! | `crontab` | each command is run as cron would run it |
-//! | `ini` | a systemd unit: it is started, reports ready, and is stopped |
-//! | `properties` | ZooKeeper knows each key |
+//! | `crontab` | each command runs as cron would run it |
+//! | `ini` | a systemd unit: the service starts, reports that it is ready, and is stopped |
+//! | `properties` | each key is a key of ZooKeeper's configuration |
 //! | `rust` | compiled and run as a doctest of `zoolock-tests` |
-//! | `sh` | only in the README: the command knows each flag |
+//! | `sh` | only in the README: zoolock has each flag |
 //!
-//! In expected output `…` matches anything. A command that fails is followed by `echo $?`. After a command that ends with `&`
-//! the runner waits for the expected output. `world.rs` replaces the guide's ensemble, ports and directories.
+//! In expected output, `…` matches anything. `echo $?` must follow a command that fails. After a command that ends with `&`,
+//! the runner waits for the expected output. `machine.rs` replaces the ensemble, ports and directories of the guide.
 
 mod blocks;
 mod book;
@@ -21,9 +21,9 @@ mod crontab;
 mod examples;
 mod flags;
 mod links;
+mod machine;
 mod table;
 mod unit;
-mod world;
 
 use std::collections::BTreeSet;
 
@@ -62,13 +62,13 @@ fn the_readme_does_what_it_says() {
 #[test]
 fn every_chapter_is_run_and_in_the_summary() {
     let chapters: Vec<String> = CHAPTERS.iter().map(|name| (*name).to_owned()).collect();
-    let mut files = book::files_in("guide/src");
+    let mut files = book::pages_in("guide/src");
     files.retain(|file| file != "guide/src/SUMMARY.md");
-    let run: BTreeSet<String> = chapters.iter().map(|name| format!("guide/src/{name}")).collect();
+    let tested: BTreeSet<String> = chapters.iter().map(|name| format!("guide/src/{name}")).collect();
     assert_eq!(
         files.into_iter().collect::<BTreeSet<_>>(),
-        run,
-        "left: chapters, right: chapters that are run"
+        tested,
+        "left: files, right: chapters that are tested"
     );
     let listed = Page::read("guide/src/SUMMARY.md").links().into_iter().map(|(_, target)| target);
     let (mut listed, mut chapters) = (listed.collect::<Vec<_>>(), chapters);

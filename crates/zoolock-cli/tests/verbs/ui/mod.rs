@@ -1,52 +1,35 @@
-//! `zoolock ui`, asked by a client that is no browser: who is let in, and how it ends. What people see is tested in a
-//! browser (`browser`).
+//! `zoolock ui` over plain HTTP: access control and shutdown. The tests in `browser` check the pages in a real browser.
 
 mod browser;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::io::BufRead;
 
-use crate::common::{PATIENCE, Running, Sandbox, wait_until};
+use crate::common::{Running, Sandbox, exchange, wait_until};
 use rustix::process::Signal;
 
 const TOKEN: &str = "a token that nobody guesses";
 
-/// Starts it, and says where it listens.
+/// Starts `zoolock ui`, and returns its address.
 fn start(sandbox: &Sandbox, flags: &[&str]) -> (Running, String) {
     let mut ui = sandbox.converse(&[&["ui", "--listen", "127.0.0.1:0"], flags].concat());
     let mut line = String::new();
-    let mut stdout = BufReader::new(ui.0.stdout.take().expect("caught"));
-    stdout.read_line(&mut line).expect("it says where it listens");
+    ui.take_stdout().read_line(&mut line).expect("zoolock ui prints its address");
     let address = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/'));
     (ui, address.expect("an address").to_owned())
 }
 
 fn token_file(sandbox: &Sandbox) -> String {
-    let path = sandbox.path("token");
-    std::fs::write(&path, TOKEN).expect("writable");
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("ours");
-    path.display().to_string()
-}
-
-/// Sends a request as it is, and returns the whole answer.
-fn send(address: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(request.as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers and closes");
-    answer
+    sandbox.write_private("token", TOKEN)
 }
 
 fn get(address: &str, path: &str, headers: &str) -> String {
-    send(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n"))
+    exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n"))
 }
 
 fn post(address: &str, path: &str, headers: &str, form: &str) -> String {
     let length = form.len();
     let kind = "Content-Type: application/x-www-form-urlencoded";
-    send(
+    exchange(
         address,
         &format!(
             "POST {path} HTTP/1.1\r\nHost: {address}\r\n{kind}\r\nContent-Length: {length}\r\n{headers}\r\n{form}"
@@ -54,12 +37,13 @@ fn post(address: &str, path: &str, headers: &str, form: &str) -> String {
     )
 }
 
+/// Returns the status code of a response.
 fn status(answer: &str) -> &str {
     answer.get(9..12).unwrap_or(answer)
 }
 
 #[test]
-fn it_shows_and_ends_when_it_is_told() {
+fn ui_serves_pages_and_ends_on_term() {
     let sandbox = Sandbox::new();
     let _holder = sandbox.start(&["run", "shown", "--", "sleep", "600"]);
     sandbox.wait_for_contenders("shown", 1);
@@ -83,7 +67,7 @@ fn it_shows_and_ends_when_it_is_told() {
 }
 
 #[test]
-fn nobody_changes_anything_where_it_only_shows() {
+fn read_only_ui_refuses_changes() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &[]);
     let form = "deed=break&name=/locks/x&token=0.1.0&csrf=x";
@@ -93,58 +77,58 @@ fn nobody_changes_anything_where_it_only_shows() {
 }
 
 #[test]
-fn it_answers_to_its_own_names_alone() {
+fn unknown_host_header_is_refused() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &["--host", "locks.example"]);
     let as_host = |host: &str| {
-        let answer = send(&address, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let answer = exchange(&address, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         status(&answer).to_owned()
     };
     assert_eq!((as_host("locks.example").as_str(), as_host("evil.example").as_str()), ("200", "421"));
-    let answer = send(&address, "GET / HTTP/1.0\r\n\r\n");
+    let answer = exchange(&address, "GET / HTTP/1.0\r\n\r\n");
     assert_eq!(status(&answer), "421");
 }
 
 #[test]
-fn a_deed_needs_a_login_and_a_form_of_its_own_and_is_told() {
+fn break_needs_login_and_csrf_token() {
     let sandbox = Sandbox::new();
     let token = token_file(&sandbox);
     let (ui, address) = start(&sandbox, &["--allow-operate", "--token-file", &token]);
     let mut holder = sandbox.start(&["run", "doomed", "--", "sleep", "600"]);
     sandbox.wait_for_contenders("doomed", 1);
-    let shown = sandbox.output(&["show", "doomed", "--json"]);
-    let lock: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
-    let seen = lock["holder"]["token"].as_str().expect("a token").to_owned();
+    let lock = sandbox.json(&["show", "doomed"]);
+    let held_token = lock["holder"]["token"].as_str().expect("a token").to_owned();
 
-    let form =
-        |csrf: &str| format!("deed=break&name=%2Flocks%2Fdoomed&token={seen}&note=it+hangs&csrf={csrf}");
+    let form = |csrf: &str| {
+        format!("deed=break&name=%2Flocks%2Fdoomed&token={held_token}&note=it+hangs&csrf={csrf}")
+    };
     assert_eq!(status(&post(&address, "/deed", "", &form("x"))), "303");
     assert_eq!(status(&post(&address, "/login", "", "token=wrong")), "401");
-    let entered = post(&address, "/login", "", &format!("token={}", TOKEN.replace(' ', "+")));
-    assert_eq!(status(&entered), "303", "{entered}");
-    let cookie = entered.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+    let logged_in = post(&address, "/login", "", &format!("token={}", TOKEN.replace(' ', "+")));
+    assert_eq!(status(&logged_in), "303", "{logged_in}");
+    let cookie = logged_in.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().expect("a pair"));
-    let ask = get(&address, &format!("/ask?deed=break&name=/locks/doomed&token={seen}"), &cookie);
+    let ask = get(&address, &format!("/ask?deed=break&name=/locks/doomed&token={held_token}"), &cookie);
     let csrf = ask.split("name=\"csrf\" value=\"").nth(2).and_then(|rest| rest.split('"').next());
-    let csrf = csrf.expect("the second form is that of the deed");
+    let csrf = csrf.expect("the second form on the page asks for the break");
     assert_eq!(status(&post(&address, "/deed", &cookie, &form("x"))), "403");
     for header in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"] {
-        let elsewhere = format!("{cookie}{header}\r\n");
-        assert_eq!(status(&post(&address, "/deed", &elsewhere, &form(csrf))), "403", "{header}");
+        let cross_site = format!("{cookie}{header}\r\n");
+        assert_eq!(status(&post(&address, "/deed", &cross_site, &form(csrf))), "403", "{header}");
     }
     assert_eq!(sandbox.contenders("doomed"), 1);
 
     let done = post(&address, "/deed", &cookie, &form(csrf));
     assert!(done.contains("location: /lock?name=/locks/doomed&done=broken"), "{done}");
     assert_eq!(holder.code(), 70);
-    wait_until("nobody is there", || sandbox.contenders("doomed") == 0);
-    // Once more: nobody has that token now.
+    wait_until("the lock is free", || sandbox.contenders("doomed") == 0);
+    // No contender has that token any more.
     assert_eq!(status(&post(&address, "/deed", &cookie, &form(csrf))), "409");
     ui.signal(Signal::TERM);
-    let said = ui.done().stderr;
+    let log = ui.done().stderr;
     assert!(
-        said.contains(&format!("break of /locks/doomed, token {seen}, by operator at 127.0.0.1")),
-        "{said}"
+        log.contains(&format!("break of /locks/doomed, token {held_token}, by operator at 127.0.0.1")),
+        "{log}"
     );
-    assert!(said.contains("it hangs: broken") && said.contains("refused"), "{said}");
+    assert!(log.contains("it hangs: broken") && log.contains("refused"), "{log}");
 }

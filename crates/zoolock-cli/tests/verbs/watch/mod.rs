@@ -1,4 +1,4 @@
-//! `zoolock watch`: what happens to a lock, a line each.
+//! `zoolock watch`: prints the events of a lock, one per line.
 
 mod both_servers;
 
@@ -9,7 +9,7 @@ use crate::common::{Lines, Running, Sandbox, server};
 use rustix::process::Signal;
 
 #[test]
-fn a_lock_that_does_not_exist_yet_is_watched_from_its_first_holder_on() {
+fn nonexistent_lock_can_be_watched() {
     let sandbox = Sandbox::new();
     let watch = Watch::start(&sandbox, &["db/main", "--json"]);
     let mut holder = sandbox.converse(&["hold", "db/main", "--note", "first"]);
@@ -29,7 +29,7 @@ fn a_lock_that_does_not_exist_yet_is_watched_from_its_first_holder_on() {
 }
 
 #[test]
-fn who_is_there_already_is_told_first_in_lines_for_people() {
+fn existing_contenders_are_printed_first() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x", "--note", "\x1b[2Jgone\nfake"]);
     sandbox.wait_for_contenders("x", 1);
@@ -44,7 +44,7 @@ fn who_is_there_already_is_told_first_in_lines_for_people() {
 }
 
 #[test]
-fn a_crash_is_told_where_the_holder_says_that_it_begins() {
+fn crash_is_reported_with_crash_detection() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let connect = ["--connect", &address, "--session-timeout", "6s"];
@@ -52,25 +52,25 @@ fn a_crash_is_told_where_the_holder_says_that_it_begins() {
     let line = [&["hold", "x", "--crash-detection"], &connect[..]].concat();
     let mut holder = sandbox.converse(&line);
     watch.event("granted");
-    // Its node is there before it has said that it begins; its token is printed after that.
-    Lines::of(holder.0.stdout.take().expect("caught")).next();
+    // The znode exists before the holder has marked that it begins. The holder prints its token after that.
+    Lines::of(holder.take_stdout()).next();
     holder.signal(Signal::KILL);
     assert_eq!(watch.event("crashed")["at_least"], false);
     drop((watch, server));
 }
 
 #[test]
-fn a_reader_that_is_gone_ends_it_though_nothing_happens() {
+fn watch_ends_when_its_reader_closes() {
     let sandbox = Sandbox::new();
-    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let (reader, writer) = std::io::pipe().expect("pipe created");
     let mut command = sandbox.zoolock(["watch", "x"]);
-    let mut watch = Running(command.stdout(writer).stderr(Stdio::null()).spawn().expect("it starts"));
+    let mut watch = Running(command.stdout(writer).stderr(Stdio::null()).spawn().expect("zoolock starts"));
     drop((reader, command));
     assert_eq!(watch.code(), 0);
 }
 
 #[test]
-fn an_outage_is_told_and_what_came_of_it() {
+fn outage_and_recovery_are_events() {
     let sandbox = Sandbox::new();
     let (server, address) = server(&sandbox);
     let watch = Watch::start(&sandbox, &["x", "--json", "--connect", &address]);

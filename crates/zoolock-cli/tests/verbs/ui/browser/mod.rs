@@ -1,5 +1,5 @@
-//! `zoolock ui` in a real browser: Debian's Chromium, driven by Playwright. What it sees is in `pages.py`; here are the
-//! servers, the pages' process, and the deadlock that it asks for.
+//! `zoolock ui` in a real browser: Debian's Chromium, driven by Playwright. `pages.py` checks the pages. This module starts
+//! the server, `zoolock ui` and `pages.py`, and creates the deadlock that `pages.py` requests.
 
 mod many;
 
@@ -22,57 +22,68 @@ use super::{TOKEN, start, token_file};
 use crate::common::Sandbox;
 
 const CHROMIUM: &str = "/usr/bin/chromium";
-/// Much more than all of it takes.
+/// Time limit for all of `pages.py`: far longer than it takes.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Trials of how a page is made, and of who is let in: the same whatever the service.
-const SAME_EVERYWHERE: [&str; 5] = [
-    "the_token_opens_and_others_do_not",
-    "hostile_names_are_shown_and_do_nothing",
-    "pages_are_whole_without_a_script",
-    "nothing_serious_is_found_by_axe",
-    "everything_fits_on_a_phone",
+/// Tests in `pages.py` that do not depend on the kind of server. They run on one server only.
+const SERVER_INDEPENDENT: [&str; 5] = [
+    "only_the_right_token_logs_in",
+    "hostile_names_are_shown_harmlessly",
+    "pages_work_without_javascript",
+    "axe_finds_no_serious_violation",
+    "pages_fit_on_a_phone",
 ];
 
+/// Returns whether Chromium and the Python for Playwright are installed.
 fn browser() -> Availability {
     if !Path::new(CHROMIUM).exists() {
         return Availability::Missing(format!("no {CHROMIUM}, install chromium"));
     }
     let venv = std::process::Command::new("/usr/bin/python3").args(["-c", "import venv, ensurepip"]).output();
     match venv {
-        Ok(said) if said.status.success() => Availability::Available,
+        Ok(output) if output.status.success() => Availability::Available,
         Ok(_) | Err(_) => Availability::Missing("no python3 with venv, install python3-venv".to_owned()),
     }
 }
 
-/// Three services hold one lock each, and want the next one's. Each lets go of all it has when it has both.
-async fn circle(addr: SocketAddr) -> JoinSet<()> {
-    let (all, mut tasks) = (Arc::new(Barrier::new(4)), JoinSet::new());
-    for (program, mine, next) in
+/// Creates a deadlock: three programs hold one lock each, and wait for the lock of the next program. A program that acquires
+/// both locks releases them.
+async fn create_deadlock(addr: SocketAddr) -> JoinSet<()> {
+    let (all_hold, mut tasks) = (Arc::new(Barrier::new(4)), JoinSet::new());
+    for (program, own, next) in
         [("billing", "invoice", "order"), ("orders", "order", "parcel"), ("shipping", "parcel", "invoice")]
     {
-        let zl = Zoolock::builder().program(program).connect(&addr.to_string()).await.expect("a session");
-        let all = Arc::clone(&all);
+        let zl =
+            Zoolock::builder().program(program).connect(&addr.to_string()).await.expect("session created");
+        let all_hold = Arc::clone(&all_hold);
         tasks.spawn(async move {
-            let guard = zl.mutex(format!("{mine}/7")).lock().await.expect("it is free");
-            all.wait().await;
-            let both = zl.mutex(format!("{next}/7")).lock().await.expect("somebody breaks the circle");
+            let guard = zl.mutex(format!("{own}/7")).lock().await.expect("lock granted");
+            all_hold.wait().await;
+            let both = zl
+                .mutex(format!("{next}/7"))
+                .lock()
+                .await
+                .expect("lock granted after the deadlock is broken");
             drop((guard, both));
         });
     }
-    all.wait().await;
+    all_hold.wait().await;
     tasks
 }
 
-/// Does what the browser's side asks for, until it ends.
-async fn attend(script: &mut Child, mut asked: Lines<BufReader<ChildStdout>>, addr: SocketAddr) -> String {
+/// Serves the requests of `pages.py` until it ends, and returns the rest of its output.
+async fn serve_requests(
+    script: &mut Child,
+    mut lines: Lines<BufReader<ChildStdout>>,
+    addr: SocketAddr,
+) -> String {
     let mut answers = script.stdin.take().expect("piped");
-    let mut said = String::new();
+    let mut output = String::new();
     let mut tasks = JoinSet::new();
-    while let Some(line) = asked.next_line().await.expect("text") {
+    while let Some(line) = lines.next_line().await.expect("UTF-8") {
         let answer = match line.as_str() {
             "PLEASE deadlock" => {
-                tasks = circle(addr).await;
+                tasks = create_deadlock(addr).await;
                 "made"
             }
             "PLEASE all free" => {
@@ -82,17 +93,17 @@ async fn attend(script: &mut Child, mut asked: Lines<BufReader<ChildStdout>>, ad
                 "free"
             }
             other => {
-                said.push_str(other);
-                said.push('\n');
+                output.push_str(other);
+                output.push('\n');
                 continue;
             }
         };
-        answers.write_all(format!("{answer}\n").as_bytes()).await.expect("it reads");
+        answers.write_all(format!("{answer}\n").as_bytes()).await.expect("the script reads");
     }
-    said
+    output
 }
 
-/// Pictures of our own server's pages are kept; those of the other are beside them.
+/// Returns the directory for screenshots. Those with Apache ZooKeeper have a subdirectory.
 fn screenshots(arm: Arm) -> PathBuf {
     let directory = match std::env::var_os("ZOOLOCK_SCREENSHOTS") {
         Some(directory) => PathBuf::from(directory),
@@ -104,37 +115,37 @@ fn screenshots(arm: Arm) -> PathBuf {
     }
 }
 
-on_both_arms!(private the_pages_work_in_a_browser, |place| async move {
+on_both_arms!(private the_pages_work_in_a_browser, |zookeeper| async move {
     if !browser().or_skip("the_pages_work_in_a_browser") {
         return;
     }
     let sandbox = Sandbox::new();
-    let (server, connect) = (place.server().socket_addr(), place.addr());
+    let (server, connect) = (zookeeper.server().socket_addr(), zookeeper.addr());
     let token = token_file(&sandbox);
     let flags = ["--connect", &connect, "--allow-operate", "--token-file", &token];
     let (_ui, address) = start(&sandbox, &flags);
 
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/ui/browser");
-    let mut script = Command::new(here.join("run"));
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/ui/browser");
+    let mut script = Command::new(directory.join("run"));
     script.env("UI", format!("http://{address}")).env("TOKEN", TOKEN).env("CONNECT", &connect);
     script.env("ZOOLOCK", env!("CARGO_BIN_EXE_zoolock")).env("CHROMIUM", CHROMIUM);
-    script.env("SCREENSHOTS", screenshots(place.server().arm()));
-    if place.server().arm() == Arm::Apache && std::env::var_os("ONLY").is_none() {
-        script.env("LEAVE_OUT", SAME_EVERYWHERE.join(" "));
+    script.env("SCREENSHOTS", screenshots(zookeeper.server().arm()));
+    if zookeeper.server().arm() == Arm::Apache && std::env::var_os("ONLY").is_none() {
+        script.env("LEAVE_OUT", SERVER_INDEPENDENT.join(" "));
     }
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut script = script.spawn().expect("it starts");
-    let asked = BufReader::new(script.stdout.take().expect("piped")).lines();
-    let mut errors = script.stderr.take().expect("piped");
+    let mut script = script.spawn().expect("the script starts");
+    let lines = BufReader::new(script.stdout.take().expect("piped")).lines();
+    let mut stderr = script.stderr.take().expect("piped");
     let errors = tokio::spawn(async move {
-        let mut said = String::new();
-        let _ = errors.read_to_string(&mut said).await;
-        said
+        let mut text = String::new();
+        let _ = stderr.read_to_string(&mut text).await;
+        text
     });
-    let said = timeout(PATIENCE, attend(&mut script, asked, server)).await.expect("it ends in time");
-    let status = script.wait().await.expect("it ends");
-    assert!(status.success(), "{said}\n{}", errors.await.expect("no panic"));
-    assert!(said.trim_end().ends_with("all is well"), "{said}");
-    // How long what took, for whoever asks for the output of tests that pass.
-    println!("{said}");
+    let output = timeout(PATIENCE, serve_requests(&mut script, lines, server)).await.expect("the script ends in time");
+    let status = script.wait().await.expect("the script ends");
+    assert!(status.success(), "{output}\n{}", errors.await.expect("no panic"));
+    assert!(output.trim_end().ends_with("all is well"), "{output}");
+    // Shows the durations if the output of passed tests is requested.
+    println!("{output}");
 });

@@ -1,6 +1,8 @@
-"""zoolock ui as people meet it. Needs in the environment: UI (an address), TOKEN, CONNECT, ZOOLOCK (the
-command), CHROMIUM, SCREENSHOTS (a directory), and perhaps LEAVE_OUT (names of trials, with spaces between them) and ONLY
-(for people: what the names of trials have to match). What only the library can do is asked for on standard output."""
+"""Tests the pages of zoolock ui in a browser.
+
+Environment variables: UI (its address), TOKEN, CONNECT, ZOOLOCK (the command), CHROMIUM, SCREENSHOTS (a directory).
+Optional: LEAVE_OUT (names of tests to skip, separated by spaces) and ONLY (a pattern for names of tests to run).
+The Rust test that starts this script reads requests from its standard output, for what only the library can do."""
 
 import importlib.resources
 import json
@@ -20,7 +22,7 @@ ZOOLOCK = [os.environ["ZOOLOCK"], "--connect", os.environ["CONNECT"]]
 SHOTS = pathlib.Path(os.environ["SCREENSHOTS"])
 AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
 
-# Whoever may queue may write this into a name and a note.
+# Every client that may acquire a lock may use such names and notes.
 HOSTILE = "x<img src=x onerror=alert(1)>\"'`&lt;\u202egpj"
 HOSTILE_NOTE = "</text><script>alert(2)</script>\"><svg onload=alert(3)>\x1b[31m\u202e\u2066"
 
@@ -30,11 +32,11 @@ PHONE = {"width": 360, "height": 740}
 expect.set_options(timeout=10_000)
 
 
-def ask(what, answer):
-    """Has the one who started us do something."""
+def request(what, answer):
+    """Asks the Rust test to do something, and waits for its answer."""
     print(f"PLEASE {what}", flush=True)
-    said = sys.stdin.readline().strip()
-    assert said == answer, said
+    received = sys.stdin.readline().strip()
+    assert received == answer, received
 
 
 def lock_url(name):
@@ -47,7 +49,7 @@ def show(name):
 
 
 class Hold:
-    """A process that holds a lock, or waits for it."""
+    """A process that holds a lock or waits for it."""
 
     all = []
 
@@ -64,22 +66,22 @@ class Hold:
             self.wait_until(lambda: len(show(name)["waiters"]) >= wait_for)
 
     @staticmethod
-    def wait_until(true):
+    def wait_until(condition):
         for _ in range(400):
-            if true():
+            if condition():
                 return
             time.sleep(0.025)
-        raise AssertionError("it was never so")
+        raise AssertionError("timed out")
 
     def release(self):
         self.process.stdin.close()
 
-    def ended(self):
+    def exit_code(self):
         return self.process.wait(timeout=20)
 
 
 class Browser:
-    """Pages that tell what went wrong in them."""
+    """Opens pages, and records the errors that they report."""
 
     def __init__(self, chromium):
         self.chromium = chromium
@@ -90,19 +92,19 @@ class Browser:
         options.setdefault("reduced_motion", "reduce")
         context = self.chromium.new_context(**options)
         context.on("weberror", lambda error: self.errors.append(f"error: {error.error}"))
-        context.on("console", self.heard)
+        context.on("console", self.on_console)
         context.on("dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        context.on("requestfailed", self.failed)
+        context.on("requestfailed", self.on_request_failed)
         return context
 
-    def heard(self, message):
-        # A page with a refusal is a page.
-        wanted = re.search(r"status of (400|401|403|404|409|429)", message.text)
-        if message.type in ("error", "warning") and not wanted:
+    def on_console(self, message):
+        # The browser logs an error for each page with one of these status codes.
+        is_expected = re.search(r"status of (400|401|403|404|409|429)", message.text)
+        if message.type in ("error", "warning") and not is_expected:
             self.errors.append(f"console: {message.text}")
 
-    def failed(self, request):
-        # Whoever goes to the next page ends what the last one asked for.
+    def on_request_failed(self, request):
+        # Opening another page aborts the requests of the last page.
         if request.failure != "net::ERR_ABORTED":
             self.errors.append(f"request: {request.url} {request.failure}")
 
@@ -115,12 +117,12 @@ class Browser:
         return page
 
 
-def shot(page, name, full=True):
-    page.screenshot(path=SHOTS / f"{name}.png", full_page=full)
+def screenshot(page, name):
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
 def tab_to(page, name):
-    """By the keyboard alone."""
+    """Presses Tab until an element with this name has the focus."""
     for _ in range(80):
         page.keyboard.press("Tab")
         focused = page.evaluate(
@@ -128,10 +130,10 @@ def tab_to(page, name):
         )
         if re.search(name, focused):
             return
-    raise AssertionError(f"no way to {name} by Tab")
+    raise AssertionError(f"Tab does not reach {name}")
 
 
-# ---- what is tried, in this order ----
+# ---- tests, which TESTS lists in order ----
 
 
 def all_locks_are_listed(browser):
@@ -149,16 +151,16 @@ def all_locks_are_listed(browser):
     expect(page.get_by_role("rowheader")).to_have_count(1)
     page.goto(f"{UI}/?q=nobody-has-this")
     expect(page.get_by_text("Nothing matches")).to_be_visible()
-    # A new lock comes without anybody's doing.
+    # A new lock appears without reloading the page.
     page.goto(UI)
     expect(page.get_by_text("live", exact=True)).to_be_visible()
-    late = Hold("late", "came later")
+    later = Hold("late", "came later")
     expect(page.get_by_role("row").filter(has_text="came later")).to_be_visible()
-    late.release()
+    later.release()
     expect(page.get_by_role("row").filter(has_text="came later")).to_have_count(0)
 
 
-def a_hand_over_is_seen_within_a_second(browser):
+def hand_over_is_shown_within_a_second(browser):
     page = browser.context().new_page()
     first = Hold("live", "number one")
     second = Hold("live", "number two", wait_for=1)
@@ -178,17 +180,17 @@ def a_hand_over_is_seen_within_a_second(browser):
     released = time.time() * 1000
     first.release()
     page.wait_for_function("() => window.seen")
-    late = page.evaluate("() => window.seen") - released
-    print(f"a hand-over was seen after {late:.0f} ms")
-    assert late < 1000, f"{late} ms"
-    # The page is the same, and so is what had the focus.
+    delay = page.evaluate("() => window.seen") - released
+    print(f"a hand-over was shown after {delay:.0f} ms")
+    assert delay < 1000, f"{delay} ms"
+    # The update keeps the focus.
     assert page.evaluate("() => document.activeElement.className") == "skip"
     expect(page.get_by_role("region", name="Table of the history")).to_contain_text("number one")
     second.release()
     expect(page.locator("#summary")).to_contain_text("Free")
 
 
-def the_token_opens_and_others_do_not(browser):
+def only_the_right_token_logs_in(browser):
     context = browser.context()
     page = context.new_page()
     page.goto(lock_url("deploys"))
@@ -199,7 +201,7 @@ def the_token_opens_and_others_do_not(browser):
     expect(page.get_by_role("alert")).to_contain_text("not the token")
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
-    # On to where he wanted to go.
+    # After the login, the requested page is shown.
     expect(page.get_by_role("heading", name="Break?")).to_be_visible()
     cookie = next(cookie for cookie in context.cookies() if cookie["name"].startswith("zoolock_ui_"))
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict", cookie
@@ -207,7 +209,7 @@ def the_token_opens_and_others_do_not(browser):
     expect(page.get_by_role("link", name="Log in")).to_be_visible()
 
 
-def a_holder_is_revoked_by_the_keyboard_alone(browser):
+def holder_is_revoked_by_keyboard_only(browser):
     page = browser.log_in(browser.context())
     held = Hold("keys", "asked politely")
     page.goto(lock_url("keys"))
@@ -219,45 +221,45 @@ def a_holder_is_revoked_by_the_keyboard_alone(browser):
     page.keyboard.press("Enter")
     expect(page.get_by_text("It was asked to let go.")).to_be_visible()
     expect(page.locator("#summary")).to_contain_text("Free")
-    assert held.ended() == 0
+    assert held.exit_code() == 0
 
 
-def a_lock_is_broken_and_moves_on(browser):
+def broken_lock_passes_to_next_waiter(browser):
     page = browser.log_in(browser.context())
     first = Hold("broken", "does not answer")
     Hold("broken", "next in line", wait_for=1)
     page.goto(lock_url("broken"))
     page.get_by_role("link", name=f"Break {first.token}").click()
-    shot(page, "ask")
+    screenshot(page, "ask")
     page.get_by_label("Why").fill("it hangs")
     page.get_by_role("button", name="Break this holder").click()
     expect(page.get_by_text("It was taken away.")).to_be_visible()
     expect(page.locator("#summary")).to_contain_text("next in line")
     expect(page.get_by_role("region", name="Table of the history")).to_contain_text("broken")
-    assert first.ended() == 70
+    assert first.exit_code() == 70
     audit = subprocess.run([*ZOOLOCK, "ls"], capture_output=True, text=True, check=True)
     assert ".audit" not in audit.stdout
 
 
-def a_token_that_is_stale_breaks_nobody(browser):
+def stale_token_breaks_no_holder(browser):
     page = browser.log_in(browser.context())
     first = Hold("stale", "was seen")
     second = Hold("stale", "innocent", wait_for=1)
     page.goto(f"{UI}/ask?deed=break&name=/locks/stale&token={first.token}")
     expect(page.get_by_role("button", name="Break this holder")).to_be_visible()
     first.release()
-    assert first.ended() == 0
+    assert first.exit_code() == 0
     second.token = second.process.stdout.readline().strip()
     with page.expect_response(lambda response: response.url.endswith("/deed")) as refused:
         page.get_by_role("button", name="Break this holder").click()
     assert refused.value.status == 409
     expect(page.get_by_role("heading", name="Too late")).to_be_visible()
-    shot(page, "too-late")
+    screenshot(page, "too-late")
     assert show("stale")["holder"]["token"] == second.token
     second.release()
 
 
-def hostile_names_are_shown_and_do_nothing(browser):
+def hostile_names_are_shown_harmlessly(browser):
     Hold(HOSTILE, HOSTILE_NOTE)
     Hold(HOSTILE, HOSTILE_NOTE, wait_for=1)
     page = browser.log_in(browser.context())
@@ -268,7 +270,7 @@ def hostile_names_are_shown_and_do_nothing(browser):
         assert "\u202e" not in text and "\x1b" not in text and "\\u{202e}" in text, url
         assert page.locator("main script, main img, main [onload], main [onerror]").count() == 0, url
     page.goto(lock_url(HOSTILE))
-    shot(page, "hostile")
+    screenshot(page, "hostile")
     page.get_by_role("link", name=re.compile("^Break")).last.click()
     page.get_by_role("button", name="Break this waiter").click()
     expect(page.get_by_text("It was taken away.")).to_be_visible()
@@ -282,29 +284,29 @@ def a_deadlock_is_drawn_and_broken(browser):
     expect(page.locator("#summary")).to_contain_text("No deadlock")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     begun = time.time()
-    ask("deadlock", "made")
+    request("deadlock", "made")
     made = time.time()
     page.get_by_role("heading", name=re.compile("Deadlock of 3 owners")).wait_for()
     drawn = time.time()
-    print(f"a deadlock was drawn {drawn - made:.1f} s after it was there, {drawn - begun:.1f} s after its first lock")
+    print(f"a deadlock was drawn after {drawn - made:.1f} s, {drawn - begun:.1f} s after its first lock")
     assert drawn - made < 2
     expect(page.locator("svg .box.circle")).to_have_count(3)
     expect(page.get_by_text("⚠ circle")).to_have_count(3)
     expect(page.get_by_text("Seen once")).to_have_count(0)
     page.emulate_media(color_scheme="dark")
-    shot(page, "deadlock")
+    screenshot(page, "deadlock")
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
-        accessible(page, f"a deadlock, {theme}")
+        assert_accessible(page, f"a deadlock, {theme}")
     page.locator(".alert").get_by_role("link", name=re.compile("^Break")).first.click()
     page.get_by_role("button", name=re.compile("^Break this")).click()
     expect(page.get_by_text("It was taken away.")).to_be_visible()
-    ask("all free", "free")
+    request("all free", "free")
     page.goto(f"{UI}/graph")
     expect(page.locator("#summary")).to_contain_text("No deadlock")
 
 
-def pages_are_whole_without_a_script(browser):
+def pages_work_without_javascript(browser):
     page = browser.context(java_script_enabled=False).new_page()
     page.goto(UI)
     row = page.get_by_role("row").filter(has_text="deploys")
@@ -316,20 +318,20 @@ def pages_are_whole_without_a_script(browser):
     expect(page.locator("svg.web")).to_be_visible()
 
 
-def accessible(page, name):
+def assert_accessible(page, name):
     page.evaluate(AXE)
     found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
     bad = [rule for rule in found if rule["impact"] in ("serious", "critical")]
-    told = [(rule["id"], [node["html"] for node in rule["nodes"][:3]]) for rule in bad]
-    assert not bad, f"{name}: {told}"
+    violations = [(rule["id"], [node["html"] for node in rule["nodes"][:3]]) for rule in bad]
+    assert not bad, f"{name}: {violations}"
 
 
-def nothing_serious_is_found_by_axe(browser):
+def axe_finds_no_serious_violation(browser):
     for theme in ("light", "dark"):
         context = browser.context(color_scheme=theme)
         page = context.new_page()
         page.goto(f"{UI}/login")
-        accessible(page, f"login, {theme}")
+        assert_accessible(page, f"login, {theme}")
         browser.log_in(context)
         token = show("deploys")["holder"]["token"]
         for name, url in {
@@ -343,11 +345,11 @@ def nothing_serious_is_found_by_axe(browser):
         }.items():
             page.goto(url)
             expect(page.get_by_role("heading", level=1)).to_be_visible()
-            accessible(page, f"{name}, {theme}")
-            shot(page, f"{name}-{theme}")
+            assert_accessible(page, f"{name}, {theme}")
+            screenshot(page, f"{name}-{theme}")
 
 
-def everything_fits_on_a_phone(browser):
+def pages_fit_on_a_phone(browser):
     context = browser.context(viewport=PHONE, has_touch=True, is_mobile=True, device_scale_factor=2)
     browser.log_in(context)
     page = context.new_page()
@@ -362,21 +364,21 @@ def everything_fits_on_a_phone(browser):
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         width = page.evaluate("() => document.documentElement.scrollWidth")
         assert width <= PHONE["width"], f"{name} is {width} wide"
-        accessible(page, f"{name} on a phone")
-        shot(page, f"{name}-phone")
+        assert_accessible(page, f"{name} on a phone")
+        screenshot(page, f"{name}-phone")
 
 
-def chosen():
-    """The trials that are asked for. A name that is none may be that of one that is called otherwise by now."""
+def selected_tests():
+    """Returns the tests to run. Fails for an unknown name in LEAVE_OUT, because that test may have been renamed."""
     leave_out = set(os.environ.get("LEAVE_OUT", "").split())
-    if unknown := leave_out - {trial.__name__ for trial in TRIALS}:
-        sys.exit(f"LEAVE_OUT: no trial is named {', '.join(sorted(unknown))}; TRIALS in pages.py lists them")
+    if unknown := leave_out - {test.__name__ for test in TESTS}:
+        sys.exit(f"LEAVE_OUT: no test is named {', '.join(sorted(unknown))}; TESTS in pages.py lists them")
     only = re.compile(os.environ.get("ONLY", ""))
-    return [trial for trial in TRIALS if trial.__name__ not in leave_out and only.search(trial.__name__)]
+    return [test for test in TESTS if test.__name__ not in leave_out and only.search(test.__name__)]
 
 
 def main():
-    trials = chosen()
+    tests = selected_tests()
     SHOTS.mkdir(parents=True, exist_ok=True)
     Hold("deploys", "database move")
     Hold("deploys", "web 4.2", wait_for=1)
@@ -386,22 +388,22 @@ def main():
     Hold("reports/weekly", "mail", wait_for=1)
     try:
         with sync_playwright() as playwright:
-            # Tests may be root, whom Chromium's sandbox refuses.
+            # Chromium's sandbox does not work for root, who may run the tests.
             chromium = playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=["--no-sandbox"])
             browser = Browser(chromium)
-            for trial in trials:
+            for test in tests:
                 begun = time.time()
                 try:
-                    trial(browser)
+                    test(browser)
                     assert not browser.errors, browser.errors
                 except BaseException:
-                    print(f"FAILED {trial.__name__}", flush=True)
+                    print(f"FAILED {test.__name__}", flush=True)
                     for context in chromium.contexts:
                         for page in context.pages:
                             print(page.url, page.locator("main").inner_text()[:2000])
-                            shot(page, f"failed-{trial.__name__}")
+                            screenshot(page, f"failed-{test.__name__}")
                     raise
-                print(f"{trial.__name__}: {time.time() - begun:.1f} s", flush=True)
+                print(f"{test.__name__}: {time.time() - begun:.1f} s", flush=True)
                 for context in chromium.contexts:
                     context.close()
             chromium.close()
@@ -412,18 +414,18 @@ def main():
     print("all is well", flush=True)
 
 
-TRIALS = [
+TESTS = [
     all_locks_are_listed,
-    a_hand_over_is_seen_within_a_second,
-    the_token_opens_and_others_do_not,
-    a_holder_is_revoked_by_the_keyboard_alone,
-    a_lock_is_broken_and_moves_on,
-    a_token_that_is_stale_breaks_nobody,
+    hand_over_is_shown_within_a_second,
+    only_the_right_token_logs_in,
+    holder_is_revoked_by_keyboard_only,
+    broken_lock_passes_to_next_waiter,
+    stale_token_breaks_no_holder,
     a_deadlock_is_drawn_and_broken,
-    hostile_names_are_shown_and_do_nothing,
-    pages_are_whole_without_a_script,
-    nothing_serious_is_found_by_axe,
-    everything_fits_on_a_phone,
+    hostile_names_are_shown_harmlessly,
+    pages_work_without_javascript,
+    axe_finds_no_serious_violation,
+    pages_fit_on_a_phone,
 ]
 
 if __name__ == "__main__":
