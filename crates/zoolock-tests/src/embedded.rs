@@ -23,7 +23,7 @@ pub struct Embedded {
 #[derive(Debug)]
 struct Running {
     // Dropped first, so that a kill ends the tasks before the handle can ask them to shut down.
-    runtime: OwnRuntime,
+    _runtime: OwnRuntime,
     handle: ServerHandle,
 }
 
@@ -108,7 +108,7 @@ impl Embedded {
         let started = runtime.handle().spawn(builder.start()).await;
         let started = started.expect("the start of a server does not panic");
         let handle = started.map_err(|error| Failure::during("starting the embedded server", error))?;
-        *self.running() = Some(Running { runtime, handle });
+        *self.running() = Some(Running { _runtime: runtime, handle });
         Ok(())
     }
 
