@@ -111,7 +111,7 @@ fn an_empty_variable_is_as_none_and_none_is_shown_that_may_hold_a_password() {
     let sandbox = Sandbox::new();
     let mut reader = sandbox.zoolock(["ls", "--connect", "h:1", "--reader", "x509:CN=ops"]);
     let done = Done::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
-    refused(&done, 64, "--reader goes with --auth");
+    refused(&done, 64, "--reader needs --auth");
     let mut help = sandbox.zoolock(["ls", "--help"]);
     let done =
         Done::from(help.env("ZOOLOCK_AUTH", "digest:me:hunter2").output().expect("the command starts"));
