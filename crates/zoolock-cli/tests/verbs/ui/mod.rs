@@ -86,10 +86,10 @@ fn it_shows_and_ends_when_it_is_told() {
 fn nobody_changes_anything_where_it_only_shows() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &[]);
-    let form = "deed=break&name=/locks/x&token=0.1.0&csrf=x";
-    assert_eq!(status(&post(&address, "/deed", "", form)), "403");
+    let form = "action=break&name=/locks/x&token=0.1.0&csrf=x";
+    assert_eq!(status(&post(&address, "/action", "", form)), "403");
     assert_eq!(status(&post(&address, "/login", "", "token=x")), "403");
-    assert_eq!(status(&get(&address, "/ask?deed=break&name=x&token=0.1.0", "")), "403");
+    assert_eq!(status(&get(&address, "/confirm?action=break&name=x&token=0.1.0", "")), "403");
 }
 
 #[test]
@@ -117,29 +117,29 @@ fn a_deed_needs_a_login_and_a_form_of_its_own_and_is_told() {
     let seen = lock["holder"]["token"].as_str().expect("a token").to_owned();
 
     let form =
-        |csrf: &str| format!("deed=break&name=%2Flocks%2Fdoomed&token={seen}&note=it+hangs&csrf={csrf}");
-    assert_eq!(status(&post(&address, "/deed", "", &form("x"))), "303");
+        |csrf: &str| format!("action=break&name=%2Flocks%2Fdoomed&token={seen}&note=it+hangs&csrf={csrf}");
+    assert_eq!(status(&post(&address, "/action", "", &form("x"))), "303");
     assert_eq!(status(&post(&address, "/login", "", "token=wrong")), "401");
     let entered = post(&address, "/login", "", &format!("token={}", TOKEN.replace(' ', "+")));
     assert_eq!(status(&entered), "303", "{entered}");
     let cookie = entered.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().expect("a pair"));
-    let ask = get(&address, &format!("/ask?deed=break&name=/locks/doomed&token={seen}"), &cookie);
+    let ask = get(&address, &format!("/confirm?action=break&name=/locks/doomed&token={seen}"), &cookie);
     let csrf = ask.split("name=\"csrf\" value=\"").nth(2).and_then(|rest| rest.split('"').next());
-    let csrf = csrf.expect("the second form is that of the deed");
-    assert_eq!(status(&post(&address, "/deed", &cookie, &form("x"))), "403");
+    let csrf = csrf.expect("the second form is that of the action");
+    assert_eq!(status(&post(&address, "/action", &cookie, &form("x"))), "403");
     for header in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"] {
         let elsewhere = format!("{cookie}{header}\r\n");
-        assert_eq!(status(&post(&address, "/deed", &elsewhere, &form(csrf))), "403", "{header}");
+        assert_eq!(status(&post(&address, "/action", &elsewhere, &form(csrf))), "403", "{header}");
     }
     assert_eq!(sandbox.contenders("doomed"), 1);
 
-    let done = post(&address, "/deed", &cookie, &form(csrf));
+    let done = post(&address, "/action", &cookie, &form(csrf));
     assert!(done.contains("location: /lock?name=/locks/doomed&done=broken"), "{done}");
     assert_eq!(holder.code(), 70);
     wait_until("nobody is there", || sandbox.contenders("doomed") == 0);
     // Once more: nobody has that token now.
-    assert_eq!(status(&post(&address, "/deed", &cookie, &form(csrf))), "409");
+    assert_eq!(status(&post(&address, "/action", &cookie, &form(csrf))), "409");
     ui.signal(Signal::TERM);
     let said = ui.done().stderr;
     assert!(

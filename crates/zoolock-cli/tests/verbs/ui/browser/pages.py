@@ -196,7 +196,7 @@ def the_token_opens_and_others_do_not(browser):
     page.get_by_role("link", name=re.compile("^Break")).first.click()
     page.get_by_label("Token").fill("not the token at all")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("not the token")
+    expect(page.get_by_role("alert")).to_contain_text("token is wrong")
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
     # On to where he wanted to go.
@@ -217,7 +217,7 @@ def a_holder_is_revoked_by_the_keyboard_alone(browser):
     expect(page.get_by_role("heading", name="Revoke?")).to_be_visible()
     tab_to(page, "^Revoke this holder$")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("It was asked to let go.")).to_be_visible()
+    expect(page.get_by_text("Asked to release the lock.")).to_be_visible()
     expect(page.locator("#summary")).to_contain_text("Free")
     assert held.ended() == 0
 
@@ -229,9 +229,9 @@ def a_lock_is_broken_and_moves_on(browser):
     page.goto(lock_url("broken"))
     page.get_by_role("link", name=f"Break {first.token}").click()
     shot(page, "ask")
-    page.get_by_label("Why").fill("it hangs")
+    page.get_by_label("Reason").fill("it hangs")
     page.get_by_role("button", name="Break this holder").click()
-    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    expect(page.get_by_text("Removed from the queue.")).to_be_visible()
     expect(page.locator("#summary")).to_contain_text("next in line")
     expect(page.get_by_role("region", name="Table of the history")).to_contain_text("broken")
     assert first.ended() == 70
@@ -243,12 +243,12 @@ def a_token_that_is_stale_breaks_nobody(browser):
     page = browser.log_in(browser.context())
     first = Hold("stale", "was seen")
     second = Hold("stale", "innocent", wait_for=1)
-    page.goto(f"{UI}/ask?deed=break&name=/locks/stale&token={first.token}")
+    page.goto(f"{UI}/confirm?action=break&name=/locks/stale&token={first.token}")
     expect(page.get_by_role("button", name="Break this holder")).to_be_visible()
     first.release()
     assert first.ended() == 0
     second.token = second.process.stdout.readline().strip()
-    with page.expect_response(lambda response: response.url.endswith("/deed")) as refused:
+    with page.expect_response(lambda response: response.url.endswith("/action")) as refused:
         page.get_by_role("button", name="Break this holder").click()
     assert refused.value.status == 409
     expect(page.get_by_role("heading", name="Too late")).to_be_visible()
@@ -271,7 +271,7 @@ def hostile_names_are_shown_and_do_nothing(browser):
     shot(page, "hostile")
     page.get_by_role("link", name=re.compile("^Break")).last.click()
     page.get_by_role("button", name="Break this waiter").click()
-    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    expect(page.get_by_text("Removed from the queue.")).to_be_visible()
     page.goto(f"{UI}/?q={urllib.parse.quote(HOSTILE_NOTE)}")
     expect(page.get_by_role("rowheader")).to_have_count(1)
 
@@ -289,7 +289,7 @@ def a_deadlock_is_drawn_and_broken(browser):
     print(f"a deadlock was drawn {drawn - made:.1f} s after it was there, {drawn - begun:.1f} s after its first lock")
     assert drawn - made < 2
     expect(page.locator("svg .box.circle")).to_have_count(3)
-    expect(page.get_by_text("⚠ circle")).to_have_count(3)
+    expect(page.get_by_text("⚠ cycle")).to_have_count(3)
     expect(page.get_by_text("Seen once")).to_have_count(0)
     page.emulate_media(color_scheme="dark")
     shot(page, "deadlock")
@@ -298,7 +298,7 @@ def a_deadlock_is_drawn_and_broken(browser):
         accessible(page, f"a deadlock, {theme}")
     page.locator(".alert").get_by_role("link", name=re.compile("^Break")).first.click()
     page.get_by_role("button", name=re.compile("^Break this")).click()
-    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    expect(page.get_by_text("Removed from the queue.")).to_be_visible()
     ask("all free", "free")
     page.goto(f"{UI}/graph")
     expect(page.locator("#summary")).to_contain_text("No deadlock")
@@ -338,7 +338,7 @@ def nothing_serious_is_found_by_axe(browser):
             "free": lock_url("nothing"),
             "graph": f"{UI}/graph",
             "sessions": f"{UI}/sessions",
-            "break": f"{UI}/ask?deed=break&name=/locks/deploys&token={token}",
+            "break": f"{UI}/confirm?action=break&name=/locks/deploys&token={token}",
             "missing": f"{UI}/missing",
         }.items():
             page.goto(url)
