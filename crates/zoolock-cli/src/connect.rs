@@ -1,4 +1,4 @@
-//! Getting to the server that keeps the locks.
+//! Connecting to the server.
 
 use std::time::Duration;
 
@@ -11,15 +11,16 @@ use crate::local::{self, State, StateDir};
 use crate::plan::{Access, Endpoint, Service};
 use crate::talk::Talk;
 
-/// A local server may leave just as we arrive; then the next one is started.
+/// Maximum number of attempts to connect to this user's server. It may stop during an attempt; the next one starts it again.
 const LOCAL_ATTEMPTS: usize = 5;
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a goodbye may take.
+/// Maximum time to close a session.
 const CLOSE_BOUND: Duration = Duration::from_secs(5);
-/// And how long where the server was not there just now.
-const FAREWELL_BOUND: Duration = Duration::from_millis(500);
+/// Maximum time to close a session whose server was unreachable a moment ago.
+const ABANDON_BOUND: Duration = Duration::from_millis(500);
 
-/// Connects, and in local mode starts the server if it is not running.
+/// Connects. In local mode, starts this user's server if it is not running.
 pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, Failure> {
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, access } => {
@@ -28,10 +29,10 @@ pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, F
                 builder = builder.tls(tls.clone());
             }
             if let Some(auth) = auth {
-                builder = present(builder, auth)?;
+                builder = with_auth(builder, auth)?;
             }
             builder = match access {
-                Access::Everybody => builder.world_writable(),
+                Access::WorldWritable => builder.world_writable(),
                 Access::Readers(readers) => {
                     readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
                 }
@@ -49,8 +50,9 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
         if attempt == 1 {
             talk.detail(format_args!("using this user's server at {}", server.address));
         }
-        of_ours(&server)?;
-        // A secret that is made anew must not lock us out of what the server has kept; it serves nobody else anyway.
+        check_identity(&server)?;
+        // World-writable, so that a new secret still gives access to the znodes that the server has kept. The server
+        // admits no other user anyway.
         let builder = builder(service)?
             .tls(server.tls.clone())
             .auth("digest", server.credentials().to_vec())
@@ -72,13 +74,13 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
                     ),
                 ));
             }
-            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(changed(error)),
+            Err(error @ zoolock::Error::Unavailable { .. }) => return Err(with_restart_hint(error)),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// This user's server, which may have come back elsewhere. It is not started: whoever only looks needs none.
+/// Connects to this user's server again, which may have restarted on another port. Does not start it.
 pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zoolock> {
     let Endpoint::Local = service.endpoint else { return None };
     if !listens_locally() {
@@ -92,19 +94,20 @@ fn listens_locally() -> bool {
     StateDir::open().is_ok_and(listens)
 }
 
-/// What this user's server is known by; nothing that was said on the command line can be wrong with that.
-fn of_ours(server: &local::Running) -> Result<(), Failure> {
-    server.tls.options(&server.address.to_string()).map(drop).map_err(changed)
+/// Checks the certificate files of this user's server. An error is not about the command line.
+fn check_identity(server: &local::Running) -> Result<(), Failure> {
+    server.tls.options(&server.address.to_string()).map(drop).map_err(with_restart_hint)
 }
 
-fn changed(error: impl std::fmt::Display) -> Failure {
+/// Adds a remedy to an error of this user's server.
+fn with_restart_hint(error: impl std::fmt::Display) -> Failure {
     Failure::unavailable(format!(
         "{error}; if this user's server was started by another version, or its files were changed, run: zoolock serve --stop"
     ))
 }
 
-/// A plain session with the same service, for requests that are no lock's: without the chroot, which is the caller's to
-/// apply. The service was reached just now, and is not started.
+/// Opens a plain session with the same server, for requests that do not concern a lock. The caller applies the chroot.
+/// Does not start this user's server.
 pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure> {
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {
@@ -114,23 +117,23 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
         Endpoint::Local => {
             if !listens_locally() {
                 return Err(Failure::unavailable(
-                    "this user's server has left; run the command again to start it".to_owned(),
+                    "this user's server has stopped; run the command again to start it".to_owned(),
                 ));
             }
             let server = local::running(service.connect_timeout).await?;
-            of_ours(&server)?;
+            check_identity(&server)?;
             let auth = Auth::Digest(server.credentials());
             let connected =
                 connect_as(&server.address.to_string(), Some(&auth), Some(&server.tls), service).await;
             connected.map_err(|failure| match failure.exit {
-                Exit::UNAVAILABLE => changed(failure),
+                Exit::UNAVAILABLE => with_restart_hint(failure),
                 _ => failure,
             })
         }
     }
 }
 
-/// The same with these credentials, or none.
+/// Opens a plain session with the given credentials, or without any.
 pub(crate) async fn connect_as(
     hosts: &str,
     auth: Option<&Auth>,
@@ -165,19 +168,19 @@ pub(crate) async fn connect_as(
             Err(Failure::new(Exit::DENIED, format!("{hosts}: {error}; check the credentials of --auth")))
         }
         outcome => Err(match (tls, outcome) {
-            // The crate says nothing of handshakes.
+            // The client crate reports no TLS errors.
             (Some(tls), _) => tls.diagnose(hosts, service.connect_timeout).await.into(),
             (None, Ok(Err(error))) => Failure::unavailable(format!(
-                "{hosts}: no session: {error}; check the address and that the service runs"
+                "{hosts}: cannot open a session: {error}; check the address and that the server runs"
             )),
             (None, _) => Failure::unavailable(format!(
-                "{hosts}: no session in time; check the address and that the service runs"
+                "{hosts}: no session within --connect-timeout; check the address and that the server runs"
             )),
         }),
     }
 }
 
-fn present(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, Failure> {
+fn with_auth(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, Failure> {
     Ok(match auth {
         Auth::Digest(secret) => builder.auth("digest", secret.to_vec()),
         Auth::Sasl(secret) => {
@@ -188,6 +191,7 @@ fn present(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, F
     })
 }
 
+/// Returns a builder with the settings of the command line.
 fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {
     let mut builder = Zoolock::builder()
         .session_timeout(service.session_timeout)
@@ -219,12 +223,12 @@ fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {
     Ok(builder)
 }
 
-/// Ends the session, so that nothing of ours is left on the server; it would end by itself in time.
+/// Closes the session, so that its ephemeral znodes are deleted at once and not after the session timeout.
 pub(crate) async fn close(zoolock: Zoolock) {
     let _ = tokio::time::timeout(CLOSE_BOUND, zoolock.close()).await;
 }
 
-/// As [`close`], after a lock was lost: most likely there is nobody to answer.
+/// Closes the session like [`close`] after a lock was lost. Waits less, because the server is probably unreachable.
 pub(crate) async fn abandon(zoolock: Zoolock) {
-    let _ = tokio::time::timeout(FAREWELL_BOUND, zoolock.close()).await;
+    let _ = tokio::time::timeout(ABANDON_BOUND, zoolock.close()).await;
 }

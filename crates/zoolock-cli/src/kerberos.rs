@@ -1,16 +1,16 @@
-//! Kerberos in a build with the feature `gssapi`. The other builds have `no_kerberos.rs` in its place.
+//! Kerberos, in builds with the feature `gssapi`. `no_kerberos.rs` replaces this file in other builds.
 
 pub(crate) use zoolock_gssapi::Kerberos;
 
 use crate::exit::Failure;
 
-/// Parses what follows `kerberos:` in `--auth`: SERVICE or SERVICE/HOST.
+/// Parses the part of `--auth` after `kerberos:`: SERVICE or SERVICE/HOST.
 pub(crate) fn kerberos(principal: Option<&str>) -> Result<Kerberos, Failure> {
     if principal.is_some_and(|principal| principal.contains([':', '@'])) {
-        // It may be a user and a password. The KDC must not see them.
+        // It may be a user name and a password, which must not be sent to the KDC.
         return Err(Failure::usage(
-            "--auth kerberos: after the colon comes the service of the ensemble, as SERVICE or SERVICE/HOST, without a realm; \
-             the client's own name is in the ticket of kinit",
+            "--auth kerberos: write the service of the ensemble after the colon, as SERVICE or SERVICE/HOST, without a \
+             realm; the client's own name comes from the ticket of kinit",
         ));
     }
     let kerberos = Kerberos::new();

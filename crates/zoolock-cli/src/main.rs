@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are answers, not errors; a reader that is gone needs neither.
+            // Help and version are not errors. A closed standard output does not matter here.
             if !error.use_stderr() {
                 let _ = error.print();
                 return Exit::OK.into();
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
             return Exit::USAGE.into();
         }
     };
-    // Before any thread is started, so that it holds for all of them, and before any file is opened.
+    // Before the first thread starts, so that it applies to all threads, and before any file is opened.
     match &args.command {
         args::Command::Reap(reap) => return reaper::reap(reap).into(),
         args::Command::Become(command) => {
@@ -88,13 +88,13 @@ fn main() -> ExitCode {
         args::Command::Run(_) | args::Command::Hold(_) => terminal::survive_output_stop(),
         _ => {}
     }
-    say_nothing_of_the_client();
+    silence_client_panics();
     let talk = Arc::new(Talk::new(&args.global));
     let color = args.global.color;
     let _logging = log(args.global.verbose, color);
-    let result = Plan::new(args).and_then(|plan| carry_out(plan, color, &talk));
+    let result = Plan::new(args).and_then(|plan| execute(plan, color, &talk));
     let exit = result.unwrap_or_else(|failure| {
-        // With --on-busy-exit 0 a busy lock is no error, and --quiet keeps cron from mailing it.
+        // With --on-busy-exit 0, a busy lock is not an error. --quiet then hides the message, so that cron sends no mail.
         if failure.exit == Exit::OK {
             talk.note(&failure)
         } else {
@@ -105,22 +105,23 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// The client crate panics on some answers that are too short. The library makes an error of that, and we say it.
-fn say_nothing_of_the_client() {
-    let say = std::panic::take_hook();
+/// Hides panics of the client crate, which panics on some truncated replies. The library returns them as errors.
+fn silence_client_panics() {
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !panic.location().is_some_and(|place| place.file().contains("/zookeeper-client-")) {
-            say(panic);
+        if !panic.location().is_some_and(|location| location.file().contains("/zookeeper-client-")) {
+            default_hook(panic);
         }
     }));
 }
 
-fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
+/// Runs the command on the async runtime.
+fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::unavailable(format!("cannot start our threads: {error}")))?;
+        .map_err(|error| Failure::unavailable(format!("cannot start threads: {error}")))?;
     let result = runtime.block_on(async {
         match plan {
             Plan::Run(plan) => crate::metrics::during(plan.export.clone(), talk, run::run(plan, talk)).await,
@@ -153,13 +154,13 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             }),
         }
     });
-    // Nothing that is still under way is worth waiting for: what had to be waited for was.
+    // The command has awaited all work that must finish. The rest is dropped.
     runtime.shutdown_background();
     result
 }
 
-/// Logs go to standard error and only when asked for. The client's own say session ids, which are as good as
-/// passwords on Apache ZooKeeper.
+/// Starts logging to standard error if `-v` is given. The client's own log lines are left out, because they contain session
+/// ids, which on Apache ZooKeeper are as good as passwords.
 fn log(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
     let level = match verbose {
         0 => return None,
@@ -168,12 +169,13 @@ fn log(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
         _ => "trace",
     };
     let filter = EnvFilter::new(format!("{level},zookeeper_client=error"));
-    // Lossy: a reader that does not read must not hold up the lease.
+    // Lossy, so that a blocked standard error does not delay lease renewal.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colored(color)).init();
     Some(guard)
 }
 
+/// Returns whether log lines have colors.
 fn colored(when: ColorWhen) -> bool {
     match when {
         ColorWhen::Always => true,

@@ -1,4 +1,4 @@
-//! `zoolock man`: manual pages, made of what `--help` is made of.
+//! `zoolock man`: manual pages, generated from the same definitions as `--help`.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::args::Args;
 
-/// When what the pages say was last changed; one without a date is not well formed.
+/// Date of the last change to the pages. mandoc warns about a page without a date.
 const DATE: &str = "2026-11-25";
 
-/// The page of `zoolock`, or of one of its commands.
+/// Returns the page of `zoolock`, or of one of its commands. `None` if the command does not exist or is hidden.
 pub(crate) fn page(name: Option<&str>) -> Option<String> {
     let zoolock = zoolock();
     match name {
@@ -25,7 +25,7 @@ pub(crate) fn page(name: Option<&str>) -> Option<String> {
     }
 }
 
-/// Writes all of them into a directory that is there, as `zoolock.1`, `zoolock-run.1` and so on.
+/// Writes all pages into an existing directory, as `zoolock.1`, `zoolock-run.1` and so on.
 pub(crate) fn write(directory: &Path) -> io::Result<()> {
     let zoolock = zoolock();
     for command in zoolock.get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -36,7 +36,7 @@ pub(crate) fn write(directory: &Path) -> io::Result<()> {
 }
 
 fn zoolock() -> Command {
-    // It repeats what --help says.
+    // The command `help` only repeats --help.
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     command
@@ -50,35 +50,36 @@ fn title(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-fn render(command: &Command, others: &[String]) -> String {
+/// Renders the page of a command, with references to other pages.
+fn render(command: &Command, see_also: &[String]) -> String {
     let notes = command.get_after_help().map(ToString::to_string);
     let man = Man::new(command.clone().after_help(Resettable::Reset))
         .date(DATE)
         .source(concat!("zoolock ", env!("CARGO_PKG_VERSION")))
         .manual("zoolock");
     let mut page = Vec::new();
-    man.render(&mut page).expect("memory takes it");
-    // Two breaks around an empty line are one too many for mandoc.
-    let mut page = String::from_utf8(page).expect("help is text").replace(".br\n\n.br\n", ".sp\n");
-    let mut rest = Roff::new();
+    man.render(&mut page).expect("a write to memory succeeds");
+    // mandoc warns about an empty line between two breaks.
+    let mut page = String::from_utf8(page).expect("help texts are UTF-8").replace(".br\n\n.br\n", ".sp\n");
+    let mut trailer = Roff::new();
     if let Some(notes) = notes {
-        rest.control("SH", ["NOTES"]);
-        paragraphs(&mut rest, &notes);
+        trailer.control("SH", ["NOTES"]);
+        paragraphs(&mut trailer, &notes);
     }
-    rest.control("SH", ["SEE ALSO"]);
+    trailer.control("SH", ["SEE ALSO"]);
     let mut line = Vec::new();
-    for other in others {
+    for other in see_also {
         if !line.is_empty() {
             line.push(roman(", "));
         }
         line.extend([bold(other), roman("(1)")]);
     }
-    rest.text(line);
-    page.push_str(&rest.render());
+    trailer.text(line);
+    page.push_str(&trailer.render());
     page
 }
 
-/// Paragraphs as `--help` has them; indented lines are tables and commands, and stay as they are.
+/// Adds the paragraphs of a help text. Indented lines are tables and commands, and keep their line breaks.
 fn paragraphs(page: &mut Roff, text: &str) {
     let mut first = true;
     for paragraph in text.split("\n\n") {
@@ -105,14 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_stays_a_table() {
+    fn indented_lines_keep_their_breaks() {
         let mut page = Roff::new();
         paragraphs(&mut page, "codes:\n  1  one\n  2  two\n\nand text");
         assert_eq!(page.to_roff(), "codes:\n.nf\n  1  one\n  2  two\n.fi\n.PP\nand text\n");
     }
 
     #[test]
-    fn nobody_reads_of_what_is_hidden() {
+    fn hidden_commands_have_no_page() {
         assert!(page(Some("run")).is_some_and(|page| page.contains("zoolock\\-run")));
         assert_eq!(page(Some("reap")), None);
         assert_eq!(page(Some("no-such-command")), None);

@@ -1,4 +1,4 @@
-//! A build without Kerberos, in place of `kerberos.rs`.
+//! Replaces `kerberos.rs` in builds without the feature `gssapi`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use zoolock::sasl::{Authenticator, Mechanism};
 
 use crate::exit::Failure;
 
-/// The settings of Kerberos. This build has none.
+/// Kerberos settings. There are none in this build.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Kerberos {}
 
@@ -17,10 +17,10 @@ impl Mechanism for Kerberos {
     }
 }
 
-/// Says how to get a build with Kerberos.
+/// Returns an error that says how to build with Kerberos.
 pub(crate) fn kerberos(_: Option<&str>) -> Result<Kerberos, Failure> {
     Err(Failure::usage(
-        "--auth kerberos: this build of the command has no Kerberos; build one, in the repository: cargo install --locked \
+        "--auth kerberos: this zoolock was built without Kerberos; in the repository, run: cargo install --locked \
          --path crates/zoolock-cli --features gssapi",
     ))
 }

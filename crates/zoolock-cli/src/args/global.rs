@@ -1,20 +1,20 @@
-//! The flags that every command has.
+//! Flags of every command.
 
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
-/// Flags that may stand before or after the subcommand.
+/// Flags that are accepted before or after the subcommand.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Global {
     /// Ensemble (h1:2181,h2:2181)
     ///
-    /// With a chroot: h1:2181,h2:2181/chroot. Without --connect, this user's server on this machine is used.
+    /// With a chroot: h1:2181,h2:2181/chroot. Without --connect, this user's embedded server on this machine is used.
     #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
     pub(crate) connect: Option<String>,
 
-    /// After how long without us the server gives our locks away
+    /// Session timeout to request, from 6s to 1h; the lock of a crashed holder is freed after it
     #[arg(
         long,
         global = true,
@@ -25,7 +25,7 @@ pub(crate) struct Global {
     )]
     pub(crate) session_timeout: String,
 
-    /// How long to try to reach the service
+    /// Maximum time to connect
     #[arg(
         long,
         global = true,
@@ -38,9 +38,10 @@ pub(crate) struct Global {
 
     /// Credentials, as digest:@FILE
     ///
-    /// FILE (mode 0600) holds USER:PASSWORD. digest:env:NAME reads them from a variable, digest:command:COMMAND from the output
-    /// of a command. sasl in place of digest sends them by SASL DIGEST-MD5. kerberos[:SERVICE[/HOST]], in a build with the
-    /// feature gssapi, shows the ticket of kinit for that service, by default zookeeper.
+    /// FILE (mode 0600) contains USER:PASSWORD. digest:env:NAME reads USER:PASSWORD from an environment variable,
+    /// digest:command:COMMAND from the output of a command. sasl instead of digest authenticates with SASL DIGEST-MD5.
+    /// kerberos[:SERVICE[/HOST]], in a build with the feature gssapi, authenticates to that service (default: zookeeper)
+    /// with the ticket of kinit.
     #[arg(
         long,
         global = true,
@@ -51,19 +52,19 @@ pub(crate) struct Global {
     )]
     pub(crate) auth: Option<String>,
 
-    /// Speak TLS, and trust the authorities in this file (PEM) to sign the certificate of the service
+    /// Connect with TLS; trust server certificates signed by the authorities in this file (PEM)
     #[arg(long, global = true, env = "ZOOLOCK_CACERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
     pub(crate) cacert: Option<PathBuf>,
 
-    /// Our certificate in PEM, followed by those between it and the root; what we create belongs to the name in it
+    /// Client certificate (PEM), followed by its intermediate certificates; its subject owns the znodes created
     #[arg(long, global = true, env = "ZOOLOCK_CERT", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
     pub(crate) cert: Option<PathBuf>,
 
-    /// Its private key in PEM; others may not read the file
+    /// Private key of --cert (PEM); the file must not be readable by everyone
     #[arg(long, global = true, env = "ZOOLOCK_KEY", value_name = "FILE", value_parser = file(), help_heading = "Connection")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Who may look at what we create with --auth or --cert, as SCHEME:ID; it belongs to those who have our credentials
+    /// Identity that may read the znodes created with --auth or --cert, as SCHEME:ID; may be repeated
     #[arg(
         long,
         global = true,
@@ -73,11 +74,11 @@ pub(crate) struct Global {
     )]
     pub(crate) reader: Vec<String>,
 
-    /// Let everybody do everything with what we create, though we have credentials
+    /// Create znodes that anyone may modify, even with --auth or --cert
     #[arg(long, global = true, help_heading = "Connection")]
     pub(crate) world_writable: bool,
 
-    /// Directory of locks whose names do not start with /
+    /// Parent of locks whose NAME does not start with /
     #[arg(
         long,
         global = true,
@@ -88,7 +89,7 @@ pub(crate) struct Global {
     )]
     pub(crate) root: String,
 
-    /// The first part of every token; raise it when the ensemble is wiped, restored or replaced
+    /// First part of every fencing token; increase it when the ensemble is wiped, restored or replaced
     #[arg(
         long,
         global = true,
@@ -101,32 +102,32 @@ pub(crate) struct Global {
 
     /// Print JSON on standard output
     ///
-    /// For hold, ls, show, watch, why, deadlocks, doctor and serve --status.
+    /// Works with hold, ls, show, watch, why, deadlocks, doctor and serve --status.
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
     pub(crate) quiet: bool,
 
-    /// Say more; up to three times
+    /// Print more; repeat up to three times
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
     pub(crate) verbose: u8,
 
-    /// Whether to use colours
+    /// When to use colors
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
     pub(crate) color: ColorWhen,
 }
 
-/// Unlike clap's own, it takes an empty path: an empty variable is as none.
+/// Parses a path. Unlike clap's own parser, it accepts an empty one, because an empty variable counts as unset.
 fn file() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-/// When colours are used.
+/// Use of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorWhen {
-    // On a terminal that has them, unless NO_COLOR is set.
+    // On a terminal with colors, unless NO_COLOR is set.
     Auto,
     Always,
     Never,

@@ -1,7 +1,7 @@
-//! What may be written on the command line; nothing here looks at the world.
+//! The command line and its help. Nothing here reads files or connects.
 //!
-//! * `global.rs`: the flags that every command has; `waiting.rs`: what is asked of a lock that is taken.
-//! * `short_help.rs`: which flags `-h` shows.
+//! * `global.rs`: flags of every command; `waiting.rs`: flags of commands that acquire a lock.
+//! * `short_help.rs`: the flags that `-h` shows.
 //! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
 mod about;
@@ -29,19 +29,19 @@ pub(crate) use serve::{Durability, ServeArgs, TlsArgs, TlsClients};
 pub(crate) use ui::UiArgs;
 pub(crate) use waiting::{ExportArgs, KindArgs, Waiting};
 
-/// After the help of `zoolock` itself.
+/// Notes after the help of `zoolock` itself.
 const EXIT_CODES: &str = "\
 Exit codes:
-  of CMD   its own; 128+N when signal N ended it
-  64       the command line, or a value in it, is wrong
-  69       the service cannot be reached
+  of CMD   exit code of CMD; 128+N if signal N ended CMD
+  64       invalid command line, or an invalid value in it
+  69       the server cannot be reached
   70       the lock was lost while it was held
   74       the output cannot be written
-  75       the lock was not acquired in time (--try, --timeout), or nobody has that token (revoke, break)
+  75       the lock was not acquired in time (--try, --timeout), or no contender has the token (revoke, break)
   77       permission denied
-  126/127  CMD cannot be executed / was not found
+  126/127  CMD cannot be executed / CMD was not found
 
-Without --connect, a server for this user on this machine is started when needed.";
+Without --connect, zoolock starts an embedded server for this user on this machine when needed.";
 
 /// Distributed locks over ZooKeeper: flock for a fleet.
 #[derive(Debug, Parser)]
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads a command line, and the environment.
+    /// Parses a command line and the environment.
     pub(crate) fn read(
         line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Args, clap::Error> {
@@ -80,15 +80,15 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Explain why a lock is held, and what its holder waits for
     Why(WhyArgs),
-    /// Find deadlocks, and say which lock to break
+    /// Find deadlocks and the lock to break
     Deadlocks(DeadlocksArgs),
     /// Ask the holder of a lock to release it
     Revoke(RevokeArgs),
-    /// Take a lock away from the holder with this token
+    /// Take a lock away from the holder with the given token
     Break(BreakArgs),
     /// Change the number of permits of a semaphore
     Resize(ResizeArgs),
-    /// Check the service and its locks, and suggest remedies
+    /// Check the servers and the locks, and suggest remedies
     Doctor(DoctorArgs),
     /// Show the locks live in a browser
     Ui(UiArgs),
@@ -98,10 +98,10 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print a manual page
     Man(ManArgs),
-    /// Become the command of `run`
+    /// Execute the command of `run` in place of this process
     #[command(hide = true, name = "become")]
     Become(BecomeArgs),
-    /// Watch over the command of `run`
+    /// Kill the command of `run` if `run` is killed
     #[command(hide = true)]
     Reap(ReapArgs),
 }
@@ -118,23 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn global_flags_stand_before_or_after_the_subcommand() {
+    fn global_flags_work_before_and_after_the_subcommand() {
         for line in [
             ["zoolock", "--connect", "a:1", "show", "x"],
             ["zoolock", "show", "--connect", "a:1", "x"],
             ["zoolock", "show", "x", "--connect", "a:1"],
         ] {
-            let args = Args::try_parse_from(line).expect("all three are allowed");
+            let args = Args::try_parse_from(line).expect("all three positions are accepted");
             assert_eq!(args.global.connect.as_deref(), Some("a:1"));
         }
     }
 
     #[test]
-    fn what_follows_the_dashes_is_the_commands() {
+    fn flags_after_the_dashes_belong_to_cmd() {
         let args = Args::try_parse_from(["zoolock", "run", "x", "--", "ls", "-q", "--json", "--"])
-            .expect("the command's flags are its own");
+            .expect("flags of CMD are not parsed");
         assert!(!args.global.quiet && !args.global.json);
-        let Command::Run(run) = args.command else { panic!("run was asked for") };
+        let Command::Run(run) = args.command else { panic!("expected run") };
         assert_eq!(run.command, ["ls", "-q", "--json", "--"]);
     }
 }

@@ -1,30 +1,31 @@
-//! `zoolock serve`: all that a server is told.
+//! `zoolock serve`.
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
 const SERVE_HELP: &str = "\
-Whoever reaches the server may take and break any lock, unless --require-auth is given: then clients \
-show a certificate (--tls-client-ca), or are one of --users. Without TLS their passwords can be read on the way.
+Any client that can connect may acquire and break any lock, unless --require-auth is given: then clients \
+authenticate with a certificate (--tls-client-ca) or as one of --users. Without TLS, passwords cross the network \
+unencrypted.
 
-The files of --users and --super-digest-file have lines USER:HASH, where HASH is \
-base64(sha1(USER:PASSWORD)), as ZooKeeper writes it:
+The files of --users and --super-digest-file contain lines USER:HASH. HASH is base64(sha1(USER:PASSWORD)), the format \
+of ZooKeeper:
   printf '%s' USER:PASSWORD | openssl sha1 -binary | base64";
 
 /// `zoolock serve`.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
-    /// Where to listen; anything but a loopback address is open to the network
+    /// Address to listen on; any address but a loopback address is open to the network
     #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["tls_listen", "status", "stop", "local"])]
     pub(crate) listen: Option<String>,
 
-    /// Where to keep znodes and sessions; without it they end with the server
+    /// Directory for znodes and sessions; without it, they end with the server
     #[arg(long, value_name = "DIR", conflicts_with_all = ELSEWHERE)]
     pub(crate) data: Option<PathBuf>,
 
-    /// What a client that has its answer may rely on
+    /// Durability of acknowledged writes
     #[arg(long, value_name = "HOW", requires = "data", default_value = "sync")]
     pub(crate) durability: Durability,
 
@@ -40,63 +41,63 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) operation: OperationArgs,
 
-    /// Say whether this user's server is running: exit 0 if it is, 1 if not
+    /// Report on this user's server: exit 0 if it is running, 1 if not
     #[arg(long, conflicts_with_all = ["listen", "stop"])]
     pub(crate) status: bool,
 
-    /// Stop this user's server, and wait until it is gone
+    /// Stop this user's server, and wait for it to end
     #[arg(long, conflicts_with = "listen")]
     pub(crate) stop: bool,
 
-    /// Be this user's server, as `zoolock run` starts it
+    /// Run as this user's server, as `zoolock run` starts it
     #[arg(long, hide = true, conflicts_with_all = ["listen", "status", "stop"])]
     pub(crate) local: bool,
 
-    /// After how long without a session this user's server leaves
+    /// Time without a session after which this user's server stops
     #[arg(long, hide = true, env = "ZOOLOCK_LOCAL_IDLE", value_name = "TIME", default_value = "10m")]
     pub(crate) idle: String,
 }
 
-/// What is said to this user's server goes with nothing that a server of one's own is told.
+/// Flags about this user's server. They conflict with the settings of any other server.
 const ELSEWHERE: [&str; 3] = ["status", "stop", "local"];
 
-/// What `zoolock serve` promises.
+/// Durability of acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
-    /// It is on disk, and outlives a power cut
+    /// A write is synced to disk before it is acknowledged; it survives a power failure
     Sync,
-    /// It will be on disk within moments; a crash may undo the last of it, sessions among it
+    /// A write is acknowledged first and written within moments; a crash may lose the last writes and sessions
     Async,
-    /// Nothing: znodes and sessions end with the server, and the next one waits until they are over
+    /// Nothing is written; znodes and sessions end with the server, and the next server waits until they have expired
     Memory,
 }
 
-/// How `zoolock serve` speaks TLS.
+/// TLS settings.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
-    /// Where to listen for TLS, beside --listen or instead of it
+    /// Address to listen on for TLS, in addition to --listen or instead of it
     #[arg(long, value_name = "ADDRESS", requires_all = ["tls_cert", "tls_key"], conflicts_with_all = ELSEWHERE)]
     pub(crate) tls_listen: Option<String>,
 
-    /// The server's certificate in PEM, followed by those between it and the root
+    /// Server certificate (PEM), followed by its intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// Its private key in PEM
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// The authorities in PEM that sign certificates of clients; their subjects are identities of scheme x509
+    /// Authorities (PEM) that sign client certificates; a client's subject is its identity of scheme x509
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_client_ca: Option<PathBuf>,
 
-    /// Whether clients show certificates [default: required with --tls-client-ca, none without]
+    /// Client certificates to ask for [default: required with --tls-client-ca, none without]
     #[arg(long, value_name = "WHEN", requires = "tls_client_ca")]
     pub(crate) tls_clients: Option<TlsClients>,
 }
 
-/// Whether clients show certificates.
+/// Client certificates that the server asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TlsClients {
     None,
@@ -104,57 +105,57 @@ pub(crate) enum TlsClients {
     Required,
 }
 
-/// Whom `zoolock serve` lets in.
+/// Authentication settings.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessArgs {
-    /// Serve only those who have authenticated: as one of --users, or with a certificate
+    /// Serve authenticated clients only: one of --users, or with a certificate
     #[arg(long, conflicts_with_all = ELSEWHERE)]
     pub(crate) require_auth: bool,
 
-    /// The only accounts of scheme digest, one USER:HASH a line; without it any user and password will do
+    /// Digest accounts, one USER:HASH per line; without it, any user name and password is accepted
     #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
     pub(crate) users: Option<PathBuf>,
 
-    /// The account that may do anything, as USER:HASH; without it there is none
+    /// Super user, who bypasses all access control, as USER:HASH; without it, there is none
     #[arg(long, value_name = "FILE", conflicts_with_all = ELSEWHERE)]
     pub(crate) super_digest_file: Option<PathBuf>,
 }
 
-/// How much `zoolock serve` gives away.
+/// Limits.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// How many connections there may be [default: as many as the files this process may open]
+    /// Maximum number of connections [default: the number of files that this process may open]
     #[arg(long, value_name = "COUNT", conflicts_with_all = ELSEWHERE)]
     pub(crate) max_connections: Option<usize>,
 
-    /// How many of them one address may have; 0: any number
+    /// Maximum number of connections per client address; 0: no limit
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) max_connections_per_address: usize,
 
-    /// The unit in which sessions end
+    /// Tick time; sessions expire at multiples of it
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) tick: String,
 
-    /// The shortest session timeout granted [default: 2 ticks]
+    /// Minimum negotiated session timeout [default: 2 ticks]
     #[arg(long, value_name = "TIME", conflicts_with_all = ELSEWHERE)]
     pub(crate) min_session_timeout: Option<String>,
 
-    /// The longest session timeout granted [default: 20 ticks]
+    /// Maximum negotiated session timeout [default: 20 ticks]
     #[arg(long, value_name = "TIME", conflicts_with_all = ELSEWHERE)]
     pub(crate) max_session_timeout: Option<String>,
 }
 
-/// What `zoolock serve` tells its operator.
+/// Monitoring settings.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Operation")]
 pub(crate) struct OperationArgs {
-    /// Where to answer /metrics (for Prometheus), /ready and /live over HTTP; they ask for no credentials
+    /// Address for /metrics (Prometheus), /ready and /live over HTTP, without authentication
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ELSEWHERE)]
     pub(crate) metrics: Option<String>,
 
-    /// The four-letter words that are answered [default: envi,isro,mntr,ruok,srvr,wchs; ruok with --require-auth]
+    /// Four-letter words to answer [default: envi,isro,mntr,ruok,srvr,wchs; ruok with --require-auth]
     #[arg(long, value_name = "WORDS", value_delimiter = ',', conflicts_with_all = ELSEWHERE)]
     pub(crate) words: Option<Vec<String>>,
 }

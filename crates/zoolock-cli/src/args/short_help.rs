@@ -1,14 +1,14 @@
-//! What `-h` shows: the flags that are used most, on one screen. `--help` shows all flags and the notes.
+//! `-h`: the most used flags, on one screen. `--help` shows all flags and the notes.
 
 use clap::Command;
 
-/// The last line of `-h`.
+/// Last line of `-h`.
 const NOTE: &str = "See --help for all options.";
 
 /// Global flags that `-h` shows.
 const GLOBAL: [&str; 6] = ["connect", "auth", "root", "json", "quiet", "verbose"];
 
-/// The flags that `-h` shows of commands with many flags.
+/// Flags that `-h` shows for commands with many flags.
 const SHOWN: [(&str, &[&str]); 3] = [
     ("run", &["try_once", "timeout", "note", "keep", "shared", "permits", "connect", "quiet"]),
     ("hold", &["try_once", "timeout", "note", "shared", "permits", "connect", "json", "quiet"]),
@@ -17,13 +17,14 @@ const SHOWN: [(&str, &[&str]); 3] = [
 
 /// Hides the other flags of each command from `-h`, and moves the notes to `--help`.
 pub(super) fn shorten(mut command: Command) -> Command {
-    // Subcommands have the global flags only after this.
+    // Adds the global flags to the subcommands.
     command.build();
     let commands =
         |command: Command| if command.get_name() == "help" { command.hide(true) } else { short(command) };
     short(command).mut_subcommands(commands)
 }
 
+/// Hides the other flags of one command.
 fn short(command: Command) -> Command {
     let chosen = SHOWN.iter().find(|(name, _)| *name == command.get_name()).map(|(_, flags)| *flags);
     let notes = command.get_after_help().cloned().unwrap_or_default();
@@ -54,7 +55,7 @@ mod tests {
         let has = |command: &Command, flag: &str| command.get_arguments().any(|arg| arg.get_id() == flag);
         assert!(GLOBAL.iter().all(|flag| has(&zoolock, flag)));
         for (name, flags) in SHOWN {
-            let command = zoolock.find_subcommand(name).expect("a command");
+            let command = zoolock.find_subcommand(name).expect("the command exists");
             assert!(flags.iter().all(|flag| has(command, flag)), "{name}");
         }
     }

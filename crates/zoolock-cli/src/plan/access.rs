@@ -1,20 +1,22 @@
-//! Who may use what we create.
+//! Access control lists of the znodes that the command creates.
 
 use crate::args::Global;
-use crate::credentials::named;
+use crate::credentials::is_set;
 use crate::exit::Failure;
 
-/// Who may use what we create, beside those who have our credentials.
+/// Access granted to clients without this command's credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nobody; these may look: scheme and id.
+    /// Read access for these identities, as (scheme, id); no access for anyone else.
     Readers(Vec<(String, String)>),
-    Everybody,
+    /// Full access for everyone.
+    WorldWritable,
 }
 
+/// Checks `--reader` and `--world-writable`.
 pub(super) fn access(global: &Global) -> Result<Access, Failure> {
     if global.world_writable {
-        return Ok(Access::Everybody);
+        return Ok(Access::WorldWritable);
     }
     let reader = |text: &String| match text.split_once(':') {
         Some((scheme, id)) if !scheme.is_empty() && !id.is_empty() => Ok((scheme.to_owned(), id.to_owned())),
@@ -23,11 +25,11 @@ pub(super) fn access(global: &Global) -> Result<Access, Failure> {
         ))),
     };
     let readers: Vec<_> = global.reader.iter().map(reader).collect::<Result<_, _>>()?;
-    // An empty variable is as none.
+    // An empty environment variable counts as unset.
     let auth = global.auth.as_ref().is_some_and(|auth| !auth.is_empty());
-    if !readers.is_empty() && !auth && !named(global.cert.as_ref()) {
+    if !readers.is_empty() && !auth && !is_set(global.cert.as_ref()) {
         return Err(Failure::usage(
-            "--reader goes with --auth or --cert: without credentials everybody may do everything with what we create",
+            "--reader needs --auth or --cert: without credentials, anyone may modify the znodes that zoolock creates",
         ));
     }
     Ok(Access::Readers(readers))

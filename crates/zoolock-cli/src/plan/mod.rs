@@ -27,7 +27,7 @@ use crate::ui::{self, plan::Ui};
 use run::{grace, new_owner, short_name};
 use service::{check_name, check_prefix};
 use top::top;
-use waiting::{export, name_as, owner, wanted};
+use waiting::{export, owner, set_naming, wanted};
 
 pub(crate) use access::Access;
 pub(crate) use run::{Hold, Run};
@@ -115,7 +115,7 @@ impl Plan {
             Command::Run(run) => {
                 refuse_json(&global, "run")?;
                 let mut service = service(&global, run.waiting.note.clone())?;
-                name_as(&mut service, &run.waiting.kind)?;
+                set_naming(&mut service, &run.waiting.kind)?;
                 service.strict_renewal = run.waiting.strict_renewal;
                 service.owner = Some(match owner(&run.waiting)? {
                     Some(owner) => owner,
@@ -150,7 +150,7 @@ impl Plan {
             }
             Command::Hold(hold) => {
                 let mut service = service(&global, hold.waiting.note.clone())?;
-                name_as(&mut service, &hold.waiting.kind)?;
+                set_naming(&mut service, &hold.waiting.kind)?;
                 service.strict_renewal = hold.waiting.strict_renewal;
                 service.owner = owner(&hold.waiting)?;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;

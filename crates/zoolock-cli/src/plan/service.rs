@@ -1,4 +1,4 @@
-//! Which service, and what we are there.
+//! Connection settings: the server, the session and the root directory.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::credentials::{Auth, credentials, tls};
 use crate::duration::duration;
 use crate::exit::Failure;
 
-/// The shortest session that Apache ZooKeeper's default tick lets us keep.
+/// Minimum session timeout. It works with the default tick time of Apache ZooKeeper.
 const SHORTEST_SESSION: Duration = Duration::from_secs(6);
-/// What the library takes at most.
+/// Maximum session timeout that the library accepts.
 const LONGEST_SESSION: Duration = Duration::from_secs(60 * 60);
 
-/// Where the locks are.
+/// Connection settings, and the defaults for locks of the session.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     pub(crate) endpoint: Endpoint,
@@ -33,17 +33,17 @@ pub(crate) struct Service {
     pub(crate) metrics_by_lock: bool,
 }
 
-/// Which server keeps them.
+/// The server to connect to.
 #[derive(Clone)]
 pub(crate) enum Endpoint {
-    /// This user's, on this machine.
+    /// This user's embedded server on this machine.
     Local,
-    /// An ensemble, with the credentials it asks for.
+    /// An ensemble, with the credentials to use.
     Remote { hosts: String, auth: Option<Auth>, tls: Option<Tls>, access: Access },
 }
 
 impl Endpoint {
-    /// Whether the service knows us by a name.
+    /// Returns whether the server knows this client by an identity.
     pub(crate) fn has_credentials(&self) -> bool {
         match self {
             Self::Local => true,
@@ -63,44 +63,45 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
+/// Checks the global flags.
 pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, Failure> {
     let session_timeout = duration("--session-timeout", &global.session_timeout)?;
     if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&session_timeout) {
         return Err(Failure::usage(format!(
-            "--session-timeout {}: must be between 6s and 1h",
+            "--session-timeout {}: choose a time from 6s to 1h",
             global.session_timeout
         )));
     }
     let connect_timeout = duration("--connect-timeout", &global.connect_timeout)?;
     if connect_timeout.is_zero() {
-        return Err(Failure::usage("--connect-timeout 0s: leaves no time to connect; the default is 10s"));
+        return Err(Failure::usage("--connect-timeout 0s: no time to connect; the default is 10s"));
     }
     let tls = tls(global)?;
     if tls.is_some() && global.connect.is_none() {
         return Err(Failure::usage(
-            "--cacert (or ZOOLOCK_CACERT) goes with --connect (or ZOOLOCK_CONNECT): this user's own server is on this \
-             machine, and known by a key of its own",
+            "--cacert (or ZOOLOCK_CACERT) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own \
+             certificate",
         ));
     }
-    // An empty variable is as none.
+    // An empty environment variable counts as unset.
     let auth = global.auth.as_deref().filter(|auth| !auth.is_empty());
     let endpoint = match (&global.connect, auth) {
         (None, None) if global.world_writable || !global.reader.is_empty() => {
             return Err(Failure::usage(
-                "--reader and --world-writable go with --connect (or ZOOLOCK_CONNECT): this user's own server is for \
+                "--reader and --world-writable need --connect (or ZOOLOCK_CONNECT): this user's own server admits only \
                  this user",
             ));
         }
         (None, None) => Endpoint::Local,
         (None, Some(_)) => {
             return Err(Failure::usage(
-                "--auth (or ZOOLOCK_AUTH) goes with --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
+                "--auth (or ZOOLOCK_AUTH) needs --connect (or ZOOLOCK_CONNECT): this user's own server has its own secret",
             ));
         }
         (Some(hosts), _) if hosts.trim().is_empty() => {
             return Err(Failure::usage(
-                "--connect (or ZOOLOCK_CONNECT) is empty: name the ensemble, or leave it out to use this \
-                 machine's own server, which excludes nobody on other machines",
+                "--connect (or ZOOLOCK_CONNECT) is empty: name the ensemble, or omit it to use this user's own \
+                 server, whose locks exclude nobody on other machines",
             ));
         }
         (Some(hosts), auth) => {
@@ -110,9 +111,12 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
             Endpoint::Remote { hosts: hosts.clone(), auth, tls, access }
         }
     };
-    // The root alone is a path that any lock below it could have.
+    // The root is valid if a lock below it has a valid path.
     LockPath::parse("x", &global.root).map_err(|_| {
-        Failure::usage(format!("--root {:?}: is no directory that locks can be in", global.root))
+        Failure::usage(format!(
+            "--root {:?}: not a valid parent path for locks; write one such as /locks",
+            global.root
+        ))
     })?;
     Ok(Service {
         endpoint,
@@ -131,17 +135,20 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
     })
 }
 
+/// Parses `--naming`.
 pub(super) fn naming(text: &str) -> Result<Naming, Failure> {
-    // An empty variable is as none.
+    // An empty environment variable counts as unset.
     let text = if text.is_empty() { Naming::default().as_str() } else { text };
     text.parse().map_err(|error| Failure::usage(format!("--{error} (--naming, or ZOOLOCK_NAMING)")))
 }
 
+/// Checks the name or path of a lock.
 pub(super) fn check_name(name: &str, root: &str) -> Result<(), Failure> {
     LockPath::parse(name, root)?;
     Ok(())
 }
 
+/// Checks the prefix that `ls` and `top` filter by. A slash at its end is allowed.
 pub(super) fn check_prefix(prefix: Option<&str>, root: &str) -> Result<(), Failure> {
     match prefix {
         None | Some("/") => Ok(()),
@@ -164,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_connect_string_does_not_fall_back_to_this_machine() {
+    fn empty_connect_string_is_refused() {
         assert!(refused(&["ls", "--connect", ""]).contains("empty"));
     }
 
@@ -176,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inline_password_is_refused_and_not_repeated() {
+    fn inline_password_is_refused_and_not_echoed() {
         let message = refused(&["ls", "--connect", "h:1", "--auth", "digest:me:hunter2"]);
         assert!(message.contains("@FILE") && !message.contains("hunter2"), "{message}");
         for text in ["hunter2", "me:hunter2", "digest:hunter2", "digest:env:"] {
@@ -186,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn certificates_come_whole_and_go_with_a_service() {
-        for (flags, word) in [
+    fn incomplete_tls_flags_are_refused() {
+        for (flags, fragment) in [
             (&["--cert", "c", "--key", "k"][..], "--cacert"),
             (&["--cacert", "a", "--cert", "c"], "--key"),
             (&["--cacert", "a", "--key", "k"], "--cert"),
@@ -195,11 +202,11 @@ mod tests {
             (&["--cacert", "a", "--reader", "world:anyone"], "--reader"),
         ] {
             let message = refused(&[&["ls", "--connect", "h:1"], flags].concat());
-            assert!(message.contains(word), "{message}");
+            assert!(message.contains(fragment), "{message}");
         }
         assert!(refused(&["ls", "--cacert", "a"]).contains("--connect"));
         let Ok(Plan::Ls { service, .. }) = plan(&["ls", "--connect", "h:1", "--cacert", ""]) else {
-            panic!("nothing is wrong with it")
+            panic!("the plan is valid")
         };
         assert!(matches!(service.endpoint, Endpoint::Remote { tls: None, .. }));
     }

@@ -1,4 +1,4 @@
-//! Which locks are taken, and how long they are waited for.
+//! The locks to acquire, their kind, and the time limit.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::exit::{Exit, Failure};
 use crate::metrics::{Collector, Export};
 use crate::serve_plan;
 
-/// How long to wait for a lock.
+/// Time limit for acquiring a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Not at all.
+    /// Acquire only if the lock is free.
     Try,
-    /// This long.
+    /// Wait at most this long.
     For(Duration),
-    /// As long as it takes.
+    /// Wait without a limit.
     Forever,
 }
 
-/// What kind of lock.
+/// Kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Alone,
@@ -31,10 +31,10 @@ pub(crate) enum Kind {
     Permits { size: u32, take: u32 },
 }
 
-/// A lock to take, or several.
+/// One or several locks to acquire, with the options for all of them.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// As people are told.
+    /// Name for messages: all names, joined by "and".
     pub(crate) name: String,
     pub(crate) names: Vec<String>,
     pub(crate) kind: Kind,
@@ -44,6 +44,7 @@ pub(crate) struct Wanted {
     pub(crate) on_busy: Exit,
 }
 
+/// Checks the names and the flags that say what to acquire and how long to wait.
 pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> Result<Wanted, Failure> {
     for name in names {
         check_name(name, &service.root)?;
@@ -51,7 +52,7 @@ pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> 
     let patience = match (&waiting.timeout, waiting.try_once) {
         (_, true) => Patience::Try,
         (Some(text), false) => match duration("--timeout", text)? {
-            // No time to wait is not no time to take what is free.
+            // With --timeout 0s, a free lock is still acquired.
             Duration::ZERO => Patience::Try,
             patience => Patience::For(patience),
         },
@@ -72,40 +73,41 @@ pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> 
     })
 }
 
-fn kind(asked: &KindArgs, names: &[String]) -> Result<Kind, Failure> {
-    let one = |flag: &str| match names {
+fn kind(args: &KindArgs, names: &[String]) -> Result<Kind, Failure> {
+    let require_one_name = |flag: &str| match names {
         [_] => Ok(()),
         _ => Err(Failure::usage(format!(
-            "{flag} takes one NAME, not {}: {}; the command goes after --",
+            "{flag} needs exactly one NAME, not {}: {}; write the command after --",
             names.len(),
             names.join(" ")
         ))),
     };
-    match (asked.permits, asked.take) {
+    match (args.permits, args.take) {
         (Some(size), take) => {
-            one("--permits")?;
+            require_one_name("--permits")?;
             match take {
                 _ if size == 0 => Err(Failure::usage("--permits 0: a semaphore has at least one permit")),
-                0 => Err(Failure::usage("--take 0: at least one permit is taken")),
+                0 => Err(Failure::usage("--take 0: take at least one permit")),
                 _ if take > size => {
-                    Err(Failure::usage(format!("--take {take}: --permits says that there are only {size}")))
+                    Err(Failure::usage(format!("--take {take}: more than the {size} of --permits")))
                 }
                 _ => Ok(Kind::Permits { size, take }),
             }
         }
-        _ if asked.write => one("--write").map(|()| Kind::Write),
-        _ if asked.shared => Ok(Kind::Shared),
+        _ if args.write => require_one_name("--write").map(|()| Kind::Write),
+        _ if args.shared => Ok(Kind::Shared),
         _ => Ok(Kind::Alone),
     }
 }
 
-pub(super) fn name_as(service: &mut Service, asked: &KindArgs) -> Result<(), Failure> {
-    service.naming = naming(&asked.naming)?;
-    service.kazoo_pattern = asked.kazoo_pattern;
+/// Sets the znode naming of the session.
+pub(super) fn set_naming(service: &mut Service, args: &KindArgs) -> Result<(), Failure> {
+    service.naming = naming(&args.naming)?;
+    service.kazoo_pattern = args.kazoo_pattern;
     Ok(())
 }
 
-/// Whose lock it is, if somebody says so; an empty variable is as none.
+/// Returns the checked owner id. An empty `ZOOLOCK_OWNER` counts as unset.
 pub(super) fn owner(waiting: &Waiting) -> Result<Option<String>, Failure> {
     let Some(owner) = waiting.owner.as_ref().filter(|owner| !owner.is_empty()) else { return Ok(None) };
     let checked = Zoolock::builder().owner_id(owner);
@@ -113,18 +115,19 @@ pub(super) fn owner(waiting: &Waiting) -> Result<Option<String>, Failure> {
     Ok(Some(owner.clone()))
 }
 
-pub(super) fn export(asked: &ExportArgs) -> Result<Export, Failure> {
-    if asked.metrics_by_lock && asked.metrics.is_none() && asked.otlp.is_none() {
+/// Checks the flags that export metrics.
+pub(super) fn export(args: &ExportArgs) -> Result<Export, Failure> {
+    if args.metrics_by_lock && args.metrics.is_none() && args.otlp.is_none() {
         return Err(Failure::usage(
-            "--metrics-by-lock goes with --metrics or --otlp: without them nobody is told",
+            "--metrics-by-lock needs --metrics or --otlp: without them no metrics are exported",
         ));
     }
     let address = |text: &String| serve_plan::address("--metrics", text);
-    let metrics = asked.metrics.as_ref().map(address).transpose()?;
+    let metrics = args.metrics.as_ref().map(address).transpose()?;
     let collector = |text: &String| {
         text.parse::<Collector>().map_err(|error| Failure::usage(format!("--otlp {text:?}: {error}")))
     };
-    let otlp = asked.otlp.as_ref().map(collector).transpose()?;
+    let otlp = args.otlp.as_ref().map(collector).transpose()?;
     Ok(Export { metrics, otlp })
 }
 
@@ -135,10 +138,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_names_are_one_lock_of_several_and_no_semaphore() {
-        let Ok(Plan::Run(run)) = plan(&["run", "a", "b", "--", "true"]) else {
-            panic!("nothing is wrong with it")
-        };
+    fn several_names_exclude_permits_and_write() {
+        let Ok(Plan::Run(run)) = plan(&["run", "a", "b", "--", "true"]) else { panic!("the plan is valid") };
         assert_eq!((run.wanted.names.len(), run.wanted.kind), (2, Kind::Alone));
         for flag in [&["--permits", "3"][..], &["--write"]] {
             let line = [&["run"], flag, &["a", "b", "--", "true"]].concat();
@@ -147,15 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn permits_that_make_no_sense_are_refused() {
-        for (flags, word) in [
+    fn impossible_permit_counts_are_refused() {
+        for (flags, fragment) in [
             (&["--permits", "0"][..], "--permits 0"),
             (&["--permits", "3", "--take", "0"], "--take 0"),
-            (&["--permits", "3", "--take", "4"], "only 3"),
+            (&["--permits", "3", "--take", "4"], "the 3 of"),
         ] {
             let line = [&["run"], flags, &["x", "--", "true"]].concat();
             let message = refused(&line);
-            assert!(message.contains(word), "{message}");
+            assert!(message.contains(fragment), "{message}");
         }
         assert!(refused(&["resize", "x", "--permits", "0"]).contains("--permits 0"));
         assert!(refused(&["run", "--lock-delay", "soon", "x", "--", "true"]).contains("--lock-delay"));
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn monitors_that_cannot_be_reached_are_refused_before_anything_is_begun() {
+    fn bad_metrics_targets_are_refused() {
         assert!(refused(&["run", "--metrics", "9090", "x", "--", "true"]).contains("--metrics"));
         assert!(refused(&["hold", "--otlp", "https://otel:4318", "x"]).contains("https"));
         assert!(refused(&["hold", "--metrics-by-lock", "x"]).contains("--otlp"));

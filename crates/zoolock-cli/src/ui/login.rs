@@ -10,73 +10,76 @@ use subtle::ConstantTimeEq as _;
 
 use super::plan::Token;
 
-/// How the name of the cookie begins. A browser has one jar for all ports of a host, so the rest is another one for each
-/// process: two of them on one host do not log each other's operators out.
-const COOKIE: &str = "zoolock_ui_";
-/// Without a word from it a login ends.
-const IDLE: Duration = Duration::from_secs(30 * 60);
-/// And in any case.
-const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
-/// Operators, and few; the oldest goes.
-const MOST: usize = 256;
+/// Prefix of the cookie name. The rest is random for each process, because a browser shares cookies between all ports of a
+/// host: two processes on one host must not log out each other's operators.
+const COOKIE_PREFIX: &str = "zoolock_ui_";
+/// Maximum time between two requests of a login.
+const IDLE_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// Maximum duration of a login.
+const LOGIN_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
+/// Maximum number of logins. A new login replaces the one that has been idle for the longest time.
+const MAX_LOGINS: usize = 256;
 
-/// How many wrong tokens one address, and how many all of them, may send within [`MEMORY`].
-const WRONG: u32 = 10;
-const WRONG_OF_ALL: u32 = 100;
-const MEMORY: Duration = Duration::from_secs(60);
+/// Maximum number of wrong tokens from one address within [`WRONG_WINDOW`].
+const MAX_WRONG_PER_ADDRESS: u32 = 10;
+/// Maximum number of wrong tokens from all addresses within [`WRONG_WINDOW`].
+const MAX_WRONG: u32 = 100;
+/// Time for which wrong tokens are counted.
+const WRONG_WINDOW: Duration = Duration::from_secs(60);
 
-/// Who looks at a page.
+/// The viewer of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Viewer {
-    /// Nothing can be changed here.
+    /// Logins are disabled: the pages are read-only.
     ReadOnly,
-    /// He may log in.
-    Stranger,
-    /// He may revoke and break.
+    /// Logins are enabled, and the viewer is not logged in.
+    LoggedOut,
+    /// The viewer is logged in, and may revoke and break.
     Operator(Operator),
 }
 
 /// A viewer who is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Operator {
-    /// The token that each form of this login must carry.
+    /// CSRF token: every form of this login must contain it.
     pub(super) csrf: String,
 }
 
-/// Why somebody was not let in.
+/// Reason why a login failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    Wrong,
-    TooOften,
-    NoTokens,
+pub(super) enum LoginError {
+    WrongToken,
+    TooManyAttempts,
+    Disabled,
 }
 
-/// Knows the operators.
-pub(super) struct Door {
-    /// The token to log in with. `None`: read-only.
+/// The logins of the operators.
+pub(super) struct Logins {
+    /// Token to log in with. `None` if logins are disabled.
     token: Option<Token>,
-    /// The name of the cookie.
+    /// Name of the cookie.
     cookie: String,
-    inside: Mutex<Inside>,
+    state: Mutex<LoginState>,
 }
 
 #[derive(Default)]
-struct Inside {
-    /// By cookie, which has 256 random bits: the time of a look-up reveals nothing.
+struct LoginState {
+    /// Logins by cookie. A cookie has 256 random bits, so the time of a lookup reveals nothing useful.
     logins: HashMap<String, Login>,
+    /// Number of wrong tokens by address, and the time of the first one.
     wrong: HashMap<IpAddr, (u32, Instant)>,
 }
 
 struct Login {
     csrf: String,
-    begun: Instant,
-    seen: Instant,
+    started: Instant,
+    last_used: Instant,
 }
 
-impl Door {
+impl Logins {
     pub(super) fn new(token: Option<Token>) -> Self {
-        let cookie = format!("{COOKIE}{}", &random()[..8]);
-        Self { token, cookie, inside: Mutex::default() }
+        let cookie = format!("{COOKIE_PREFIX}{}", &random()[..8]);
+        Self { token, cookie, state: Mutex::default() }
     }
 
     /// Returns the viewer that sends these headers.
@@ -84,42 +87,47 @@ impl Door {
         if self.token.is_none() {
             return Viewer::ReadOnly;
         }
-        let csrf = self.cookie(headers).and_then(|cookie| self.csrf(&cookie));
-        csrf.map_or(Viewer::Stranger, |csrf| Viewer::Operator(Operator { csrf }))
+        let csrf = self.cookie(headers).and_then(|cookie| self.use_login(&cookie));
+        csrf.map_or(Viewer::LoggedOut, |csrf| Viewer::Operator(Operator { csrf }))
     }
 
-    /// Lets somebody in who has the token; returns the value of `Set-Cookie`.
-    pub(super) fn enter(&self, token: &str, peer: IpAddr, headers: &HeaderMap) -> Result<String, Refused> {
-        let Some(Token(expected)) = &self.token else { return Err(Refused::NoTokens) };
+    /// Starts a login if the token is right. Returns the value of `Set-Cookie`.
+    pub(super) fn log_in(
+        &self,
+        token: &str,
+        peer: IpAddr,
+        headers: &HeaderMap,
+    ) -> Result<String, LoginError> {
+        let Some(Token(expected)) = &self.token else { return Err(LoginError::Disabled) };
         let now = Instant::now();
-        let mut inside = self.inside();
-        inside.wrong.retain(|_, (_, since)| now.duration_since(*since) < MEMORY);
-        let of_all: u32 = inside.wrong.values().map(|(count, _)| count).sum();
-        let of_peer = inside.wrong.get(&peer).map_or(0, |(count, _)| *count);
-        if of_peer >= WRONG || of_all >= WRONG_OF_ALL {
-            return Err(Refused::TooOften);
+        let mut state = self.state();
+        state.wrong.retain(|_, (_, since)| now.duration_since(*since) < WRONG_WINDOW);
+        let from_all: u32 = state.wrong.values().map(|(count, _)| count).sum();
+        let from_peer = state.wrong.get(&peer).map_or(0, |(count, _)| *count);
+        if from_peer >= MAX_WRONG_PER_ADDRESS || from_all >= MAX_WRONG {
+            return Err(LoginError::TooManyAttempts);
         }
-        // The length is told by the time it takes; it is that of every such token.
+        // The comparison takes constant time for a given length. It can reveal only the length of the token.
         if !bool::from(token.trim().as_bytes().ct_eq(expected)) {
-            inside.wrong.entry(peer).or_insert((0, now)).0 += 1;
-            return Err(Refused::Wrong);
+            state.wrong.entry(peer).or_insert((0, now)).0 += 1;
+            return Err(LoginError::WrongToken);
         }
         let cookie = random();
-        inside.admit(cookie.clone(), now);
-        Ok(self.set(&cookie, LONGEST, headers))
+        state.add(cookie.clone(), now);
+        Ok(self.set_cookie(&cookie, LOGIN_LIMIT, headers))
     }
 
-    /// Forgets a login; returns the value of `Set-Cookie`.
-    pub(super) fn leave(&self, headers: &HeaderMap) -> String {
+    /// Ends the login. Returns the value of `Set-Cookie` that deletes the cookie.
+    pub(super) fn log_out(&self, headers: &HeaderMap) -> String {
         if let Some(cookie) = self.cookie(headers) {
-            self.inside().logins.remove(&cookie);
+            self.state().logins.remove(&cookie);
         }
-        self.set("", Duration::ZERO, headers)
+        self.set_cookie("", Duration::ZERO, headers)
     }
 
-    /// Where a proxy speaks TLS with the browser, the cookie never crosses the network without. Whoever says so falsely
-    /// keeps his own cookie from himself.
-    fn set(&self, value: &str, age: Duration, headers: &HeaderMap) -> String {
+    /// Returns the value of `Set-Cookie`. Behind a proxy with TLS, the browser sends the cookie over TLS only. A client that
+    /// forges the header affects only its own cookie.
+    fn set_cookie(&self, value: &str, age: Duration, headers: &HeaderMap) -> String {
         let tls =
             headers.get("x-forwarded-proto").is_some_and(|by| by.as_bytes().eq_ignore_ascii_case(b"https"));
         let secure = if tls { "; Secure" } else { "" };
@@ -127,55 +135,58 @@ impl Door {
         format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}")
     }
 
+    /// Returns the cookie that a request contains.
     fn cookie(&self, headers: &HeaderMap) -> Option<String> {
         let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs = all.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
         pairs.find(|(name, _)| *name == self.cookie).map(|(_, value)| value.to_owned())
     }
 
-    /// Returns the form token of a login, and records that the login was used.
-    fn csrf(&self, cookie: &str) -> Option<String> {
+    /// Returns the CSRF token of a login, and records that the login was used.
+    fn use_login(&self, cookie: &str) -> Option<String> {
         let now = Instant::now();
-        let mut inside = self.inside();
-        inside.forget(now);
-        let login = inside.logins.get_mut(cookie)?;
-        login.seen = now;
+        let mut state = self.state();
+        state.remove_expired(now);
+        let login = state.logins.get_mut(cookie)?;
+        login.last_used = now;
         Some(login.csrf.clone())
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, LoginState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
-    fn admit(&mut self, cookie: String, now: Instant) {
-        self.forget(now);
-        if self.logins.len() >= MOST
+impl LoginState {
+    /// Adds a login. If there are too many, removes the one that has been idle for the longest time.
+    fn add(&mut self, cookie: String, now: Instant) {
+        self.remove_expired(now);
+        if self.logins.len() >= MAX_LOGINS
             && let Some(oldest) =
-                self.logins.iter().min_by_key(|(_, login)| login.seen).map(|(cookie, _)| cookie.clone())
+                self.logins.iter().min_by_key(|(_, login)| login.last_used).map(|(cookie, _)| cookie.clone())
         {
             self.logins.remove(&oldest);
         }
-        self.logins.insert(cookie, Login { csrf: random(), begun: now, seen: now });
+        self.logins.insert(cookie, Login { csrf: random(), started: now, last_used: now });
     }
 
-    fn forget(&mut self, now: Instant) {
+    fn remove_expired(&mut self, now: Instant) {
         self.logins.retain(|_, login| {
-            now.duration_since(login.seen) < IDLE && now.duration_since(login.begun) < LONGEST
+            now.duration_since(login.last_used) < IDLE_LIMIT
+                && now.duration_since(login.started) < LOGIN_LIMIT
         });
     }
 }
 
-/// Whether a form brings along what its page was given.
-pub(super) fn is_same(operator: &Operator, csrf: &str) -> bool {
+/// Returns whether a form contains the CSRF token of the login.
+pub(super) fn has_csrf_token(operator: &Operator, csrf: &str) -> bool {
     operator.csrf.as_bytes().ct_eq(csrf.as_bytes()).into()
 }
 
-/// 256 random bits.
+/// Returns 256 random bits in hexadecimal.
 fn random() -> String {
     let mut bits = [0; 32];
-    getrandom::fill(&mut bits).expect("the random source worked when the session was opened");
+    getrandom::fill(&mut bits).expect("the random source works, as it did when the session was opened");
     bits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -187,75 +198,78 @@ mod tests {
 
     const TOKEN: &str = "correct horse battery";
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
+    const OTHER_PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
 
-    fn by_token() -> Door {
-        Door::new(Some(Token(TOKEN.as_bytes().to_vec().into())))
+    fn logins_with_token() -> Logins {
+        Logins::new(Some(Token(TOKEN.as_bytes().to_vec().into())))
     }
 
     fn with_cookie(set: &str) -> HeaderMap {
-        let pair = set.split(';').next().expect("the pair is first");
-        let value = HeaderValue::from_str(&format!("theme=dark; {pair}")).expect("a value");
+        let pair = set.split(';').next().expect("the pair comes first");
+        let value = HeaderValue::from_str(&format!("theme=dark; {pair}")).expect("a valid header value");
         HeaderMap::from_iter([(header::COOKIE, value)])
     }
 
     #[test]
-    fn the_token_opens_and_the_cookie_is_kept_from_others() {
-        let door = by_token();
-        assert_eq!(door.viewer(&HeaderMap::new()), Viewer::Stranger);
-        let set = door.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token");
+    fn token_logs_in_and_cookie_is_protected() {
+        let logins = logins_with_token();
+        assert_eq!(logins.viewer(&HeaderMap::new()), Viewer::LoggedOut);
+        let set = logins.log_in(TOKEN, PEER, &HeaderMap::new()).expect("the token is right");
         for word in ["HttpOnly", "SameSite=Strict", "Max-Age=43200", "Path=/"] {
             assert!(set.contains(word), "{set}");
         }
-        assert!(!set.contains("Secure"), "without TLS the browser would throw it away: {set}");
+        assert!(!set.contains("Secure"), "without TLS, the browser would drop a secure cookie: {set}");
         let headers = with_cookie(&set);
-        assert!(matches!(door.viewer(&headers), Viewer::Operator(_)));
-        door.leave(&headers);
-        assert_eq!(door.viewer(&headers), Viewer::Stranger);
+        assert!(matches!(logins.viewer(&headers), Viewer::Operator(_)));
+        logins.log_out(&headers);
+        assert_eq!(logins.viewer(&headers), Viewer::LoggedOut);
     }
 
     #[test]
-    fn every_login_has_forms_of_its_own() {
-        let door = by_token();
-        let of = |set: &str| match door.viewer(&with_cookie(set)) {
+    fn csrf_tokens_differ_between_logins() {
+        let logins = logins_with_token();
+        let operator = |set: &str| match logins.viewer(&with_cookie(set)) {
             Viewer::Operator(operator) => operator,
             other => panic!("{other:?}"),
         };
-        let one = of(&door.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token"));
-        let other = of(&door.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token"));
-        assert!(is_same(&one, &one.csrf) && !is_same(&one, &other.csrf));
-        assert!(!is_same(&one, "") && !is_same(&one, &one.csrf[1..]));
+        let one = operator(&logins.log_in(TOKEN, PEER, &HeaderMap::new()).expect("the token is right"));
+        let other = operator(&logins.log_in(TOKEN, PEER, &HeaderMap::new()).expect("the token is right"));
+        assert!(has_csrf_token(&one, &one.csrf) && !has_csrf_token(&one, &other.csrf));
+        assert!(!has_csrf_token(&one, "") && !has_csrf_token(&one, &one.csrf[1..]));
         assert_eq!(one.csrf.len(), 64);
     }
 
     #[test]
-    fn behind_tls_the_cookie_stays_there() {
-        let (door, https) = (
-            by_token(),
+    fn cookie_is_secure_behind_tls() {
+        let (logins, https) = (
+            logins_with_token(),
             HeaderMap::from_iter([(
-                "x-forwarded-proto".parse().expect("a name"),
+                "x-forwarded-proto".parse().expect("a valid header name"),
                 HeaderValue::from_static("https"),
             )]),
         );
-        assert!(door.enter(TOKEN, PEER, &https).expect("it is the token").ends_with("; Secure"));
-        assert!(door.leave(&https).ends_with("; Secure"));
+        assert!(logins.log_in(TOKEN, PEER, &https).expect("the token is right").ends_with("; Secure"));
+        assert!(logins.log_out(&https).ends_with("; Secure"));
     }
 
     #[test]
-    fn two_on_one_host_have_cookies_of_their_own() {
-        let (one, other) = (by_token(), by_token());
-        let set = one.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token");
+    fn cookie_names_differ_between_processes() {
+        let (one, other) = (logins_with_token(), logins_with_token());
+        let set = one.log_in(TOKEN, PEER, &HeaderMap::new()).expect("the token is right");
         let name = |set: &str| set.split('=').next().map(str::to_owned);
-        assert_ne!(name(&set), name(&other.enter(TOKEN, PEER, &HeaderMap::new()).expect("the same token")));
+        assert_ne!(
+            name(&set),
+            name(&other.log_in(TOKEN, PEER, &HeaderMap::new()).expect("the token is right"))
+        );
     }
 
     #[test]
-    fn who_guesses_has_to_wait_and_others_do_not() {
-        let door = by_token();
-        for _ in 0..WRONG {
-            assert_eq!(door.enter("correct horse", PEER, &HeaderMap::new()), Err(Refused::Wrong));
+    fn wrong_tokens_block_only_their_address() {
+        let logins = logins_with_token();
+        for _ in 0..MAX_WRONG_PER_ADDRESS {
+            assert_eq!(logins.log_in("correct horse", PEER, &HeaderMap::new()), Err(LoginError::WrongToken));
         }
-        assert_eq!(door.enter(TOKEN, PEER, &HeaderMap::new()), Err(Refused::TooOften));
-        assert!(door.enter(TOKEN, ELSEWHERE, &HeaderMap::new()).is_ok());
+        assert_eq!(logins.log_in(TOKEN, PEER, &HeaderMap::new()), Err(LoginError::TooManyAttempts));
+        assert!(logins.log_in(TOKEN, OTHER_PEER, &HeaderMap::new()).is_ok());
     }
 }

@@ -1,9 +1,11 @@
-//! `zoolock ui`: the locks in a browser. One process, no network but its own; pages are whole without a script, and change
-//! under the reader's eyes with one.
+//! `zoolock ui`: shows the locks in a browser.
+//!
+//! One process serves everything and loads nothing from other hosts. Pages are complete without a script; with the script,
+//! an open page updates itself.
 
+mod admin_actions;
 mod board;
 mod clock;
-mod deeds;
 mod eye;
 mod history;
 mod http;
@@ -33,7 +35,7 @@ use zoolock::{LockPath, Zoolock};
 use self::board::Boards;
 use self::eye::Eyes;
 use self::history::History;
-use self::login::{Door, Viewer};
+use self::login::{Logins, Viewer};
 use self::plan::Ui;
 use crate::connect::{close, connect};
 use crate::exit::{Exit, Failure};
@@ -44,12 +46,12 @@ use crate::pokes::Pokes;
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 
-/// More than any form of ours has.
+/// Maximum size of a submitted form in bytes.
 const FORM_LIMIT: usize = 16 * 1024;
-/// A goodbye to the service.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Maximum time to close the lock pollers.
+const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
-/// What every request needs.
+/// State shared by all requests.
 #[derive(Clone)]
 struct Site(Arc<Inner>);
 
@@ -60,7 +62,7 @@ struct Inner {
     boards: Boards,
     history: Arc<Mutex<History>>,
     eyes: Eyes,
-    door: Door,
+    logins: Logins,
     places: Arc<AtomicUsize>,
     stop: watch::Receiver<bool>,
     talk: Arc<Talk>,
@@ -75,17 +77,18 @@ impl std::ops::Deref for Site {
 }
 
 impl Inner {
-    /// The lock that is meant by a name or a path.
+    /// Returns the path of the lock that a name or a path means.
     fn path(&self, name: &str) -> Result<String, zoolock::Error> {
         Ok(LockPath::parse(name, &self.service.root)?.to_string())
     }
 
+    /// Returns the viewer that sends these headers.
     fn viewer(&self, headers: &HeaderMap) -> Viewer {
-        self.door.viewer(headers)
+        self.logins.viewer(headers)
     }
 }
 
-/// Serves pages until told to stop.
+/// Serves pages until a signal arrives.
 pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(|error| Failure::unavailable(error.to_string()))?;
     let failed = |error: std::io::Error| {
@@ -105,7 +108,7 @@ pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     warn(&plan, address, talk);
     let (stopping, stop) = watch::channel(false);
     let site = site(plan, zoolock.clone(), stop.clone(), talk);
-    // Whoever closed it has seen enough.
+    // A closed standard output is not an error.
     print(&format!("http://{address}/\n"))?;
     let serving = http::answer(routes(site.clone()), listener, stop);
     let stopped = async {
@@ -117,29 +120,29 @@ pub(crate) async fn ui(plan: Ui, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         () = &mut serving => {}
-        // The second one is an order.
+        // A second signal ends the command without waiting for open requests.
         _ = stopped => {}
     }
-    let _ = tokio::time::timeout(FAREWELL, site.eyes.close()).await;
+    let _ = tokio::time::timeout(CLOSE_BOUND, site.eyes.close()).await;
     drop(site);
     close(zoolock).await;
     Ok(Exit::OK)
 }
 
-/// Resolves when we stop.
+/// Completes when the command stops.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// A page without TLS on the network is somebody's decision, since reverse proxies live on other hosts, too. It is to be
-/// one that was noticed.
+/// Prints a warning if the pages are served on the network, where they are unencrypted. It is allowed, because the reverse
+/// proxy may run on another host.
 fn warn(plan: &Ui, address: SocketAddr, talk: &Talk) {
     if address.ip().is_loopback() {
         return;
     }
-    talk.note("whoever reaches this address sees every lock, unencrypted; let a firewall or a proxy choose who does");
+    talk.note("anyone who can connect to this address sees every lock, unencrypted; restrict access with a firewall or a proxy");
     if plan.token.is_some() {
-        talk.note("the token to log in with crosses the network unencrypted, unless a proxy speaks TLS");
+        talk.note("the login token crosses the network unencrypted; put a proxy with TLS in front");
     }
 }
 
@@ -150,7 +153,7 @@ fn site(plan: Ui, zoolock: Zoolock, stop: watch::Receiver<bool>, talk: &Arc<Talk
         zoolock: zoolock.clone(),
         boards: Boards::start(zoolock.clone(), Arc::clone(&history)),
         eyes: Eyes::new(zoolock, Arc::clone(&history), pokes),
-        door: Door::new(plan.token),
+        logins: Logins::new(plan.token),
         service: plan.service,
         hosts: plan.hosts,
         history,
@@ -166,10 +169,10 @@ fn routes(site: Site) -> Router {
         .route("/lock", get(pages::lock::lock))
         .route("/graph", get(pages::graph::graph))
         .route("/sessions", get(pages::sessions::sessions))
-        .route("/login", get(pages::login::form).post(pages::login::enter))
-        .route("/logout", post(pages::login::leave))
-        .route("/ask", get(deeds::ask))
-        .route("/deed", post(deeds::deed))
+        .route("/login", get(pages::login::form).post(pages::login::log_in))
+        .route("/logout", post(pages::login::log_out))
+        .route("/confirm", get(admin_actions::confirm))
+        .route("/action", post(admin_actions::act))
         .route("/events", get(live::events))
         .route("/metrics", get(metrics::metrics))
         .route("/style.css", get(|| asset("text/css; charset=utf-8", include_str!("style.css"))))

@@ -1,4 +1,4 @@
-//! What `zoolock ui` is told, checked.
+//! Checks the flags of `zoolock ui`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use crate::exit::Failure;
 use crate::plan::{Plan, Service, refuse_json, service};
 use crate::serve_plan::address;
 
-/// Fewer could be guessed.
-const SHORTEST_TOKEN: usize = 16;
-/// More than anybody types or pastes.
+/// Minimum length of the login token. A shorter one could be guessed.
+const MIN_TOKEN: usize = 16;
+/// Maximum length of the login token.
 const TOKEN_LIMIT: u64 = 1024;
 
-/// `zoolock ui`.
+/// Checked settings of `zoolock ui`.
 #[derive(Debug)]
 pub(crate) struct Ui {
     pub(crate) service: Service,
     pub(crate) listen: SocketAddr,
-    /// In lower case.
+    /// Accepted host names, in lower case.
     pub(crate) hosts: Vec<String>,
-    /// The token that operators log in with. `None`: nobody can change anything.
+    /// Login token of the operators. `None` if the pages are read-only.
     pub(crate) token: Option<Token>,
 }
 
-/// The token that operators log in with. `Debug` does not print it.
+/// Login token of the operators. `Debug` does not print it.
 pub(crate) struct Token(pub(crate) Zeroizing<Vec<u8>>);
 
 impl fmt::Debug for Token {
@@ -37,38 +37,41 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Checks what was asked for.
-pub(crate) fn plan(global: &Global, asked: UiArgs) -> Result<Plan, Failure> {
+/// Checks the flags.
+pub(crate) fn plan(global: &Global, args: UiArgs) -> Result<Plan, Failure> {
     refuse_json(global, "ui")?;
-    let hosts = asked.host.iter().map(|host| name(host)).collect::<Result<_, _>>()?;
-    let token = asked.token_file.as_deref().map(token).transpose()?;
-    let listen = address("--listen", &asked.listen)?;
+    let hosts = args.host.iter().map(|host| host_name(host)).collect::<Result<_, _>>()?;
+    let token = args.token_file.as_deref().map(token).transpose()?;
+    let listen = address("--listen", &args.listen)?;
     Ok(Plan::Ui(Box::new(Ui { service: service(global, None)?, listen, hosts, token })))
 }
 
-/// A name without a port: the proxy's port is nobody's business.
-fn name(host: &str) -> Result<String, Failure> {
+/// Checks a host name. It has no port, because requests are accepted with any port.
+fn host_name(host: &str) -> Result<String, Failure> {
     let host = host.to_ascii_lowercase();
-    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    if host.is_empty() || !host.chars().all(sound) {
-        return Err(Failure::usage(format!("--host {host:?}: write a name alone, as in locks.example.com")));
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    if host.is_empty() || !host.chars().all(is_allowed) {
+        return Err(Failure::usage(format!(
+            "--host {host:?}: write a host name without a port, such as locks.example.com"
+        )));
     }
     Ok(host)
 }
 
+/// Reads the login token.
 fn token(path: &Path) -> Result<Token, Failure> {
     let token = private("--token-file", path, TOKEN_LIMIT + 1)?;
     if token.len() as u64 > TOKEN_LIMIT {
         return Err(Failure::usage(format!(
-            "--token-file: {} holds more than {TOKEN_LIMIT} characters, which nobody can type",
+            "--token-file: {} contains more than {TOKEN_LIMIT} characters; choose a shorter token",
             path.display()
         )));
     }
-    // As what is typed into the form.
+    // The login form trims its input in the same way.
     let token = Zeroizing::new(token.trim_ascii().to_vec());
-    if token.len() < SHORTEST_TOKEN {
+    if token.len() < MIN_TOKEN {
         return Err(Failure::usage(format!(
-            "--token-file: {} holds fewer than {SHORTEST_TOKEN} characters, which can be guessed; make one with: \
+            "--token-file: {} contains fewer than {MIN_TOKEN} characters and could be guessed; create one with: \
              head -c 24 /dev/urandom | base64",
             path.display()
         )));
@@ -94,38 +97,48 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_changed_unless_that_is_asked_for() {
-        let plan = planned(&[]).expect("nothing is wrong with it");
+    fn pages_are_read_only_on_loopback_by_default() {
+        let plan = planned(&[]).expect("the plan is valid");
         assert!(plan.token.is_none() && plan.listen.ip().is_loopback());
     }
 
     #[test]
-    fn who_may_operate_must_be_known() {
-        assert!(planned(&["--allow-operate"]).expect_err("by whom?").contains("--token-file"));
-        assert!(planned(&["--token-file", "t"]).expect_err("read-only").contains("--allow-operate"));
+    fn operating_requires_a_token_file() {
+        assert!(planned(&["--allow-operate"]).expect_err("token file is missing").contains("--token-file"));
+        assert!(
+            planned(&["--token-file", "t"])
+                .expect_err("operating is not allowed")
+                .contains("--allow-operate")
+        );
     }
 
     #[test]
-    fn a_token_is_private_and_long() {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn token_must_be_private_and_long() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
         let path = dir.path().join("token");
-        let asked = |text: &str, mode: u32| {
-            std::fs::write(&path, text).expect("writable");
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("ours");
+        let with_token = |text: &str, mode: u32| {
+            std::fs::write(&path, text).expect("token file is written");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("mode is set");
             let path = path.display().to_string();
             planned(&["--allow-operate", "--token-file", &path])
         };
-        assert!(asked("0123456789abcdef\n", 0o644).expect_err("others read it").contains("chmod 600"));
-        assert!(asked("0123456789abcde\n", 0o600).expect_err("short").contains("guessed"));
-        let plan = asked("0123456789abcdef\n", 0o600).expect("long and private");
+        assert!(
+            with_token("0123456789abcdef\n", 0o644)
+                .expect_err("others can read the file")
+                .contains("chmod 600")
+        );
+        assert!(
+            with_token("0123456789abcde\n", 0o600).expect_err("the token is too short").contains("guessed")
+        );
+        let plan = with_token("0123456789abcdef\n", 0o600).expect("the token is valid");
         assert!(!format!("{plan:?}").contains("0123456789"), "{plan:?}");
     }
 
     #[test]
-    fn a_host_is_a_name_alone() {
+    fn host_must_be_a_name_without_port() {
         for bad in ["", "a:80", "http://a", "a/b", "a b", "[::1]"] {
-            assert!(planned(&["--host", bad]).expect_err("no name").contains("--host"), "{bad}");
+            assert!(planned(&["--host", bad]).expect_err("not a host name").contains("--host"), "{bad}");
         }
-        assert_eq!(planned(&["--host", "Locks.Example"]).expect("a name").hosts, ["locks.example"]);
+        assert_eq!(planned(&["--host", "Locks.Example"]).expect("a host name").hosts, ["locks.example"]);
     }
 }

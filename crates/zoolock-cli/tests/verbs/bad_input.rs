@@ -111,7 +111,7 @@ fn empty_variable_is_ignored_and_passwords_are_hidden() {
     let sandbox = Sandbox::new();
     let mut reader = sandbox.zoolock(["ls", "--connect", "h:1", "--reader", "x509:CN=ops"]);
     let done = Done::from(reader.env("ZOOLOCK_AUTH", "").output().expect("the command starts"));
-    assert_refused(&done, 64, "--reader goes with --auth");
+    assert_refused(&done, 64, "--reader needs --auth");
     let mut help = sandbox.zoolock(["ls", "--help"]);
     let done =
         Done::from(help.env("ZOOLOCK_AUTH", "digest:me:hunter2").output().expect("the command starts"));

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! The wait-for graph and its deadlocks.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -9,21 +9,21 @@ use zoolock::{Deadlock, Place};
 use super::Page;
 use super::locks::{PATIENCE, as_of, reading};
 use super::parts::{ago, cell, count, counted, figure, heads, lock_href};
-use super::sessions::read_in_part;
+use super::sessions::partial_notice;
 use super::web::{self, Web};
 use crate::status::who;
 use crate::talk::printable;
 use crate::ui::Site;
+use crate::ui::admin_actions::{AdminAction, confirm_href};
 use crate::ui::board::{Board, Known};
-use crate::ui::deeds::{Deed, ask_href};
 use crate::ui::login::Viewer;
 
-/// Edges in the table.
-const LISTED: usize = 200;
-/// Deadlocks that are told in words.
-const TOLD: usize = 20;
+/// Maximum number of edges in the table.
+const MAX_LISTED: usize = 200;
+/// Maximum number of deadlocks that are described.
+const MAX_DESCRIBED: usize = 20;
 
-/// `/graph`
+/// `/graph`: the page.
 pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -> Response {
     let board = site.boards.look(true, PATIENCE).await;
     let viewer = site.viewer(&headers);
@@ -35,10 +35,11 @@ pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -
     Page { title: "Wait-for graph", here: "/graph", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
+/// Returns the content for the current state.
 fn shown(viewer: &Viewer, board: &Board) -> Markup {
     let Some(waits) = &board.waits else { return reading(board) };
     let web = Web::of(&waits.graph.owners, waits.deadlocks.iter().map(|known| &known.deadlock));
-    let operator = matches!(viewer, Viewer::Operator(_) | Viewer::Stranger);
+    let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
     let waiting = waits.graph.owners.iter().filter(|party| !party.waits.is_empty()).count();
     html! {
         p.summary #summary role="status" aria-live="polite" {
@@ -49,24 +50,25 @@ fn shown(viewer: &Viewer, board: &Board) -> Markup {
             " · " (counted(waiting, "owner waits", "owners wait"))
         }
         (as_of(board))
-        (read_in_part(board))
-        @for (at, known) in waits.deadlocks.iter().take(TOLD).enumerate() { (deadlock(at + 1, known, operator)) }
-        @if waits.deadlocks.len() > TOLD {
-            p.alert { (count(waits.deadlocks.len() - TOLD)) " more deadlocks are in the table alone." }
+        (partial_notice(board))
+        @for (at, known) in waits.deadlocks.iter().take(MAX_DESCRIBED).enumerate() { (deadlock(at + 1, known, operator)) }
+        @if waits.deadlocks.len() > MAX_DESCRIBED {
+            p.alert { (count(waits.deadlocks.len() - MAX_DESCRIBED)) " more deadlocks are only in the table." }
         }
         @if web.edges.is_empty() {
-            p.empty { "Nobody waits for anybody." }
+            p.empty { "No owner waits for another." }
         } @else {
             (web.what_is_left_out())
             (web::picture(&web))
             (table(&web, operator))
         }
-        @if matches!(viewer, Viewer::Stranger) && !web.edges.is_empty() {
-            p.quiet { a href="/login" { "Log in" } " to break a place." }
+        @if matches!(viewer, Viewer::LoggedOut) && !web.edges.is_empty() {
+            p.quiet { a href="/login" { "Log in" } " to break a lock." }
         }
     }
 }
 
+/// Returns the description of a deadlock.
 fn deadlock(number: usize, known: &Known, operator: bool) -> Markup {
     let Known { deadlock, seen_twice } = known;
     let Deadlock { edges, owners, behind, to_break, .. } = deadlock;
@@ -80,7 +82,7 @@ fn deadlock(number: usize, known: &Known, operator: bool) -> Markup {
         section.alert.bad aria-labelledby=(id) data-key=(id) {
             h2 id=(id) { "⚠ Deadlock of " (counted(*owners, "owner", "owners")) }
             @if !seen_twice {
-                p { "Seen once: locks are read one after the other, and this may pass. The next reading tells." }
+                p { "Seen once. Locks are read one after another, so this may not be a deadlock. The next reading will show." }
             }
             ol {
                 @for (edge, next) in edges.iter().zip(edges.iter().cycle().skip(1)) {
@@ -88,60 +90,63 @@ fn deadlock(number: usize, known: &Known, operator: bool) -> Markup {
                         strong { (who(&edge.waits_for.entry)) }
                         " waits for " (lock(&edge.waits_for.lock)) ", where "
                         strong { (who(&next.holds.entry)) }
-                        @if next.holds.granted { " holds" } @else { " stands before it" }
+                        @if next.holds.granted { " holds" } @else { " is ahead in the queue" }
                         @if operator { (cut(&next.holds, is_advised(&next.holds))) }
                     }
                 }
             }
-            @if owners > &edges.len() { p { "The shortest circle of several; " (owners - edges.len()) " more owners are in it." } }
-            @if *behind > 0 { p { (counted(*behind, "more waits", "more wait")) " behind it." } }
+            @if owners > &edges.len() { p { "This is the shortest of several cycles. " (owners - edges.len()) " more owners are part of the deadlock." } }
+            @if *behind > 0 { p { (counted(*behind, "more owner waits", "more owners wait")) " behind the deadlock." } }
         }
     }
 }
 
+/// Returns the button that breaks the lock of an owner.
 fn cut(place: &Place, advised: bool) -> Markup {
     html! {
         @if let Some(token) = &place.entry.token {
             " "
-            a.button.danger href=(ask_href(Deed::Break, &place.lock, token)) aria-label={ "Break " (token) } { "Break" }
-            @if advised { " " span.badge { "least is lost here" } }
+            a.button.danger href=(confirm_href(AdminAction::Break, &place.lock, token)) aria-label={ "Break " (token) } { "Break" }
+            @if advised { " " span.badge { "recommended" } }
         }
     }
 }
 
+/// Returns a link to a lock.
 fn lock(path: &str) -> Markup {
     html! { a href=(lock_href(path)) { (printable(path)) } }
 }
 
+/// Returns the table of edges.
 fn table(web: &Web<'_>, operator: bool) -> Markup {
-    let mut columns = vec!["Who waits", "Since", "For", "Where stands", "Circle"];
+    let mut columns = vec!["Waiter", "Since", "Lock", "Waits for", "Cycle"];
     if operator {
-        columns.push("Do");
+        columns.push("Action");
     }
     let mut edges: Vec<_> = web.edges.iter().collect();
     edges.sort_by_key(|edge| !edge.in_circle);
     html! {
-        div.scroll role="region" aria-label="Table of who waits for whom" tabindex="0" {
+        div.scroll role="region" aria-label="Table of the wait-for graph" tabindex="0" {
             table.reflow role="table" {
                 caption {
-                    "Who waits for whom"
-                    @if edges.len() > LISTED {
-                        ", the first " (count(LISTED)) " of " (count(edges.len()))
+                    "Wait-for graph"
+                    @if edges.len() > MAX_LISTED {
+                        ", the first " (count(MAX_LISTED)) " of " (count(edges.len()))
                         @if web.is_cut() { " and more" }
                     }
                 }
                 (heads(&columns))
                 tbody role="rowgroup" {
-                    @for edge in edges.iter().take(LISTED) {
+                    @for edge in edges.iter().take(MAX_LISTED) {
                         tr role="row" data-key=(printable(&format!("{} {} {}", edge.waits.lock, edge.waits.entry.node, edge.behind.entry.node))) {
-                            th scope="row" role="rowheader" data-label="Who waits" { div { (who(&edge.waits.entry)) } }
+                            th scope="row" role="rowheader" data-label="Waiter" { div { (who(&edge.waits.entry)) } }
                             (figure("Since", ago(edge.waits.entry.since_ms)))
-                            (cell("For", lock(&edge.waits.lock)))
-                            (cell("Where stands", who(&edge.behind.entry)))
-                            (cell("Circle", html! {
-                                @if edge.in_circle { span.badge.bad { "⚠ circle" } } @else { span.quiet { "–" } }
+                            (cell("Lock", lock(&edge.waits.lock)))
+                            (cell("Waits for", who(&edge.behind.entry)))
+                            (cell("Cycle", html! {
+                                @if edge.in_circle { span.badge.bad { "⚠ cycle" } } @else { span.quiet { "–" } }
                             }))
-                            @if operator { (cell("Do", cut(edge.behind, false))) }
+                            @if operator { (cell("Action", cut(edge.behind, false))) }
                         }
                     }
                 }

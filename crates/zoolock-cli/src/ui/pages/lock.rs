@@ -13,12 +13,12 @@ use super::locks::cost;
 use super::parts::{
     ago, at, cell, count, counted, figure, heads, host, left, lock_href, quoted, rate, role, title,
 };
-use super::{Page, pictures, word};
+use super::{Page, message, pictures};
 use crate::status::who;
 use crate::talk::printable;
 use crate::ui::Site;
+use crate::ui::admin_actions::{AdminAction, Outcome, confirm_href};
 use crate::ui::clock::{now_ms, span};
-use crate::ui::deeds::{Deed, Done, ask_href};
 use crate::ui::eye::Seen;
 use crate::ui::history::Tenure;
 use crate::ui::login::Viewer;
@@ -35,7 +35,7 @@ const TENURES: usize = 50;
 pub(in crate::ui) struct Asked {
     name: String,
     /// What was done just now.
-    done: Option<Done>,
+    done: Option<Outcome>,
 }
 
 /// `/lock`
@@ -48,7 +48,7 @@ pub(in crate::ui) async fn lock(
     let path = match site.path(&asked.name) {
         Ok(path) => path,
         Err(error) => {
-            return word(
+            return message(
                 &viewer,
                 StatusCode::BAD_REQUEST,
                 "No such lock",
@@ -129,7 +129,7 @@ fn dangers(lock: &Snapshot) -> Markup {
 fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
     let waiters = &lock.waiters[..lock.waiters.len().min(WAITERS)];
-    let operator = matches!(viewer, Viewer::Operator(_) | Viewer::Stranger);
+    let operator = matches!(viewer, Viewer::Operator(_) | Viewer::LoggedOut);
     let mut columns = vec!["Turn", "Who", "Host · process", "Asks for", "Since", "Token", "Node"];
     if operator {
         columns.push("Do");
@@ -165,7 +165,7 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
                     }
                 }
             }
-            @if matches!(viewer, Viewer::Stranger) { p.quiet { a href="/login" { "Log in" } " to revoke or break." } }
+            @if matches!(viewer, Viewer::LoggedOut) { p.quiet { a href="/login" { "Log in" } " to revoke or break." } }
         }
     }
 }
@@ -189,12 +189,12 @@ fn line(path: &str, entry: &Entry, turn: Option<usize>, operator: bool) -> Marku
             @if operator {
                 (cell("Do", html! {
                     @if let Some(token) = token {
-                        span.deeds {
+                        span.actions {
                             @if !entry.revoked {
-                                a.button href=(ask_href(Deed::Revoke, path, token))
+                                a.button href=(confirm_href(AdminAction::Revoke, path, token))
                                     aria-label={ "Revoke " (token) } { "Revoke" }
                             }
-                            a.button.danger href=(ask_href(Deed::Break, path, token))
+                            a.button.danger href=(confirm_href(AdminAction::Break, path, token))
                                 aria-label={ "Break " (token) } { "Break" }
                         }
                     }
@@ -263,9 +263,9 @@ fn held(tenure: &Tenure, now: u64) -> Markup {
     }
 }
 
-/// Where to go on after a deed.
-pub(in crate::ui) fn href_after(path: &str, done: Done) -> String {
-    format!("{}&done={}", lock_href(path), done.word())
+/// Returns the URL of the lock's page that tells the result of an action.
+pub(in crate::ui) fn href_after(path: &str, outcome: Outcome) -> String {
+    format!("{}&done={}", lock_href(path), outcome.word())
 }
 
 #[cfg(test)]
@@ -286,9 +286,9 @@ mod tests {
     fn only_who_may_is_offered_deeds() {
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]));
         let text = |viewer: &Viewer| shown(viewer, "/locks/x", &seen, &[], None).into_string();
-        assert!(!text(&Viewer::ReadOnly).contains("/ask?"));
+        assert!(!text(&Viewer::ReadOnly).contains("/confirm?"));
         assert!(
-            text(&operator()).contains("/ask?deed=break&amp;name=/locks/x&amp;token=0.5.0"),
+            text(&operator()).contains("/confirm?action=break&amp;name=/locks/x&amp;token=0.5.0"),
             "{}",
             text(&operator())
         );

@@ -1,4 +1,4 @@
-//! The way in and out.
+//! Login and logout.
 
 use axum::Extension;
 use axum::extract::{Form, Query, State};
@@ -7,126 +7,130 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::html;
 use serde::Deserialize;
 
-use super::{Page, word};
+use super::{Page, message};
 use crate::ui::Site;
 use crate::ui::http::Peer;
-use crate::ui::login::{Refused, Viewer, is_same};
+use crate::ui::login::{LoginError, Viewer, has_csrf_token};
 use crate::ui::shield::is_from_us;
 
-/// Where somebody wanted to go.
+/// Query of the login page.
 #[derive(Debug, Default, Deserialize)]
-pub(in crate::ui) struct Asked {
+pub(in crate::ui) struct LoginParams {
+    /// Page to go to after the login.
     next: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::ui) struct Entering {
+pub(in crate::ui) struct LoginForm {
     token: String,
     next: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::ui) struct Leaving {
+pub(in crate::ui) struct LogoutForm {
     csrf: String,
 }
 
-/// `/login`
+/// `/login`: the login page.
 pub(in crate::ui) async fn form(
     State(site): State<Site>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    Query(params): Query<LoginParams>,
 ) -> Response {
     let viewer = site.viewer(&headers);
-    let next = next(asked.next.as_deref());
+    let next = local_path(params.next.as_deref());
     match viewer {
-        Viewer::Stranger => page(&viewer, next, None, StatusCode::OK),
+        Viewer::LoggedOut => page(&viewer, next, None, StatusCode::OK),
         Viewer::Operator(_) => Redirect::to(next).into_response(),
-        Viewer::ReadOnly => nobody(&viewer),
+        Viewer::ReadOnly => disabled(&viewer),
     }
 }
 
-/// The token was sent.
-pub(in crate::ui) async fn enter(
+/// `/login`: checks the token of the form.
+pub(in crate::ui) async fn log_in(
     State(site): State<Site>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-    Form(entering): Form<Entering>,
+    Form(form): Form<LoginForm>,
 ) -> Response {
     let viewer = site.viewer(&headers);
     if !is_from_us(&headers) {
-        return word(
+        return message(
             &viewer,
             StatusCode::FORBIDDEN,
             "Refused",
-            "This form was not sent by a page of ours.",
+            "The form did not come from this site.",
             ("/", "All locks"),
         );
     }
-    let next = next(entering.next.as_deref());
+    let next = local_path(form.next.as_deref());
     let from = peer.0.ip().to_canonical();
-    match site.door.enter(&entering.token, from, &headers) {
+    match site.logins.log_in(&form.token, from, &headers) {
         Ok(cookie) => {
             site.talk.note(format_args!("ui: operator at {from} logged in"));
-            let cookie = HeaderValue::from_str(&cookie).expect("digits and words");
+            let cookie = HeaderValue::from_str(&cookie).expect("a cookie is a valid header value");
             ([(header::SET_COOKIE, cookie)], Redirect::to(next)).into_response()
         }
-        Err(Refused::NoTokens) => nobody(&viewer),
-        Err(Refused::Wrong) => {
+        Err(LoginError::Disabled) => disabled(&viewer),
+        Err(LoginError::WrongToken) => {
             site.talk.note(format_args!("ui: {from} sent a wrong token"));
-            page(&viewer, next, Some("That is not the token."), StatusCode::UNAUTHORIZED)
+            page(&viewer, next, Some("The token is wrong."), StatusCode::UNAUTHORIZED)
         }
-        Err(Refused::TooOften) => {
-            let words = "Too many wrong tokens came from your address. Wait a minute.";
+        Err(LoginError::TooManyAttempts) => {
+            let words = "Too many wrong tokens. Wait a minute and try again.";
             page(&viewer, next, Some(words), StatusCode::TOO_MANY_REQUESTS)
         }
     }
 }
 
-/// `/logout`
-pub(in crate::ui) async fn leave(
+/// `/logout`: ends the login.
+pub(in crate::ui) async fn log_out(
     State(site): State<Site>,
     headers: HeaderMap,
-    Form(leaving): Form<Leaving>,
+    Form(form): Form<LogoutForm>,
 ) -> Response {
     match site.viewer(&headers) {
-        Viewer::Operator(operator) if is_from_us(&headers) && is_same(&operator, &leaving.csrf) => {
-            let cookie = HeaderValue::from_str(&site.door.leave(&headers)).expect("digits and words");
+        Viewer::Operator(operator) if is_from_us(&headers) && has_csrf_token(&operator, &form.csrf) => {
+            let cookie = HeaderValue::from_str(&site.logins.log_out(&headers))
+                .expect("a cookie is a valid header value");
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
         }
         _ => Redirect::to("/").into_response(),
     }
 }
 
-fn page(viewer: &Viewer, next: &str, wrong: Option<&str>, status: StatusCode) -> Response {
+/// Returns the login page, with an error message if a login failed.
+fn page(viewer: &Viewer, next: &str, error: Option<&str>, status: StatusCode) -> Response {
     let main = html! {
         h1 { "Log in" }
-        p { "Looking needs no login. With one, holders can be asked to let go, and locks taken away." }
-        @if let Some(wrong) = wrong { p.alert.bad role="alert" { (wrong) } }
-        form.deed method="post" action="/login" {
+        p { "Viewing needs no login. Operators who are logged in can revoke and break locks." }
+        @if let Some(error) = error { p.alert.bad role="alert" { (error) } }
+        form.action method="post" action="/login" {
             input type="hidden" name="next" value=(next);
             label for="token" { "Token" }
             input #token type="password" name="token" autocomplete="current-password" required;
-            p.quiet { "It stands in the file that zoolock ui was given with --token-file." }
-            div.deeds { button type="submit" { "Log in" } a.button href=(next) { "Back" } }
+            p.quiet { "The token is in the file given with --token-file to zoolock ui." }
+            div.actions { button type="submit" { "Log in" } a.button href=(next) { "Back" } }
         }
     };
     Page { title: "Log in", here: "", viewer, news: None, main }.answer(status)
 }
 
-fn nobody(viewer: &Viewer) -> Response {
-    let words = "Nobody logs in here: zoolock ui was started without --token-file.";
-    word(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
+/// Returns the response if logins are disabled.
+fn disabled(viewer: &Viewer) -> Response {
+    let words = "Login is disabled: zoolock ui was started without --token-file.";
+    message(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
 }
 
-/// A page of ours, whoever made the link: never another site, which a browser also reads in `//` and `/\`.
-fn next(asked: Option<&str>) -> &str {
-    let ours = |next: &&str| {
+/// Returns the path to go to if it is on this site, or `/`. Browsers read `//` and `/\` as the start of another site.
+fn local_path(requested: Option<&str>) -> &str {
+    let is_local = |next: &&str| {
         next.starts_with('/')
             && !next[1..].starts_with(['/', '\\'])
             && next.len() <= 4096
             && next.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    asked.filter(ours).unwrap_or("/")
+    requested.filter(is_local).unwrap_or("/")
 }
 
 #[cfg(test)]
@@ -134,12 +138,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_sent_to_another_site() {
+    fn login_never_redirects_to_another_site() {
         for other in
             ["//evil.example", "/\\evil.example", "https://evil.example", "", "evil", "/a\r\nx: y", "/ä"]
         {
-            assert_eq!(next(Some(other)), "/", "{other:?}");
+            assert_eq!(local_path(Some(other)), "/", "{other:?}");
         }
-        assert_eq!(next(Some("/ask?deed=break&name=/locks/x")), "/ask?deed=break&name=/locks/x");
+        assert_eq!(
+            local_path(Some("/confirm?action=break&name=/locks/x")),
+            "/confirm?action=break&name=/locks/x"
+        );
     }
 }

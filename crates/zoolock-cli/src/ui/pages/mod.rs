@@ -1,4 +1,4 @@
-//! What is around every page.
+//! The pages, and their common frame: header, menu and footer.
 
 pub(super) mod graph;
 pub(super) mod lock;
@@ -17,21 +17,22 @@ use super::clock::now_ms;
 use super::login::Viewer;
 use crate::talk::printable;
 
-/// A page, but for what is around it.
+/// Content of a page, without the common frame.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
-    /// Its place in the menu.
+    /// Menu entry to mark as current, by its address.
     pub(super) here: &'a str,
     pub(super) viewer: &'a Viewer,
-    /// Where it hears of news, and up to which number it knows them.
+    /// URL of the event stream for updates, and the number of the last update on the page.
     pub(super) news: Option<(String, u64)>,
     pub(super) main: Markup,
 }
 
-/// The menu.
+/// Menu entries: address and label.
 const MENU: [(&str, &str); 3] = [("/", "Locks"), ("/graph", "Wait-for graph"), ("/sessions", "Sessions")];
 
 impl Page<'_> {
+    /// Returns the page as a response.
     pub(super) fn answer(self, status: StatusCode) -> Response {
         let html = HeaderValue::from_static("text/html; charset=utf-8");
         (status, [(header::CONTENT_TYPE, html)], self.markup().into_string()).into_response()
@@ -58,21 +59,20 @@ impl Page<'_> {
                         a.brand href="/" { "zoolock" }
                         nav aria-label="Pages" {
                             ul {
-                                @for (href, word) in MENU {
-                                    li { a href=(href) aria-current=[(href == here).then_some("page")] { (word) } }
+                                @for (href, label) in MENU {
+                                    li { a href=(href) aria-current=[(href == here).then_some("page")] { (label) } }
                                 }
                             }
                         }
                         div.who {
                             @if events.is_some() { span #live .live hidden { "live" } }
-                            (whoever(viewer))
+                            (login_status(viewer))
                         }
                     }
                     main #main tabindex="-1" data-events=[events] data-number=[number] data-now=(now_ms()) { (main) }
                     footer {
                         p {
-                            "Times are UTC, by the clocks of those who queue. History is what was seen since this process \
-                             began. "
+                            "Times are UTC, by the clocks of the clients. History starts with this zoolock ui process. "
                             a href="/metrics" { "Metrics" }
                         }
                     }
@@ -82,11 +82,12 @@ impl Page<'_> {
     }
 }
 
-fn whoever(viewer: &Viewer) -> Markup {
+/// Returns the login state, with a button to log in or out.
+fn login_status(viewer: &Viewer) -> Markup {
     html! {
         @match viewer {
             Viewer::ReadOnly => span.quiet { "read-only" },
-            Viewer::Stranger => a href="/login" { "Log in" },
+            Viewer::LoggedOut => a href="/login" { "Log in" },
             Viewer::Operator(operator) => {
                 span { "operator" }
                 form method="post" action="/logout" {
@@ -98,29 +99,29 @@ fn whoever(viewer: &Viewer) -> Markup {
     }
 }
 
-/// A page that says one thing, and where to go on.
-pub(super) fn word(
+/// Returns a page with a message and a link.
+pub(super) fn message(
     viewer: &Viewer,
     status: StatusCode,
     title: &str,
     words: &str,
-    on: (&str, &str),
+    link: (&str, &str),
 ) -> Response {
     let main = html! {
         h1 { (printable(title)) }
         p { (printable(words)) }
-        p { a href=(on.0) { (on.1) } }
+        p { a href=(link.0) { (link.1) } }
     };
     Page { title, here: "", viewer, news: None, main }.answer(status)
 }
 
-/// Nothing is there.
+/// Responds to an unknown address.
 pub(super) async fn missing() -> Response {
-    word(
+    message(
         &Viewer::ReadOnly,
         StatusCode::NOT_FOUND,
         "No such page",
-        "There is nothing at this address.",
+        "This address does not exist.",
         ("/", "All locks"),
     )
 }
@@ -147,8 +148,8 @@ mod tests {
 
     #[test]
     fn nothing_is_inline() {
-        // What the policy would refuse.
-        let text = Page { title: "x", here: "/", viewer: &Viewer::Stranger, news: None, main: html! {} }
+        // The content security policy would block inline styles and handlers.
+        let text = Page { title: "x", here: "/", viewer: &Viewer::LoggedOut, news: None, main: html! {} }
             .markup()
             .into_string();
         assert!(!text.contains("style=") && !text.contains(" on") && !text.contains("<style"), "{text}");

@@ -1,4 +1,4 @@
-//! Who is there, with what he holds and waits for.
+//! Sessions and other owners, with the locks that they hold and wait for.
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -15,12 +15,13 @@ use crate::ui::Site;
 use crate::ui::board::{Board, MANY};
 use crate::ui::owners::{Owner, owners};
 
-/// Locks that are named for each of them.
-const NAMED: usize = 5;
+/// Maximum number of locks that are named for each owner.
+const MAX_NAMED: usize = 5;
 
-/// What is asked for in the address.
+/// Query of the page.
 #[derive(Debug, Default, Deserialize)]
-pub(in crate::ui) struct Asked {
+pub(in crate::ui) struct SessionsParams {
+    /// Filter.
     #[serde(default)]
     q: String,
     page: Option<usize>,
@@ -30,46 +31,47 @@ pub(in crate::ui) struct Asked {
 pub(in crate::ui) async fn sessions(
     State(site): State<Site>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    Query(params): Query<SessionsParams>,
 ) -> Response {
     let board = site.boards.look(true, PATIENCE).await;
     let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Sessions" }
-        (list(&board, &asked))
+        (list(&board, &params))
     };
     let news = Some(("/events?deep=true".to_owned(), board.number));
     Page { title: "Sessions", here: "/sessions", viewer: &viewer, news, main }.answer(StatusCode::OK)
 }
 
-fn list(board: &Board, asked: &Asked) -> Markup {
+/// Returns the table of owners.
+fn list(board: &Board, params: &SessionsParams) -> Markup {
     let Some(listed) = &board.locks else { return reading(board) };
     let all = owners(&listed.locks);
     let total = all.len();
-    let wanted = asked.q.trim().to_lowercase();
+    let wanted = params.q.trim().to_lowercase();
     let mut found: Vec<Owner<'_>> = all.into_iter().filter(|owner| matches(owner, &wanted)).collect();
-    // Whoever holds something and waits for something is why somebody looks here.
+    // Owners that both hold and wait come first, because they can be part of a deadlock.
     found.sort_by_key(|owner| (owner.holds.is_empty() || owner.waits.is_empty(), owner.waits.is_empty()));
-    let part = Part::of(found.len(), asked.page);
-    let href = |page: usize| format!("/sessions?q={}&page={page}", quoted(&asked.q));
+    let part = Part::of(found.len(), params.page);
+    let href = |page: usize| format!("/sessions?q={}&page={page}", quoted(&params.q));
     html! {
-        p.summary #summary role="status" { (counted(total, "owner", "owners")) " of places in queues" }
+        p.summary #summary role="status" { (counted(total, "owner", "owners")) " in queues" }
         (as_of(board))
-        (read_in_part(board))
+        (partial_notice(board))
         form.filter role="search" method="get" action="/sessions" {
             label for="q" { "Filter" }
-            input #q type="search" name="q" value=(asked.q) placeholder="owner, host, program, note or lock"
+            input #q type="search" name="q" value=(params.q) placeholder="owner, host, program, note or lock"
                 autocomplete="off" spellcheck="false";
             button type="submit" { "Filter" }
-            @if !asked.q.is_empty() { a href="/sessions" { "All" } }
+            @if !params.q.is_empty() { a href="/sessions" { "All" } }
         }
         @if found.is_empty() {
-            p.empty { @if total == 0 { "Nobody holds or waits." } @else { "Nobody matches “" (printable(&asked.q)) "”." } }
+            p.empty { @if total == 0 { "No owner holds or waits for a lock." } @else { "No owner matches “" (printable(&params.q)) "”." } }
         } @else {
             div.scroll role="region" aria-label="List of sessions" tabindex="0" {
                 table.reflow role="table" {
-                    caption { "Whoever holds and waits first" }
-                    (heads(&["Who", "Host · process", "Known by", "Holds", "Waits for", "Oldest"]))
+                    caption { "Owners that hold and wait come first" }
+                    (heads(&["Owner", "Host · process", "Identified by", "Holds", "Waits for", "Oldest"]))
                     tbody role="rowgroup" { @for owner in &found[part.first..part.end] { (line(owner)) } }
                 }
             }
@@ -78,17 +80,18 @@ fn list(board: &Board, asked: &Asked) -> Markup {
     }
 }
 
-/// That not everybody was read.
-pub(super) fn read_in_part(board: &Board) -> Markup {
+/// Returns a notice if only a part of the queues was read.
+pub(super) fn partial_notice(board: &Board) -> Markup {
     html! {
         @if !board.deep {
-            p.alert role="status" { "The queues are being read; until then only the first few of each are here." }
+            p.alert role="status" { "The queues are being read. Until then, only the first few contenders of each are shown." }
         } @else if board.locks.iter().flat_map(|listed| &listed.locks).any(|lock| lock.waiting > MANY) {
-            p.alert { "Of long queues the first " (count(MANY)) " waiters are here." }
+            p.alert { "Of long queues, only the first " (count(MANY)) " waiters are shown." }
         }
     }
 }
 
+/// Returns whether an owner or one of its locks matches the filter.
 fn matches(owner: &Owner<'_>, wanted: &str) -> bool {
     let Entry { host, program, note, identifier, .. } = owner.entry;
     let has = |text: &str| text.to_lowercase().contains(wanted);
@@ -96,6 +99,7 @@ fn matches(owner: &Owner<'_>, wanted: &str) -> bool {
         || owner.holds.iter().chain(&owner.waits).any(|(path, _)| has(path))
 }
 
+/// Returns the table row of an owner.
 fn line(owner: &Owner<'_>) -> Markup {
     let oldest = owner.holds.iter().chain(&owner.waits).filter_map(|(_, entry)| entry.since_ms).min();
     let key = owner
@@ -105,28 +109,29 @@ fn line(owner: &Owner<'_>) -> Markup {
         .map(|(path, entry)| printable(&format!("{path}/{}", entry.node)));
     html! {
         tr role="row" data-key=[key] {
-            th scope="row" role="rowheader" data-label="Who" { div { (title(owner.entry)) } }
+            th scope="row" role="rowheader" data-label="Owner" { div { (title(owner.entry)) } }
             (cell("Host · process", host(owner.entry)))
-            (cell("Known by", html! {
+            (cell("Identified by", html! {
                 @match &owner.entry.owner {
                     Some(name) => { (owner.entry.owner_kind) " " code.node { (printable(name)) } }
                     None => span.quiet { "nothing" },
                 }
             }))
-            (cell("Holds", places(&owner.holds)))
-            (cell("Waits for", places(&owner.waits)))
+            (cell("Holds", locks(&owner.holds)))
+            (cell("Waits for", locks(&owner.waits)))
             (figure("Oldest", ago(oldest)))
         }
     }
 }
 
-fn places(places: &[(&str, &Entry)]) -> Markup {
+/// Returns links to locks.
+fn locks(locks: &[(&str, &Entry)]) -> Markup {
     html! {
-        @if places.is_empty() { span.quiet { "–" } }
-        @for (at, (path, _)) in places.iter().take(NAMED).enumerate() {
+        @if locks.is_empty() { span.quiet { "–" } }
+        @for (at, (path, _)) in locks.iter().take(MAX_NAMED).enumerate() {
             @if at > 0 { ", " }
             a href=(lock_href(path)) { (printable(path)) }
         }
-        @if places.len() > NAMED { " and " (count(places.len() - NAMED)) " more" }
+        @if locks.len() > MAX_NAMED { " and " (count(locks.len() - MAX_NAMED)) " more" }
     }
 }

@@ -70,10 +70,10 @@ fn ui_serves_pages_and_ends_on_term() {
 fn read_only_ui_refuses_changes() {
     let sandbox = Sandbox::new();
     let (_ui, address) = start(&sandbox, &[]);
-    let form = "deed=break&name=/locks/x&token=0.1.0&csrf=x";
-    assert_eq!(status(&post(&address, "/deed", "", form)), "403");
+    let form = "action=break&name=/locks/x&token=0.1.0&csrf=x";
+    assert_eq!(status(&post(&address, "/action", "", form)), "403");
     assert_eq!(status(&post(&address, "/login", "", "token=x")), "403");
-    assert_eq!(status(&get(&address, "/ask?deed=break&name=x&token=0.1.0", "")), "403");
+    assert_eq!(status(&get(&address, "/confirm?action=break&name=x&token=0.1.0", "")), "403");
 }
 
 #[test]
@@ -100,30 +100,30 @@ fn break_needs_login_and_csrf_token() {
     let held_token = lock["holder"]["token"].as_str().expect("a token").to_owned();
 
     let form = |csrf: &str| {
-        format!("deed=break&name=%2Flocks%2Fdoomed&token={held_token}&note=it+hangs&csrf={csrf}")
+        format!("action=break&name=%2Flocks%2Fdoomed&token={held_token}&note=it+hangs&csrf={csrf}")
     };
-    assert_eq!(status(&post(&address, "/deed", "", &form("x"))), "303");
+    assert_eq!(status(&post(&address, "/action", "", &form("x"))), "303");
     assert_eq!(status(&post(&address, "/login", "", "token=wrong")), "401");
     let logged_in = post(&address, "/login", "", &format!("token={}", TOKEN.replace(' ', "+")));
     assert_eq!(status(&logged_in), "303", "{logged_in}");
     let cookie = logged_in.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().expect("a pair"));
-    let ask = get(&address, &format!("/ask?deed=break&name=/locks/doomed&token={held_token}"), &cookie);
+    let ask = get(&address, &format!("/confirm?action=break&name=/locks/doomed&token={held_token}"), &cookie);
     let csrf = ask.split("name=\"csrf\" value=\"").nth(2).and_then(|rest| rest.split('"').next());
     let csrf = csrf.expect("the second form on the page asks for the break");
-    assert_eq!(status(&post(&address, "/deed", &cookie, &form("x"))), "403");
+    assert_eq!(status(&post(&address, "/action", &cookie, &form("x"))), "403");
     for header in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"] {
         let cross_site = format!("{cookie}{header}\r\n");
-        assert_eq!(status(&post(&address, "/deed", &cross_site, &form(csrf))), "403", "{header}");
+        assert_eq!(status(&post(&address, "/action", &cross_site, &form(csrf))), "403", "{header}");
     }
     assert_eq!(sandbox.contenders("doomed"), 1);
 
-    let done = post(&address, "/deed", &cookie, &form(csrf));
+    let done = post(&address, "/action", &cookie, &form(csrf));
     assert!(done.contains("location: /lock?name=/locks/doomed&done=broken"), "{done}");
     assert_eq!(holder.code(), 70);
     wait_until("the lock is free", || sandbox.contenders("doomed") == 0);
     // No contender has that token any more.
-    assert_eq!(status(&post(&address, "/deed", &cookie, &form(csrf))), "409");
+    assert_eq!(status(&post(&address, "/action", &cookie, &form(csrf))), "409");
     ui.signal(Signal::TERM);
     let log = ui.done().stderr;
     assert!(

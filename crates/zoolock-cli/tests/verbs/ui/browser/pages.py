@@ -198,7 +198,7 @@ def only_the_right_token_logs_in(browser):
     page.get_by_role("link", name=re.compile("^Break")).first.click()
     page.get_by_label("Token").fill("not the token at all")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("not the token")
+    expect(page.get_by_role("alert")).to_contain_text("token is wrong")
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
     # After the login, the requested page is shown.
@@ -219,7 +219,7 @@ def holder_is_revoked_by_keyboard_only(browser):
     expect(page.get_by_role("heading", name="Revoke?")).to_be_visible()
     tab_to(page, "^Revoke this holder$")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("It was asked to let go.")).to_be_visible()
+    expect(page.get_by_text("Asked to release the lock.")).to_be_visible()
     expect(page.locator("#summary")).to_contain_text("Free")
     assert held.exit_code() == 0
 
@@ -231,9 +231,9 @@ def broken_lock_passes_to_next_waiter(browser):
     page.goto(lock_url("broken"))
     page.get_by_role("link", name=f"Break {first.token}").click()
     screenshot(page, "ask")
-    page.get_by_label("Why").fill("it hangs")
+    page.get_by_label("Reason").fill("it hangs")
     page.get_by_role("button", name="Break this holder").click()
-    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    expect(page.get_by_text("Removed from the queue.")).to_be_visible()
     expect(page.locator("#summary")).to_contain_text("next in line")
     expect(page.get_by_role("region", name="Table of the history")).to_contain_text("broken")
     assert first.exit_code() == 70
@@ -245,12 +245,12 @@ def stale_token_breaks_no_holder(browser):
     page = browser.log_in(browser.context())
     first = Hold("stale", "was seen")
     second = Hold("stale", "innocent", wait_for=1)
-    page.goto(f"{UI}/ask?deed=break&name=/locks/stale&token={first.token}")
+    page.goto(f"{UI}/confirm?action=break&name=/locks/stale&token={first.token}")
     expect(page.get_by_role("button", name="Break this holder")).to_be_visible()
     first.release()
     assert first.exit_code() == 0
     second.token = second.process.stdout.readline().strip()
-    with page.expect_response(lambda response: response.url.endswith("/deed")) as refused:
+    with page.expect_response(lambda response: response.url.endswith("/action")) as refused:
         page.get_by_role("button", name="Break this holder").click()
     assert refused.value.status == 409
     expect(page.get_by_role("heading", name="Too late")).to_be_visible()
@@ -273,7 +273,7 @@ def hostile_names_are_shown_harmlessly(browser):
     screenshot(page, "hostile")
     page.get_by_role("link", name=re.compile("^Break")).last.click()
     page.get_by_role("button", name="Break this waiter").click()
-    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    expect(page.get_by_text("Removed from the queue.")).to_be_visible()
     page.goto(f"{UI}/?q={urllib.parse.quote(HOSTILE_NOTE)}")
     expect(page.get_by_role("rowheader")).to_have_count(1)
 
@@ -291,7 +291,7 @@ def a_deadlock_is_drawn_and_broken(browser):
     print(f"a deadlock was drawn after {drawn - made:.1f} s, {drawn - begun:.1f} s after its first lock")
     assert drawn - made < 2
     expect(page.locator("svg .box.circle")).to_have_count(3)
-    expect(page.get_by_text("⚠ circle")).to_have_count(3)
+    expect(page.get_by_text("⚠ cycle")).to_have_count(3)
     expect(page.get_by_text("Seen once")).to_have_count(0)
     page.emulate_media(color_scheme="dark")
     screenshot(page, "deadlock")
@@ -300,7 +300,7 @@ def a_deadlock_is_drawn_and_broken(browser):
         assert_accessible(page, f"a deadlock, {theme}")
     page.locator(".alert").get_by_role("link", name=re.compile("^Break")).first.click()
     page.get_by_role("button", name=re.compile("^Break this")).click()
-    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    expect(page.get_by_text("Removed from the queue.")).to_be_visible()
     request("all free", "free")
     page.goto(f"{UI}/graph")
     expect(page.locator("#summary")).to_contain_text("No deadlock")
@@ -340,7 +340,7 @@ def axe_finds_no_serious_violation(browser):
             "free": lock_url("nothing"),
             "graph": f"{UI}/graph",
             "sessions": f"{UI}/sessions",
-            "break": f"{UI}/ask?deed=break&name=/locks/deploys&token={token}",
+            "break": f"{UI}/confirm?action=break&name=/locks/deploys&token={token}",
             "missing": f"{UI}/missing",
         }.items():
             page.goto(url)

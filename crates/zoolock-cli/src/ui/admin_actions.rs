@@ -1,0 +1,317 @@
+//! Revoking and breaking: a confirmation page, then the action.
+//!
+//! The token of the contender is part of both requests, so the action never affects another contender.
+
+use axum::Extension;
+use axum::extract::{Form, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use maud::html;
+use serde::Deserialize;
+use zoolock::{Entry, Error, Ticket};
+
+use super::Site;
+use super::http::Peer;
+use super::login::{Viewer, has_csrf_token};
+use super::pages::lock::href_after;
+use super::pages::{self, Page, parts};
+use super::shield::is_from_us;
+use crate::connect::{close, connect};
+use crate::exit::Failure;
+use crate::status::{is_zoolock, who};
+use crate::talk::printable;
+
+/// Maximum length of a note in characters.
+const MAX_NOTE: usize = 200;
+
+/// Action on a holder or waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum AdminAction {
+    Revoke,
+    Break,
+}
+
+/// Result of an action that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    Revoked,
+    Broken,
+    /// Broken, but the client of the former holder does not watch its own znode, and so does not notice.
+    Unaware,
+}
+
+impl AdminAction {
+    /// Returns the name in URLs and forms.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Revoke => "revoke",
+            Self::Break => "break",
+        }
+    }
+
+    /// Returns the name on buttons and headings.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Revoke => "Revoke",
+            Self::Break => "Break",
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns the name in URLs and in the log line.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked",
+            Self::Broken => "broken",
+            Self::Unaware => "unaware",
+        }
+    }
+
+    /// Returns the text for the page of the lock.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Revoked => "Asked to release the lock.",
+            Self::Broken => "Removed from the queue.",
+            Self::Unaware => {
+                "Removed from the queue. The client library of this contender does not notice, and may continue as if it \
+                 held the lock: end that process."
+            }
+        }
+    }
+}
+
+/// Returns the URL of the confirmation page.
+pub(super) fn confirm_href(action: AdminAction, path: &str, token: &str) -> String {
+    format!("/confirm?action={}&name={}&token={}", action.word(), parts::quoted(path), parts::quoted(token))
+}
+
+/// Query of the confirmation page.
+#[derive(Debug, Deserialize)]
+pub(super) struct ConfirmParams {
+    action: AdminAction,
+    name: String,
+    token: String,
+}
+
+/// Form of the confirmation page.
+#[derive(Debug, Deserialize)]
+pub(super) struct ActionForm {
+    action: AdminAction,
+    name: String,
+    token: String,
+    #[serde(default)]
+    note: String,
+    csrf: String,
+}
+
+/// `/confirm`: the confirmation page.
+pub(super) async fn confirm(
+    State(site): State<Site>,
+    headers: HeaderMap,
+    Query(params): Query<ConfirmParams>,
+) -> Response {
+    let viewer = site.viewer(&headers);
+    let Viewer::Operator(operator) = &viewer else {
+        let here = confirm_href(params.action, &params.name, &params.token);
+        return refuse(&viewer, &here);
+    };
+    let ConfirmParams { action, name, token } = &params;
+    let path = match (site.path(name), token.parse::<Ticket>()) {
+        (Ok(path), Ok(_)) => path,
+        (Err(error), _) => return invalid(&viewer, &error.to_string()),
+        (_, Err(error)) => return invalid(&viewer, &format!("token {error}")),
+    };
+    let back = parts::lock_href(&path);
+    let snapshot = match site.zoolock.mutex(&path).snapshot().await {
+        Ok(snapshot) => snapshot,
+        Err(error) => return failed(&viewer, &path, &error),
+    };
+    let has_token = |entry: &&Entry| entry.token.as_deref() == Some(token);
+    let holders = || snapshot.holder.iter().chain(&snapshot.beside);
+    let Some(entry) = holders().chain(&snapshot.waiters).find(has_token) else {
+        return stale(&viewer, &path, token);
+    };
+    let holds = holders().any(|holder| std::ptr::eq(holder, entry));
+    let title = format!("{} {path}", action.title());
+    let main = html! {
+        p.crumbs { a href="/" { "Locks" } " / " a href=(back) { (printable(&path)) } }
+        h1 { (action.title()) "?" }
+        dl.facts {
+            div { dt { "Lock" } dd { code { (printable(&path)) } } }
+            div { dt { @if holds { "Holder" } @else { "Waiter" } } dd { (who(entry)) } }
+            div { dt { "Token" } dd { code { (token) } } }
+        }
+        @match action {
+            AdminAction::Revoke => p {
+                "Asks the contender to release the lock. " code { "zoolock run" } " sends TERM to its command; a program \
+                 decides for itself."
+            },
+            AdminAction::Break => p.alert.bad {
+                strong { "The next waiter acquires the lock at once. " }
+                "The former holder may not have noticed yet. If it writes to a resource that does not check fencing tokens, \
+                 wait or stop it first."
+            },
+        }
+        form.action method="post" action="/action" {
+            input type="hidden" name="csrf" value=(operator.csrf);
+            input type="hidden" name="action" value=(action.word());
+            input type="hidden" name="name" value=(path);
+            input type="hidden" name="token" value=(token);
+            label for="note" { "Reason (optional)" }
+            input #note type="text" name="note" maxlength=(MAX_NOTE) autocomplete="off";
+            div.actions {
+                button.danger[*action == AdminAction::Break] type="submit" {
+                    (action.title()) " " @if holds { "this holder" } @else { "this waiter" }
+                }
+                a.button href=(back) { "Cancel" }
+            }
+        }
+    };
+    Page { title: &title, here: "", viewer: &viewer, news: None, main }.answer(StatusCode::OK)
+}
+
+/// `/action`: carries out the action of the form.
+pub(super) async fn act(
+    State(site): State<Site>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Form(form): Form<ActionForm>,
+) -> Response {
+    let viewer = site.viewer(&headers);
+    let ActionForm { action, name, token, note, csrf } = &form;
+    let Viewer::Operator(operator) = &viewer else { return refuse(&viewer, "/") };
+    if !is_from_us(&headers) || !has_csrf_token(operator, csrf) {
+        let words = "The form did not come from this site, or its page is older than your login. Nothing was changed.";
+        return pages::message(&viewer, StatusCode::FORBIDDEN, "Refused", words, ("/", "All locks"));
+    }
+    let (path, ticket) = match (site.path(name), token.parse::<Ticket>()) {
+        (Ok(path), Ok(ticket)) => (path, ticket),
+        (Err(error), _) => return invalid(&viewer, &error.to_string()),
+        (_, Err(error)) => return invalid(&viewer, &format!("token {error}")),
+    };
+    // A task of its own, so that a closed connection cancels neither the action nor its log line.
+    let task = tokio::spawn({
+        let (site, action, path, token) = (site.clone(), *action, path.clone(), token.clone());
+        let note = session_note(peer, note);
+        async move {
+            let result = execute(&site, action, &path, ticket, &note).await;
+            // Attempts that failed are logged, too.
+            let logged = match &result {
+                Ok(outcome) => outcome.word().to_owned(),
+                Err(error) => format!("refused: {error}"),
+            };
+            site.talk
+                .note(format_args!("ui: {} of {path}, token {token}, by {note}: {logged}", action.word()));
+            result
+        }
+    });
+    let Ok(result) = task.await else {
+        return pages::message(
+            &viewer,
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "Internal error",
+            "The action may or may not have happened. Look at the lock again.",
+            ("/", "All locks"),
+        );
+    };
+    match result {
+        Ok(outcome) => Redirect::to(&href_after(&path, outcome)).into_response(),
+        Err(ActionError::Lock(Error::NoSuchHolder { .. })) => stale(&viewer, &path, token),
+        Err(ActionError::Lock(error)) => failed(&viewer, &path, &error),
+        Err(ActionError::Connect(failure)) => {
+            let back = parts::lock_href(&path);
+            let words = failure.to_string();
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            pages::message(&viewer, status, "Nothing was changed", &words, (&back, "Back to the lock"))
+        }
+    }
+}
+
+/// Reason why an action failed.
+enum ActionError {
+    /// The request on the lock failed.
+    Lock(Error),
+    /// No session could be opened.
+    Connect(Failure),
+}
+
+impl std::fmt::Display for ActionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lock(error) => error.fmt(f),
+            Self::Connect(failure) => failure.fmt(f),
+        }
+    }
+}
+
+/// Revokes or breaks with a session of its own. The note of that session names the operator in the record below `.audit`.
+async fn execute(
+    site: &Site,
+    action: AdminAction,
+    path: &str,
+    ticket: Ticket,
+    note: &str,
+) -> Result<Outcome, ActionError> {
+    let mut service = site.service.clone();
+    service.note = Some(note.to_owned());
+    let zoolock = connect(&service, &site.talk).await.map_err(ActionError::Connect)?;
+    let mutex = zoolock.mutex(path);
+    let result = match action {
+        AdminAction::Revoke => mutex.revoke(ticket).await.map(|()| Outcome::Revoked),
+        // Holders of other client libraries do not watch their own znode.
+        AdminAction::Break => mutex.break_lock(ticket).await.map(|broken| match broken.family {
+            "native" => Outcome::Broken,
+            _ if is_zoolock(&broken) => Outcome::Broken,
+            _ => Outcome::Unaware,
+        }),
+    };
+    close(zoolock).await;
+    result.map_err(ActionError::Lock)
+}
+
+/// Returns the note of the session: the address of the operator and the reason.
+fn session_note(peer: Peer, note: &str) -> String {
+    let note: String = note.trim().chars().take(MAX_NOTE).collect();
+    let from = peer.0.ip().to_canonical();
+    let operator = format!("operator at {from}, zoolock ui");
+    if note.is_empty() { operator } else { format!("{operator}: {}", printable(&note)) }
+}
+
+/// Responds to a viewer who is not logged in.
+fn refuse(viewer: &Viewer, next: &str) -> Response {
+    if *viewer == Viewer::LoggedOut {
+        return Redirect::to(&format!("/login?next={}", parts::quoted(next))).into_response();
+    }
+    let words = "These pages are read-only: zoolock ui was started without --allow-operate.";
+    pages::message(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
+}
+
+/// Responds to an invalid lock name or token.
+fn invalid(viewer: &Viewer, words: &str) -> Response {
+    pages::message(viewer, StatusCode::BAD_REQUEST, "Invalid request", words, ("/", "All locks"))
+}
+
+/// Responds if no contender has the token.
+fn stale(viewer: &Viewer, path: &str, token: &str) -> Response {
+    let words = format!(
+        "No contender for {path} has the token {token}: the queue changed after your page was loaded. Nothing was \
+         changed."
+    );
+    let back = parts::lock_href(path);
+    pages::message(viewer, StatusCode::CONFLICT, "Too late", &words, (&back, "Look at the lock again"))
+}
+
+/// Responds to an error of the lock.
+fn failed(viewer: &Viewer, path: &str, error: &Error) -> Response {
+    let status = match error {
+        Error::NoSuchHolder { .. } => StatusCode::CONFLICT,
+        Error::Denied { .. } => StatusCode::FORBIDDEN,
+        Error::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let back = parts::lock_href(path);
+    pages::message(viewer, status, "Nothing was changed", &error.to_string(), (&back, "Back to the lock"))
+}
