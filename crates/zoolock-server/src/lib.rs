@@ -20,16 +20,17 @@
 //! - A `check` by itself that succeeds is answered; Apache ZooKeeper never answers it.
 //! - Attaching to a session with a wrong password leaves the connection of its owner alone.
 //! - An access list may name IPv6 addresses.
-//! - `createTTL` without the flags for it is a bad argument, counts of a quota that are no numbers count as -1, and a
-//!   quota on the root means nothing; each makes Apache ZooKeeper exit.
+//! - `createTTL` without the flags for it is a bad argument; it makes Apache ZooKeeper exit.
+//! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below it is answered
+//!   "unimplemented". The answer is not "no authentication" because no credentials would help.
 //! - Znodes with a time to live are on unless [`Builder::extended_types`] says otherwise.
 //! - A part of a certificate's name that is not UTF-8 is written in hexadecimal: Java writes several such names alike.
 //! - An access list has 256 subnets at most, and 1,024 entries.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
 //! # What is missing
-//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), quotas that refuse, and the words
-//! `gtmk`, `stmk` and `hash`.
+//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), quotas, and the words `gtmk`, `stmk`
+//! and `hash`.
 //!
 //! # How it is built
 //! [`prepare()`] decides a write against the [`State`] and changes nothing; [`commit()`] makes the decided change and
@@ -54,7 +55,6 @@ pub mod log;
 pub mod path;
 mod prepare;
 mod query;
-mod quota;
 mod secret;
 mod serve;
 mod server;

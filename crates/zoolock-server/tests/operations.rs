@@ -13,11 +13,6 @@ fn create_ttl(path: &str, ttl: i64) -> Request {
     Request::Create(CreateRequest { ttl, ..create })
 }
 
-async fn data(raw: &mut Raw, path: &str) -> String {
-    let Reply::Data { data, .. } = raw.ok(get(path, false)).await else { panic!("data") };
-    String::from_utf8(data.unwrap_or_default().to_vec()).expect("text")
-}
-
 #[tokio::test]
 async fn who_may_not_read_a_znode_hears_nothing_of_it() {
     let server = server().await;
@@ -75,35 +70,30 @@ async fn times_to_live_are_checked_and_can_be_off() {
 }
 
 #[tokio::test]
-async fn quotas_count_what_lies_below() {
+async fn writes_below_the_quota_node_are_refused() {
     let server = server().await;
     let mut raw = Raw::connect(server.local_addr()).await;
-    raw.ok(create("/a", 0)).await;
-    raw.ok(create("/a/b", 0)).await;
-    // What `setquota -n 3 /a` of zkCli does.
-    let (limits, stats) = ("/zookeeper/quota/a/zookeeper_limits", "/zookeeper/quota/a/zookeeper_stats");
-    raw.ok(create("/zookeeper/quota/a", 0)).await;
-    raw.ok(create(limits, 0)).await;
-    raw.ok(set(limits, "count=3,bytes=-1", -1)).await;
-    raw.ok(create(stats, 0)).await;
-    assert_eq!(data(&mut raw, stats).await, "count=2,bytes=2");
-    raw.ok(create("/zookeeper/quota/a/no_zookeeper_stats", 0)).await;
-    assert_eq!(data(&mut raw, "/zookeeper/quota/a/no_zookeeper_stats").await, "x");
-    let (header, ..) = raw.call(Request::Ping).await;
-    raw.ok(create("/a/b/c", 0)).await;
-    raw.ok(create("/a/d", 1)).await;
-    raw.ok(set("/a", "12345", -1)).await;
-    assert_eq!(data(&mut raw, stats).await, "count=4,bytes=8");
-    let Reply::Stat(stat) = raw.ok(exists(stats, false)).await else { panic!("a stat") };
-    assert!(stat.mzxid <= header.zxid && stat.version == 0, "the counts are no writes");
-    raw.ok(delete("/a/b/c", -1)).await;
-    assert_eq!(data(&mut raw, stats).await, "count=3,bytes=7");
-    // What makes Apache ZooKeeper exit is no reason to.
-    raw.ok(set(stats, "what?", -1)).await;
-    raw.ok(delete("/a/d", -1)).await;
-    raw.ok(delete(limits, -1)).await;
-    raw.ok(delete("/a/b", -1)).await;
-    assert_eq!(data(&mut raw, stats).await, "count=-2,bytes=-2=;what?=-1");
+    // The first two writes of `setquota -n 3 /a` in zkCli.
+    for request in [
+        create("/zookeeper/quota/a", 0),
+        create("/zookeeper/quota/a/zookeeper_limits", 0),
+        create("/zookeeper/quota/n-", 2),
+        set("/zookeeper/quota/a", "count=3,bytes=-1", -1),
+        delete("/zookeeper/quota/a", -1),
+    ] {
+        assert_eq!(raw.err(request.clone()).await, -6, "{request:?}");
+    }
+    let Reply::Multi(results) =
+        raw.ok(Request::Multi(vec![create("/a", 0), create("/zookeeper/quota/a", 0)])).await
+    else {
+        panic!("results")
+    };
+    assert_eq!(results, [OpResult::Error(0), OpResult::Error(-6)]);
+    assert_eq!(raw.err(exists("/zookeeper/quota/a", false)).await, -101);
+    let Reply::ChildrenStat { children, .. } = raw.ok(children("/zookeeper/quota", false)).await else {
+        panic!("children")
+    };
+    assert_eq!(children, [""; 0]);
     server.shutdown().await;
 }
 

@@ -53,8 +53,6 @@ const INVALID: [&str; 11] = [
     "//",
 ];
 const SYSTEM: [&str; 5] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config", "/zookeeper/nothing"];
-const QUOTA: [&str; 6] =
-    ["", "/zookeeper_limits", "/zookeeper_stats", "/a", "/a/zookeeper_limits", "/a/zookeeper_stats"];
 
 /// What a session uses a path for. On Apache ZooKeeper the last watch set on a path replaces those of other kinds
 /// (ZOOKEEPER-4466), here all of them stay; so nobody sets two kinds on one path.
@@ -202,18 +200,17 @@ impl Planner {
 
     /// With children of what can have none now and then, and paths that are none.
     fn path(&mut self) -> String {
-        match self.random.below(100) {
+        match self.random.below(93) {
             0..74 => format!("{ROOT}{}", self.random.pick(&NAMES)),
             74..86 => format!("{ROOT}{}{:010}", self.random.pick(&SEQUENTIAL), self.random.below(12)),
             86..90 => {
                 self.shared = true;
                 self.random.pick(&INVALID).to_owned()
             }
-            90..93 => {
+            _ => {
                 self.shared = true;
                 self.random.pick(&SYSTEM).to_owned()
             }
-            _ => format!("/zookeeper/quota{ROOT}{}", self.random.pick(&QUOTA)),
         }
     }
 
@@ -221,12 +218,7 @@ impl Planner {
         self.random.pick(&[-1, -1, -1, -1, 0, 0, 0, 1, 1, 2, 3, 7, -2])
     }
 
-    fn data(&mut self, path: &str) -> Option<Bytes> {
-        if path.contains("zookeeper_") {
-            // What does not read like this makes Apache ZooKeeper exit at the next write below the path.
-            let quotas = ["count=3,bytes=7", "count=-1,bytes=100", "count=2", "bytes=5=;byteHardLimit=9", ""];
-            return Some(Bytes::from_static(self.random.pick(&quotas).as_bytes()));
-        }
+    fn data(&mut self) -> Option<Bytes> {
         match self.random.below(10) {
             0 => None,
             1 => Some(Bytes::new()),
@@ -244,12 +236,10 @@ impl Planner {
             op::CREATE_TTL => self.random.pick(&[5, 6]),
             _ => self.random.pick(&[0, 0, 0, 1, 1, 2, 3]),
         };
-        // Ephemerals go in the order of a hash table, and what is counted depends on when limits go.
-        let keeps = |path: &String| !(path.contains("zookeeper_") && matches!(flags, 1 | 3));
         let path = if matches!(flags, 2 | 3 | 6) && self.random.chance(80) {
             format!("{ROOT}{}", self.random.pick(&SEQUENTIAL))
         } else {
-            Some(self.path()).filter(keeps).unwrap_or_else(|| format!("{ROOT}/a"))
+            self.path()
         };
         let ttl = match op {
             // Nothing expires here: that is another test's business.
@@ -261,13 +251,11 @@ impl Planner {
             }
             _ => -1,
         };
-        CreateRequest { op, data: self.data(&path), path, acl: self.acl(), flags, ttl }
+        CreateRequest { op, data: self.data(), path, acl: self.acl(), flags, ttl }
     }
 
     fn set_data(&mut self) -> Request {
-        let path = self.path();
-        let data = self.data(&path);
-        Request::SetData { path, data, version: self.version() }
+        Request::SetData { path: self.path(), data: self.data(), version: self.version() }
     }
 
     fn set_acl(&mut self) -> Request {

@@ -52,18 +52,15 @@ impl Pair {
         self.rounds += 1;
         let root = format!("/d{:05}", self.rounds);
         tokio::join!(self.ours.begin(&root), self.theirs.begin(&root));
-        let create = |path: &str| {
-            Act::Ask(Request::Create(CreateRequest {
-                op: op::CREATE,
-                path: path.to_owned(),
-                data: None,
-                acl: vec![Acl::anyone(perms::ALL)],
-                flags: 0,
-                ttl: -1,
-            }))
-        };
-        let setup = [(1, create(ROOT)), (2, create(&format!("/zookeeper/quota{ROOT}")))];
-        self.talk(0, &setup).await.map_err(|mismatch| Mismatch { played: 0, ..mismatch })?;
+        let create = Act::Ask(Request::Create(CreateRequest {
+            op: op::CREATE,
+            path: ROOT.to_owned(),
+            data: None,
+            acl: vec![Acl::anyone(perms::ALL)],
+            flags: 0,
+            ttl: -1,
+        }));
+        self.talk(0, &[(1, create)]).await.map_err(|mismatch| Mismatch { played: 0, ..mismatch })?;
         let mut at = 0;
         while at < steps.len() {
             let step = &steps[at];

@@ -132,19 +132,11 @@ impl Live {
     }
 
     fn path(&mut self) -> String {
-        let quota = "/zookeeper/quota/a";
-        match self.random.below(12) {
-            0 => quota.to_owned(),
-            1 => format!("{quota}/zookeeper_limits"),
-            2 => format!("{quota}/zookeeper_stats"),
-            3 => format!("{quota}/b"),
-            _ => (0..=self.random.below(3)).map(|_| ["/a", "/b"][self.random.below(2)]).collect(),
-        }
+        (0..=self.random.below(3)).map(|_| ["/a", "/b"][self.random.below(2)]).collect()
     }
 
     fn data(&mut self) -> Option<Bytes> {
-        let texts: [&[u8]; 4] = [b"", b"x", b"count=5,bytes=7", b"count=x;byteHardLimit=3"];
-        (!self.random.one_in(5)).then(|| Bytes::from_static(texts[self.random.below(4)]))
+        (!self.random.one_in(5)).then(|| Bytes::from_static([&b""[..], b"x"][self.random.below(2)]))
     }
 }
 
