@@ -128,7 +128,6 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     if let Some(data) = serve.data {
         builder = builder.data_dir(data).durability(match serve.durability {
             args::Durability::Sync => Durability::Sync,
-            args::Durability::Async => Durability::Async,
             args::Durability::Memory => Durability::Memory,
         });
     }

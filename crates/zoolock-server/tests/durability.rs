@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
 use zoolock_server::wire::{ConnectRequest, CreateRequest, Reply, Request, op};
@@ -20,47 +20,44 @@ async fn move_to(server: &ServerHandle, of: &Raw) -> Raw {
 
 #[tokio::test]
 async fn znodes_sessions_and_ephemerals_outlive_the_server() {
-    for durability in [Durability::Sync, Durability::Async] {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let server = builder().data_dir(dir.path()).durability(durability).start().await.expect("up");
-        let mut raw = Raw::connect(server.local_addr()).await;
-        raw.ok(create("/a", 0)).await;
-        raw.ok(set("/a", "much", -1)).await;
-        raw.ok(create("/a/e", 1)).await;
-        raw.ok(create_op(op::CREATE_CONTAINER, "/box", 4)).await;
-        raw.ok(create("/a/s-", 2)).await;
-        raw.ok(create("/gone", 0)).await;
-        raw.ok(delete("/gone", -1)).await;
-        let mut left = Raw::connect(server.local_addr()).await;
-        left.ok(create("/a/left", 1)).await;
-        left.ok(Request::CloseSession).await;
-        let before = raw.ok(get("/a", false)).await;
-        server.shutdown().await;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = start(dir.path()).await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/a", 0)).await;
+    raw.ok(set("/a", "much", -1)).await;
+    raw.ok(create("/a/e", 1)).await;
+    raw.ok(create_op(op::CREATE_CONTAINER, "/box", 4)).await;
+    raw.ok(create("/a/s-", 2)).await;
+    raw.ok(create("/gone", 0)).await;
+    raw.ok(delete("/gone", -1)).await;
+    let mut left = Raw::connect(server.local_addr()).await;
+    left.ok(create("/a/left", 1)).await;
+    left.ok(Request::CloseSession).await;
+    let before = raw.ok(get("/a", false)).await;
+    server.shutdown().await;
 
-        let server = builder().data_dir(dir.path()).durability(durability).start().await.expect("up");
-        assert_eq!(server.sessions(), 1);
-        let mut stranger = raw.granted.password.clone();
-        stranger.0[3] ^= 1;
-        let request =
-            ConnectRequest { session: raw.granted.session, password: stranger, ..connect_request() };
-        let refused = Raw::connect_with(server.local_addr(), &request).await.expect("an answer");
-        assert_eq!(refused.granted.session, 0);
-        assert!(move_to(&server, &left).await.granted.session == 0, "a closed session came back");
-        let mut raw = move_to(&server, &raw).await;
-        assert_ne!(raw.granted.session, 0);
-        assert_eq!(raw.ok(get("/a", false)).await, before);
-        let Reply::Stat(stat) = raw.ok(exists("/a/e", false)).await else { panic!("a stat") };
-        assert_eq!(stat.ephemeral_owner, raw.granted.session);
-        for path in ["/gone", "/a/left"] {
-            assert_eq!(raw.err(exists(path, false)).await, -101);
-        }
-        let Reply::Path(next) = raw.ok(create("/a/s-", 2)).await else { panic!("a path") };
-        assert_eq!(next, "/a/s-0000000003", "numbers go on");
-        raw.ok(Request::CloseSession).await;
-        let mut other = Raw::connect(server.local_addr()).await;
-        assert_eq!(other.err(exists("/a/e", false)).await, -101);
-        server.shutdown().await;
+    let server = start(dir.path()).await;
+    assert_eq!(server.sessions(), 1);
+    let mut stranger = raw.granted.password.clone();
+    stranger.0[3] ^= 1;
+    let request = ConnectRequest { session: raw.granted.session, password: stranger, ..connect_request() };
+    let refused = Raw::connect_with(server.local_addr(), &request).await.expect("an answer");
+    assert_eq!(refused.granted.session, 0);
+    assert!(move_to(&server, &left).await.granted.session == 0, "a closed session came back");
+    let mut raw = move_to(&server, &raw).await;
+    assert_ne!(raw.granted.session, 0);
+    assert_eq!(raw.ok(get("/a", false)).await, before);
+    let Reply::Stat(stat) = raw.ok(exists("/a/e", false)).await else { panic!("a stat") };
+    assert_eq!(stat.ephemeral_owner, raw.granted.session);
+    for path in ["/gone", "/a/left"] {
+        assert_eq!(raw.err(exists(path, false)).await, -101);
     }
+    let Reply::Path(next) = raw.ok(create("/a/s-", 2)).await else { panic!("a path") };
+    assert_eq!(next, "/a/s-0000000003", "numbers go on");
+    raw.ok(Request::CloseSession).await;
+    let mut other = Raw::connect(server.local_addr()).await;
+    assert_eq!(other.err(exists("/a/e", false)).await, -101);
+    server.shutdown().await;
 }
 
 #[tokio::test]
@@ -208,21 +205,45 @@ async fn containers_and_times_to_live_outlive_the_server() {
 }
 
 #[tokio::test]
+async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they_are_over() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let timeout = Duration::from_millis(600);
+    let builder =
+        builder().tick(Duration::from_millis(50)).min_session_timeout(timeout).max_session_timeout(timeout);
+    let memory = builder.clone().data_dir(dir.path()).durability(Durability::Memory);
+    let server = memory.start().await.expect("up");
+    let mut holder = Raw::connect(server.local_addr()).await;
+    assert_eq!(u128::try_from(holder.granted.timeout_ms), Ok(timeout.as_millis()));
+    holder.ok(create("/held", 1)).await;
+    // A crash leaves the files as they are while the session lives.
+    let crashed = tempfile::tempdir().expect("a temporary directory");
+    for entry in std::fs::read_dir(dir.path()).expect("there").flatten() {
+        std::fs::copy(entry.path(), crashed.path().join(entry.file_name())).expect("writable");
+    }
+    server.shutdown().await;
+    // The note counts for a server with a log, too, which leaves none itself.
+    let before = Instant::now();
+    let server = builder.data_dir(crashed.path()).start().await.expect("up");
+    assert!(before.elapsed() >= timeout, "{:?}", before.elapsed());
+    Raw::connect(server.local_addr()).await;
+    server.shutdown().await;
+    assert!(!crashed.path().join("owed").exists());
+}
+
+#[tokio::test]
 async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    for durability in [Durability::Memory, Durability::Async] {
-        let server = builder().data_dir(dir.path()).durability(durability).start().await.expect("up");
-        let mut known = Raw::connect(server.local_addr()).await;
-        // How long the next session would last cannot be noted.
-        std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
-        let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
-        assert!(Raw::connect_with(server.local_addr(), &longer).await.is_none());
-        known.ok(create("/a", 0)).await;
-        std::fs::remove_dir(dir.path().join("owed.tmp")).expect("there");
-        assert!(Raw::connect_with(server.local_addr(), &longer).await.is_some());
-        server.expire_sessions();
-        server.shutdown().await;
-    }
+    let server = builder().data_dir(dir.path()).durability(Durability::Memory).start().await.expect("up");
+    let mut known = Raw::connect(server.local_addr()).await;
+    // How long the next session would last cannot be noted.
+    std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
+    let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
+    assert!(Raw::connect_with(server.local_addr(), &longer).await.is_none());
+    known.ok(create("/a", 0)).await;
+    std::fs::remove_dir(dir.path().join("owed.tmp")).expect("there");
+    assert!(Raw::connect_with(server.local_addr(), &longer).await.is_some());
+    server.expire_sessions();
+    server.shutdown().await;
 }
 
 #[tokio::test]

@@ -65,8 +65,6 @@ const ELSEWHERE: [&str; 3] = ["status", "stop", "local"];
 pub(crate) enum Durability {
     /// It is on disk, and outlives a power cut
     Sync,
-    /// It will be on disk within moments; a crash may undo the last of it, sessions among it
-    Async,
     /// Nothing: znodes and sessions end with the server, and the next one waits until they are over
     Memory,
 }

@@ -10,13 +10,12 @@ mod told;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use zoolock_server::ServerHandle;
 use zoolock_server::log::sim::{Fault, Random, SimDisk};
 use zoolock_server::log::{Log, Options};
 use zoolock_server::wire::{ConnectRequest, Reply, Request};
-use zoolock_server::{Durability, ServerHandle};
 
 use self::client::{Client, number, pair, single};
 use self::common::{Raw, builder, connect_request, create, exists, get, set, within};
@@ -86,37 +85,6 @@ async fn world(seed: u64) {
         drop(server);
         disk = disk.after_crash(random.number());
     }
-}
-
-#[tokio::test]
-async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they_are_over() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let disk = SimDisk::new(1);
-    let timeout = Duration::from_millis(600);
-    let start = |disk: &SimDisk, durability| {
-        let builder = builder().data_dir(dir.path()).disk(disk.port()).durability(durability);
-        builder
-            .tick(Duration::from_millis(50))
-            .min_session_timeout(timeout)
-            .max_session_timeout(timeout)
-            .start()
-    };
-    let mut server = start(&disk, Durability::Async).await.expect("up");
-    let mut holder = Raw::connect(server.local_addr()).await;
-    assert_eq!(u128::try_from(holder.granted.timeout_ms), Ok(timeout.as_millis()));
-    disk.fail_at(disk.steps(), Fault::PowerCut);
-    holder.send(&create("/held", 1)).await;
-    let why = within(server.failed()).await;
-    assert!(why.contains("power"), "{why}");
-    within(server.stop()).await;
-    drop(server);
-    // Whatever the next one promises.
-    let (disk, before) = (disk.after_crash(2), Instant::now());
-    let server = start(&disk, Durability::Sync).await.expect("up");
-    assert!(before.elapsed() >= timeout, "{:?}", before.elapsed());
-    server.shutdown().await;
-    // It knows its own.
-    assert!(!dir.path().join("owed").exists());
 }
 
 async fn start(disk: &SimDisk, dir: &Path, seed: u64) -> ServerHandle {
