@@ -4,13 +4,13 @@
 //! across an await; what a batch answers is written to the socket in one piece.
 
 mod connection;
+mod connection_limits;
 mod door;
 mod figures;
 pub mod fuzzing;
 pub(crate) mod http;
 mod journal;
 mod kept;
-mod limits;
 mod outbox;
 mod words;
 
@@ -26,10 +26,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
+pub(crate) use self::connection_limits::ConnectionLimits;
 pub(crate) use self::door::{Door, Tls};
 use self::journal::Journal;
 use self::kept::{Kept, Source};
-pub(crate) use self::limits::Limits;
 use self::outbox::Outbox;
 use crate::acl::Identity;
 use crate::core::{ConnId, Core, Fresh, Latency, Now};
@@ -137,7 +137,7 @@ struct Fed {
 pub(crate) async fn accept(
     shared: Arc<Shared>,
     door: Door,
-    limits: Arc<Limits>,
+    limits: Arc<ConnectionLimits>,
     mut stop: watch::Receiver<bool>,
 ) {
     let Door { listener, tls, .. } = door;

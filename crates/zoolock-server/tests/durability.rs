@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
 use zoolock_server::wire::{ConnectRequest, CreateRequest, Reply, Request, op};
-use zoolock_server::{Durability, Error, ServerHandle, log};
+use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
 
 async fn start(dir: &std::path::Path) -> ServerHandle {
     builder().data_dir(dir).start().await.expect("a free port and a sound directory")
@@ -86,8 +86,9 @@ async fn a_session_that_nobody_takes_up_again_expires_after_its_timeout() {
 #[tokio::test]
 async fn snapshots_are_taken_while_serving_and_what_they_cover_goes() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let options = log::Options { segment_size: 20_000, allocate: 4096, snapshot_after: 50_000 };
-    let start = || builder().data_dir(dir.path()).log_options(options.clone()).start();
+    let log = log::Options { segment_size: 20_000, allocate: 4096, snapshot_after: 50_000 };
+    let limits = Limits { log, ..Limits::default() };
+    let start = || builder().data_dir(dir.path()).limits(limits.clone()).start();
     let names = || {
         let names = std::fs::read_dir(dir.path()).expect("there").flatten();
         names.map(|entry| entry.file_name().into_string().expect("ours")).collect::<Vec<_>>()
@@ -140,7 +141,11 @@ async fn what_cannot_be_meant_is_refused() {
         matches!(error, Error::Invalid { .. }) && error.to_string().contains("data directory"),
         "{error}"
     );
-    let error = builder().max_frame(600 << 20).start().await.expect_err("the log cannot keep them");
+    let error = builder()
+        .limits(Limits { max_frame: 600 << 20, ..Limits::default() })
+        .start()
+        .await
+        .expect_err("the log cannot keep them");
     assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("frames"), "{error}");
     let dir = tempfile::tempdir().expect("a temporary directory");
     start(dir.path()).await.shutdown().await;
@@ -208,8 +213,10 @@ async fn containers_and_times_to_live_outlive_the_server() {
 async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they_are_over() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let timeout = Duration::from_millis(600);
-    let builder =
-        builder().tick(Duration::from_millis(50)).min_session_timeout(timeout).max_session_timeout(timeout);
+    let builder = builder()
+        .tick(Duration::from_millis(50))
+        .limits(Limits { min_session_timeout: Some(timeout), ..Limits::default() })
+        .max_session_timeout(timeout);
     let memory = builder.clone().data_dir(dir.path()).durability(Durability::Memory);
     let server = memory.start().await.expect("up");
     let mut holder = Raw::connect(server.local_addr()).await;

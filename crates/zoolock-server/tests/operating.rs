@@ -9,7 +9,7 @@ use common::{Heard, Raw, builder, children, connect_request, create, get, set, w
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::wire::{ConnectRequest, Request, op};
-use zoolock_server::{ServerHandle, Users};
+use zoolock_server::{Limits, ServerHandle, Users};
 
 async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(addr).await.expect("it listens");
@@ -127,7 +127,11 @@ async fn what_was_answered_arrives_before_the_end() {
 
 #[tokio::test]
 async fn those_who_do_not_read_share_a_budget() {
-    let server = builder().max_queued(8 << 20).start().await.expect("it starts");
+    let server = builder()
+        .limits(Limits { max_queued: 8 << 20, ..Limits::default() })
+        .start()
+        .await
+        .expect("it starts");
     let mut writer = Raw::connect(server.local_addr()).await;
     writer.ok(create("/big", 0)).await;
     writer.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
@@ -152,7 +156,11 @@ async fn those_who_do_not_read_share_a_budget() {
 
 #[tokio::test]
 async fn those_who_do_not_finish_what_they_send_share_a_budget() {
-    let server = builder().max_queued(8 << 20).start().await.expect("it starts");
+    let server = builder()
+        .limits(Limits { max_queued: 8 << 20, ..Limits::default() })
+        .start()
+        .await
+        .expect("it starts");
     let mut other = long_session(&server).await;
     let mut greedy = Vec::new();
     for _ in 0..20 {
@@ -176,7 +184,8 @@ async fn those_who_do_not_finish_what_they_send_share_a_budget() {
 
 #[tokio::test]
 async fn watches_have_a_limit() {
-    let server = builder().max_watches(10).start().await.expect("it starts");
+    let server =
+        builder().limits(Limits { max_watches: 10, ..Limits::default() }).start().await.expect("it starts");
     let mut raw = Raw::connect(server.local_addr()).await;
     for i in 0..10 {
         assert_eq!(raw.err(common::exists(&format!("/{i}"), true)).await, -101);

@@ -5,6 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Raw, auth, builder, children, create, create_op, delete, exists, get, server, set, within};
+use zoolock_server::Limits;
 use zoolock_server::acl::{Acl, Identity, perms};
 use zoolock_server::wire::{CreateRequest, EventKind, OpResult, Reply, Request, op};
 
@@ -63,7 +64,11 @@ async fn times_to_live_are_checked_and_can_be_off() {
     }
     raw.ok(create_ttl("/x", 0xff_ffff_ffff)).await;
     server.shutdown().await;
-    let server = builder().extended_types(false).start().await.expect("a free port");
+    let server = builder()
+        .limits(Limits { extended_types: false, ..Limits::default() })
+        .start()
+        .await
+        .expect("a free port");
     let mut raw = Raw::connect(server.local_addr()).await;
     assert_eq!(raw.err(create_ttl("/x", 1)).await, -6);
     server.shutdown().await;

@@ -5,6 +5,7 @@ mod common;
 use std::net::SocketAddr;
 
 use common::{Heard, Raw, auth, check, children, create, create_op, delete, exists, get, set};
+use zoolock_server::Limits;
 use zoolock_server::acl::{Acl, Identity, perms};
 use zoolock_server::wire::{CreateRequest, OpResult, Reply, Request, SetWatches, Stat, op};
 use zoolock_tests::{Apache, ServerOptions, apache};
@@ -356,7 +357,7 @@ async fn answers_are_those_of_apache_zookeeper() {
     let theirs = play(apache.socket_addr()).await;
     let server = common::builder()
         .super_digest(SUPER)
-        .extended_types(false)
+        .limits(Limits { extended_types: false, ..Limits::default() })
         .start()
         .await
         .expect("a free port on the loopback address");

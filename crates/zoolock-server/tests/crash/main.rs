@@ -12,10 +12,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tokio::task::JoinSet;
-use zoolock_server::ServerHandle;
 use zoolock_server::log::sim::{Fault, Random, SimDisk};
 use zoolock_server::log::{Log, Options};
 use zoolock_server::wire::{ConnectRequest, Reply, Request};
+use zoolock_server::{Limits, ServerHandle};
 
 use self::client::{Client, number, pair, single};
 use self::common::{Raw, builder, connect_request, create, exists, get, set, within};
@@ -88,7 +88,11 @@ async fn world(seed: u64) {
 }
 
 async fn start(disk: &SimDisk, dir: &Path, seed: u64) -> ServerHandle {
-    let builder = builder().data_dir(dir).disk(Slow::port(disk.port(), seed)).log_options(options());
+    let builder = builder().data_dir(dir).limits(Limits {
+        disk: Some(Slow::port(disk.port(), seed)),
+        log: options(),
+        ..Limits::default()
+    });
     within(builder.start()).await.expect("a free port, and what a crash leaves is sound")
 }
 

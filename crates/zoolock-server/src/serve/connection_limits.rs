@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Counts connections, those included that have not finished their handshake.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ConnectionLimits {
     /// 0: any number.
     total: usize,
     per_address: usize,
@@ -22,13 +22,13 @@ struct Present {
 /// A connection's place; free again when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    limits: Arc<Limits>,
+    limits: Arc<ConnectionLimits>,
     address: IpAddr,
 }
 
-impl Limits {
+impl ConnectionLimits {
     pub(crate) fn new(total: usize, per_address: usize) -> Self {
-        Limits { total, per_address, present: Mutex::default() }
+        ConnectionLimits { total, per_address, present: Mutex::default() }
     }
 
     /// Takes a place, or `None` when there is none left.
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn places_are_counted_and_come_back() {
-        let limits = Arc::new(Limits::new(3, 2));
+        let limits = Arc::new(ConnectionLimits::new(3, 2));
         let at = |last| IpAddr::from([127, 0, 0, last]);
         let (a, b) = (limits.enter(at(1)), limits.enter(at(1)));
         assert!(a.is_some() && b.is_some() && limits.enter(at(1)).is_none());
