@@ -1,5 +1,8 @@
 //! What the targets share: an input that is taken from the front, and requests made of it.
 
+#[path = "../../crates/zoolock-server/tests/support/sim_disk.rs"]
+pub mod sim_disk;
+
 use bytes::{Bytes, BytesMut};
 use zoolock_server::Hidden;
 use zoolock_server::acl::{Acl, Identity, perms};

@@ -80,6 +80,7 @@ pub use limits::Limits;
 pub use prepare::{Asker, prepare};
 pub use query::query;
 pub use secret::{Hidden, Secret};
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use serve::fuzzing;
 pub use server::{Server, ServerHandle};

@@ -7,6 +7,7 @@ mod connection;
 mod connection_limits;
 mod door;
 mod figures;
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod http;
 mod journal;

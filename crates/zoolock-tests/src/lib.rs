@@ -28,6 +28,7 @@ pub mod options;
 pub mod own_runtime;
 pub mod ports;
 pub mod proxy;
+pub mod random;
 #[cfg(feature = "gssapi")]
 pub mod realm;
 pub mod serving;
@@ -44,6 +45,7 @@ pub use failure::{Failure, Result};
 pub use history::Recorder;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
+pub use random::Random;
 #[cfg(feature = "gssapi")]
 pub use realm::{Realm, in_realm};
 pub use serving::Serving;

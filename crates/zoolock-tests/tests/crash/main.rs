@@ -7,6 +7,5 @@ mod ends;
 mod kill;
 mod model;
 mod mortal;
-mod random;
 mod worker;
 mod world;

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use zoolock_server::wire::{OpResult, Reply, Request};
-use zoolock_tests::{Failure, Result};
+use zoolock_tests::{Failure, Random, Result};
 
 use crate::client::{Alive, Client, Dead, Ticket};
 use crate::model::{Area, EPHEMERAL, Found, Number, SEQUENTIAL, Write, Zxids};
-use crate::random::Random;
 
 /// No session of a worker ends because nobody had time for it.
 pub(crate) const LONG_MS: i32 = 60_000;
@@ -213,13 +212,13 @@ fn invent(random: &mut Random, area: &Area, root: &str, large: bool) -> Write {
         writes.push(write);
     }
     if random.chance(20) {
-        writes.insert(random.below(writes.len() as u64 + 1) as usize, Write::Fail);
+        writes.insert(random.index(writes.len() + 1), Write::Fail);
     }
     Write::Multi(writes)
 }
 
 fn invent_single(random: &mut Random, area: &Area, root: &str, large: bool) -> Write {
-    let mark = random.next();
+    let mark = random.number();
     let data = |len: usize| {
         let mut data = format!("{mark:016x}").into_bytes();
         data.resize(len.max(16), b'.');

@@ -9,11 +9,10 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use zoolock_server::wire::Request;
-use zoolock_tests::{Failure, Result, Serving, ZoolockBinary};
+use zoolock_tests::{Failure, Random, Result, Serving, ZoolockBinary};
 
 use crate::client::{Client, Dead, Ticket};
 use crate::mortal::{Mortals, assert_gone};
-use crate::random::Random;
 use crate::worker::{LONG_MS, Worker};
 
 const WORKERS: u64 = 4;
@@ -111,7 +110,7 @@ impl<'a> World<'a> {
             self.closed.extend(worker.check(addr, &mut reader).await?);
         }
         self.mortals.check(addr, &mut reader).await?;
-        let some = (!self.closed.is_empty()).then(|| self.random.below(self.closed.len() as u64) as usize);
+        let some = (!self.closed.is_empty()).then(|| self.random.index(self.closed.len()));
         for ticket in self.closed.last().into_iter().chain(some.map(|index| &self.closed[index])) {
             assert_gone(addr, ticket).await?;
         }

@@ -7,8 +7,6 @@ mod common;
 #[path = "../common/leftovers.rs"]
 #[allow(dead_code, reason = "each test binary uses its part")]
 mod leftovers;
-#[path = "../crash/random.rs"]
-mod random;
 
 mod guards;
 mod hall;
@@ -24,12 +22,11 @@ use std::time::{Duration, Instant};
 use common::{brisk, brisk_settings, settings};
 use hall::Hall;
 use operator::Operator;
-use random::Random;
 use rules::Room;
 use tokio::task::JoinSet;
 use worker::{LOCKS, SEMAPHORES, TRACKED, Worker};
 use zoolock::Zoolock;
-use zoolock_tests::{Place, Proxy, on_both_arms, tree};
+use zoolock_tests::{Place, Proxy, Random, on_both_arms, tree};
 
 /// How many tasks each client has.
 const TASKS: usize = 5;
@@ -94,7 +91,7 @@ async fn play(place: Place, expiring: bool) {
                 zl: client.clone(),
                 operator: zl.clone(),
                 hall: hall.clone(),
-                random: Random::new(random.next()),
+                random: Random::new(random.number()),
                 mortal: *mortal,
             };
             tasks.spawn(worker.run(until));
@@ -105,11 +102,11 @@ async fn play(place: Place, expiring: bool) {
         client: tree::connect(&place.addr()).await.expect("a session"),
         root: format!("{}/locks", place.chroot()),
         hall: hall.clone(),
-        random: Random::new(random.next()),
+        random: Random::new(random.number()),
     };
     let mut others = JoinSet::new();
     others.spawn(operator.run());
-    others.spawn(storm::rage(proxies.clone(), Random::new(random.next()), expiring));
+    others.spawn(storm::rage(proxies.clone(), Random::new(random.number()), expiring));
     loop {
         tokio::select! {
             done = tasks.join_next() => match done {

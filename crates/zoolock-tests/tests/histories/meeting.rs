@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolock_tests::{on_both_arms, tree};
+use zoolock_tests::{Random, on_both_arms, tree};
 
 use crate::common::{connect, directory, until_queued};
-use crate::random::Random;
 use crate::seed;
 
 const SIZE: u32 = 6;

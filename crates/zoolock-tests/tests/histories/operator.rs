@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 use zookeeper_client::Client;
 use zoolock::{Error, FencingToken, Zoolock};
+use zoolock_tests::Random;
 
 use crate::hall::{Hall, Holder};
-use crate::random::Random;
 use crate::worker::{LOCKS, SEMAPHORES};
 
 pub(crate) struct Operator {

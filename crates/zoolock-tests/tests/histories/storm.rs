@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use zoolock_tests::{Proxy, opcode};
-
-use crate::random::Random;
+use zoolock_tests::{Proxy, Random, opcode};
 
 /// What is lost: the joins, releases and cancellations of locks, and their looks.
 const LOST: [i32; 6] = [

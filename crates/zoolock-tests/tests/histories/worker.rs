@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use zoolock::{Error, LossReason, MultiLock, Mutex, Owner, RwLock, Zoolock};
+use zoolock_tests::Random;
 
 use crate::guards::{Held, token};
 use crate::hall::{Hall, Look, Visitor};
-use crate::random::Random;
 use crate::rules::Role;
 
 /// Names of locks, and of semaphores with their sizes.

@@ -1,0 +1,295 @@
+//! TLS: who gets in, as whom, and what happens to those who do not speak it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Raw, auth, builder, connect_request, create, get, set, within};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::wire::{CreateRequest, Reply, Request, op};
+use zoolock_server::{Builder, ClientCertificates, TlsConfig, Users};
+
+/// An authority, and the files of a server it has signed.
+struct Authority {
+    dir: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+struct Signed {
+    certificate: CertificateDer<'static>,
+    key: KeyPair,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+        let authority = Authority { dir: TempDir::new().expect("a directory"), issuer };
+        let server = authority.sign("server", "127.0.0.1");
+        authority.write("ca.pem", &authority.issuer.pem());
+        authority.write("server.pem", &server.pem);
+        authority.write("server.key", &server.key.serialize_pem());
+        authority
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.path(name), content).expect("writable");
+    }
+
+    fn sign(&self, name: &str, host: &str) -> Signed {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "Locks, Inc.");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Signed { certificate: certificate.der().clone(), key, pem: certificate.pem() }
+    }
+
+    fn config(&self) -> TlsConfig {
+        TlsConfig::new(self.path("server.pem"), self.path("server.key"))
+    }
+
+    fn server(&self, clients: ClientCertificates) -> Builder {
+        builder().tls(([127, 0, 0, 1], 0).into(), self.config().client_ca(self.path("ca.pem"), clients))
+    }
+
+    async fn connect(&self, addr: SocketAddr, who: Option<&Signed>) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).expect("an authority");
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        let config = match who {
+            None => config.with_no_client_auth(),
+            Some(who) => {
+                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(who.key.serialize_der()));
+                config.with_client_auth_cert(vec![who.certificate.clone()], key).expect("a pair")
+            }
+        };
+        let socket = TcpStream::connect(addr).await?;
+        let name = ServerName::IpAddress(addr.ip().into());
+        TlsConnector::from(Arc::new(config)).connect(name, socket).await
+    }
+
+    /// A session, or `None` where the server ends the connection instead.
+    async fn session(&self, addr: SocketAddr, who: Option<&Signed>) -> Option<Raw> {
+        // A refused certificate shows when the handshake is over for us, at the first read.
+        let stream = self.connect(addr, who).await.ok()?;
+        Raw::over(stream, &connect_request()).await
+    }
+}
+
+fn create_for(path: &str, scheme: &str, id: &str) -> Request {
+    let acl = vec![Acl { perms: perms::ALL, who: Identity::new(scheme, id) }];
+    Request::Create(CreateRequest { op: op::CREATE, path: path.into(), data: None, acl, flags: 0, ttl: -1 })
+}
+
+#[tokio::test]
+async fn both_ports_serve_the_same_tree() {
+    let authority = Authority::new();
+    let server = builder().tls(([127, 0, 0, 1], 0).into(), authority.config()).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    let mut a = authority.session(tls, None).await.expect("a session");
+    let mut b = Raw::connect(server.local_addr()).await;
+    a.ok(create("/over-tls", 0)).await;
+    b.ok(get("/over-tls", true)).await;
+    // Much more than a record, both ways.
+    let data = "x".repeat(1_000_000);
+    for _ in 0..5 {
+        a.ok(set("/over-tls", &data, -1)).await;
+        let Reply::Data { data: Some(read), .. } = a.ok(get("/over-tls", false)).await else {
+            panic!("data")
+        };
+        assert_eq!(read.len(), data.len());
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_certificate_names_its_owner() {
+    let authority = Authority::new();
+    let server = authority.server(ClientCertificates::Optional).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    let (me, other) = (authority.sign("me", "localhost"), authority.sign("other", "localhost"));
+    let mut mine = authority.session(tls, Some(&me)).await.expect("a session");
+    // Named by id, as Java prints it, and by `auth`.
+    mine.ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
+    mine.ok(create_for("/auth", "auth", "")).await;
+    let Reply::Clients(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };
+    assert!(format!("{who:?}").contains("CN=me,O=Locks"), "{who:?}");
+    let mut theirs = authority.session(tls, Some(&other)).await.expect("a session");
+    let mut nobody = authority.session(tls, None).await.expect("a session");
+    for path in ["/named", "/auth"] {
+        mine.ok(get(path, false)).await;
+        assert_eq!(theirs.err(get(path, false)).await, -102);
+        assert_eq!(nobody.err(get(path, false)).await, -102);
+    }
+    assert_eq!(nobody.err(create_for("/none", "auth", "")).await, -114);
+    assert_eq!(nobody.err(create_for("/none", "x509", "no name")).await, -114);
+    assert_eq!(nobody.err(auth("x509", "")).await, -115);
+    mine.ok(auth("x509", "")).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_required_or_must_at_least_be_ours() {
+    let authority = Authority::new();
+    let stranger = Authority::new().sign("me", "localhost");
+    let me = authority.sign("me", "localhost");
+    for clients in [ClientCertificates::Optional, ClientCertificates::Required] {
+        let server = authority.server(clients).tls_only().start().await.expect("starts");
+        let tls = server.local_addr();
+        assert_eq!(server.tls_addr(), Some(tls));
+        assert!(within(authority.session(tls, Some(&me))).await.is_some());
+        assert!(within(authority.session(tls, Some(&stranger))).await.is_none());
+        let without = within(authority.session(tls, None)).await;
+        assert_eq!(without.is_some(), clients == ClientCertificates::Optional);
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
+    let authority = Authority::new();
+    let me = authority.sign("me", "localhost");
+    let account = Identity::digest(b"me:pw").id;
+    let with = |users: Option<&str>| {
+        let builder = authority.server(ClientCertificates::Optional).require_auth();
+        match users {
+            Some(users) => builder.users(Users::parse(users).expect("accounts")),
+            None => builder,
+        }
+    };
+    let server = with(None).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    authority.session(tls, Some(&me)).await.expect("a session").ok(create("/a", 0)).await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!(raw.err(get("/a", false)).await, -124);
+    assert!(raw.closed().await);
+    // Without accounts a password proves nothing.
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!(raw.err(auth("digest", "me:pw")).await, -115);
+    assert!(raw.closed().await);
+    server.shutdown().await;
+
+    let server = with(Some(&account)).start().await.expect("starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(auth("digest", "me:pw")).await;
+    raw.ok(create("/a", 0)).await;
+    assert_eq!(raw.err(auth("digest", "me:wp")).await, -115);
+    assert!(raw.closed().await);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn nobody_can_be_shut_out_by_mistake() {
+    let error = builder().require_auth().start().await.expect_err("nobody could authenticate");
+    assert!(error.to_string().contains("give accounts"), "{error}");
+    let error = builder().tls_only().start().await.expect_err("nobody could connect");
+    assert!(error.to_string().contains("certificate"), "{error}");
+    let error = builder().super_digest("super:secret").start().await.expect_err("not a digest");
+    assert!(!error.to_string().contains("secret"), "{error}");
+    let authority = Authority::new();
+    authority.write("other.key", &KeyPair::generate().expect("a key").serialize_pem());
+    authority.write("empty", "");
+    let addr = ([127, 0, 0, 1], 0).into();
+    for (certificate, key, names) in [
+        ("none.pem", "server.key", "none.pem"),
+        ("server.pem", "none.key", "none.key"),
+        ("server.pem", "server.pem", "not a private key"),
+        ("empty", "server.key", "no certificate"),
+        ("server.pem", "other.key", "other.key"),
+    ] {
+        let config = TlsConfig::new(authority.path(certificate), authority.path(key));
+        let error = builder().tls(addr, config).start().await.expect_err(names);
+        assert!(error.to_string().contains(names), "{names}: {error}");
+    }
+}
+
+/// What the server answers to these bytes before it closes.
+async fn answer(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(addr).await.expect("the server listens");
+    socket.write_all(bytes).await.expect("it reads");
+    let mut answer = Vec::new();
+    // A reset is an end too.
+    let _ = within(socket.read_to_end(&mut answer)).await;
+    answer
+}
+
+#[tokio::test]
+async fn another_protocol_is_turned_away_at_once() {
+    let authority = Authority::new();
+    let server = builder()
+        .connect_timeout(Duration::from_secs(3600))
+        .tls(([127, 0, 0, 1], 0).into(), authority.config().handshake_timeout(Duration::from_secs(3600)))
+        .start()
+        .await
+        .expect("starts");
+    let (plain, tls) = (server.local_addr(), server.tls_addr().expect("TLS was asked for"));
+    let get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    assert_eq!(answer(plain, get).await, b"");
+    assert_eq!(answer(tls, get).await, b"");
+    assert_eq!(answer(tls, b"ruok").await, b"");
+    assert!(within(authority.connect(plain, None)).await.is_err());
+    // A record that is no hello.
+    answer(tls, &[22, 3, 1, 0, 4, 1, 2, 3, 4]).await;
+    assert_eq!(server.stats().sessions, 0);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_handshake_has_a_deadline() {
+    let authority = Authority::new();
+    let config = authority.config().handshake_timeout(Duration::from_millis(200));
+    let server = builder().tls(([127, 0, 0, 1], 0).into(), config).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    assert_eq!(answer(tls, b"").await, b"");
+    assert_eq!(answer(tls, &[22, 3, 1]).await, b"");
+    assert!(authority.session(tls, None).await.is_some());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_those_without_a_handshake_included() {
+    let authority = Authority::new();
+    let config = authority.config().handshake_timeout(Duration::from_secs(3600));
+    let server = builder()
+        .tls(([127, 0, 0, 1], 0).into(), config)
+        .max_connections_per_address(2)
+        .start()
+        .await
+        .expect("starts");
+    let (plain, tls) = (server.local_addr(), server.tls_addr().expect("TLS was asked for"));
+    let silent = TcpStream::connect(tls).await.expect("it listens");
+    let mut raw = Raw::connect(plain).await;
+    assert_eq!(answer(tls, b"").await, b"");
+    assert_eq!(answer(plain, b"").await, b"");
+    raw.ok(create("/still-served", 0)).await;
+    drop(silent);
+    within(async {
+        while authority.session(tls, None).await.is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
