@@ -58,7 +58,7 @@ pub struct CoreConfig {
     pub journal: bool,
 }
 
-/// Ticks of 2 s, timeouts of 2 to 20 ticks, access for everybody, no limits and no journal.
+/// Ticks of 2 s, timeouts of 2 to 20 ticks, no access control, no limits and no journal.
 impl Default for CoreConfig {
     fn default() -> Self {
         CoreConfig {

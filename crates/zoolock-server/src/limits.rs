@@ -24,11 +24,11 @@ pub struct Limits {
     /// Above the limit the server closes the connection with the most waiting bytes. Incomplete requests have a limit
     /// of the same size. Above that limit the server closes connections with an incomplete request of more than 64 KiB.
     pub max_queued: usize,
-    /// Paths that one connection may watch before the server closes it. Default: 1,000,000. 0 means no limit.
+    /// Number of paths that a connection may watch. Default: 1,000,000. 0 means no limit.
     ///
-    /// A path of more than 128 bytes counts as several.
+    /// The server closes a connection that watches more. A path of more than 128 bytes counts as several.
     pub max_watches: usize,
-    /// Whether znodes may have a time to live; ZooKeeper's `extendedTypesEnabled`. Default: true.
+    /// True to allow znodes with a time to live; ZooKeeper's `extendedTypesEnabled`. Default: true.
     pub extended_types: bool,
     /// Sizes of the log's files, in bytes. Default: segments and snapshots after 64 MiB, allocation in steps of 8 MiB.
     #[doc(hidden)]

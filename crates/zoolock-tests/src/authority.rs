@@ -61,7 +61,7 @@ impl Authority {
         let issuer = issuer.expect("a certificate");
         let authority = Self { dir: TempDir::new().expect("a directory"), issuer, asks };
         std::fs::write(authority.ca(), authority.issuer.pem()).expect("writable");
-        let server = authority.sign("server", "127.0.0.1", until, server_is);
+        let server = authority.sign("server", None, "127.0.0.1", until, server_is);
         let [certificate, key] =
             [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("readable"));
         std::fs::write(authority.store(), format!("{key}{certificate}")).expect("writable");
@@ -90,12 +90,17 @@ impl Authority {
 
     /// Signs a client's certificate for `CN=name`. Signed again, it is written over the old one.
     pub fn client(&self, name: &str) -> Signed {
-        self.sign(name, "client.example.org", 2100, IsCa::NoCa)
+        self.sign(name, None, "client.example.org", 2100, IsCa::NoCa)
+    }
+
+    /// Signs a client's certificate for `CN=name,O=organization`.
+    pub fn client_of(&self, organization: &str, name: &str) -> Signed {
+        self.sign(name, Some(organization), "client.example.org", 2100, IsCa::NoCa)
     }
 
     /// The same, no longer valid.
     pub fn expired_client(&self, name: &str) -> Signed {
-        self.sign(name, "client.example.org", 2001, IsCa::NoCa)
+        self.sign(name, None, "client.example.org", 2001, IsCa::NoCa)
     }
 
     /// A list of what was revoked, in PEM and past its date: the certificates of these names, of which `server` is one.
@@ -123,9 +128,12 @@ impl Authority {
         Signed { certificate: file("pem"), key: file("key") }
     }
 
-    fn sign(&self, name: &str, host: &str, until: i32, is_ca: IsCa) -> Signed {
+    fn sign(&self, name: &str, organization: Option<&str>, host: &str, until: i32, is_ca: IsCa) -> Signed {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
         params.distinguished_name = DistinguishedName::new();
+        if let Some(organization) = organization {
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+        }
         params.distinguished_name.push(DnType::CommonName, name);
         params.serial_number = Some(serial(name));
         params.is_ca = is_ca;

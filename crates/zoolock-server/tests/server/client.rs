@@ -1,7 +1,8 @@
 //! A client that somebody else wrote (`zookeeper-client`) against our server.
 
-use crate::common::{builder, within};
 use zookeeper_client::{Acls, Client, CreateMode, Error, EventType};
+
+use crate::common::{builder, within};
 
 async fn client(addr: std::net::SocketAddr) -> Client {
     Client::connect(&addr.to_string()).await.expect("a session")

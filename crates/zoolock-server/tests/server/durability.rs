@@ -3,9 +3,10 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use crate::common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
 use zoolock_server::wire::{ConnectRequest, Reply, Request, op};
 use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
+
+use crate::common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
 
 async fn start(dir: &std::path::Path) -> ServerHandle {
     builder().data_dir(dir).start().await.expect("a free port and a sound directory")
@@ -217,7 +218,7 @@ async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let server = builder().data_dir(dir.path()).durability(Durability::Memory).start().await.expect("up");
     let mut known = Raw::connect(server.local_addr()).await;
-    // How long the next session would last cannot be noted.
+    // The timeout of the next session cannot be noted.
     std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
     let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
     assert!(Raw::connect_with(server.local_addr(), &longer).await.is_none());

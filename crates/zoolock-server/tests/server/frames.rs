@@ -2,10 +2,6 @@
 
 use std::time::Duration;
 
-use crate::common::{
-    Heard, PATIENCE, Raw, auth, builder, check, children, connect_request, create, create_op, delete, exists,
-    get, server, set, within,
-};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::acl::{Acl, Identity};
@@ -14,6 +10,11 @@ use zoolock_server::wire::{
 };
 use zoolock_server::{Error, Hidden, Secret};
 use zoolock_tests::four_letter::four_letter;
+
+use crate::common::{
+    Heard, PATIENCE, Raw, auth, builder, check, children, connect_request, create, create_op, delete, exists,
+    get, server, set, within,
+};
 
 fn stat_of(reply: Reply) -> Stat {
     match reply {

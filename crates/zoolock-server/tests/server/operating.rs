@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::{
-    Heard, PATIENCE, Raw, auth, builder, children, connect_request, create, exists, get, set, within,
-};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::wire::{ConnectRequest, Request, op};
 use zoolock_server::{Limits, ServerHandle, Users};
+
+use crate::common::{
+    Heard, PATIENCE, Raw, auth, builder, children, connect_request, create, exists, get, set, within,
+};
 
 async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(addr).await.expect("it listens");

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use crate::common::{
-    Raw, auth, builder, children, create, create_op, create_with, delete, exists, get, server, set, within,
-};
 use zoolock_server::Limits;
 use zoolock_server::acl::{Acl, Identity, perms};
 use zoolock_server::wire::{EventKind, OpResult, Reply, Request, op};
+
+use crate::common::{
+    Raw, auth, builder, children, create, create_op, create_with, delete, exists, get, server, set, within,
+};
 
 fn create_ttl(path: &str, ttl: i64) -> Request {
     create_with(op::CREATE_TTL, path, 5, ttl)

@@ -1,101 +1,65 @@
 //! TLS: who gets in, as whom, and what happens to those who do not speak it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Raw, auth, builder, connect_request, create, get, set, within};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zoolock_server::acl::{Acl, Identity, perms};
 use zoolock_server::wire::{CreateRequest, Reply, Request, op};
 use zoolock_server::{Builder, ClientCertificates, TlsConfig, Users};
+use zoolock_tests::Authority;
+use zoolock_tests::authority::Signed;
 
-/// An authority, and the files of a server it has signed.
-struct Authority {
-    dir: TempDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+use crate::common::{Raw, auth, builder, connect_request, create, get, set, within};
+
+fn config(authority: &Authority) -> TlsConfig {
+    let server = authority.server();
+    TlsConfig::new(server.certificate, server.key)
 }
 
-struct Signed {
-    certificate: CertificateDer<'static>,
-    key: KeyPair,
-    pem: String,
+fn server(authority: &Authority, clients: ClientCertificates) -> Builder {
+    builder().tls(([127, 0, 0, 1], 0).into(), config(authority).client_ca(authority.ca(), clients))
 }
 
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
-        let authority = Authority { dir: TempDir::new().expect("a directory"), issuer };
-        let server = authority.sign("server", "127.0.0.1");
-        authority.write("ca.pem", &authority.issuer.pem());
-        authority.write("server.pem", &server.pem);
-        authority.write("server.key", &server.key.serialize_pem());
-        authority
-    }
+/// Connects with TLS, with this certificate if there is one.
+async fn connect(
+    authority: &Authority,
+    addr: SocketAddr,
+    client: Option<&Signed>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let certificate = |path: &Path| CertificateDer::from_pem_file(path).expect("a certificate");
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(&authority.ca())).expect("an authority");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots);
+    let config = match client {
+        None => config.with_no_client_auth(),
+        Some(Signed { certificate: file, key }) => {
+            let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+            config.with_client_auth_cert(vec![certificate(file)], key).expect("a pair")
+        }
+    };
+    let socket = TcpStream::connect(addr).await?;
+    let name = ServerName::IpAddress(addr.ip().into());
+    TlsConnector::from(Arc::new(config)).connect(name, socket).await
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn write(&self, name: &str, content: &str) {
-        std::fs::write(self.path(name), content).expect("writable");
-    }
-
-    fn sign(&self, name: &str, host: &str) -> Signed {
-        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, "Locks, Inc.");
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Signed { certificate: certificate.der().clone(), key, pem: certificate.pem() }
-    }
-
-    fn config(&self) -> TlsConfig {
-        TlsConfig::new(self.path("server.pem"), self.path("server.key"))
-    }
-
-    fn server(&self, clients: ClientCertificates) -> Builder {
-        builder().tls(([127, 0, 0, 1], 0).into(), self.config().client_ca(self.path("ca.pem"), clients))
-    }
-
-    async fn connect(&self, addr: SocketAddr, who: Option<&Signed>) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.issuer.der().clone()).expect("an authority");
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots);
-        let config = match who {
-            None => config.with_no_client_auth(),
-            Some(who) => {
-                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(who.key.serialize_der()));
-                config.with_client_auth_cert(vec![who.certificate.clone()], key).expect("a pair")
-            }
-        };
-        let socket = TcpStream::connect(addr).await?;
-        let name = ServerName::IpAddress(addr.ip().into());
-        TlsConnector::from(Arc::new(config)).connect(name, socket).await
-    }
-
-    /// A session, or `None` where the server ends the connection instead.
-    async fn session(&self, addr: SocketAddr, who: Option<&Signed>) -> Option<Raw> {
-        // A refused certificate shows when the handshake is over for us, at the first read.
-        let stream = self.connect(addr, who).await.ok()?;
-        Raw::over(stream, &connect_request()).await
-    }
+/// Begins a session with TLS; `None` where the server closes the connection instead.
+async fn session(authority: &Authority, addr: SocketAddr, client: Option<&Signed>) -> Option<Raw> {
+    // With TLS 1.3 the client learns of a refused certificate only at the first read.
+    let stream = connect(authority, addr, client).await.ok()?;
+    Raw::over(stream, &connect_request()).await
 }
 
 fn create_for(path: &str, scheme: &str, id: &str) -> Request {
@@ -106,9 +70,9 @@ fn create_for(path: &str, scheme: &str, id: &str) -> Request {
 #[tokio::test]
 async fn both_ports_serve_the_same_tree() {
     let authority = Authority::new();
-    let server = builder().tls(([127, 0, 0, 1], 0).into(), authority.config()).start().await.expect("starts");
+    let server = builder().tls(([127, 0, 0, 1], 0).into(), config(&authority)).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
-    let mut a = authority.session(tls, None).await.expect("a session");
+    let mut a = session(&authority, tls, None).await.expect("a session");
     let mut b = Raw::connect(server.local_addr()).await;
     a.ok(create("/over-tls", 0)).await;
     b.ok(get("/over-tls", true)).await;
@@ -127,17 +91,17 @@ async fn both_ports_serve_the_same_tree() {
 #[tokio::test]
 async fn a_certificate_names_its_owner() {
     let authority = Authority::new();
-    let server = authority.server(ClientCertificates::Optional).start().await.expect("starts");
+    let server = server(&authority, ClientCertificates::Optional).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
-    let (me, other) = (authority.sign("me", "localhost"), authority.sign("other", "localhost"));
-    let mut mine = authority.session(tls, Some(&me)).await.expect("a session");
+    let (me, other) = (authority.client_of("Locks, Inc.", "me"), authority.client_of("Locks, Inc.", "other"));
+    let mut mine = session(&authority, tls, Some(&me)).await.expect("a session");
     // Named by id, as Java prints it, and by `auth`.
     mine.ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
     mine.ok(create_for("/auth", "auth", "")).await;
     let Reply::Clients(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };
     assert!(format!("{who:?}").contains("CN=me,O=Locks"), "{who:?}");
-    let mut theirs = authority.session(tls, Some(&other)).await.expect("a session");
-    let mut nobody = authority.session(tls, None).await.expect("a session");
+    let mut theirs = session(&authority, tls, Some(&other)).await.expect("a session");
+    let mut nobody = session(&authority, tls, None).await.expect("a session");
     for path in ["/named", "/auth"] {
         mine.ok(get(path, false)).await;
         assert_eq!(theirs.err(get(path, false)).await, -102);
@@ -153,15 +117,16 @@ async fn a_certificate_names_its_owner() {
 #[tokio::test]
 async fn a_certificate_is_required_or_must_at_least_be_ours() {
     let authority = Authority::new();
-    let stranger = Authority::new().sign("me", "localhost");
-    let me = authority.sign("me", "localhost");
+    let other = Authority::new();
+    let stranger = other.client_of("Locks, Inc.", "me");
+    let me = authority.client_of("Locks, Inc.", "me");
     for clients in [ClientCertificates::Optional, ClientCertificates::Required] {
-        let server = authority.server(clients).tls_only().start().await.expect("starts");
+        let server = server(&authority, clients).tls_only().start().await.expect("starts");
         let tls = server.local_addr();
         assert_eq!(server.tls_addr(), Some(tls));
-        assert!(within(authority.session(tls, Some(&me))).await.is_some());
-        assert!(within(authority.session(tls, Some(&stranger))).await.is_none());
-        let without = within(authority.session(tls, None)).await;
+        assert!(within(session(&authority, tls, Some(&me))).await.is_some());
+        assert!(within(session(&authority, tls, Some(&stranger))).await.is_none());
+        let without = within(session(&authority, tls, None)).await;
         assert_eq!(without.is_some(), clients == ClientCertificates::Optional);
         server.shutdown().await;
     }
@@ -170,10 +135,10 @@ async fn a_certificate_is_required_or_must_at_least_be_ours() {
 #[tokio::test]
 async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
     let authority = Authority::new();
-    let me = authority.sign("me", "localhost");
+    let me = authority.client_of("Locks, Inc.", "me");
     let account = Identity::digest(b"me:pw").id;
     let with = |users: Option<&str>| {
-        let builder = authority.server(ClientCertificates::Optional).require_auth();
+        let builder = server(&authority, ClientCertificates::Optional).require_auth();
         match users {
             Some(users) => builder.users(Users::parse(users).expect("accounts")),
             None => builder,
@@ -181,7 +146,7 @@ async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
     };
     let server = with(None).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
-    authority.session(tls, Some(&me)).await.expect("a session").ok(create("/a", 0)).await;
+    session(&authority, tls, Some(&me)).await.expect("a session").ok(create("/a", 0)).await;
     let mut raw = Raw::connect(server.local_addr()).await;
     assert_eq!(raw.err(get("/a", false)).await, -124);
     assert!(raw.closed().await);
@@ -208,20 +173,24 @@ async fn nobody_can_be_shut_out_by_mistake() {
     assert!(error.to_string().contains("certificate"), "{error}");
     let error = builder().super_digest("super:secret").start().await.expect_err("not a digest");
     assert!(!error.to_string().contains("secret"), "{error}");
-    let authority = Authority::new();
-    authority.write("other.key", &KeyPair::generate().expect("a key").serialize_pem());
-    authority.write("empty", "");
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let dir = tempfile::tempdir().expect("a directory");
+    let (missing, empty) = (dir.path().join("missing"), dir.path().join("empty"));
+    std::fs::write(&empty, "").expect("writable");
+    let Signed { certificate, key } = authority.server();
+    let other = stranger.server().key;
     let addr = ([127, 0, 0, 1], 0).into();
+    let of = |path: &Path| path.display().to_string();
     for (certificate, key, names) in [
-        ("none.pem", "server.key", "none.pem"),
-        ("server.pem", "none.key", "none.key"),
-        ("server.pem", "server.pem", "not a private key"),
-        ("empty", "server.key", "no certificate"),
-        ("server.pem", "other.key", "other.key"),
+        (&missing, &key, of(&missing)),
+        (&certificate, &missing, of(&missing)),
+        (&certificate, &certificate, "not a private key".to_owned()),
+        (&empty, &key, "no certificate".to_owned()),
+        (&certificate, &other, of(&other)),
     ] {
-        let config = TlsConfig::new(authority.path(certificate), authority.path(key));
-        let error = builder().tls(addr, config).start().await.expect_err(names);
-        assert!(error.to_string().contains(names), "{names}: {error}");
+        let config = TlsConfig::new(certificate, key);
+        let error = builder().tls(addr, config).start().await.expect_err(&names);
+        assert!(error.to_string().contains(&names), "{names}: {error}");
     }
 }
 
@@ -240,7 +209,7 @@ async fn another_protocol_is_turned_away_at_once() {
     let authority = Authority::new();
     let server = builder()
         .connect_timeout(Duration::from_secs(3600))
-        .tls(([127, 0, 0, 1], 0).into(), authority.config().handshake_timeout(Duration::from_secs(3600)))
+        .tls(([127, 0, 0, 1], 0).into(), config(&authority).handshake_timeout(Duration::from_secs(3600)))
         .start()
         .await
         .expect("starts");
@@ -249,7 +218,7 @@ async fn another_protocol_is_turned_away_at_once() {
     assert_eq!(answer(plain, get).await, b"");
     assert_eq!(answer(tls, get).await, b"");
     assert_eq!(answer(tls, b"ruok").await, b"");
-    assert!(within(authority.connect(plain, None)).await.is_err());
+    assert!(within(connect(&authority, plain, None)).await.is_err());
     // A record that is no hello.
     answer(tls, &[22, 3, 1, 0, 4, 1, 2, 3, 4]).await;
     assert_eq!(server.stats().sessions, 0);
@@ -259,19 +228,19 @@ async fn another_protocol_is_turned_away_at_once() {
 #[tokio::test]
 async fn a_handshake_has_a_deadline() {
     let authority = Authority::new();
-    let config = authority.config().handshake_timeout(Duration::from_millis(200));
+    let config = config(&authority).handshake_timeout(Duration::from_millis(200));
     let server = builder().tls(([127, 0, 0, 1], 0).into(), config).start().await.expect("starts");
     let tls = server.tls_addr().expect("TLS was asked for");
     assert_eq!(answer(tls, b"").await, b"");
     assert_eq!(answer(tls, &[22, 3, 1]).await, b"");
-    assert!(authority.session(tls, None).await.is_some());
+    assert!(session(&authority, tls, None).await.is_some());
     server.shutdown().await;
 }
 
 #[tokio::test]
 async fn an_address_has_so_many_connections_those_without_a_handshake_included() {
     let authority = Authority::new();
-    let config = authority.config().handshake_timeout(Duration::from_secs(3600));
+    let config = config(&authority).handshake_timeout(Duration::from_secs(3600));
     let server = builder()
         .tls(([127, 0, 0, 1], 0).into(), config)
         .max_connections_per_address(2)
@@ -286,7 +255,7 @@ async fn an_address_has_so_many_connections_those_without_a_handshake_included()
     raw.ok(create("/still-served", 0)).await;
     drop(silent);
     within(async {
-        while authority.session(tls, None).await.is_none() {
+        while session(&authority, tls, None).await.is_none() {
             tokio::task::yield_now().await;
         }
     })

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use crate::common::{Raw, builder, children, create, exists, get};
 use zoolock_server::wire::Request;
 use zoolock_server::{Secret, Word};
 use zoolock_tests::four_letter::four_letter;
 use zoolock_tests::{Apache, ServerOptions, apache};
+
+use crate::common::{Raw, builder, children, create, exists, get};
 
 /// Numbers, session ids and dates are not the same on two servers.
 fn normal(line: &str) -> String {

@@ -1,4 +1,4 @@
-//! The same calls on our server and on Apache ZooKeeper, with every answer and every event compared.
+//! Makes the same calls on our server and on Apache ZooKeeper, and compares every answer and every event.
 //!
 //! `ZOOLOCK_SEED=n` plays a random round again, `ZOOLOCK_LONG=1` makes a million calls.
 

@@ -11,7 +11,7 @@ mod live;
 mod rules;
 mod server;
 
-/// How much more the long run does.
+/// Returns `long` in the long run.
 fn effort(short: usize, long: usize) -> usize {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { long } else { short }
 }
