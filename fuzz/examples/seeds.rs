@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use bytes::BytesMut;
+use zoolock_fuzz::sim_disk::Random;
 use zoolock_fuzz::{Input, PATHS, frame};
 use zoolock_server::acl::{Acl, AclList, Identity};
 use zoolock_server::log::codec;
-use zoolock_server::log::sim::Random;
 use zoolock_server::tree::Tree;
 use zoolock_server::txn::{Change, Create, Password, Txn};
 use zoolock_server::wire::{ConnectRequest, Request, Writer};

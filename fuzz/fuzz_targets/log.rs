@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
+use zoolock_fuzz::sim_disk::{Fault, SimDisk};
 use zoolock_fuzz::{Input, frame, records};
 use zoolock_server::acl::{self, Acl, AclList, Identity};
 use zoolock_server::core::{Core, CoreConfig, Fresh, Now};
 use zoolock_server::log::forge::{self, Batch};
-use zoolock_server::log::sim::{Fault, SimDisk};
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter, codec, replay};
 use zoolock_server::tree::{CONTAINER, NodeRecord, Tree, ttl_owner};
 use zoolock_server::txn::{Change, Create, Password, Txn};
 use zoolock_server::wire::{ConnectRequest, Reader, Request, Writer};
-use zoolock_server::{Access, Asker, Hidden, Session, SessionId, State, Zxid, commit, prepare};
+use zoolock_server::{Asker, Hidden, Session, SessionId, State, Zxid, commit, prepare};
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
@@ -482,12 +482,8 @@ fn serve(state: State, input: &mut Input<'_>) {
         tick_ms: 100,
         min_timeout_ms: 200,
         max_timeout_ms: 4000,
-        access: Access::default(),
         max_output: 1 << 20,
-        max_queued: 0,
-        max_watches: 0,
-        extended_types: true,
-        journal: false,
+        ..CoreConfig::default()
     };
     let mut now = Now { mono_ms: 0, wall_ms: 1 };
     let epoch = state.zxid.epoch().saturating_add(1);

@@ -24,14 +24,12 @@ static STATE: LazyLock<State> = LazyLock::new(|| {
     let mut state = State::new(1);
     let session = txn::Change::CreateSession { timeout_ms: 1000, password: txn::Password([1; 16]) };
     let _ = run(&mut state, session);
-    let quota =
-        ["/zookeeper/quota/a", "/zookeeper/quota/a/zookeeper_limits", "/zookeeper/quota/a/zookeeper_stats"];
     let znodes = [("/a", 0), ("/a/b", 0), ("/a/e", 1), ("/c", 0), ("/c/s-", 2), ("/b", 4)];
-    for (path, flags) in znodes.into_iter().chain(quota.map(|path| (path, 0))) {
+    for (path, flags) in znodes {
         let create = CreateRequest {
             op: if flags == 4 { op::CREATE_CONTAINER } else { op::CREATE },
             path: path.to_owned(),
-            data: Some("count=2,bytes=9".into()),
+            data: Some("x".into()),
             acl: vec![Acl::anyone(perms::ALL)],
             flags,
             ttl: -1,

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use zoolock_server::{Builder, ClientCertificates, Durability, Server, TlsConfig, Users, Word};
+use zoolock_server::{Builder, ClientCertificates, Durability, Limits, Server, TlsConfig, Users, Word};
 
 use crate::args::{self, Global, ServeArgs, TlsArgs, TlsClients};
 use crate::credentials::private;
@@ -86,7 +86,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
             humane(shortest)
         )));
     }
-    builder = min.into_iter().fold(builder, Builder::min_session_timeout);
+    builder = builder.limits(Limits { min_session_timeout: min, ..Limits::default() });
     builder = max.into_iter().fold(builder, Builder::max_session_timeout);
     if let Some(listen) = &serve.operation.metrics {
         builder = builder.metrics(address("--metrics", listen)?);
@@ -128,7 +128,6 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     if let Some(data) = serve.data {
         builder = builder.data_dir(data).durability(match serve.durability {
             args::Durability::Sync => Durability::Sync,
-            args::Durability::Async => Durability::Async,
             args::Durability::Memory => Durability::Memory,
         });
     }

@@ -9,17 +9,17 @@ use tokio::sync::watch;
 use crate::access::{Access, Users};
 use crate::core::{Core, CoreConfig, Now};
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::log;
 use crate::secret::Secret;
-use crate::serve::{self, Conf, Door, Limits, Shared, Timing};
+use crate::serve::{self, Conf, ConnectionLimits, Door, Shared, Timing};
 use crate::server::{Server, ServerHandle};
 use crate::state::State;
 use crate::storage::{Durability, Storage};
 use crate::tls::TlsConfig;
-use crate::wire;
 use crate::word::Word;
 
-/// The largest [`Builder::max_frame`]: a transaction in the log may have twice as much, and never more.
+/// The largest [`Limits::max_frame`]: a transaction in the log may have twice as much, and never more.
 const MAX_MAX_FRAME: usize = 512 << 20;
 
 /// Configures a [`Server`].
@@ -28,25 +28,19 @@ const MAX_MAX_FRAME: usize = 512 << 20;
 pub struct Builder {
     listen: SocketAddr,
     tick: Duration,
-    min_session_timeout: Option<Duration>,
     max_session_timeout: Option<Duration>,
     container_check: Duration,
-    extended_types: bool,
     connect_timeout: Duration,
-    max_frame: usize,
     data_dir: Option<PathBuf>,
     access: Access,
     tls: Option<(SocketAddr, TlsConfig)>,
     plain: bool,
     max_connections: usize,
     max_connections_per_address: usize,
-    max_queued: usize,
-    max_watches: usize,
     words: Option<Vec<Word>>,
     metrics: Option<SocketAddr>,
     durability: Option<Durability>,
-    log_options: log::Options,
-    disk: Option<Arc<dyn log::Disk>>,
+    limits: Limits,
     resume: Option<State>,
 }
 
@@ -55,25 +49,19 @@ impl Builder {
         Builder {
             listen: Server::DEFAULT_LISTEN,
             tick: Server::DEFAULT_TICK,
-            min_session_timeout: None,
             max_session_timeout: None,
             container_check: Duration::from_secs(60),
-            extended_types: true,
             connect_timeout: Duration::from_secs(10),
-            max_frame: wire::MAX_FRAME,
             data_dir: None,
             access: Access::default(),
             tls: None,
             plain: true,
             max_connections: 0,
             max_connections_per_address: 0,
-            max_queued: Server::DEFAULT_MAX_QUEUED,
-            max_watches: Server::DEFAULT_MAX_WATCHES,
             words: None,
             metrics: None,
             durability: None,
-            log_options: log::Options::default(),
-            disk: None,
+            limits: Limits::default(),
             resume: None,
         }
     }
@@ -90,12 +78,6 @@ impl Builder {
         self
     }
 
-    /// Sets the shortest session timeout granted. Default: 2 ticks.
-    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
-        self.min_session_timeout = Some(timeout);
-        self
-    }
-
     /// Sets the longest session timeout granted. Default: 20 ticks.
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.max_session_timeout = Some(timeout);
@@ -108,22 +90,10 @@ impl Builder {
         self
     }
 
-    /// Sets whether znodes may have a time to live, ZooKeeper's `extendedTypesEnabled`. Default: true.
-    pub fn extended_types(mut self, enabled: bool) -> Self {
-        self.extended_types = enabled;
-        self
-    }
-
     /// Sets how long a new connection may take to get a session, and to present the secret; or to ask for a word, or
     /// over HTTP, and to read the answer. Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
-        self
-    }
-
-    /// Sets the largest frame accepted, ZooKeeper's `jute.maxbuffer`. Default: [`wire::MAX_FRAME`].
-    pub fn max_frame(mut self, bytes: usize) -> Self {
-        self.max_frame = bytes;
         self
     }
 
@@ -138,20 +108,6 @@ impl Builder {
     /// [`Durability::Memory`] without.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
-        self
-    }
-
-    /// Sets the sizes of the log's files; for tests.
-    #[doc(hidden)]
-    pub fn log_options(mut self, options: log::Options) -> Self {
-        self.log_options = options;
-        self
-    }
-
-    /// Keeps the log on this disk, and only the epoch in the data directory; for tests of crashes.
-    #[doc(hidden)]
-    pub fn disk(mut self, disk: Arc<dyn log::Disk>) -> Self {
-        self.disk = Some(disk);
         self
     }
 
@@ -204,18 +160,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many bytes of replies and events may wait for all connections together; beyond, the connection with
-    /// the most is closed. Requests that are half sent may take as much again; beyond, those are closed that go on with
-    /// one of more than 64 KiB. 0: any number. Default: [`Server::DEFAULT_MAX_QUEUED`].
-    pub fn max_queued(mut self, bytes: usize) -> Self {
-        self.max_queued = bytes;
-        self
-    }
-
-    /// Sets how many paths a connection may watch before it is closed; one of more than 128 bytes counts as several. 0:
-    /// any number. Default: [`Server::DEFAULT_MAX_WATCHES`].
-    pub fn max_watches(mut self, paths: usize) -> Self {
-        self.max_watches = paths;
+    /// Sets the limits, all at once. Default: [`Limits::default`].
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -293,8 +240,8 @@ impl Builder {
             tick: self.tick,
             container_check: self.container_check,
             connect_timeout: self.connect_timeout,
-            max_frame: self.max_frame,
-            max_queued: self.max_queued,
+            max_frame: self.limits.max_frame,
+            max_queued: self.limits.max_queued,
             words,
             conf,
         };
@@ -303,7 +250,7 @@ impl Builder {
         let shared = Arc::new(shared);
         let (stop, stopped) = watch::channel(false);
         let failing = (Arc::clone(&shared), stop.clone(), stopped.clone());
-        let limits = Arc::new(Limits::new(self.max_connections, self.max_connections_per_address));
+        let limits = Arc::new(ConnectionLimits::new(self.max_connections, self.max_connections_per_address));
         let mut tasks = vec![tokio::spawn(serve::tick(Arc::clone(&shared), stopped.clone()))];
         for door in doors {
             tracing::info!(addr = %door.addr, tls = door.tls.is_some(), epoch, "serving");
@@ -337,8 +284,8 @@ impl Builder {
                 }),
             };
         };
-        let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.log_options.clone());
-        let disk = self.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
+        let (durability, options) = (self.durability.unwrap_or(Durability::Sync), self.limits.log.clone());
+        let disk = self.limits.disk.clone().unwrap_or_else(|| Arc::new(log::RealDisk::new(&path)));
         let opened = tokio::task::spawn_blocking(move || Storage::open(&path, disk, durability, options));
         let opened = opened.await;
         opened.unwrap_or_else(|error| match error.try_into_panic() {
@@ -373,14 +320,14 @@ impl Builder {
             return Err(Error::Invalid { what: "the secret is empty; give one, or none at all".to_owned() });
         }
         millis("container check", self.container_check)?;
-        if self.max_frame > MAX_MAX_FRAME {
+        if self.limits.max_frame > MAX_MAX_FRAME {
             let what = format!(
                 "frames of {} bytes are more than the log can keep; choose 512 MiB at most",
-                self.max_frame
+                self.limits.max_frame
             );
             return Err(Error::Invalid { what });
         }
-        let min = self.min_session_timeout.unwrap_or(self.tick.saturating_mul(2));
+        let min = self.limits.min_session_timeout.unwrap_or(self.tick.saturating_mul(2));
         let max = self.max_session_timeout.unwrap_or(self.tick.saturating_mul(20)).max(min);
         Ok(CoreConfig {
             tick_ms,
@@ -388,10 +335,10 @@ impl Builder {
             max_timeout_ms: millis("longest session timeout", max)?,
             access: self.access.clone(),
             max_output: serve::MAX_OUTPUT,
-            extended_types: self.extended_types,
+            extended_types: self.limits.extended_types,
             journal: self.data_dir.is_some() && self.durability != Some(Durability::Memory),
-            max_queued: self.max_queued,
-            max_watches: self.max_watches,
+            max_queued: self.limits.max_queued,
+            max_watches: self.limits.max_watches,
         })
     }
 }

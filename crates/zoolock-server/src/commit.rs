@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::acl::AclList;
 use crate::code::Code;
 use crate::path;
-use crate::quota;
 use crate::state::{Session, State};
 use crate::tree::NewNode;
 use crate::txn::{Change, Create, Refusal, Txn};
@@ -61,10 +60,8 @@ fn apply(change: &Change, txn: &Txn, state: &mut State, events: &mut Vec<Event>)
         }
         Change::SetData { path, data, version } => {
             let node = state.tree.get(path).expect("prepare saw the znode, and nothing came between");
-            let grown = quota::len(data.as_deref()) - quota::len(node.data());
             let acl = node.acl().clone();
             let stat = state.tree.set_data(path, data.as_deref(), *version, txn.zxid, txn.time);
-            quota::changed(path, grown, 0, state);
             events.push(Event { kind: EventKind::DataChanged, path: Arc::clone(path), acl });
             Reply::Stat(stat)
         }
@@ -95,7 +92,6 @@ fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<
         zxid: txn.zxid,
         time: txn.time,
     });
-    quota::created(&create.path, quota::len(create.data.as_deref()), state);
     events.push(Event { kind: EventKind::Created, path: Arc::clone(&create.path), acl: create.acl.clone() });
     events.push(children_changed(&create.path, state));
     let path = create.path.as_ref().to_owned();
@@ -104,9 +100,8 @@ fn apply_create(create: &Create, txn: &Txn, state: &mut State, events: &mut Vec<
 
 fn delete(path: &Arc<str>, txn: &Txn, state: &mut State, events: &mut Vec<Event>) {
     let node = state.tree.get(path).expect("prepare saw the znode, and nothing came between");
-    let (acl, bytes) = (node.acl().clone(), quota::len(node.data()));
+    let acl = node.acl().clone();
     state.tree.delete(path, txn.zxid);
-    quota::changed(path, -bytes, -1, state);
     events.push(Event { kind: EventKind::Deleted, path: Arc::clone(path), acl });
     events.push(children_changed(path, state));
 }

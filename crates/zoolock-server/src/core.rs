@@ -58,6 +58,23 @@ pub struct CoreConfig {
     pub journal: bool,
 }
 
+/// Ticks of 2 s, timeouts of 2 to 20 ticks, no access control, no limits and no journal.
+impl Default for CoreConfig {
+    fn default() -> Self {
+        CoreConfig {
+            tick_ms: 2000,
+            min_timeout_ms: 4000,
+            max_timeout_ms: 40_000,
+            access: Access::default(),
+            max_output: usize::MAX,
+            max_queued: 0,
+            max_watches: 0,
+            extended_types: true,
+            journal: false,
+        }
+    }
+}
+
 /// The time, as two clocks tell it.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {

@@ -20,22 +20,23 @@
 //! - A `check` by itself that succeeds is answered; Apache ZooKeeper never answers it.
 //! - Attaching to a session with a wrong password leaves the connection of its owner alone.
 //! - An access list may name IPv6 addresses.
-//! - `createTTL` without the flags for it is a bad argument, counts of a quota that are no numbers count as -1, and a
-//!   quota on the root means nothing; each makes Apache ZooKeeper exit.
-//! - Znodes with a time to live are on unless [`Builder::extended_types`] says otherwise.
+//! - `createTTL` without the flags for it is a bad argument; it makes Apache ZooKeeper exit.
+//! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below it is answered
+//!   "unimplemented". The answer is not "no authentication" because no credentials would help.
+//! - Znodes with a time to live are on unless [`Limits::extended_types`] says otherwise.
 //! - A part of a certificate's name that is not UTF-8 is written in hexadecimal: Java writes several such names alike.
 //! - An access list has 256 subnets at most, and 1,024 entries.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
 //! # What is missing
-//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), quotas that refuse, and the words
-//! `gtmk`, `stmk` and `hash`.
+//! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), quotas, and the words `gtmk`, `stmk`
+//! and `hash`.
 //!
 //! # How it is built
 //! [`prepare()`] decides a write against the [`State`] and changes nothing; [`commit()`] makes the decided change and
 //! says what to answer and what happened. Both are pure. [`core::Core`] adds sessions, watches and connections, still
 //! without a clock or a socket; the server around it does the rest. Everything but [`Server`], [`Builder`],
-//! [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
+//! [`Limits`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
 
 #![forbid(unsafe_code)]
 
@@ -49,12 +50,12 @@ mod data_dir;
 mod error;
 mod expiry;
 mod ids;
+mod limits;
 #[doc(hidden)]
 pub mod log;
 pub mod path;
 mod prepare;
 mod query;
-mod quota;
 mod secret;
 mod serve;
 mod server;
@@ -75,9 +76,11 @@ pub use code::Code;
 pub use commit::{Event, Outcome, commit};
 pub use error::Error;
 pub use ids::{SessionId, Zxid};
+pub use limits::Limits;
 pub use prepare::{Asker, prepare};
 pub use query::query;
 pub use secret::{Hidden, Secret};
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use serve::fuzzing;
 pub use server::{Server, ServerHandle};

@@ -92,6 +92,7 @@ fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Cha
         Request::Create(create) => decide_create(create, view, asker),
         Request::Delete { path, version } => {
             let parent_path = path::parent(&path)?;
+            refuse_quota(&path)?;
             if matches!(path.as_str(), "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config") {
                 return Err(Code::BadArguments);
             }
@@ -109,6 +110,7 @@ fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Cha
         }
         Request::SetData { path, data, version } => {
             path::validate(&path)?;
+            refuse_quota(&path)?;
             let mut node = view.get(&path)?;
             acl::check(&node.acl, perms::WRITE, asker.identities)?;
             let version = next_version(node.version, version)?;
@@ -151,6 +153,7 @@ fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -
         _ => 0,
     };
     path::parent(&path)?;
+    refuse_quota(&path)?;
     let acl = acl::resolve(acl, asker.identities)?;
     let mut parent = view.get(path::parent(&path)?)?;
     acl::check(&parent.acl, perms::CREATE, asker.identities)?;
@@ -183,6 +186,11 @@ fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -
 /// Appends the number as Java's `%010d` does: the sign counts as one of the ten characters.
 fn sequential_name(path: &str, number: i32) -> String {
     format!("{path}{number:010}")
+}
+
+/// Refuses writes below `/zookeeper/quota`, where clients set quotas: this server has none.
+fn refuse_quota(path: &str) -> Result<(), Code> {
+    if path.starts_with("/zookeeper/quota/") { Err(Code::Unimplemented) } else { Ok(()) }
 }
 
 struct Mode {

@@ -4,13 +4,14 @@
 //! across an await; what a batch answers is written to the socket in one piece.
 
 mod connection;
+mod connection_limits;
 mod door;
 mod figures;
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub(crate) mod http;
 mod journal;
 mod kept;
-mod limits;
 mod outbox;
 mod words;
 
@@ -26,11 +27,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
+pub(crate) use self::connection_limits::ConnectionLimits;
 pub(crate) use self::door::{Door, Tls};
 use self::journal::Journal;
-pub(crate) use self::journal::Promise;
 use self::kept::{Kept, Source};
-pub(crate) use self::limits::Limits;
 use self::outbox::Outbox;
 use crate::acl::Identity;
 use crate::core::{ConnId, Core, Fresh, Latency, Now};
@@ -105,8 +105,6 @@ pub(crate) struct Shared {
     // Before the directory, whose lock goes when nobody writes there any more.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
-    /// Whether a crash may undo what was answered, sessions among it.
-    forgets: bool,
     /// Becomes true when the core must not be used any more.
     broken: watch::Sender<bool>,
 }
@@ -140,7 +138,7 @@ struct Fed {
 pub(crate) async fn accept(
     shared: Arc<Shared>,
     door: Door,
-    limits: Arc<Limits>,
+    limits: Arc<ConnectionLimits>,
     mut stop: watch::Receiver<bool>,
 ) {
     let Door { listener, tls, .. } = door;
@@ -216,7 +214,7 @@ impl Shared {
         core: Core,
         timing: Timing,
         data_dir: Option<DataDir>,
-        log: Option<(Log, Promise)>,
+        log: Option<Log>,
     ) -> std::io::Result<Self> {
         let started = Instant::now();
         let kept = core.last_change();
@@ -230,14 +228,12 @@ impl Shared {
             failed_handshakes: 0,
             noted_ms: 0,
         }));
-        let forgets = log.as_ref().is_none_or(|(_, promise)| *promise == Promise::Soon);
-        let start = |(log, promise)| Journal::start(Kept::new(log, Arc::clone(&inner))?, kept, promise);
+        let start = |log| Journal::start(Kept::new(log, Arc::clone(&inner))?, kept);
         let journal = log.map(start).transpose()?;
         let advanced = AtomicU64::new(0);
         let half_sent = AtomicUsize::new(0);
         let broken = watch::channel(false).0;
-        let shared =
-            Shared { inner, started, advanced, half_sent, timing, journal, data_dir, forgets, broken };
+        let shared = Shared { inner, started, advanced, half_sent, timing, journal, data_dir, broken };
         shared.lock().settle(None);
         Ok(shared)
     }
@@ -272,15 +268,7 @@ impl Shared {
     pub(crate) fn stop_journal(&self) {
         if let Some(journal) = &self.journal {
             journal.stop();
-        }
-        let Some(dir) = self.data_dir.as_ref().filter(|_| self.forgets) else { return };
-        let remembered = self.journal.as_ref().is_some_and(|journal| journal.failure().is_none());
-        if remembered {
-            // The next server knows the sessions as we do.
-            if let Err(error) = dir.owe(0) {
-                tracing::warn!(%error, "the next server will wait for sessions that it knows");
-            }
-        } else {
+        } else if self.data_dir.is_some() {
             self.note_what_is_owed(&mut self.lock(), true);
         }
     }
@@ -424,7 +412,8 @@ impl Shared {
 
     /// Keeps the note in the data directory true. What is more is written at once, what is less when there is time.
     pub(crate) fn note_what_is_owed(&self, inner: &mut Inner, less_too: bool) -> bool {
-        let Some(dir) = self.data_dir.as_ref().filter(|_| self.forgets) else { return true };
+        // A server with a log brings its sessions back.
+        let Some(dir) = self.data_dir.as_ref().filter(|_| self.journal.is_none()) else { return true };
         let owed = inner.core.owed_ms();
         if owed == inner.noted_ms || owed < inner.noted_ms && !less_too {
             return true;

@@ -34,10 +34,6 @@ impl Server {
     pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
     /// The tick by default.
     pub const DEFAULT_TICK: Duration = Duration::from_millis(2000);
-    /// How many bytes may wait to be read by all clients together, by default.
-    pub const DEFAULT_MAX_QUEUED: usize = 512 << 20;
-    /// How many paths a connection may watch by default.
-    pub const DEFAULT_MAX_WATCHES: usize = 1_000_000;
 
     /// Starts to configure a server.
     ///

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::data_dir::DataDir;
 use crate::error::Error;
 use crate::log::{Disk, Log, Options};
-use crate::serve::Promise;
 use crate::state::State;
 
 /// What a client that has its answer may rely on.
@@ -14,10 +13,6 @@ use crate::state::State;
 pub enum Durability {
     /// What was answered is on disk, synced: it outlives the server and a power cut.
     Sync,
-    /// What was answered is written and synced a moment later, 0.1 s when all goes well: a crash of the server or of
-    /// the machine may undo the last of it. After a restart nothing is served until the sessions that may have been
-    /// forgotten are over.
-    Async,
     /// Nothing is written: znodes and sessions end with the server. With a data directory the next one waits until
     /// the sessions are over; without, it cannot know of them.
     Memory,
@@ -27,7 +22,7 @@ pub enum Durability {
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) dir: Option<DataDir>,
-    pub(crate) log: Option<(Log, Promise)>,
+    pub(crate) log: Option<Log>,
     pub(crate) state: State,
     pub(crate) epoch: u32,
 }
@@ -63,23 +58,19 @@ impl Storage {
                 source,
             })?;
         }
-        let promise = match durability {
-            Durability::Sync => Promise::Synced,
-            Durability::Async => Promise::Soon,
-            Durability::Memory => {
-                if dir.has_log() {
-                    return Err(Error::Invalid {
-                        what: format!(
-                            "{} has a log of znodes, which a server in memory would neither bring back nor keep; \
-                             choose the durability sync or async, or another data directory",
-                            path.display()
-                        ),
-                    });
-                }
-                let epoch = dir.next_epoch(0)?;
-                return Ok(Storage { dir: Some(dir), log: None, state: State::new(0), epoch });
+        if durability == Durability::Memory {
+            if dir.has_log() {
+                return Err(Error::Invalid {
+                    what: format!(
+                        "{} has a log of znodes, which a server in memory would neither bring back nor keep; \
+                         choose the durability sync, or another data directory",
+                        path.display()
+                    ),
+                });
             }
-        };
+            let epoch = dir.next_epoch(0)?;
+            return Ok(Storage { dir: Some(dir), log: None, state: State::new(0), epoch });
+        }
         let (log, recovered) = Log::open(disk, options).map_err(|source| Error::Log { source })?;
         for error in &recovered.passed_over {
             tracing::warn!(%error, "a snapshot cannot be used; an older one, and the log, have all that is needed");
@@ -97,6 +88,6 @@ impl Storage {
         let (znodes, sessions, replayed) = (state.tree.len(), state.sessions.len(), recovered.replayed);
         tracing::info!(znodes, sessions, replayed, zxid = %state.zxid, "brought back");
         let epoch = dir.next_epoch(state.zxid.epoch())?;
-        Ok(Storage { dir: Some(dir), log: Some((log, promise)), state, epoch })
+        Ok(Storage { dir: Some(dir), log: Some(log), state, epoch })
     }
 }

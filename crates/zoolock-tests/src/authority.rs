@@ -62,7 +62,7 @@ impl Authority {
         let authority =
             Self { dir: TempDir::new().expect("directory created"), issuer, demands_certificates };
         std::fs::write(authority.ca(), authority.issuer.pem()).expect("file written");
-        let server = authority.sign("server", "127.0.0.1", until, is_ca);
+        let server = authority.sign("server", None, "127.0.0.1", until, is_ca);
         let [certificate, key] =
             [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("file read"));
         std::fs::write(authority.store(), format!("{key}{certificate}")).expect("file written");
@@ -91,12 +91,17 @@ impl Authority {
 
     /// Signs a client certificate for `CN=name`. Overwrites an earlier one with this name.
     pub fn client(&self, name: &str) -> Signed {
-        self.sign(name, "client.example.org", 2100, IsCa::NoCa)
+        self.sign(name, None, "client.example.org", 2100, IsCa::NoCa)
+    }
+
+    /// Signs a client's certificate for `CN=name,O=organization`.
+    pub fn client_of(&self, organization: &str, name: &str) -> Signed {
+        self.sign(name, Some(organization), "client.example.org", 2100, IsCa::NoCa)
     }
 
     /// Signs an expired client certificate for `CN=name`.
     pub fn expired_client(&self, name: &str) -> Signed {
-        self.sign(name, "client.example.org", 2001, IsCa::NoCa)
+        self.sign(name, None, "client.example.org", 2001, IsCa::NoCa)
     }
 
     /// Returns an outdated revocation list in PEM, with the certificates of these names. The server's name is `server`.
@@ -124,9 +129,12 @@ impl Authority {
         Signed { certificate: file("pem"), key: file("key") }
     }
 
-    fn sign(&self, name: &str, host: &str, until: i32, is_ca: IsCa) -> Signed {
+    fn sign(&self, name: &str, organization: Option<&str>, host: &str, until: i32, is_ca: IsCa) -> Signed {
         let mut params = CertificateParams::new(vec![host.to_owned()]).expect("valid host name");
         params.distinguished_name = DistinguishedName::new();
+        if let Some(organization) = organization {
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+        }
         params.distinguished_name.push(DnType::CommonName, name);
         params.serial_number = Some(serial(name));
         params.is_ca = is_ca;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
-use zoolock_server::{ClientCertificates, ServerHandle, TlsConfig};
+use zoolock_server::{ClientCertificates, Limits, ServerHandle, TlsConfig};
 
 use crate::own_runtime::OwnRuntime;
 use crate::ports::Port;
@@ -89,10 +89,8 @@ impl Embedded {
             .words(zoolock_server::Word::ALL)
             .tick(self.options.tick)
             .max_session_timeout(self.options.max_session_timeout)
-            .container_check(self.options.container_check);
-        if let Some(shortest) = self.options.min_session_timeout {
-            builder = builder.min_session_timeout(shortest);
-        }
+            .container_check(self.options.container_check)
+            .limits(Limits { min_session_timeout: self.options.min_session_timeout, ..Limits::default() });
         if let Some(digest) = &self.options.super_digest {
             builder = builder.super_digest(digest.as_str());
         }

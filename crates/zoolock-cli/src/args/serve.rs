@@ -66,8 +66,6 @@ const ELSEWHERE: [&str; 3] = ["status", "stop", "local"];
 pub(crate) enum Durability {
     /// A write is synced to disk before it is acknowledged; it survives a power failure
     Sync,
-    /// A write is acknowledged first and written within moments; a crash may lose the last writes and sessions
-    Async,
     /// Nothing is written; znodes and sessions end with the server, and the next server waits until they have expired
     Memory,
 }

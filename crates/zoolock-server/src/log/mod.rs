@@ -21,15 +21,13 @@
 pub mod codec;
 mod disk;
 mod error;
+#[cfg(feature = "fuzzing")]
 pub mod forge;
 mod names;
 mod recover;
 mod replay;
 mod segment;
-pub mod sim;
 mod snapshot;
-#[cfg(test)]
-mod tests;
 
 use std::io;
 use std::sync::Arc;

@@ -30,17 +30,7 @@ impl Doorstep {
     /// # Errors
     /// No thread can be started.
     pub fn new(access: Access) -> io::Result<Self> {
-        let core = CoreConfig {
-            tick_ms: 2000,
-            min_timeout_ms: 4000,
-            max_timeout_ms: 40_000,
-            access,
-            max_output: MAX_OUTPUT,
-            max_queued: 0,
-            max_watches: 0,
-            extended_types: true,
-            journal: false,
-        };
+        let core = CoreConfig { access, max_output: MAX_OUTPUT, ..CoreConfig::default() };
         let conf = Conf {
             addr: Some(PEER),
             tls_addr: None,

@@ -20,8 +20,6 @@ use crate::txn::{Change, Create, Txn};
 const MAX_WAITING: usize = 32 << 20;
 /// How long nothing must be decided before the log is sealed.
 const IDLE: Duration = Duration::from_millis(500);
-/// How often what was written is synced where nobody waits for it.
-const ASYNC_SYNC: Duration = Duration::from_millis(100);
 
 /// What the thread writes to.
 pub(crate) trait Sink: Send + 'static {
@@ -37,20 +35,10 @@ pub(crate) trait Sink: Send + 'static {
     fn idle(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Who may answer when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Promise {
-    /// What is answered is on disk.
-    Synced,
-    /// What is answered will be on disk soon.
-    Soon,
-}
-
 /// Where decided transactions go.
 #[derive(Debug)]
 pub(crate) struct Journal {
     shared: Arc<Shared>,
-    promise: Promise,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -74,7 +62,7 @@ struct Queue {
 
 impl Journal {
     /// Starts the thread. Everything up to `kept` is kept already.
-    pub(crate) fn start(sink: impl Sink, kept: Zxid, promise: Promise) -> std::io::Result<Self> {
+    pub(crate) fn start(sink: impl Sink, kept: Zxid) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
@@ -84,10 +72,9 @@ impl Journal {
             failed: watch::channel(false).0,
         });
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("zoolock-log".to_owned())
-            .spawn(move || theirs.run(sink, promise))?;
-        Ok(Journal { shared, promise, thread: Mutex::new(Some(thread)) })
+        let thread =
+            std::thread::Builder::new().name("zoolock-log".to_owned()).spawn(move || theirs.run(sink))?;
+        Ok(Journal { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Takes transactions over, in order: the caller holds the core.
@@ -105,7 +92,7 @@ impl Journal {
 
     /// Whether what rests on this transaction may be answered.
     pub(crate) fn has_kept(&self, zxid: Zxid) -> bool {
-        self.promise == Promise::Soon || self.shared.kept() >= zxid
+        self.shared.kept() >= zxid
     }
 
     /// Sees to it that `waker` is told when [`Journal::has_kept`] becomes true; false where it is already.
@@ -176,20 +163,16 @@ impl Shared {
         Zxid::from_wire(self.kept.load(Ordering::Acquire))
     }
 
-    fn run<S: Sink>(&self, mut sink: S, promise: Promise) {
+    fn run<S: Sink>(&self, mut sink: S) {
         // Whichever way this ends, a panic included, nobody must wait for it.
         let _end = End(self);
-        let result = match promise {
-            Promise::Synced => self.keep_synced(&mut sink),
-            Promise::Soon => self.keep_soon(&mut sink),
-        };
-        if let Err(error) = result {
+        if let Err(error) = self.keep(&mut sink) {
             tracing::error!(%error, "the log cannot be kept; stopping, lest anything be promised that is not kept");
             let _ = self.failure.set(error.to_string());
         }
     }
 
-    fn keep_synced<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
+    fn keep<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
         let mut batch = Vec::new();
         let mut sealed = true;
         loop {
@@ -208,35 +191,6 @@ impl Shared {
                 if stop {
                     return Ok(());
                 }
-            }
-        }
-    }
-
-    fn keep_soon<S: Sink>(&self, sink: &mut S) -> Result<(), S::Error> {
-        let mut batch = Vec::new();
-        let (mut written, mut sealed) = (None, true);
-        let mut synced_at = std::time::Instant::now();
-        loop {
-            let patience = if written.is_some() { Some(ASYNC_SYNC) } else { (!sealed).then_some(IDLE) };
-            let stop = self.take(&mut batch, patience);
-            let idle = batch.is_empty();
-            if let Some(last) = batch.last().map(|txn: &Txn| txn.zxid) {
-                batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
-                sink.write()?;
-                written = Some(last);
-                self.tell();
-            }
-            if let Some(last) = written
-                && (idle || synced_at.elapsed() >= ASYNC_SYNC)
-            {
-                sink.sync()?;
-                self.have_kept(last);
-                (written, sealed, synced_at) = (None, false, std::time::Instant::now());
-            } else if idle && !sealed {
-                sink.idle()?;
-                sealed = true;
-            } else if idle && stop {
-                return Ok(());
             }
         }
     }
@@ -263,14 +217,9 @@ impl Shared {
         queue.stop
     }
 
-    fn have_kept(&self, zxid: Zxid) {
-        self.kept.store(zxid.get(), Ordering::Release);
-        self.tell();
-    }
-
     /// Wakes those who have what they waited for.
-    fn tell(&self) {
-        let kept = self.kept();
+    fn have_kept(&self, kept: Zxid) {
+        self.kept.store(kept.get(), Ordering::Release);
         let mut queue = self.lock();
         let mut due = Vec::new();
         queue.waiting.retain(|(zxid, waker)| {
@@ -347,10 +296,10 @@ mod tests {
         }
     }
 
-    fn slow(promise: Promise) -> (Journal, Receiver<Vec<i64>>, Sender<io::Result<()>>) {
+    fn slow() -> (Journal, Receiver<Vec<i64>>, Sender<io::Result<()>>) {
         let ((batches, written), (say, word)) = (channel(), channel());
         let sink = Slow { batch: Vec::new(), batches, word };
-        (Journal::start(sink, zxid(0), promise).expect("a thread"), written, say)
+        (Journal::start(sink, zxid(0)).expect("a thread"), written, say)
     }
 
     fn zxid(number: i64) -> Zxid {
@@ -369,7 +318,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_is_woken_by_the_sync_and_not_before() {
-        let (journal, written, say) = slow(Promise::Synced);
+        let (journal, written, say) = slow();
         let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         journal.append(&mut txns(1..=2));
         assert_eq!(written.recv().expect("a batch"), [1, 2]);
@@ -390,7 +339,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_sync_is_the_end_and_nothing_counts_as_kept() {
-        let (journal, written, say) = slow(Promise::Synced);
+        let (journal, written, say) = slow();
         journal.append(&mut txns(1..=1));
         written.recv().expect("a batch");
         say.send(Err(io::Error::other("the disk is gone"))).expect("it listens");
@@ -402,11 +351,10 @@ mod tests {
         assert!(!journal.has_kept(zxid(1)));
     }
 
-    #[tokio::test]
-    async fn nobody_waits_where_it_is_kept_soon_and_stopping_keeps_it() {
-        let (journal, written, say) = slow(Promise::Soon);
+    #[test]
+    fn stopping_keeps_what_was_handed_over() {
+        let (journal, written, say) = slow();
         journal.append(&mut txns(1..=1));
-        assert!(journal.has_kept(zxid(1)));
         assert_eq!(written.recv().expect("a batch"), [1]);
         assert_eq!(journal.shared.kept(), zxid(0));
         drop(say);
@@ -416,7 +364,7 @@ mod tests {
 
     #[tokio::test]
     async fn too_much_that_waits_is_full_until_it_is_taken() {
-        let (journal, written, say) = slow(Promise::Synced);
+        let (journal, written, say) = slow();
         let waker = Arc::new(Notify::new());
         journal.append(&mut txns(1..=1));
         written.recv().expect("the thread is in its sync");

@@ -1,0 +1,54 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::log;
+use crate::wire;
+
+/// Limits of a [`Server`](crate::Server) that rarely need a change.
+///
+/// # Examples
+/// ```
+/// use zoolock_server::{Limits, Server};
+///
+/// let limits = Limits { max_watches: 10_000, ..Limits::default() };
+/// let builder = Server::builder().limits(limits);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Shortest session timeout granted. Default: `None`, which means 2 ticks.
+    pub min_session_timeout: Option<Duration>,
+    /// Largest frame accepted, in bytes, at most 512 MiB; ZooKeeper's `jute.maxbuffer`. Default: 1,048,575, as there.
+    pub max_frame: usize,
+    /// Bytes of replies and events that may wait for all connections together. Default: 512 MiB. 0 means no limit.
+    ///
+    /// Above the limit the server closes the connection with the most waiting bytes. Incomplete requests have a limit
+    /// of the same size. Above that limit the server closes connections with an incomplete request of more than 64 KiB.
+    pub max_queued: usize,
+    /// Number of paths that a connection may watch. Default: 1,000,000. 0 means no limit.
+    ///
+    /// The server closes a connection that watches more. A path of more than 128 bytes counts as several.
+    pub max_watches: usize,
+    /// True to allow znodes with a time to live; ZooKeeper's `extendedTypesEnabled`. Default: true.
+    pub extended_types: bool,
+    /// Sizes of the log's files, in bytes. Default: segments and snapshots after 64 MiB, allocation in steps of 8 MiB.
+    #[doc(hidden)]
+    pub log: log::Options,
+    /// Disk that stores the log and the snapshots; the lock and the epoch stay in the data directory. Default: `None`,
+    /// which means the data directory.
+    #[doc(hidden)]
+    pub disk: Option<Arc<dyn log::Disk>>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            min_session_timeout: None,
+            max_frame: wire::MAX_FRAME,
+            max_queued: 512 << 20,
+            max_watches: 1_000_000,
+            extended_types: true,
+            log: log::Options::default(),
+            disk: None,
+        }
+    }
+}

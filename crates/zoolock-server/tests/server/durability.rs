@@ -1,0 +1,258 @@
+//! What a restart brings back, over the wire.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use zoolock_server::wire::{ConnectRequest, Reply, Request, op};
+use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
+
+use crate::common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
+
+async fn start(dir: &std::path::Path) -> ServerHandle {
+    builder().data_dir(dir).start().await.expect("a free port and a sound directory")
+}
+
+async fn move_to(server: &ServerHandle, of: &Raw) -> Raw {
+    let (session, password) = (of.granted.session, of.granted.password.clone());
+    let request = ConnectRequest { session, password, ..connect_request() };
+    Raw::connect_with(server.local_addr(), &request).await.expect("an answer")
+}
+
+#[tokio::test]
+async fn znodes_sessions_and_ephemerals_outlive_the_server() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = start(dir.path()).await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/a", 0)).await;
+    raw.ok(set("/a", "much", -1)).await;
+    raw.ok(create("/a/e", 1)).await;
+    raw.ok(create_op(op::CREATE_CONTAINER, "/box", 4)).await;
+    raw.ok(create("/a/s-", 2)).await;
+    raw.ok(create("/gone", 0)).await;
+    raw.ok(delete("/gone", -1)).await;
+    let mut left = Raw::connect(server.local_addr()).await;
+    left.ok(create("/a/left", 1)).await;
+    left.ok(Request::CloseSession).await;
+    let before = raw.ok(get("/a", false)).await;
+    server.shutdown().await;
+
+    let server = start(dir.path()).await;
+    assert_eq!(server.sessions(), 1);
+    let mut stranger = raw.granted.password.clone();
+    stranger.0[3] ^= 1;
+    let request = ConnectRequest { session: raw.granted.session, password: stranger, ..connect_request() };
+    let refused = Raw::connect_with(server.local_addr(), &request).await.expect("an answer");
+    assert_eq!(refused.granted.session, 0);
+    assert!(move_to(&server, &left).await.granted.session == 0, "a closed session came back");
+    let mut raw = move_to(&server, &raw).await;
+    assert_ne!(raw.granted.session, 0);
+    assert_eq!(raw.ok(get("/a", false)).await, before);
+    let Reply::Stat(stat) = raw.ok(exists("/a/e", false)).await else { panic!("a stat") };
+    assert_eq!(stat.ephemeral_owner, raw.granted.session);
+    for path in ["/gone", "/a/left"] {
+        assert_eq!(raw.err(exists(path, false)).await, -101);
+    }
+    let Reply::Path(next) = raw.ok(create("/a/s-", 2)).await else { panic!("a path") };
+    assert_eq!(next, "/a/s-0000000003", "numbers go on");
+    raw.ok(Request::CloseSession).await;
+    let mut other = Raw::connect(server.local_addr()).await;
+    assert_eq!(other.err(exists("/a/e", false)).await, -101);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_takes_up_again_expires_after_its_timeout() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = start(dir.path()).await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/e", 1)).await;
+    server.shutdown().await;
+    let server = start(dir.path()).await;
+    let mut other = Raw::connect(server.local_addr()).await;
+    other.ok(exists("/e", true)).await;
+    server.advance(Duration::from_secs(9));
+    other.ok(exists("/e", true)).await;
+    server.advance(Duration::from_secs(4));
+    assert_eq!(other.err(exists("/e", false)).await, -101);
+    server.shutdown().await;
+    // Nor does it come back.
+    let server = start(dir.path()).await;
+    let mut other = Raw::connect(server.local_addr()).await;
+    assert_eq!(other.err(exists("/e", false)).await, -101);
+    assert_eq!(move_to(&server, &raw).await.granted.session, 0);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn snapshots_are_taken_while_serving_and_what_they_cover_goes() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let log = log::Options { segment_size: 20_000, allocate: 4096, snapshot_after: 50_000 };
+    let limits = Limits { log, ..Limits::default() };
+    let start = || builder().data_dir(dir.path()).limits(limits.clone()).start();
+    let names = || {
+        let names = std::fs::read_dir(dir.path()).expect("there").flatten();
+        names.map(|entry| entry.file_name().into_string().expect("ours")).collect::<Vec<_>>()
+    };
+    let mut server = start().await.expect("up");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut count = 0;
+    for round in 0..4 {
+        within(async {
+            loop {
+                raw.ok(create(&format!("/n{count}"), 0)).await;
+                if count % 3 == 0 {
+                    raw.ok(set(&format!("/n{}", count / 2), &count.to_string().repeat(1000), -1)).await;
+                }
+                if count % 5 == 0 {
+                    raw.ok(delete(&format!("/n{count}"), -1)).await;
+                    raw.ok(create(&format!("/n{count}"), 0)).await;
+                }
+                count += 1;
+                let snapshots = names().iter().filter(|name| name.starts_with("snapshot.0")).count();
+                if count % 10 == 0 && snapshots >= 2 && count > 100 * (round + 1) {
+                    break;
+                }
+            }
+        })
+        .await;
+        let before: Vec<_> = {
+            let mut all = Vec::new();
+            for i in 0..count {
+                all.push(raw.ok(get(&format!("/n{i}"), false)).await);
+            }
+            all
+        };
+        server.shutdown().await;
+        for name in names().iter().filter(|name| name.starts_with("log.") || name.starts_with("snapshot.")) {
+            let mode = std::fs::metadata(dir.path().join(name)).expect("there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        let segments = names().iter().filter(|name| name.starts_with("log.0")).count();
+        assert!(segments < 20, "{:?}", names());
+        server = start().await.expect("up");
+        raw = Raw::connect(server.local_addr()).await;
+        for (i, before) in before.into_iter().enumerate() {
+            assert_eq!(raw.ok(get(&format!("/n{i}"), false)).await, before);
+        }
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_meant_is_refused() {
+    let error = builder().durability(Durability::Sync).start().await.expect_err("nowhere to keep it");
+    assert!(
+        matches!(error, Error::Invalid { .. }) && error.to_string().contains("data directory"),
+        "{error}"
+    );
+    let error = builder()
+        .limits(Limits { max_frame: 600 << 20, ..Limits::default() })
+        .start()
+        .await
+        .expect_err("the log cannot keep them");
+    assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("frames"), "{error}");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    start(dir.path()).await.shutdown().await;
+    let memory = || builder().data_dir(dir.path()).durability(Durability::Memory).start();
+    let error = memory().await.expect_err("there is a log");
+    assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("log of znodes"), "{error}");
+}
+
+#[tokio::test]
+async fn damage_is_an_error_that_names_the_file_and_the_byte() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = start(dir.path()).await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for i in 0..20 {
+        raw.ok(create(&format!("/n{i}"), 0)).await;
+    }
+    server.shutdown().await;
+    let file = dir.path().join("log.0000000000000000");
+    let mut bytes = std::fs::read(&file).expect("there");
+    bytes[300] ^= 0x40;
+    std::fs::write(&file, bytes).expect("writable");
+    let error = builder().data_dir(dir.path()).start().await.expect_err("damaged").to_string();
+    assert!(error.contains("log.0000000000000000 is damaged at byte"), "{error}");
+    // The epoch file went, but the log knows what was used.
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = start(dir.path()).await;
+    Raw::connect(server.local_addr()).await.ok(create("/a", 0)).await;
+    server.shutdown().await;
+    for name in ["epoch", "lock"] {
+        std::fs::remove_file(dir.path().join(name)).expect("there");
+    }
+    let error = builder().data_dir(dir.path()).start().await.expect_err("the epoch is gone");
+    assert!(matches!(error, Error::CorruptEpoch { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn after_a_crash_that_may_have_undone_sessions_nobody_is_served_until_they_are_over() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let timeout = Duration::from_millis(600);
+    let builder = builder()
+        .tick(Duration::from_millis(50))
+        .limits(Limits { min_session_timeout: Some(timeout), ..Limits::default() })
+        .max_session_timeout(timeout);
+    let memory = builder.clone().data_dir(dir.path()).durability(Durability::Memory);
+    let server = memory.start().await.expect("up");
+    let mut holder = Raw::connect(server.local_addr()).await;
+    assert_eq!(u128::try_from(holder.granted.timeout_ms), Ok(timeout.as_millis()));
+    holder.ok(create("/held", 1)).await;
+    // A crash leaves the files as they are while the session lives.
+    let crashed = tempfile::tempdir().expect("a temporary directory");
+    for entry in std::fs::read_dir(dir.path()).expect("there").flatten() {
+        std::fs::copy(entry.path(), crashed.path().join(entry.file_name())).expect("writable");
+    }
+    server.shutdown().await;
+    // The note counts for a server with a log, too, which leaves none itself.
+    let before = Instant::now();
+    let server = builder.data_dir(crashed.path()).start().await.expect("up");
+    assert!(before.elapsed() >= timeout, "{:?}", before.elapsed());
+    Raw::connect(server.local_addr()).await;
+    server.shutdown().await;
+    assert!(!crashed.path().join("owed").exists());
+}
+
+#[tokio::test]
+async fn nobody_is_given_a_session_that_a_crash_would_make_unknown() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = builder().data_dir(dir.path()).durability(Durability::Memory).start().await.expect("up");
+    let mut known = Raw::connect(server.local_addr()).await;
+    // The timeout of the next session cannot be noted.
+    std::fs::create_dir(dir.path().join("owed.tmp")).expect("writable");
+    let longer = ConnectRequest { timeout_ms: 20_000, ..connect_request() };
+    assert!(Raw::connect_with(server.local_addr(), &longer).await.is_none());
+    known.ok(create("/a", 0)).await;
+    std::fs::remove_dir(dir.path().join("owed.tmp")).expect("there");
+    assert!(Raw::connect_with(server.local_addr(), &longer).await.is_some());
+    server.expire_sessions();
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_dropped_keeps_what_it_answered_and_gives_the_directory_back() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let again = || async {
+        within(async {
+            loop {
+                match builder().data_dir(dir.path()).start().await {
+                    Ok(server) => return server,
+                    Err(Error::Locked { .. }) => tokio::task::yield_now().await,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })
+        .await
+    };
+    for round in 0..5 {
+        let server = again().await;
+        let mut raw = Raw::connect(server.local_addr()).await;
+        for before in 0..round {
+            raw.ok(exists(&format!("/n{before}"), false)).await;
+        }
+        raw.ok(create(&format!("/n{round}"), 0)).await;
+        // Its connection is there, and has more to ask.
+        raw.send(&create("/n", 2)).await;
+        drop(server);
+    }
+}

@@ -1,0 +1,560 @@
+//! What a client sees of a running server, frame by frame.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use zoolock_server::acl::{Acl, Identity};
+use zoolock_server::wire::{
+    ConnectRequest, CreateRequest, EventKind, OpResult, Reply, Request, SetWatches, Stat, op,
+};
+use zoolock_server::{Error, Hidden, Secret};
+use zoolock_tests::four_letter::four_letter;
+
+use crate::common::{
+    Heard, PATIENCE, Raw, auth, builder, check, children, connect_request, create, create_op, delete, exists,
+    get, server, set, within,
+};
+
+fn stat_of(reply: Reply) -> Stat {
+    match reply {
+        Reply::Stat(stat) | Reply::PathStat { stat, .. } | Reply::Data { stat, .. } => stat,
+        Reply::ChildrenStat { stat, .. } => stat,
+        other => panic!("no stat in {other:?}"),
+    }
+}
+
+fn path_of(reply: Reply) -> String {
+    match reply {
+        Reply::Path(path) | Reply::PathStat { path, .. } => path,
+        other => panic!("no path in {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn timeouts_are_clamped_to_2_and_20_ticks() {
+    let server = builder().tick(Duration::from_millis(100)).start().await.expect("a free port");
+    for (asked, granted) in [(-5, 200), (0, 200), (700, 700), (i32::MAX, 2000)] {
+        let request = ConnectRequest { timeout_ms: asked, ..connect_request() };
+        let raw = Raw::connect_with(server.local_addr(), &request);
+        assert_eq!(raw.await.expect("a session").granted.timeout_ms, granted);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_that_moves_gets_no_longer_timeout_than_would_outlive_a_restart() {
+    let server = server().await;
+    let first = Raw::connect(server.local_addr()).await;
+    for (asked, granted) in [(20_000, 10_000), (8_000, 8_000), (10_000, 10_000)] {
+        let (session, password) = (first.granted.session, first.granted.password.clone());
+        let request = ConnectRequest { timeout_ms: asked, session, password, ..connect_request() };
+        let moved = Raw::connect_with(server.local_addr(), &request).await.expect("the session lives");
+        assert_eq!((moved.granted.session, moved.granted.timeout_ms), (session, granted));
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_moves_to_a_new_connection_with_its_password_only() {
+    let server = server().await;
+    let addr = server.local_addr();
+    let mut first = Raw::connect(addr).await;
+    first.ok(create("/e", 1)).await;
+    let granted = first.granted.clone();
+    assert_ne!(granted.password.0, [0; 16]);
+    let mut request = connect_request();
+    (request.session, request.password) = (granted.session, granted.password.clone());
+
+    for (session, password) in [
+        (granted.session, Hidden(vec![0; 16])),
+        (granted.session, Hidden(granted.password.0[..15].to_vec())),
+        (granted.session ^ 1, granted.password.clone()),
+    ] {
+        let wrong = ConnectRequest { session, password, ..connect_request() };
+        let mut refused = Raw::connect_with(addr, &wrong).await.expect("an answer");
+        assert_eq!((refused.granted.timeout_ms, refused.granted.session), (0, 0));
+        assert_eq!(refused.granted.password.0, [0; 16]);
+        assert!(refused.closed().await);
+        // And the session is where it was.
+        first.ok(Request::Ping).await;
+    }
+
+    let mut second = Raw::connect_with(addr, &request).await.expect("the session");
+    assert_eq!(second.granted.session, granted.session);
+    assert!(first.closed().await);
+    second.ok(exists("/e", false)).await;
+    assert_eq!(server.sessions(), 1);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_old_client_without_the_read_only_byte_gets_none_back() {
+    let server = server().await;
+    let old = ConnectRequest { read_only: None, ..connect_request() };
+    let raw = Raw::connect_with(server.local_addr(), &old).await.expect("a session");
+    assert_eq!(raw.granted.read_only, None);
+    assert_eq!(Raw::connect(server.local_addr()).await.granted.read_only, Some(false));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_ahead_is_turned_away() {
+    let server = server().await;
+    let ahead = ConnectRequest { last_zxid_seen: i64::MAX, ..connect_request() };
+    assert!(Raw::connect_with(server.local_addr(), &ahead).await.is_none());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_silent_session_expires_and_its_ephemerals_go_at_one_zxid() {
+    let server = builder().tick(Duration::from_millis(20)).start().await.expect("a free port");
+    let addr = server.local_addr();
+    let mut watcher = Raw::connect(addr).await;
+    let brief = ConnectRequest { timeout_ms: 40, ..connect_request() };
+    let mut dying = Raw::connect_with(addr, &brief).await.expect("a session");
+    for path in ["/e1", "/e2"] {
+        dying.ok(create(path, 1)).await;
+        watcher.ok(exists(path, true)).await;
+    }
+    // Pings keep the watcher alive while the other one is silent.
+    let mut deleted = Vec::new();
+    within(async {
+        while deleted.len() < 2 {
+            let (_, _, events) = watcher.call(Request::Ping).await;
+            deleted.extend(events.into_iter().map(|event| (event.kind, event.path)));
+        }
+    })
+    .await;
+    assert_eq!(deleted, [(EventKind::Deleted, "/e1".to_owned()), (EventKind::Deleted, "/e2".to_owned())]);
+    assert!(dying.closed().await);
+    let root = stat_of(watcher.ok(get("/", false)).await);
+    let (header, ..) = watcher.call(Request::Ping).await;
+    assert_eq!(root.pzxid, header.zxid);
+    assert_eq!(server.sessions(), 1);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn events_come_before_the_reply_that_could_show_their_effect() {
+    let server = server().await;
+    let addr = server.local_addr();
+    let (mut a, mut b) = (Raw::connect(addr).await, Raw::connect(addr).await);
+    for round in 0..200 {
+        assert_eq!(a.err(exists("/x", true)).await, -101);
+        // B's reply proves that the write is done; A asks after that.
+        b.ok(create("/x", 0)).await;
+        let (_, reply, events) = a.call(exists("/x", true)).await;
+        assert_ne!(reply, Reply::Empty, "round {round}");
+        assert_eq!(events.len(), 1, "round {round}");
+        b.ok(delete("/x", -1)).await;
+        let (header, _, events) = a.call(exists("/x", false)).await;
+        assert_eq!((header.err, events.len()), (-101, 1), "round {round}");
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    let mut expected = Vec::new();
+    for i in 0..5000 {
+        let request = if i % 2 == 0 { create("/s-", 2) } else { exists("/none", false) };
+        expected.push((raw.send(&request).await, request.op()));
+    }
+    let mut last = 0;
+    for (xid, code) in expected {
+        let Heard::Reply(header, _) = raw.hear(code).await else { panic!("a reply") };
+        assert_eq!(header.xid, xid);
+        assert!(header.zxid >= last);
+        last = header.zxid;
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn numbers_stick_at_the_end_as_in_zookeeper_3_8() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/d", 0)).await;
+    assert!(server.set_child_counter("/d", i32::MAX - 1));
+    assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483646");
+    assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483647");
+    let before = stat_of(raw.ok(get("/d", false)).await);
+    assert_eq!(raw.err(create("/d/n-", 2)).await, -110);
+    // Another prefix gets the same number, and pzxid no longer moves with it.
+    assert_eq!(path_of(raw.ok(create("/d/m-", 2)).await), "/d/m-2147483647");
+    let after = stat_of(raw.ok(get("/d", false)).await);
+    assert_eq!((after.pzxid, after.num_children), (before.pzxid, before.num_children + 1));
+    raw.ok(delete("/d/n-2147483647", -1)).await;
+    assert_eq!(path_of(raw.ok(create("/d/n-", 2)).await), "/d/n-2147483647");
+    // Two in one transaction: the second sees the count wrapped.
+    let two = Request::Multi(vec![create("/d/k-", 2), create("/d/k-", 2)]);
+    let Reply::Multi(results) = raw.ok(two).await else { panic!("results") };
+    let path = |path: &str| OpResult::Create { path: path.to_owned() };
+    assert_eq!(results, [path("/d/k-2147483647"), path("/d/k--2147483648")]);
+    assert!(!server.set_child_counter("/none", 1));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_container_goes_once_it_was_used_and_is_empty() {
+    let server = builder().container_check(Duration::from_millis(20)).start().await.expect("a free port");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create_op(op::CREATE_CONTAINER, "/unused", 4)).await;
+    raw.ok(create_op(op::CREATE_CONTAINER, "/used", 4)).await;
+    raw.ok(create("/used/x", 0)).await;
+    raw.ok(exists("/used", true)).await;
+    raw.ok(delete("/used/x", -1)).await;
+    let heard = within(async {
+        loop {
+            let (header, _, events) = raw.call(exists("/used", false)).await;
+            if header.err == -101 {
+                return events;
+            }
+        }
+    });
+    assert_eq!(heard.await[0].kind, EventKind::Deleted);
+    raw.ok(exists("/unused", false)).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn watches_die_with_the_connection() {
+    let server = server().await;
+    let addr = server.local_addr();
+    let mut stays = Raw::connect(addr).await;
+    let mut goes = Raw::connect(addr).await;
+    goes.err(exists("/x", true)).await;
+    goes.ok(children("/", true)).await;
+    assert_eq!(server.stats().watches, 2);
+    drop(goes);
+    within(async {
+        while server.stats().watches > 0 {
+            stays.ok(Request::Ping).await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn set_watches_fires_what_was_missed() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/a", 0)).await;
+    let (header, ..) = raw.call(Request::Ping).await;
+    raw.ok(set("/a", "1", -1)).await;
+    let watches = SetWatches {
+        relative_zxid: header.zxid,
+        data: vec!["/a".into(), "/gone".into()],
+        exist: vec!["/a".into(), "/never".into()],
+        child: vec!["/a".into()],
+        ..SetWatches::default()
+    };
+    let (header, _, events) = raw.call(Request::SetWatches(watches)).await;
+    assert_eq!(header.xid, op::XID_SET_WATCHES);
+    let heard: Vec<_> = events.iter().map(|event| (event.kind, event.path.as_str())).collect();
+    let expected =
+        [(EventKind::DataChanged, "/a"), (EventKind::Deleted, "/gone"), (EventKind::Created, "/a")];
+    assert_eq!(heard, expected);
+    assert_eq!(server.stats().watches, 2);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn unknown_and_malformed_requests_leave_the_connection_open() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for code in [99, 0, i32::MIN, -1, -10] {
+        assert_eq!(raw.err(Request::Unknown { op: code }).await, -6, "operation {code}");
+    }
+    // A getData with a byte too many, and one cut short.
+    raw.write(&[0, 0, 0, 16, 0, 0, 0, 7, 0, 0, 0, 4, 0, 0, 0, 1, b'/', 0, 0, 0][..20]).await;
+    let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
+    assert_eq!((header.xid, header.err), (7, -5));
+    raw.write(&[0, 0, 0, 11, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 9]).await;
+    let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
+    assert_eq!((header.xid, header.err), (8, -5));
+    raw.ok(Request::Ping).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn strangers_are_shown_the_door() {
+    let server = builder().connect_timeout(Duration::from_millis(100)).start().await.expect("a free port");
+    let addr = server.local_addr();
+    let hostile: [&[u8]; 7] = [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\xff\xff\xff\xff",
+        b"\x00\x10\x00\x00",
+        b"\x00\x00\x00\x03abc",
+        b"\x00\x00\x00\x2c\x00",
+        b"",
+    ];
+    for bytes in hostile {
+        let mut socket = TcpStream::connect(addr).await.expect("the server listens");
+        socket.write_all(bytes).await.expect("the server reads");
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(PATIENCE, socket.read_to_end(&mut rest)).await;
+        let _ = ended.expect("the server closes the connection");
+        assert!(rest.is_empty(), "{bytes:?}");
+    }
+    assert_eq!(server.stats().sessions, 0);
+    server.shutdown().await;
+}
+
+async fn word(addr: std::net::SocketAddr, word: &str) -> String {
+    four_letter(addr, word).await.expect("an answer")
+}
+
+#[tokio::test]
+async fn four_letter_words() {
+    let server = server().await;
+    let addr = server.local_addr();
+    let mut raw = Raw::connect(addr).await;
+    raw.ok(create("/a", 0)).await;
+    assert_eq!(word(addr, "ruok").await, "imok");
+    assert_eq!(word(addr, "ruok\n").await, "imok");
+    assert_eq!(word(addr, "isro").await, "rw");
+    let srvr = word(addr, "srvr").await;
+    let lines: Vec<&str> = srvr.lines().collect();
+    assert!(lines[0].starts_with("Zookeeper version: 3.8.0-"), "{srvr}");
+    assert!(lines[1].starts_with("Latency min/avg/max: 0/0.0/"), "{srvr}");
+    assert_eq!(lines[2..4], ["Received: 6", "Sent: 5"]);
+    assert_eq!(lines[5..], ["Outstanding: 0", "Zxid: 0x100000002", "Mode: standalone", "Node count: 6"]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_secret_keeps_everybody_out_who_does_not_know_it() {
+    let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
+    let addr = server.local_addr();
+    let mut early = Raw::connect(addr).await;
+    early.ok(Request::Ping).await;
+    let (header, ..) = early.call(get("/", false)).await;
+    assert_eq!(header.err, -124);
+    assert!(early.closed().await);
+    for wrong in ["zoolock:wrong", "other:s3cret", "zoolock:s3cret2", ""] {
+        let mut raw = Raw::connect(addr).await;
+        assert_eq!(raw.err(auth("digest", wrong)).await, -115);
+        assert!(raw.closed().await);
+    }
+    assert_eq!(server.sessions(), 0);
+    assert_eq!(word(addr, "ruok").await, "imok");
+    assert!(word(addr, "srvr").await.contains("not executed"));
+    let mut raw = Raw::connect(addr).await;
+    raw.ok(auth("digest", "zoolock:s3cret")).await;
+    raw.ok(get("/", false)).await;
+    raw.ok(auth("digest", "me:too")).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_never_presents_the_secret_is_not_kept_waiting_for() {
+    let server = builder()
+        .secret(Secret::new("s3cret"))
+        .connect_timeout(Duration::from_millis(100))
+        .start()
+        .await
+        .expect("a free port");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert!(raw.closed().await);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_unknown_auth_scheme_ends_the_connection() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!(raw.err(auth("sasl", "x")).await, -115);
+    assert!(raw.closed().await);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn zxids_never_go_back_over_restarts() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut last = 0;
+    for epoch in 1..=3 {
+        let server = builder().data_dir(dir.path()).start().await.expect("a free port");
+        assert_eq!(server.epoch(), epoch);
+        let second = builder().data_dir(dir.path()).start().await;
+        assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
+        let mut raw = Raw::connect(server.local_addr()).await;
+        let stat = stat_of(raw.ok(create_op(op::CREATE2, &format!("/x{epoch}"), 0)).await);
+        assert!(stat.czxid > last && stat.czxid >> 32 == i64::from(epoch));
+        last = stat.czxid;
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_an_error_that_names_it() {
+    let server = server().await;
+    let error = builder().listen(server.local_addr()).start().await.expect_err("in use").to_string();
+    assert!(error.contains(&server.local_addr().to_string()) && error.contains("another port"), "{error}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn idleness_is_known() {
+    let server = server().await;
+    assert!(server.idle_since().is_some());
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!((server.sessions(), server.idle_since()), (1, None));
+    raw.ok(Request::CloseSession).await;
+    assert!(raw.closed().await);
+    assert_eq!(server.sessions(), 0);
+    assert!(server.idle_since().is_some());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn shutdown_ends_connections_and_frees_the_port() {
+    let server = server().await;
+    let addr = server.local_addr();
+    let mut raw = Raw::connect(addr).await;
+    server.shutdown().await;
+    assert!(raw.closed().await);
+    let again = builder().listen(addr).start().await.expect("the port is free again");
+    drop(again);
+    within(async { while TcpStream::connect(addr).await.is_ok() {} }).await;
+}
+
+#[tokio::test]
+async fn a_failed_multi_changes_nothing_but_the_zxid() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    let ops = vec![create("/a", 0), check("/a", 5), create("/b", 0)];
+    let (header, reply, _) = raw.call(Request::Multi(ops)).await;
+    assert_eq!(header.err, 0);
+    assert_eq!(reply, Reply::Multi(vec![OpResult::Error(0), OpResult::Error(-103), OpResult::Error(-2)]));
+    assert_eq!(raw.err(exists("/a", false)).await, -101);
+    assert_eq!(stat_of(raw.ok(get("/", false)).await).cversion, -1);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_is_not_read_from() {
+    let server = server().await;
+    let addr = server.local_addr();
+    let mut other = Raw::connect(addr).await;
+    other.ok(set("/", &"x".repeat(500_000), -1)).await;
+    let mut raw = Raw::connect(addr).await;
+    let xids = {
+        let mut xids = Vec::new();
+        for _ in 0..400 {
+            xids.push(raw.send(&get("/", false)).await);
+        }
+        xids
+    };
+    // 200 MB are due. Others are served meanwhile.
+    other.ok(create("/y", 0)).await;
+    for xid in xids {
+        let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await else { panic!("a reply") };
+        assert_eq!(header.xid, xid);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_that_was_let_in_outlives_a_refused_authentication() {
+    let server = server().await;
+    let mut holder = Raw::connect(server.local_addr()).await;
+    holder.ok(create("/held", 1)).await;
+    assert_eq!(holder.err(auth("no-such-scheme", "x")).await, -115);
+    assert!(holder.closed().await);
+    // Its node is there until it expires: its owner believes as long.
+    let mut other = Raw::connect(server.local_addr()).await;
+    other.ok(exists("/held", false)).await;
+    let again = ConnectRequest {
+        session: holder.granted.session,
+        password: holder.granted.password.clone(),
+        ..connect_request()
+    };
+    let again = Raw::connect_with(server.local_addr(), &again).await.expect("an answer");
+    assert_eq!(again.granted.session, holder.granted.session);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn strangers_who_hang_up_leave_no_session() {
+    let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
+    for _ in 0..20 {
+        drop(Raw::connect(server.local_addr()).await);
+    }
+    within(async {
+        while server.sessions() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_that_moved_before_it_was_let_in_outlives_its_first_connection() {
+    let server = builder().secret(Secret::new("s3cret")).start().await.expect("a free port");
+    let first = Raw::connect(server.local_addr()).await;
+    let (session, password) = (first.granted.session, first.granted.password.clone());
+    let again = ConnectRequest { session, password, ..connect_request() };
+    let mut raw = Raw::connect_with(server.local_addr(), &again).await.expect("an answer");
+    assert_eq!(raw.granted.session, session);
+    raw.ok(auth("digest", "zoolock:s3cret")).await;
+    raw.ok(create("/held", 1)).await;
+    drop(first);
+    within(async {
+        while server.stats().connections > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    raw.ok(exists("/held", false)).await;
+    // One that is not let in on the second connection either ends with that.
+    let first = Raw::connect(server.local_addr()).await;
+    let (session, password) = (first.granted.session, first.granted.password.clone());
+    let again = ConnectRequest { session, password, ..connect_request() };
+    drop(Raw::connect_with(server.local_addr(), &again).await.expect("an answer"));
+    within(async {
+        while server.sessions() > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn much_is_not_made_of_little() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    // Long credentials, which every list that says `auth` would repeat.
+    assert_eq!(raw.err(auth("digest", &format!("{}:x", "u".repeat(5000)))).await, -115);
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for identity in 0..60 {
+        raw.ok(auth("digest", &format!("{}{identity}:x", "u".repeat(4000)))).await;
+    }
+    let who = Identity { scheme: "auth".to_owned(), id: String::new() };
+    let acl = |entries| (0..entries).map(|perms| Acl { perms, who: who.clone() }).collect::<Vec<_>>();
+    for (entries, code) in [(1, None), (900, Some(-114)), (2000, Some(-114))] {
+        let mut request = create(&format!("/n{entries}"), 0);
+        if let Request::Create(create) = &mut request {
+            create.acl = acl(entries);
+        }
+        match code {
+            None => drop(raw.ok(request).await),
+            Some(code) => assert_eq!(raw.err(request).await, code, "{entries}"),
+        }
+    }
+    let creates = (0..30).map(|i| match create(&format!("/m{i}"), 0) {
+        Request::Create(create) => Request::Create(CreateRequest { acl: acl(1), ..create }),
+        other => other,
+    });
+    let Reply::Multi(results) = raw.ok(Request::Multi(creates.collect())).await else { panic!("a multi") };
+    assert!(results.contains(&OpResult::Error(-114)), "{results:?}");
+    assert_eq!(raw.err(exists("/m0", false)).await, -101);
+    server.shutdown().await;
+}

@@ -1,0 +1,197 @@
+//! Replies, events and sessions reach a client only after the writes that they show are synced.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{sleep, timeout};
+use zoolock_server::Limits;
+use zoolock_server::log::{Disk, DiskFile, Nonce, RealDisk};
+use zoolock_server::wire::{EventKind, Reply, Request, op};
+
+use crate::common::{Heard, Raw, builder, connect_request, create, get, set, within};
+
+/// Time in which a server sends replies that wait for no sync.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Result of the syncs of a [`GatedDisk`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Syncs {
+    Succeed,
+    Wait,
+    Fail,
+}
+
+#[derive(Debug)]
+struct Gate {
+    /// The result of syncs, and whether one waits.
+    state: Mutex<(Syncs, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, syncs: Syncs) {
+        self.state.lock().expect("no thread panicked").0 = syncs;
+        self.changed.notify_all();
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.state.lock().expect("no thread panicked").1
+    }
+
+    fn pass(&self) -> io::Result<()> {
+        let mut state = self.state.lock().expect("no thread panicked");
+        while state.0 == Syncs::Wait {
+            state.1 = true;
+            state = self.changed.wait(state).expect("no thread panicked");
+        }
+        state.1 = false;
+        if state.0 == Syncs::Fail { Err(io::Error::other("the disk is gone")) } else { Ok(()) }
+    }
+}
+
+/// A directory whose syncs pass a gate.
+#[derive(Debug)]
+struct GatedDisk {
+    disk: RealDisk,
+    gate: Arc<Gate>,
+}
+
+impl GatedDisk {
+    fn file(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        Box::new(GatedFile { file, gate: Arc::clone(&self.gate) })
+    }
+}
+
+impl Disk for GatedDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(self.file(self.disk.open(name)?))
+    }
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(self.file(self.disk.create(name)?))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+    fn sync_dir(&self) -> io::Result<()> {
+        self.disk.sync_dir()
+    }
+    fn nonce(&self) -> io::Result<Nonce> {
+        self.disk.nonce()
+    }
+    fn describe(&self, name: &str) -> String {
+        self.disk.describe(name)
+    }
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Box<dyn DiskFile>,
+    gate: Arc<Gate>,
+}
+
+impl DiskFile for GatedFile {
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_at(buffer, offset)
+    }
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+    fn allocate(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(offset, len)
+    }
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn sync_data(&mut self) -> io::Result<()> {
+        self.gate.pass()?;
+        self.file.sync_data()
+    }
+    fn sync_all(&mut self) -> io::Result<()> {
+        self.gate.pass()?;
+        self.file.sync_all()
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_told_before_it_is_synced() {
+    told_after(Syncs::Succeed).await;
+}
+
+#[tokio::test]
+async fn what_could_not_be_synced_is_told_to_nobody() {
+    told_after(Syncs::Fail).await;
+}
+
+/// Asks while a sync waits, and checks what clients hear before and after it has its result.
+async fn told_after(result: Syncs) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let gate = Arc::new(Gate { state: Mutex::new((Syncs::Succeed, false)), changed: Condvar::new() });
+    let disk = GatedDisk { disk: RealDisk::new(dir.path()), gate: Arc::clone(&gate) };
+    let limits = Limits { disk: Some(Arc::new(disk)), ..Limits::default() };
+    let server = builder().data_dir(dir.path()).limits(limits).start().await.expect("up");
+    let addr = server.local_addr();
+    let mut writer = Raw::connect(addr).await;
+    writer.ok(create("/a", 0)).await;
+    let (mut reader, mut watcher) = (Raw::connect(addr).await, Raw::connect(addr).await);
+    let (mut creator, mut leaver) = (Raw::connect(addr).await, Raw::connect(addr).await);
+    watcher.ok(get("/a", true)).await;
+
+    gate.set(Syncs::Wait);
+    let received = server.stats().received;
+    writer.send(&set("/a", "new", -1)).await;
+    within(async {
+        while !gate.is_waiting() {
+            sleep(Duration::from_millis(5)).await
+        }
+    })
+    .await;
+    reader.send(&get("/a", false)).await;
+    creator.send(&Request::Multi(vec![create("/b", 0), create("/c", 1)])).await;
+    leaver.send(&Request::CloseSession).await;
+    let newcomer = tokio::spawn(async move { Raw::connect_with(addr, &connect_request()).await });
+    within(async {
+        while server.stats().received < received + 5 {
+            sleep(Duration::from_millis(5)).await
+        }
+    })
+    .await;
+    sleep(PAUSE).await;
+    for raw in [&mut writer, &mut reader, &mut watcher, &mut creator, &mut leaver] {
+        let early = timeout(Duration::from_millis(10), raw.frame()).await;
+        assert!(early.is_err(), "told before the sync: {early:?}");
+    }
+    assert!(!newcomer.is_finished(), "a session was granted before the sync");
+
+    gate.set(result);
+    if result == Syncs::Fail {
+        let why = within(server.failed()).await;
+        assert!(why.contains("the disk is gone"), "{why}");
+        for mut raw in [writer, reader, watcher, creator, leaver] {
+            assert!(raw.closed().await, "told without a sync");
+        }
+        assert!(newcomer.await.expect("no panic").is_none(), "a session was granted without a sync");
+        server.shutdown().await;
+        return;
+    }
+    assert!(matches!(writer.hear(op::SET_DATA).await, Heard::Reply(header, _) if header.err == 0));
+    let Heard::Reply(_, Reply::Data { data, .. }) = reader.hear(op::GET_DATA).await else { panic!("data") };
+    assert_eq!(data, Some(Bytes::from_static(b"new")));
+    let Heard::Event(event) = watcher.hear(op::PING).await else { panic!("an event") };
+    assert_eq!((event.kind, event.path.as_str()), (EventKind::DataChanged, "/a"));
+    assert!(matches!(creator.hear(op::MULTI).await, Heard::Reply(header, _) if header.err == 0));
+    assert!(matches!(leaver.hear(op::CLOSE_SESSION).await, Heard::Reply(header, _) if header.err == 0));
+    let newcomer = newcomer.await.expect("no panic").expect("an answer");
+    assert_ne!(newcomer.granted.session, 0);
+    server.shutdown().await;
+}

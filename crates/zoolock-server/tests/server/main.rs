@@ -1,0 +1,12 @@
+//! Tests that start servers.
+
+mod client;
+mod common;
+mod differential;
+mod durability;
+mod frames;
+mod gate;
+mod operating;
+mod operations;
+mod tls;
+mod words;

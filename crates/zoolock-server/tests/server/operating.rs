@@ -1,0 +1,345 @@
+//! What an operator relies on: limits, metrics, an orderly end.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use zoolock_server::wire::{ConnectRequest, Request, op};
+use zoolock_server::{Limits, ServerHandle, Users};
+
+use crate::common::{
+    Heard, PATIENCE, Raw, auth, builder, children, connect_request, create, exists, get, set, within,
+};
+
+async fn ask(addr: SocketAddr, path: &str) -> (u16, String) {
+    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    within(socket.read_to_string(&mut answer)).await.expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+/// One that does not end while a test waits for something else.
+async fn long_session(server: &ServerHandle) -> Raw {
+    let request = ConnectRequest { timeout_ms: 40_000, ..connect_request() };
+    Raw::connect_with(server.local_addr(), &request).await.expect("a session")
+}
+
+async fn until(server: &ServerHandle, what: &str, condition: impl Fn(&zoolock_server::core::Stats) -> bool) {
+    let met = async {
+        while !condition(&server.stats()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let Err(_) = tokio::time::timeout(PATIENCE, met).await else { return };
+    panic!("it was never so: {what}; {:?}", server.stats());
+}
+
+#[tokio::test]
+async fn metrics_have_the_names_of_zookeeper() {
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/e", 1)).await;
+    raw.ok(get("/e", true)).await;
+    let (status, text) = ask(addr, "/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "# TYPE znode_count gauge",
+        "znode_count 6",
+        "ephemerals_count 1",
+        "watch_count 1",
+        "num_alive_connections 1",
+        "global_sessions 1",
+        "packets_received 3",
+        "# TYPE connection_rejected counter",
+        "connection_rejected 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    // What the word tells, and nothing else.
+    let mntr = zoolock_tests::four_letter::four_letter(server.local_addr(), "mntr").await.expect("an answer");
+    let names = |text: &str, prefix: &str, mark: char| -> Vec<String> {
+        let names = text.lines().filter_map(|line| line.strip_prefix(prefix)?.split(mark).next());
+        names
+            .map(str::to_owned)
+            .filter(|name| !["version", "server_state", "zoolock_info"].contains(&name.as_str()))
+            .collect()
+    };
+    assert_eq!(names(&mntr, "zk_", '\t'), names(&text, "# TYPE ", ' '));
+    assert_eq!(ask(addr, "/live").await, (200, "live\n".to_owned()));
+    assert_eq!(ask(addr, "/ready").await, (200, "ready\n".to_owned()));
+    assert_eq!(ask(addr, "/nothing").await.0, 404);
+    server.shutdown().await;
+    assert!(TcpStream::connect(addr).await.is_err());
+}
+
+#[tokio::test]
+async fn one_that_stops_is_alive_but_not_ready() {
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    // One that does not read what it asked for has to be waited for.
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/big", 0)).await;
+    raw.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
+    for _ in 0..40 {
+        raw.send(&get("/big", false)).await;
+    }
+    until(&server, "much waits", |stats| stats.queued > 500_000).await;
+    let stopping = tokio::spawn(server.shutdown());
+    within(async {
+        while ask(addr, "/ready").await != (503, "stopping\n".to_owned()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(ask(addr, "/live").await.0, 200);
+    drop(raw);
+    within(stopping).await.expect("it does not panic");
+}
+
+#[tokio::test]
+async fn what_was_answered_arrives_before_the_end() {
+    let server = builder().start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/big", 0)).await;
+    let data = "x".repeat(900_000);
+    raw.ok(set("/big", &data, -1)).await;
+    let received = server.stats().received;
+    // More than the socket holds, but not more than the server answers ahead.
+    for _ in 0..6 {
+        raw.send(&get("/big", false)).await;
+    }
+    until(&server, "some are answered", |stats| stats.received > received).await;
+    let sent = server.stats().sent;
+    let stopping = tokio::spawn(server.shutdown());
+    let mut answers = 0;
+    while let Heard::Reply(header, _) = raw.hear(op::GET_DATA).await {
+        assert_eq!(header.err, 0);
+        answers += 1;
+    }
+    assert!(answers + 3 >= sent, "{answers} came of {sent} with those before");
+    within(stopping).await.expect("it does not panic");
+}
+
+#[tokio::test]
+async fn those_who_do_not_read_share_a_budget() {
+    let server = builder()
+        .limits(Limits { max_queued: 8 << 20, ..Limits::default() })
+        .start()
+        .await
+        .expect("it starts");
+    let mut writer = Raw::connect(server.local_addr()).await;
+    writer.ok(create("/big", 0)).await;
+    writer.ok(set("/big", &"x".repeat(1_000_000), -1)).await;
+    let mut greedy = Vec::new();
+    for _ in 0..20 {
+        let mut raw = Raw::connect(server.local_addr()).await;
+        for _ in 0..20 {
+            raw.send(&get("/big", false)).await;
+        }
+        greedy.push(raw);
+    }
+    until(&server, "some are cut off", |stats| stats.cut_off > 0).await;
+    until(&server, "the budget is kept", |stats| stats.queued <= 8 << 20).await;
+    // Whoever reads is served.
+    for _ in 0..5 {
+        writer.ok(get("/big", false)).await;
+    }
+    drop(greedy);
+    until(&server, "all is given back", |stats| stats.connections == 1 && stats.queued == 0).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn those_who_do_not_finish_what_they_send_share_a_budget() {
+    let server = builder()
+        .limits(Limits { max_queued: 8 << 20, ..Limits::default() })
+        .start()
+        .await
+        .expect("it starts");
+    let mut other = long_session(&server).await;
+    let mut greedy = Vec::new();
+    for _ in 0..20 {
+        let mut raw = long_session(&server).await;
+        let mut frame = 1_000_000_u32.to_be_bytes().to_vec();
+        frame.resize(900_000, 0);
+        greedy.push(tokio::spawn(async move {
+            let _ = raw.try_write(&frame).await;
+            raw
+        }));
+    }
+    until(&server, "some are closed", |stats| stats.connections <= 10).await;
+    assert!(server.stats().connections > 5, "no more than needed");
+    // Whoever sends little is served.
+    other.ok(create("/a", 0)).await;
+    drop(greedy);
+    until(&server, "the others end", |stats| stats.connections == 1).await;
+    other.ok(set("/a", &"x".repeat(1_000_000), -1)).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn watches_have_a_limit() {
+    let server =
+        builder().limits(Limits { max_watches: 10, ..Limits::default() }).start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for i in 0..10 {
+        assert_eq!(raw.err(exists(&format!("/{i}"), true)).await, -101);
+    }
+    // Again is not more.
+    assert_eq!(raw.err(exists("/3", true)).await, -101);
+    raw.ok(Request::AddWatch { path: "/3".into(), mode: 1 }).await;
+    raw.send(&children("/", true)).await;
+    assert!(raw.closed().await);
+    until(&server, "nothing is left of it", |stats| stats.watches == 0 && stats.watch_sides == 0).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_connections() {
+    let server =
+        builder().max_connections(3).metrics(([127, 0, 0, 1], 0).into()).start().await.expect("it starts");
+    let addr = server.local_addr();
+    let mut in_time = Vec::new();
+    for _ in 0..3 {
+        in_time.push(Raw::connect(addr).await);
+    }
+    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let mut rest = Vec::new();
+    let _ = within(socket.read_to_end(&mut rest)).await;
+    assert_eq!(rest, b"");
+    let (_, text) = ask(server.metrics_addr().expect("it was asked for"), "/metrics").await;
+    assert!(text.contains("connection_rejected 1\n"), "{text}");
+    for raw in &mut in_time {
+        raw.ok(Request::Ping).await;
+    }
+    in_time.pop();
+    within(async {
+        loop {
+            let mut socket = TcpStream::connect(addr).await.expect("it listens");
+            let mut answer = String::new();
+            if socket.write_all(b"ruok").await.is_ok()
+                && socket.read_to_string(&mut answer).await.is_ok_and(|n| n > 0)
+            {
+                return;
+            }
+        }
+    })
+    .await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_stranger_cannot_make_us_keep_a_large_frame() {
+    let server = builder().connect_timeout(Duration::from_secs(3600)).start().await.expect("it starts");
+    let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
+    socket.write_all(&100_000_u32.to_be_bytes()).await.expect("it reads");
+    let mut rest = Vec::new();
+    let _ = within(socket.read_to_end(&mut rest)).await;
+    assert_eq!(rest, b"");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_has_not_authenticated_cannot_make_us_keep_a_large_frame() {
+    let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
+    let long = Duration::from_secs(3600);
+    let server =
+        builder().users(users).require_auth().connect_timeout(long).start().await.expect("it starts");
+    let mut raw = long_session(&server).await;
+    raw.write(&100_000_u32.to_be_bytes()).await;
+    assert!(raw.closed().await);
+    server.shutdown().await;
+    // In the same piece, right behind what lets it in, it may come.
+    let server = builder().secret(zoolock_server::Secret::new("s")).start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.send(&auth("digest", "zoolock:s")).await;
+    raw.send(&create("/big", 0)).await;
+    raw.send(&set("/big", &"x".repeat(100_000), -1)).await;
+    for code in [op::AUTH, op::CREATE, op::SET_DATA] {
+        let Heard::Reply(header, _) = raw.hear(code).await else { panic!("a reply") };
+        assert_eq!(header.err, 0);
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_asks_over_http_and_says_nothing_does_not_stay() {
+    let quick = Duration::from_millis(300);
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(quick);
+    let server = server.start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    let mut slow = Vec::new();
+    for begun in ["", "GET /metrics HTTP/1.1\r\nX: "] {
+        let mut socket = TcpStream::connect(addr).await.expect("it listens");
+        socket.write_all(begun.as_bytes()).await.expect("it reads");
+        slow.push(socket);
+    }
+    for socket in &mut slow {
+        let _ = within(socket.read_to_end(&mut Vec::new())).await;
+    }
+    assert_eq!(ask(addr, "/live").await.0, 200);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn only_so_many_ask_over_http_at_once() {
+    let server = builder().metrics(([127, 0, 0, 1], 0).into()).connect_timeout(Duration::from_secs(3600));
+    let server = server.start().await.expect("it starts");
+    let addr = server.metrics_addr().expect("it was asked for");
+    let mut idle = Vec::new();
+    for _ in 0..128 {
+        idle.push(TcpStream::connect(addr).await.expect("it listens"));
+    }
+    let mut socket = TcpStream::connect(addr).await.expect("it listens");
+    let _ = within(socket.read_to_end(&mut Vec::new())).await;
+    drop(idle);
+    within(async {
+        loop {
+            let mut socket = TcpStream::connect(addr).await.expect("it listens");
+            let mut answer = String::new();
+            if socket.write_all(b"GET /live HTTP/1.1\r\nHost: me\r\n\r\n").await.is_ok()
+                && socket.read_to_string(&mut answer).await.is_ok_and(|n| n > 0)
+            {
+                return;
+            }
+        }
+    })
+    .await;
+    within(server.shutdown()).await;
+}
+
+#[tokio::test]
+async fn who_does_not_read_the_answer_to_a_word_does_not_stay() {
+    let server = builder().words([zoolock_server::Word::Wchp]).connect_timeout(Duration::from_millis(500));
+    let server = server.start().await.expect("it starts");
+    let mut raw = long_session(&server).await;
+    // More than two sockets hold.
+    for part in 0..20 {
+        let exist = (0..9).map(|i| format!("/{part}-{i}-{}", "x".repeat(100_000))).collect();
+        raw.ok(Request::SetWatches(zoolock_server::wire::SetWatches { exist, ..Default::default() })).await;
+    }
+    let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
+    socket.write_all(b"wchp").await.expect("it reads");
+    until(&server, "it is there", |stats| stats.connections == 2).await;
+    until(&server, "it is gone", |stats| stats.connections == 1).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_account_is_needed_where_there_are_accounts() {
+    let users = Users::parse("me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n").expect("an account");
+    let server = builder().users(users).start().await.expect("it starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    // Without an account one may still do what everybody may.
+    raw.ok(create("/open", 0)).await;
+    assert_eq!(raw.err(auth("digest", "you:pw")).await, -115);
+    assert!(raw.closed().await);
+    assert!(Raw::connect_with(server.local_addr(), &connect_request()).await.is_some());
+    server.shutdown().await;
+}

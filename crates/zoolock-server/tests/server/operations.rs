@@ -1,0 +1,143 @@
+//! Operations beyond the usual ones, as the random comparison with Apache ZooKeeper found them to be.
+
+use std::time::Duration;
+
+use zoolock_server::Limits;
+use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::wire::{EventKind, OpResult, Reply, Request, op};
+
+use crate::common::{
+    Raw, auth, builder, children, create, create_op, create_with, delete, exists, get, server, set, within,
+};
+
+fn create_ttl(path: &str, ttl: i64) -> Request {
+    create_with(op::CREATE_TTL, path, 5, ttl)
+}
+
+#[tokio::test]
+async fn who_may_not_read_a_znode_hears_nothing_of_it() {
+    let server = server().await;
+    let mut owner = Raw::connect(server.local_addr()).await;
+    let mut other = Raw::connect(server.local_addr()).await;
+    owner.ok(auth("digest", "me:pw")).await;
+    owner.ok(create("/open", 0)).await;
+    other.ok(Request::AddWatch { path: "/open".into(), mode: 1 }).await;
+    other.err(exists("/open/secret", true)).await;
+    other.ok(children("/open", true)).await;
+    let Request::Create(mut secret) = create("/open/secret", 0) else { unreachable!("it is a create") };
+    secret.acl = vec![Acl { perms: perms::ALL, who: Identity::new("auth", "") }];
+    owner.ok(Request::Create(secret)).await;
+    owner.ok(set("/open/secret", "x", -1)).await;
+    owner.ok(delete("/open/secret", -1)).await;
+    owner.ok(create("/open/secret", 0)).await;
+    let (.., events) = other.call(Request::Ping).await;
+    let heard: Vec<_> = events.iter().map(|event| (event.kind, event.path.as_str())).collect();
+    // The watch of one shot on the secret went with the event that it may not tell of.
+    let expected = [(EventKind::ChildrenChanged, "/open"), (EventKind::Created, "/open/secret")];
+    assert_eq!(heard, expected);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_znode_outlives_its_time_while_it_has_children() {
+    let server = builder().container_check(Duration::from_millis(10)).start().await.expect("a free port");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(Request::Multi(vec![create_ttl("/parent", 1), create("/parent/child", 0)])).await;
+    raw.ok(create_ttl("/long", 3_600_000)).await;
+    let Reply::Stat(stat) = raw.ok(exists("/long", false)).await else { panic!("a stat") };
+    assert_eq!(stat.ephemeral_owner, 0);
+    raw.ok(create_ttl("/short", 1)).await;
+    within(async { while raw.err(exists("/short", false)).await == 0 {} }).await;
+    raw.ok(exists("/parent", false)).await;
+    raw.ok(delete("/parent/child", -1)).await;
+    within(async { while raw.err(exists("/parent", false)).await == 0 {} }).await;
+    raw.ok(exists("/long", false)).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn times_to_live_are_checked_and_can_be_off() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    for ttl in [0, -1, 0x100_0000_0000] {
+        assert_eq!(raw.err(create_ttl("/x", ttl)).await, -8, "{ttl}");
+    }
+    raw.ok(create_ttl("/x", 0xff_ffff_ffff)).await;
+    server.shutdown().await;
+    let server = builder()
+        .limits(Limits { extended_types: false, ..Limits::default() })
+        .start()
+        .await
+        .expect("a free port");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!(raw.err(create_ttl("/x", 1)).await, -6);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn writes_below_the_quota_node_are_refused() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    // The first two writes of `setquota -n 3 /a` in zkCli.
+    for request in [
+        create("/zookeeper/quota/a", 0),
+        create("/zookeeper/quota/a/zookeeper_limits", 0),
+        create("/zookeeper/quota/n-", 2),
+        set("/zookeeper/quota/a", "count=3,bytes=-1", -1),
+        delete("/zookeeper/quota/a", -1),
+    ] {
+        assert_eq!(raw.err(request.clone()).await, -6, "{request:?}");
+    }
+    let Reply::Multi(results) =
+        raw.ok(Request::Multi(vec![create("/a", 0), create("/zookeeper/quota/a", 0)])).await
+    else {
+        panic!("results")
+    };
+    assert_eq!(results, [OpResult::Error(0), OpResult::Error(-6)]);
+    assert_eq!(raw.err(exists("/zookeeper/quota/a", false)).await, -101);
+    let Reply::ChildrenStat { children, .. } = raw.ok(children("/zookeeper/quota", false)).await else {
+        panic!("children")
+    };
+    assert_eq!(children, [""; 0]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn in_a_multi_the_flags_say_what_is_created() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    let ops = vec![
+        create("/container", 4),
+        create_op(op::CREATE2, "/plain", 0),
+        create_op(op::CREATE_CONTAINER, "/ephemeral", 1),
+    ];
+    let Reply::Multi(results) = raw.ok(Request::Multi(ops)).await else { panic!("results") };
+    let with_stat: Vec<bool> =
+        results.iter().map(|result| matches!(result, OpResult::Create2 { .. })).collect();
+    assert_eq!(with_stat, [true, false, false]);
+    let Reply::Children(mine) = raw.ok(Request::GetEphemerals { prefix: String::new() }).await else {
+        panic!("paths")
+    };
+    assert_eq!(mine, ["/ephemeral"]);
+    // These flags without the operation that brings a time: the whole multi fails, and takes a number.
+    let (before, ..) = raw.call(Request::Ping).await;
+    let (after, ..) = raw.call(Request::Multi(vec![create("/x", 0), create("/y", 5)])).await;
+    assert_eq!((after.err, after.zxid), (-5, before.zxid + 1));
+    assert_eq!(raw.err(exists("/x", false)).await, -101);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn reads_of_a_multi_set_no_watches_and_a_malformed_write_takes_a_number() {
+    let server = server().await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(create("/a", 0)).await;
+    raw.ok(Request::MultiRead(vec![get("/a", true)])).await;
+    let (header, _, events) = raw.call(set("/a", "y", -1)).await;
+    assert!(events.is_empty());
+    let (mixed, ..) = raw.call(Request::Multi(vec![create("/b", 0), get("/a", false)])).await;
+    assert_eq!((mixed.err, mixed.zxid), (-5, header.zxid + 1));
+    let (mixed, ..) = raw.call(Request::MultiRead(vec![delete("/a", -1)])).await;
+    assert_eq!((mixed.err, mixed.zxid), (-5, header.zxid + 1));
+    server.shutdown().await;
+}

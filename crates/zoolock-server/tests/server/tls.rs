@@ -1,0 +1,264 @@
+//! TLS: who gets in, as whom, and what happens to those who do not speak it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::wire::{CreateRequest, Reply, Request, op};
+use zoolock_server::{Builder, ClientCertificates, TlsConfig, Users};
+use zoolock_tests::Authority;
+use zoolock_tests::authority::Signed;
+
+use crate::common::{Raw, auth, builder, connect_request, create, get, set, within};
+
+fn config(authority: &Authority) -> TlsConfig {
+    let server = authority.server();
+    TlsConfig::new(server.certificate, server.key)
+}
+
+fn server(authority: &Authority, clients: ClientCertificates) -> Builder {
+    builder().tls(([127, 0, 0, 1], 0).into(), config(authority).client_ca(authority.ca(), clients))
+}
+
+/// Connects with TLS, with this certificate if there is one.
+async fn connect(
+    authority: &Authority,
+    addr: SocketAddr,
+    client: Option<&Signed>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let certificate = |path: &Path| CertificateDer::from_pem_file(path).expect("a certificate");
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(&authority.ca())).expect("an authority");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots);
+    let config = match client {
+        None => config.with_no_client_auth(),
+        Some(Signed { certificate: file, key }) => {
+            let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+            config.with_client_auth_cert(vec![certificate(file)], key).expect("a pair")
+        }
+    };
+    let socket = TcpStream::connect(addr).await?;
+    let name = ServerName::IpAddress(addr.ip().into());
+    TlsConnector::from(Arc::new(config)).connect(name, socket).await
+}
+
+/// Begins a session with TLS; `None` where the server closes the connection instead.
+async fn session(authority: &Authority, addr: SocketAddr, client: Option<&Signed>) -> Option<Raw> {
+    // With TLS 1.3 the client learns of a refused certificate only at the first read.
+    let stream = connect(authority, addr, client).await.ok()?;
+    Raw::over(stream, &connect_request()).await
+}
+
+fn create_for(path: &str, scheme: &str, id: &str) -> Request {
+    let acl = vec![Acl { perms: perms::ALL, who: Identity::new(scheme, id) }];
+    Request::Create(CreateRequest { op: op::CREATE, path: path.into(), data: None, acl, flags: 0, ttl: -1 })
+}
+
+#[tokio::test]
+async fn both_ports_serve_the_same_tree() {
+    let authority = Authority::new();
+    let server = builder().tls(([127, 0, 0, 1], 0).into(), config(&authority)).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    let mut a = session(&authority, tls, None).await.expect("a session");
+    let mut b = Raw::connect(server.local_addr()).await;
+    a.ok(create("/over-tls", 0)).await;
+    b.ok(get("/over-tls", true)).await;
+    // Much more than a record, both ways.
+    let data = "x".repeat(1_000_000);
+    for _ in 0..5 {
+        a.ok(set("/over-tls", &data, -1)).await;
+        let Reply::Data { data: Some(read), .. } = a.ok(get("/over-tls", false)).await else {
+            panic!("data")
+        };
+        assert_eq!(read.len(), data.len());
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_certificate_names_its_owner() {
+    let authority = Authority::new();
+    let server = server(&authority, ClientCertificates::Optional).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    let (me, other) = (authority.client_of("Locks, Inc.", "me"), authority.client_of("Locks, Inc.", "other"));
+    let mut mine = session(&authority, tls, Some(&me)).await.expect("a session");
+    // Named by id, as Java prints it, and by `auth`.
+    mine.ok(create_for("/named", "x509", "CN=me,O=Locks\\, Inc.")).await;
+    mine.ok(create_for("/auth", "auth", "")).await;
+    let Reply::Clients(who) = mine.ok(Request::WhoAmI).await else { panic!("names") };
+    assert!(format!("{who:?}").contains("CN=me,O=Locks"), "{who:?}");
+    let mut theirs = session(&authority, tls, Some(&other)).await.expect("a session");
+    let mut nobody = session(&authority, tls, None).await.expect("a session");
+    for path in ["/named", "/auth"] {
+        mine.ok(get(path, false)).await;
+        assert_eq!(theirs.err(get(path, false)).await, -102);
+        assert_eq!(nobody.err(get(path, false)).await, -102);
+    }
+    assert_eq!(nobody.err(create_for("/none", "auth", "")).await, -114);
+    assert_eq!(nobody.err(create_for("/none", "x509", "no name")).await, -114);
+    assert_eq!(nobody.err(auth("x509", "")).await, -115);
+    mine.ok(auth("x509", "")).await;
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_required_or_must_at_least_be_ours() {
+    let authority = Authority::new();
+    let other = Authority::new();
+    let stranger = other.client_of("Locks, Inc.", "me");
+    let me = authority.client_of("Locks, Inc.", "me");
+    for clients in [ClientCertificates::Optional, ClientCertificates::Required] {
+        let server = server(&authority, clients).tls_only().start().await.expect("starts");
+        let tls = server.local_addr();
+        assert_eq!(server.tls_addr(), Some(tls));
+        assert!(within(session(&authority, tls, Some(&me))).await.is_some());
+        assert!(within(session(&authority, tls, Some(&stranger))).await.is_none());
+        let without = within(session(&authority, tls, None)).await;
+        assert_eq!(without.is_some(), clients == ClientCertificates::Optional);
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
+    let authority = Authority::new();
+    let me = authority.client_of("Locks, Inc.", "me");
+    let account = Identity::digest(b"me:pw").id;
+    let with = |users: Option<&str>| {
+        let builder = server(&authority, ClientCertificates::Optional).require_auth();
+        match users {
+            Some(users) => builder.users(Users::parse(users).expect("accounts")),
+            None => builder,
+        }
+    };
+    let server = with(None).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    session(&authority, tls, Some(&me)).await.expect("a session").ok(create("/a", 0)).await;
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!(raw.err(get("/a", false)).await, -124);
+    assert!(raw.closed().await);
+    // Without accounts a password proves nothing.
+    let mut raw = Raw::connect(server.local_addr()).await;
+    assert_eq!(raw.err(auth("digest", "me:pw")).await, -115);
+    assert!(raw.closed().await);
+    server.shutdown().await;
+
+    let server = with(Some(&account)).start().await.expect("starts");
+    let mut raw = Raw::connect(server.local_addr()).await;
+    raw.ok(auth("digest", "me:pw")).await;
+    raw.ok(create("/a", 0)).await;
+    assert_eq!(raw.err(auth("digest", "me:wp")).await, -115);
+    assert!(raw.closed().await);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn nobody_can_be_shut_out_by_mistake() {
+    let error = builder().require_auth().start().await.expect_err("nobody could authenticate");
+    assert!(error.to_string().contains("give accounts"), "{error}");
+    let error = builder().tls_only().start().await.expect_err("nobody could connect");
+    assert!(error.to_string().contains("certificate"), "{error}");
+    let error = builder().super_digest("super:secret").start().await.expect_err("not a digest");
+    assert!(!error.to_string().contains("secret"), "{error}");
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let dir = tempfile::tempdir().expect("a directory");
+    let (missing, empty) = (dir.path().join("missing"), dir.path().join("empty"));
+    std::fs::write(&empty, "").expect("writable");
+    let Signed { certificate, key } = authority.server();
+    let other = stranger.server().key;
+    let addr = ([127, 0, 0, 1], 0).into();
+    let of = |path: &Path| path.display().to_string();
+    for (certificate, key, names) in [
+        (&missing, &key, of(&missing)),
+        (&certificate, &missing, of(&missing)),
+        (&certificate, &certificate, "not a private key".to_owned()),
+        (&empty, &key, "no certificate".to_owned()),
+        (&certificate, &other, of(&other)),
+    ] {
+        let config = TlsConfig::new(certificate, key);
+        let error = builder().tls(addr, config).start().await.expect_err(&names);
+        assert!(error.to_string().contains(&names), "{names}: {error}");
+    }
+}
+
+/// What the server answers to these bytes before it closes.
+async fn answer(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(addr).await.expect("the server listens");
+    socket.write_all(bytes).await.expect("it reads");
+    let mut answer = Vec::new();
+    // A reset is an end too.
+    let _ = within(socket.read_to_end(&mut answer)).await;
+    answer
+}
+
+#[tokio::test]
+async fn another_protocol_is_turned_away_at_once() {
+    let authority = Authority::new();
+    let server = builder()
+        .connect_timeout(Duration::from_secs(3600))
+        .tls(([127, 0, 0, 1], 0).into(), config(&authority).handshake_timeout(Duration::from_secs(3600)))
+        .start()
+        .await
+        .expect("starts");
+    let (plain, tls) = (server.local_addr(), server.tls_addr().expect("TLS was asked for"));
+    let get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    assert_eq!(answer(plain, get).await, b"");
+    assert_eq!(answer(tls, get).await, b"");
+    assert_eq!(answer(tls, b"ruok").await, b"");
+    assert!(within(connect(&authority, plain, None)).await.is_err());
+    // A record that is no hello.
+    answer(tls, &[22, 3, 1, 0, 4, 1, 2, 3, 4]).await;
+    assert_eq!(server.stats().sessions, 0);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_handshake_has_a_deadline() {
+    let authority = Authority::new();
+    let config = config(&authority).handshake_timeout(Duration::from_millis(200));
+    let server = builder().tls(([127, 0, 0, 1], 0).into(), config).start().await.expect("starts");
+    let tls = server.tls_addr().expect("TLS was asked for");
+    assert_eq!(answer(tls, b"").await, b"");
+    assert_eq!(answer(tls, &[22, 3, 1]).await, b"");
+    assert!(session(&authority, tls, None).await.is_some());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_those_without_a_handshake_included() {
+    let authority = Authority::new();
+    let config = config(&authority).handshake_timeout(Duration::from_secs(3600));
+    let server = builder()
+        .tls(([127, 0, 0, 1], 0).into(), config)
+        .max_connections_per_address(2)
+        .start()
+        .await
+        .expect("starts");
+    let (plain, tls) = (server.local_addr(), server.tls_addr().expect("TLS was asked for"));
+    let silent = TcpStream::connect(tls).await.expect("it listens");
+    let mut raw = Raw::connect(plain).await;
+    assert_eq!(answer(tls, b"").await, b"");
+    assert_eq!(answer(plain, b"").await, b"");
+    raw.ok(create("/still-served", 0)).await;
+    drop(silent);
+    within(async {
+        while session(&authority, tls, None).await.is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    server.shutdown().await;
+}

@@ -1,0 +1,161 @@
+//! Four-letter words: what Apache ZooKeeper 3.8 prints, and who may ask.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use zoolock_server::wire::Request;
+use zoolock_server::{Secret, Word};
+use zoolock_tests::four_letter::four_letter;
+use zoolock_tests::{Apache, ServerOptions, apache};
+
+use crate::common::{Raw, builder, children, create, exists, get};
+
+/// Numbers, session ids and dates are not the same on two servers.
+fn normal(line: &str) -> String {
+    let line = match (line.split_once("version: "), line.split_once("expire at ")) {
+        (Some((before, _)), _) => format!("{before}version: "),
+        (_, Some((before, _))) => format!("{before}expire at "),
+        _ => line.to_owned(),
+    };
+    let mut out = String::new();
+    let mut rest = line.as_str();
+    while let Some(c) = rest.chars().next() {
+        let hex =
+            rest.strip_prefix("0x").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+        if let Some(after) = hex {
+            out.push_str("0xN");
+            rest = after;
+        } else if c.is_ascii_digit() || c == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit()) {
+            out.push('N');
+            rest = rest[1..].trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.split('\n').map(normal).collect()
+}
+
+fn sorted(text: &str) -> BTreeSet<String> {
+    lines(text).into_iter().collect()
+}
+
+/// What `key` says in lines of `key<separator>value`.
+fn value<'a>(text: &'a str, key: &str) -> &'a str {
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("{key} in {text}"));
+    line.trim_start_matches(['\t', '=', ' ', ':'])
+}
+
+fn keys(text: &str) -> Vec<&str> {
+    text.lines().filter_map(|line| line.split(['\t', '=']).next()).collect()
+}
+
+/// Two sessions with ephemerals and watches of all kinds.
+async fn play(addr: SocketAddr) -> (Raw, Raw) {
+    let (mut a, mut b) = (Raw::connect(addr).await, Raw::connect(addr).await);
+    for (path, flags) in [("/e", 1), ("/e2", 1), ("/p", 0)] {
+        a.ok(create(path, flags)).await;
+    }
+    assert_eq!(a.err(exists("/none", true)).await, -101);
+    b.ok(get("/p", true)).await;
+    b.ok(children("/", true)).await;
+    a.ok(get("/p", true)).await;
+    a.ok(Request::AddWatch { path: "/p".into(), mode: 1 }).await;
+    a.ok(Request::AddWatch { path: "/rec".into(), mode: 0 }).await;
+    (a, b)
+}
+
+#[tokio::test]
+async fn words_are_answered_as_by_apache_zookeeper() {
+    if !apache::availability().or_skip("words_are_answered_as_by_apache_zookeeper") {
+        return;
+    }
+    let theirs = Apache::start(ServerOptions::default()).await.expect("it starts");
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let ours = builder().words(Word::ALL).data_dir(dir.path()).start().await.expect("it starts");
+    let mut sessions = (play(theirs.socket_addr()).await, play(ours.local_addr()).await);
+    let ask = async |word: &str| {
+        let theirs = four_letter(theirs.socket_addr(), word).await.expect("an answer");
+        (theirs, four_letter(ours.local_addr(), word).await.expect("an answer"))
+    };
+    for word in ["ruok", "isro", "srvr", "wchs", "dirs"] {
+        let (theirs, ours) = ask(word).await;
+        assert_eq!(lines(&theirs), lines(&ours), "{word}");
+    }
+    for word in ["stat", "cons", "dump", "wchp", "wchc"] {
+        let (theirs, ours) = ask(word).await;
+        assert_eq!(sorted(&theirs), sorted(&ours), "{word}\n{theirs}\n{ours}");
+        assert_eq!(theirs.ends_with("\n\n"), ours.ends_with("\n\n"), "{word}");
+    }
+    let (theirs, ours) = ask("wchs").await;
+    assert_eq!(theirs, ours);
+    let (theirs, ours) = ask("conf").await;
+    assert_eq!(keys(&theirs), keys(&ours));
+    let (theirs, ours) = ask("envi").await;
+    for key in keys(&ours).into_iter().filter(|key| *key != "zookeeper.version") {
+        assert!(keys(&theirs).contains(&key), "{key}");
+    }
+    let (theirs, ours) = ask("mntr").await;
+    for key in keys(&ours) {
+        assert!(keys(&theirs).contains(&key), "{key} is not theirs");
+    }
+    for key in [
+        "zk_server_state",
+        "zk_ephemerals_count",
+        "zk_num_alive_connections",
+        "zk_znode_count",
+        "zk_global_sessions",
+        "zk_watch_count",
+        "zk_outstanding_requests",
+        "zk_auth_failed_count",
+        "zk_approximate_data_size",
+    ] {
+        assert_eq!(value(&theirs, key), value(&ours, key), "{key}");
+    }
+    for word in ["srst", "crst"] {
+        let (theirs, ours) = ask(word).await;
+        assert_eq!(theirs, ours);
+    }
+    // Those who ask are counted, and have asked the same since.
+    let (theirs, ours) = ask("srvr").await;
+    for key in ["Received", "Sent", "Connections", "Node count"] {
+        assert_eq!(value(&theirs, key), value(&ours, key), "{key}");
+    }
+    let (theirs, ours) = ask("cons").await;
+    assert_eq!(sorted(&theirs), sorted(&ours), "{theirs}\n{ours}");
+    sessions.0.0.ok(Request::Ping).await;
+    sessions.1.0.ok(Request::Ping).await;
+    let (theirs, ours) = ask("cons").await;
+    let pings = |text: &str| text.matches("lop=PING").count();
+    assert_eq!((pings(&theirs), pings(&ours)), (1, 1));
+}
+
+#[tokio::test]
+async fn only_allowed_words_are_executed() {
+    let refused = |word: &str| format!("{word} is not executed because it is not in the whitelist.\n");
+    let server = builder().start().await.expect("it starts");
+    for word in
+        ["conf", "cons", "crst", "dirs", "dump", "gtmk", "hash", "srst", "stat", "stmk", "wchc", "wchp"]
+    {
+        assert_eq!(four_letter(server.local_addr(), word).await.expect("an answer"), refused(word));
+    }
+    for word in Word::DEFAULT {
+        let answer = four_letter(server.local_addr(), word.name()).await.expect("an answer");
+        assert_ne!(answer, refused(word.name()));
+    }
+    server.shutdown().await;
+    let guarded = builder().secret(Secret::new("s3cret"));
+    let server = guarded.clone().start().await.expect("it starts");
+    assert_eq!(four_letter(server.local_addr(), "ruok").await.expect("an answer"), "imok");
+    assert_eq!(four_letter(server.local_addr(), "mntr").await.expect("an answer"), refused("mntr"));
+    server.shutdown().await;
+    let server = guarded.words([Word::Isro]).start().await.expect("it starts");
+    assert_eq!(four_letter(server.local_addr(), "ruok").await.expect("an answer"), refused("ruok"));
+    assert_eq!(four_letter(server.local_addr(), "isro").await.expect("an answer"), "rw");
+    server.shutdown().await;
+}

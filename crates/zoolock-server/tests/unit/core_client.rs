@@ -1,0 +1,52 @@
+//! A core without sockets, and its clients.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::BytesMut;
+use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
+use zoolock_server::wire::{ConnectRequest, Request, RequestHeader, Writer};
+use zoolock_server::{Hidden, txn};
+
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Returns a configuration with short session timeouts.
+pub(crate) fn config() -> CoreConfig {
+    CoreConfig {
+        tick_ms: 1000,
+        min_timeout_ms: 2000,
+        max_timeout_ms: 20_000,
+        max_output: 1 << 20,
+        ..CoreConfig::default()
+    }
+}
+
+/// Opens a connection and a session with this id.
+pub(crate) fn connect(core: &mut Core, id: u64, now: Now) -> ConnId {
+    let conn = core.open(LOCALHOST);
+    let request = ConnectRequest {
+        protocol: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 4000,
+        session: 0,
+        password: Hidden(vec![0; 16]),
+        read_only: None,
+    };
+    let mut bytes = BytesMut::new();
+    request.encode(&mut Writer::new(&mut bytes));
+    core.receive(conn, &bytes, now, || Fresh { id, password: txn::Password([9; 16]) });
+    conn
+}
+
+/// Sends a request on a connection that has a session.
+pub(crate) fn ask(core: &mut Core, conn: ConnId, request: &Request, now: Now) {
+    core.receive(conn, &frame(request), now, || unreachable!("the session exists"));
+}
+
+/// Encodes a request with its header.
+pub(crate) fn frame(request: &Request) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    let mut writer = Writer::new(&mut bytes);
+    RequestHeader { xid: 1, op: request.op() }.encode(&mut writer);
+    request.encode(&mut writer);
+    bytes
+}

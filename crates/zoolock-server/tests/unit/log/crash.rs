@@ -1,0 +1,146 @@
+//! The power goes, or the disk says no, at every step that changes the disk.
+
+use zoolock_server::log::{LogError, Options};
+
+use super::effort;
+use super::server::{Model, Server, small};
+use crate::sim_disk::{Fault, Random, SimDisk};
+
+/// How many things a server does in its life.
+const ACTIONS: usize = 300;
+
+/// Lives until the end, or until something fails.
+fn live(
+    disk: &SimDisk,
+    options: &Options,
+    model: &mut Model,
+    seed: u64,
+    actions: usize,
+) -> Result<(), LogError> {
+    let mut random = Random(seed);
+    let mut server = Server::start(disk, options, model)?;
+    for _ in 0..actions {
+        if random.one_in(40) {
+            // The process is killed; what it wrote is still in the cache.
+            drop(server);
+            server = Server::start(disk, options, model)?;
+        }
+        server.act(model, &mut random)?;
+    }
+    server.seal(model)
+}
+
+fn steps(options: &Options, seed: u64) -> u64 {
+    let disk = SimDisk::new(seed);
+    live(&disk, options, &mut Model::default(), seed, ACTIONS).expect("nothing fails");
+    disk.steps()
+}
+
+/// Starts again after crashes, some of them in the middle of starting; then lives on, and so on.
+fn generations(mut disk: SimDisk, options: &Options, mut model: Model, seed: u64, count: usize) {
+    let mut random = Random(seed);
+    for _ in 0..count {
+        disk = disk.after_crash(random.number());
+        if !random.one_in(4) {
+            disk.fail_at(random.below(60) as u64, Fault::PowerCut);
+        }
+        fails_with_the_disk(live(&disk, options, &mut model, random.number(), 20));
+    }
+    let disk = disk.after_crash(random.number());
+    Server::start(&disk, options, &mut model).unwrap_or_else(|error| panic!("a mere crash: {error}"));
+}
+
+/// No crash and no fault makes a log that is refused.
+fn fails_with_the_disk(lived: Result<(), LogError>) {
+    assert!(matches!(lived, Ok(()) | Err(LogError::Io { .. })), "{lived:?}");
+}
+
+#[test]
+fn every_acknowledged_write_is_there_wherever_the_power_goes() {
+    for seed in 0..effort(4, 60) as u64 {
+        let options = small([0, 1024, 3000][seed as usize % 3]);
+        let all = steps(&options, seed);
+        for cut in 0..all {
+            let disk = SimDisk::new(seed);
+            disk.fail_at(cut, Fault::PowerCut);
+            let mut model = Model::default();
+            let result = live(&disk, &options, &mut model, seed, ACTIONS);
+            assert!(result.is_err(), "step {cut} of seed {seed} fails");
+            fails_with_the_disk(result);
+            for way in 0..effort(8, 40) as u64 {
+                let context = Context(format!("seed {seed}, cut at step {cut} of {all}, way {way}"));
+                generations(disk.clone(), &options, model.clone(), seed ^ (cut << 16) ^ (way << 48), 2);
+                context.passed();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_write_ends_the_log_and_loses_nothing_acknowledged() {
+    for seed in 100..100 + effort(4, 60) as u64 {
+        let options = small([0, 1024, 3000][seed as usize % 3]);
+        let all = steps(&options, seed);
+        for step in 0..all {
+            for fault in [Fault::Error, Fault::Full] {
+                let context = Context(format!("seed {seed}, {fault:?} at step {step} of {all}"));
+                let mut random = Random(seed ^ (step << 8));
+                let disk = SimDisk::new(seed);
+                disk.fail_at(step, fault);
+                let mut model = Model::default();
+                fails_with_the_disk(live(&disk, &options, &mut model, seed, ACTIONS));
+                // With and without a crash of the machine in between.
+                generations(disk.clone(), &options, model.clone(), random.number(), 1);
+                let lived = live(&disk, &options, &mut model, random.number(), 15);
+                assert!(lived.is_ok(), "the disk is well again: {lived:?}");
+                generations(disk, &options, model, random.number(), 1);
+                context.passed();
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_failure_nothing_is_tried_again() {
+    for seed in 200..240 {
+        let options = small(1024);
+        let disk = SimDisk::new(seed);
+        let (mut model, mut random) = (Model::default(), Random(seed));
+        let mut server = Server::start(&disk, &options, &mut model).expect("an empty disk");
+        while model.history.len() < 3 {
+            server.decide(&mut model, &mut random).expect("no disk is used");
+        }
+        // The write, or the sync.
+        disk.fail_at(disk.steps() + seed % 2, Fault::Error);
+        let first = server.sync(&mut model).expect_err("it failed").to_string();
+        assert!(first.contains("log.0000000000000000"), "{first}");
+        let steps = disk.steps();
+        for again in [
+            server.log.write(),
+            server.log.sync(),
+            server.log.idle_seal(),
+            server.log.append(&model.history[0]),
+            server.sync(&mut model),
+            server.seal(&mut model),
+        ] {
+            assert_eq!(again.expect_err("it failed before").to_string(), first);
+        }
+        assert_eq!(disk.steps(), steps, "the disk is left alone");
+        assert_eq!((model.acked, server.log.synced().zxid.get()), (0, 0));
+    }
+}
+
+/// Says where we are if a check fails.
+struct Context(String);
+
+impl Context {
+    fn passed(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        eprintln!("failed at {}", self.0);
+    }
+}

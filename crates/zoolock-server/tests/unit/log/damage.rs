@@ -1,0 +1,245 @@
+//! Files that are cut, changed or taken away: what comes back is right, or is refused.
+
+use zoolock_server::acl::{Acl, perms};
+use zoolock_server::log::{Log, LogError, Recovered};
+use zoolock_server::txn::Change;
+use zoolock_server::wire::{CreateRequest, Request, op};
+use zoolock_server::{Asker, prepare};
+
+use super::effort;
+use super::server::{Image, Model, Server, image, small};
+use crate::sim_disk::{Random, SimDisk};
+
+const SEED: u64 = 4711;
+
+/// A disk with two snapshots and a few segments, all of it acknowledged and sealed.
+fn full_disk() -> (SimDisk, Model) {
+    let (disk, options, mut model) = (SimDisk::new(SEED), small(1024), Model::default());
+    let mut random = Random(SEED);
+    let mut server = Server::start(&disk, &options, &mut model).expect("an empty disk");
+    for round in 0..3 {
+        for _ in 0..if round < 2 { 70 } else { 120 } {
+            server.decide(&mut model, &mut random).expect("a good disk");
+            if random.one_in(3) {
+                server.sync(&mut model).expect("a good disk");
+            }
+        }
+        if round < 2 {
+            server.snapshot(&mut model).expect("a good disk");
+        }
+    }
+    server.seal(&mut model).expect("a good disk");
+    let names = disk.names();
+    let count = |of: &str| names.iter().filter(|name| name.starts_with(of)).count();
+    assert!(count("snapshot.") == 2 && count("log.") >= 3, "{names:?}");
+    // So that the two snapshots need different segments.
+    let number = |name: &str| name.rsplit('.').next().map(str::to_owned);
+    let mut snapshots = names.iter().filter(|name| name.starts_with("snapshot.")).map(|name| number(name));
+    let (older, newer) = (snapshots.next().expect("two"), snapshots.next().expect("two"));
+    let between = |name: &&String| name.starts_with("log.") && number(name) > older && number(name) <= newer;
+    assert!(names.iter().find(between).is_some_and(|name| number(name) < newer), "{names:?}");
+    // And one that is neither the last nor before the newer snapshot.
+    let after = |name: &&String| name.starts_with("log.") && number(name) > newer;
+    assert!(names.iter().filter(after).count() > 1, "{names:?}");
+    (disk, model)
+}
+
+/// Opens a copy of the disk on which one file has other contents.
+fn open_with(disk: &SimDisk, name: &str, contents: Vec<u8>) -> Result<Recovered, LogError> {
+    let disk = disk.copy();
+    disk.put(name, contents);
+    open(&disk)
+}
+
+fn open(disk: &SimDisk) -> Result<Recovered, LogError> {
+    Log::open(disk.port(), small(1024)).map(|(_, recovered)| recovered)
+}
+
+/// The error names a file of the log and says where it is damaged.
+fn names_a_place(error: &LogError, disk: &SimDisk) {
+    let (LogError::Damaged { file, .. } | LogError::Missing { file, .. }) = error else {
+        panic!("{error}");
+    };
+    let text = error.to_string();
+    assert!(text.contains(file.as_str()) && text.contains("restore the data directory"), "{text}");
+    if let LogError::Damaged { file, offset, .. } = error {
+        assert!(*offset <= disk.contents(file).len() as u64, "{text}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_harmless_or_refused() {
+    let (disk, model) = full_disk();
+    let right = image(&model.state(model.history.len()));
+    let mut random = Random(SEED);
+    let (mut harmless, mut refused) = (0, 0);
+    for name in disk.names() {
+        let contents = disk.contents(&name);
+        for at in 0..contents.len() {
+            let bits = if effort(1, 8) == 8 {
+                0..8
+            } else {
+                let bit = random.below(8);
+                bit..bit + 1
+            };
+            for bit in bits {
+                let mut damaged = contents.clone();
+                damaged[at] ^= 1 << bit;
+                match open_with(&disk, &name, damaged) {
+                    Ok(recovered) => {
+                        assert!(image(&recovered.state) == right, "bit {bit} of byte {at} of {name}");
+                        harmless += 1;
+                    }
+                    Err(error) => {
+                        names_a_place(&error, &disk);
+                        refused += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(harmless > 1000 && refused > 1000, "{harmless} harmless, {refused} refused");
+}
+
+#[test]
+fn a_log_that_is_cut_anywhere_gives_a_state_that_was_or_is_refused() {
+    let (disk, model) = full_disk();
+    let prefixes: Vec<Image> = (0..=model.history.len()).map(|count| image(&model.state(count))).collect();
+    let names = disk.names();
+    let last_log = names.iter().rfind(|name| name.starts_with("log.")).expect("a log");
+    for name in &names {
+        let contents = disk.contents(name);
+        let mut known = 0;
+        for len in 0..contents.len() {
+            match open_with(&disk, name, contents[..len].to_vec()) {
+                Ok(recovered) => {
+                    let state = image(&recovered.state);
+                    let prefix = prefixes.iter().position(|image| *image == state);
+                    let prefix = prefix.expect("a state that was");
+                    assert!(name == last_log || prefix == model.history.len(), "{name} cut at {len}");
+                    assert!(prefix >= known, "more of the log cannot be less of the state");
+                    known = prefix;
+                }
+                Err(error) => names_a_place(&error, &disk),
+            }
+        }
+        assert!(name != last_log || known == model.history.len());
+    }
+}
+
+#[test]
+fn a_log_that_is_cut_and_goes_on_gives_a_state_that_was() {
+    // As above, but the server goes on and the new log must be sound.
+    let (disk, model) = full_disk();
+    let names = disk.names();
+    let name = names.iter().rfind(|name| name.starts_with("log.")).expect("a log");
+    let contents = disk.contents(name);
+    let mut random = Random(SEED);
+    for len in 0..contents.len() {
+        let disk = disk.copy();
+        disk.put(name, contents[..len].to_vec());
+        let mut model = Model { acked: 0, ..model.clone() };
+        let Ok(mut server) = Server::start(&disk, &small(1024), &mut model) else { continue };
+        for _ in 0..3 {
+            server.decide(&mut model, &mut random).expect("a good disk");
+        }
+        server.seal(&mut model).expect("a good disk");
+        Server::start(&disk.after_crash(random.number()), &small(1024), &mut model).expect("a good log");
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_is_harmless_or_refused() {
+    let (disk, model) = full_disk();
+    let right = image(&model.state(model.history.len()));
+    let names = disk.names();
+    let logs: Vec<&String> = names.iter().filter(|name| name.starts_with("log.")).collect();
+    let mut accepted = 0;
+    for chosen in 1..1_u32 << names.len() {
+        let without = SimDisk::new(0);
+        let kept = |i: usize| chosen & 1 << i == 0;
+        for (_, name) in names.iter().enumerate().filter(|(i, _)| kept(*i)) {
+            without.put(name, disk.contents(name));
+        }
+        match open(&without) {
+            Ok(recovered) if recovered.fresh => assert_eq!(chosen + 1, 1 << names.len(), "all are gone"),
+            Ok(recovered) => {
+                assert!(image(&recovered.state) == right, "{:?}", without.names());
+                assert!(without.names().contains(logs[logs.len() - 1]), "the last segment is needed");
+                accepted += 1;
+            }
+            Err(error) => names_a_place(&error, &disk),
+        }
+    }
+    assert!(accepted > 0, "a snapshot can go");
+}
+
+#[test]
+fn a_damaged_snapshot_is_passed_over_and_kept_aside() {
+    let (disk, model) = full_disk();
+    let right = image(&model.state(model.history.len()));
+    let names = disk.names();
+    let newest = names.iter().rfind(|name| name.starts_with("snapshot.")).expect("two");
+    let oldest = names.iter().find(|name| name.starts_with("snapshot.")).expect("two");
+    let damage = |name: &str| {
+        let mut contents = disk.contents(name);
+        contents[60] ^= 1;
+        contents
+    };
+    let disk = disk.copy();
+    disk.put(newest, damage(newest));
+    let recovered = open(&disk).expect("there is an older one");
+    assert!(image(&recovered.state) == right);
+    assert_eq!(recovered.passed_over.len(), 1);
+    assert!(recovered.passed_over[0].to_string().contains(newest.as_str()));
+    assert!(disk.names().contains(&format!("{newest}.damaged")) && !disk.names().contains(newest));
+    // Again, now that it is aside.
+    let recovered = open(&disk).expect("there is an older one");
+    assert!(image(&recovered.state) == right && recovered.passed_over.is_empty());
+    disk.put(oldest, damage(oldest));
+    names_a_place(&open(&disk).expect_err("none is left"), &disk);
+    assert!(disk.names().contains(oldest), "nothing is touched by a start that fails");
+}
+
+/// A session writes data that looks like what the log itself writes.
+#[test]
+fn data_that_looks_like_a_log_is_data() {
+    let options = small(0);
+    let mut tried = 0;
+    for seed in 0..40 {
+        let (disk, mut model, mut random) = (SimDisk::new(seed), Model::default(), Random(seed));
+        let mut server = Server::start(&disk, &options, &mut model).expect("an empty disk");
+        while model.history.len() < 8 {
+            server.decide(&mut model, &mut random).expect("a good disk");
+            server.seal(&mut model).expect("a good disk");
+        }
+        let name = disk.names().into_iter().rfind(|name| name.starts_with("log.")).expect("a log");
+        let real = disk.contents(&name);
+        // Whole batches of this very log, and its header; more than any client could know.
+        let Some(&session) = server.state.sessions.keys().next() else { continue };
+        tried += 1;
+        let path = format!("/imitation-{seed}");
+        let create = CreateRequest {
+            op: op::CREATE,
+            path,
+            data: Some([&real[..], &real[56..]].concat().into()),
+            acl: vec![Acl::anyone(perms::ALL)],
+            flags: 0,
+            ttl: -1,
+        };
+        let asker = Asker { session, identities: &[], extended_types: true };
+        let change = prepare(Request::Create(create), &server.state, asker);
+        assert!(matches!(change, Change::Create(_)), "{change:?}");
+        server.execute(&mut model, session, change).expect("a good disk");
+        // Never synced: after a crash it is there, or a part of it is and is dropped.
+        server.log.write().expect("a good disk");
+        for way in 0..20 {
+            let disk = disk.after_crash(way);
+            let mut model = model.clone();
+            Server::start(&disk, &options, &mut model).expect("a mere crash");
+        }
+        server.seal(&mut model).expect("a good disk");
+        Server::start(&disk, &options, &mut model).expect("a good disk");
+    }
+    assert!(tried > 20);
+}

@@ -1,0 +1,289 @@
+//! The rules by which the log drops, keeps and refuses.
+
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use zoolock_server::log::forge::{self, Batch};
+use zoolock_server::log::{Disk, Log, LogError, Options, Snapshot, SnapshotWriter, codec, replay};
+use zoolock_server::tree::{NodeRecord, Tree};
+use zoolock_server::txn::{Change, Create, Password, Txn};
+use zoolock_server::{Session, SessionId, State, Zxid, acl};
+
+use crate::sim_disk::SimDisk;
+
+fn create(zxid: i64, path: &str) -> Txn {
+    let change = Change::Create(Create {
+        path: path.into(),
+        data: Some(Bytes::from_static(b"data")),
+        acl: acl::open(),
+        owner: 0,
+        parent_created: -1,
+        with_stat: false,
+    });
+    Txn { zxid: Zxid::from_wire(zxid), session: SessionId::SERVER, time: 1, change }
+}
+
+fn options() -> Options {
+    Options { segment_size: 1 << 20, allocate: 0, snapshot_after: 1000 }
+}
+
+fn log_with(disk: Arc<dyn Disk>, txns: &[Txn]) -> Log {
+    let (mut log, _) = Log::open(disk, options()).expect("a good disk");
+    for txn in txns {
+        log.append(txn).expect("a good disk");
+        log.write().expect("a good disk");
+        log.sync().expect("a good disk");
+    }
+    log
+}
+
+const FIRST: &str = "log.0000000000000000";
+
+/// Bytes of the header of a segment, and of that of a batch, which ends with its length at byte 24.
+const SEGMENT_HEADER: usize = 56;
+const BATCH_HEADER: usize = 48;
+
+/// Returns where the batches of the first segment begin, and where the last one ends.
+fn bounds(disk: &SimDisk) -> Vec<usize> {
+    let file = disk.contents(FIRST);
+    let (mut at, mut bounds) = (SEGMENT_HEADER, vec![SEGMENT_HEADER]);
+    while let Some(len) = file.get(at + 24..).and_then(|rest| rest.first_chunk()) {
+        at += BATCH_HEADER + u32::from_be_bytes(*len) as usize;
+        bounds.push(at);
+    }
+    bounds
+}
+
+#[test]
+fn a_batch_of_another_history_is_no_batch() {
+    // Both disks make the same nonce, and the batches have the same length: only what came before differs.
+    let (one, other) = (SimDisk::new(1), SimDisk::new(1));
+    log_with(one.port(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
+    log_with(other.port(), &[create(1, "/x"), create(2, "/y"), create(3, "/z")]);
+    let bounds = bounds(&one);
+    let mut mixed = one.contents(FIRST);
+    mixed[bounds[2]..].copy_from_slice(&other.contents(FIRST)[bounds[2]..]);
+    one.put(FIRST, mixed);
+    let (_, recovered) = Log::open(one.port(), options()).expect("the last batch shows nothing of itself");
+    assert_eq!(recovered.state.zxid.get(), 2);
+    let dropped = recovered.dropped.expect("a batch that does not belong there");
+    assert_eq!((dropped.offset, dropped.bytes), (bounds[2] as u64, (bounds[3] - bounds[2]) as u64));
+}
+
+#[test]
+fn a_batch_in_another_place_shows_nothing() {
+    let disk = SimDisk::new(1);
+    log_with(disk.port(), &[create(1, "/a"), create(2, "/b"), create(3, "/c")]);
+    let bounds = bounds(&disk);
+    let mut moved = disk.contents(FIRST);
+    moved[bounds[1]] ^= 1;
+    moved.insert(bounds[2], 7);
+    disk.put(FIRST, moved);
+    let (_, recovered) = Log::open(disk.port(), options()).expect("nothing shows that more was synced");
+    assert_eq!(recovered.state.zxid.get(), 1);
+}
+
+#[test]
+fn the_last_batch_is_dropped_only_while_nothing_shows_that_it_was_synced() {
+    let disk = SimDisk::new(1);
+    let mut log = log_with(disk.port(), &[create(1, "/a"), create(2, "/b")]);
+    let damage = |disk: &SimDisk, at: usize| {
+        let disk = disk.copy();
+        let mut contents = disk.contents(FIRST);
+        contents[at] ^= 1;
+        disk.put(FIRST, contents);
+        Log::open(disk.port(), options()).map(|(_, recovered)| recovered)
+    };
+    let bounds = bounds(&disk);
+    let recovered = damage(&disk, bounds[2] - 1).expect("as after a crash");
+    assert_eq!((recovered.state.zxid.get(), recovered.dropped.is_some()), (1, true));
+    log.idle_seal().expect("a good disk");
+    let error = damage(&disk, bounds[2] - 1).expect_err("it was acknowledged").to_string();
+    assert!(error.contains(FIRST) && error.contains(&format!("byte {}:", bounds[1])), "{error}");
+    // The seal itself says nothing that is needed.
+    let recovered = damage(&disk, bounds[2] + 5).expect("nothing is missing");
+    assert_eq!((recovered.state.zxid.get(), recovered.dropped.is_some()), (2, true));
+    let steps = disk.steps();
+    log.idle_seal().expect("a good disk");
+    assert_eq!(disk.steps(), steps, "one seal is enough");
+}
+
+#[test]
+fn a_transaction_that_does_not_fit_is_refused_where_it_stands() {
+    for (bad, why) in [
+        (create(2, "/a"), "exists"),
+        (create(2, "/no/parent"), "has no parent"),
+        (Txn { change: Change::Delete { path: "/b".into() }, ..create(2, "") }, "cannot be deleted"),
+        (Txn { session: SessionId::from_wire(5), ..create(2, "/b") }, "session 0x5 is unknown"),
+    ] {
+        let disk = SimDisk::new(1);
+        log_with(disk.port(), &[create(1, "/a"), bad]).idle_seal().expect("a good disk");
+        let error = Log::open(disk.port(), options()).expect_err("it does not fit").to_string();
+        assert!(error.contains(why) && error.contains(&format!("byte {}:", bounds(&disk)[1])), "{error}");
+    }
+}
+
+#[test]
+fn a_log_whose_transactions_go_down_is_refused() {
+    let payloads = [(1, "/a"), (3, "/b"), (2, "/c")].map(|(zxid, path)| {
+        let mut record = BytesMut::new();
+        codec::encode_txn(&create(zxid, path), &mut record).expect("it has a place in a log");
+        let mut payload = BytesMut::new();
+        payload.put_u32(record.len() as u32);
+        payload.put_slice(&record);
+        payload
+    });
+    let batches = payloads.iter().map(|payload| Batch { records: 1, synced_to: u64::MAX, payload });
+    let seal = Batch { records: 0, synced_to: u64::MAX, payload: &[] };
+    let (name, contents) = forge::segment(Zxid::from_wire(0), &batches.chain([seal]).collect::<Vec<_>>());
+    let disk = SimDisk::new(1);
+    disk.put(&name, contents);
+    let error = Log::open(disk.port(), options()).expect_err("2 after 3").to_string();
+    assert!(
+        error.contains(&format!("byte {}: transaction 0x2 comes after 0x3", bounds(&disk)[2])),
+        "{error}"
+    );
+}
+
+#[test]
+fn transactions_go_up_or_end_the_log() {
+    let mut log = log_with(SimDisk::new(1).port(), &[create(5, "/a")]);
+    let error = log.append(&create(5, "/b")).expect_err("the same number again").to_string();
+    assert!(error.contains("0x5"), "{error}");
+    assert_eq!(log.append(&create(6, "/b")).expect_err("failed before").to_string(), error);
+}
+
+#[test]
+fn a_snapshot_that_is_no_state_is_refused() {
+    let record = |path: &str, owner: i64, zxid: i64| NodeRecord {
+        path: path.to_owned(),
+        data: None,
+        acl: acl::open(),
+        czxid: Zxid::from_wire(zxid),
+        mzxid: Zxid::from_wire(1),
+        pzxid: Zxid::from_wire(1),
+        ctime: 0,
+        mtime: 0,
+        version: 0,
+        created: 0,
+        aversion: 0,
+        owner,
+    };
+    let session = Session { timeout_ms: 1, password: Password([7; 16]) };
+    let sessions = [(SessionId::from_wire(9), session)].into();
+    for (extra, why) in [
+        (vec![record("/b", 8, 1)], Some("belongs to a session that is not there")),
+        (vec![record("/b", -8, 1)], Some("belongs to a session that is not there")),
+        (vec![record("/b", 0, 2)], Some("newer than the snapshot")),
+        (vec![record("/b/c", 0, 1)], Some("is missing")),
+        (vec![record("/b", 0, 1), record("/b", 0, 1)], Some("comes twice")),
+        (vec![record("/b", 9, 1), record("/b/c", 0, 1)], Some("is an ephemeral and has children")),
+        (vec![record("/b", 9, 1)], None),
+    ] {
+        let disk = SimDisk::new(1);
+        let log = log_with(disk.port(), &[create(1, "/a")]);
+        let zxid = Zxid::from_wire(1);
+        let mut writer = SnapshotWriter::begin(disk.port(), zxid, &sessions).expect("a good disk");
+        let mut state = State::new(0);
+        replay(create(1, "/a"), &mut state).expect("it fits");
+        writer.add(Tree::records(&state.tree).chain(extra)).expect("a good disk");
+        assert!(!format!("{writer:?}{log:?}").contains("7, 7"));
+        writer.finish(log.synced()).expect("a good disk");
+        let (_, recovered) = Log::open(disk.port(), options()).expect("the log has all that is needed");
+        match (&recovered.passed_over[..], why) {
+            ([], None) => assert_eq!(recovered.state.sessions, sessions),
+            ([error], Some(why)) => assert!(error.to_string().contains(why), "{error}"),
+            (passed_over, why) => panic!("{why:?}: {passed_over:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_log_that_is_shorter_than_a_snapshot_says_is_refused() {
+    let disk = SimDisk::new(1);
+    let txns: Vec<Txn> = (1..5).map(|i| create(i, &format!("/{i}"))).collect();
+    let log = log_with(disk.port(), &txns);
+    let mut state = State::new(0);
+    txns.into_iter().try_for_each(|txn| replay(txn, &mut state)).expect("they fit");
+    // A later mark than the snapshot needs, as when writes go on while it is made.
+    let zxid = Zxid::from_wire(4);
+    let mut writer = SnapshotWriter::begin(disk.port(), zxid, []).expect("a good disk");
+    writer.add(state.tree.records()).expect("a good disk");
+    writer.finish(log.synced()).expect("a good disk");
+    let bounds = bounds(&disk);
+    let whole = disk.contents(FIRST);
+    for (cut, to) in [(bounds[4] - 1, 3), (bounds[3], 3), (bounds[0], 0)] {
+        disk.put(FIRST, whole[..cut].to_vec());
+        let error = Log::open(disk.port(), options()).expect_err("it was synced").to_string();
+        assert!(
+            error.contains(&format!("{FIRST} is damaged at byte {}: it had been", bounds[to])),
+            "{error}"
+        );
+    }
+    // A snapshot that cannot be read says how far the log went by its name.
+    disk.put(FIRST, whole[..bounds[3]].to_vec());
+    disk.put("snapshot.0000000000000004", vec![0; 100]);
+    let error = Log::open(disk.port(), options()).expect_err("it was synced").to_string();
+    assert!(error.contains("ends with 0x3, but 0x4 had been synced"), "{error}");
+    disk.put(FIRST, whole);
+    let (_, recovered) = Log::open(disk.port(), options()).expect("the whole log is there");
+    assert_eq!((recovered.state.zxid, recovered.passed_over.len()), (zxid, 1));
+}
+
+#[test]
+fn a_snapshot_ahead_of_the_log_is_not_kept() {
+    let disk = SimDisk::new(1);
+    let mut log = log_with(disk.port(), &[create(1, "/a")]);
+    log.append(&create(2, "/b")).expect("a good disk");
+    log.write().expect("a good disk");
+    let begin = || SnapshotWriter::begin(disk.port(), Zxid::from_wire(2), []).expect("a good disk");
+    assert!(matches!(begin().finish(log.synced()), Err(LogError::NotDurable { .. })));
+    log.sync().expect("a good disk");
+    begin().finish(log.synced()).expect("the log is as far");
+}
+
+#[test]
+fn a_snapshot_is_wanted_when_much_was_logged_since_the_last() {
+    let disk = SimDisk::new(1);
+    let mut log = log_with(disk.port(), &[]);
+    let mut zxid = 0;
+    let mut until_wanted = |log: &mut Log| {
+        let before = zxid;
+        while !log.wants_snapshot() {
+            zxid += 1;
+            log.append(&create(zxid, &format!("/{zxid}"))).expect("a good disk");
+        }
+        zxid - before
+    };
+    let first = until_wanted(&mut log);
+    log.snapshot_begins();
+    assert!(!log.wants_snapshot(), "one at a time");
+    log.snapshot_done(None);
+    assert!(!log.wants_snapshot(), "not again at once");
+    let again = until_wanted(&mut log);
+    assert!(again > 0 && again < first, "{again} after {first}");
+    log.snapshot_begins();
+    log.snapshot_done(Some(Snapshot { zxid: Zxid::from_wire(1), bytes: 2000 }));
+    assert!(until_wanted(&mut log) > first + first / 2, "a large one is not made as often");
+}
+
+#[test]
+fn a_large_write_is_several_batches_and_one_sync() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = Log::open(disk.port(), options()).expect("a good disk");
+    let data = Bytes::from(vec![7; 700_000]);
+    for i in 1..=5 {
+        let mut txn = create(i, &format!("/{i}"));
+        if let Change::Create(create) = &mut txn.change {
+            create.data = Some(data.clone());
+        }
+        log.append(&txn).expect("a good disk");
+    }
+    let before = disk.steps();
+    log.write().expect("a good disk");
+    log.sync().expect("a good disk");
+    assert_eq!(disk.steps() - before, 2);
+    assert_eq!(bounds(&disk).len(), 4);
+    let (_, recovered) = Log::open(disk.port(), options()).expect("a good log");
+    assert_eq!((recovered.replayed, recovered.dropped), (5, None));
+}

@@ -1,0 +1,247 @@
+//! A server without clients: decides random writes, logs them, makes snapshots; and the model it is compared with.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter};
+use zoolock_server::tree::NodeRecord;
+use zoolock_server::txn::{Change, Password, Txn};
+use zoolock_server::wire::{CreateRequest, Request, op};
+use zoolock_server::{Asker, Session, SessionId, State, Zxid, commit, prepare};
+
+use crate::sim_disk::{Random, SimDisk};
+
+pub(crate) fn small(allocate: u64) -> Options {
+    Options { segment_size: 2500, allocate, snapshot_after: 4000 }
+}
+
+/// All that a client can see of a state.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Image {
+    zxid: Zxid,
+    sessions: BTreeMap<SessionId, Session>,
+    nodes: Vec<NodeRecord>,
+}
+
+pub(crate) fn image(state: &State) -> Image {
+    let mut nodes: Vec<NodeRecord> = state.tree.records().collect();
+    nodes.sort_by(|a, b| a.path.cmp(&b.path));
+    Image { zxid: state.zxid, sessions: state.sessions.clone(), nodes }
+}
+
+/// What was decided, and what clients were told of.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Model {
+    pub(crate) history: Vec<Txn>,
+    /// How many of them clients know of.
+    pub(crate) acked: usize,
+    pub(crate) epoch: u32,
+}
+
+impl Model {
+    /// The state after the first transactions.
+    pub(crate) fn state(&self, count: usize) -> State {
+        let mut state = State::new(0);
+        for txn in &self.history[..count] {
+            commit(txn, &mut state);
+        }
+        state
+    }
+
+    /// Checks that what came back is a state that was, with all that was acknowledged; forgets what is not there.
+    pub(crate) fn accept(&mut self, state: &State) {
+        let kept = self.history.partition_point(|txn| txn.zxid <= state.zxid);
+        assert!(kept >= self.acked, "{kept} of {} acknowledged transactions came back", self.acked);
+        assert_eq!(image(state), image(&self.state(kept)), "after {kept} transactions");
+        self.history.truncate(kept);
+        self.acked = kept;
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) log: Log,
+    pub(crate) state: State,
+    snapshot: Option<(SnapshotWriter, Vec<Vec<NodeRecord>>)>,
+}
+
+impl Server {
+    /// Starts on what the disk has, which must be what the model says.
+    pub(crate) fn start(disk: &SimDisk, options: &Options, model: &mut Model) -> Result<Self, LogError> {
+        let (log, recovered) = Log::open(disk.port(), options.clone())?;
+        let Recovered { mut state, fresh, passed_over, .. } = recovered;
+        assert!(passed_over.is_empty(), "a crash damages no snapshot: {passed_over:?}");
+        assert!(!fresh || model.acked == 0);
+        model.accept(&state);
+        model.epoch += 1;
+        state.zxid = Zxid::start_of(model.epoch);
+        Ok(Server { log, state, snapshot: None })
+    }
+
+    /// Decides one write and gives it to the log.
+    pub(crate) fn decide(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
+        let sessions: Vec<SessionId> = self.state.sessions.keys().copied().collect();
+        let (session, change) = if sessions.is_empty() || sessions.len() < 4 && random.one_in(6) {
+            let password = Password([random.number() as u8; 16]);
+            (SessionId::from_random(random.number()), Change::CreateSession { timeout_ms: 4000, password })
+        } else {
+            let session = sessions[random.below(sessions.len())];
+            let identities = [Identity::digest(b"me:pw")];
+            let asker = Asker { session, identities: &identities, extended_types: true };
+            (session, prepare(request(random), &self.state, asker))
+        };
+        self.execute(model, session, change)
+    }
+
+    pub(crate) fn execute(
+        &mut self,
+        model: &mut Model,
+        session: SessionId,
+        change: Change,
+    ) -> Result<(), LogError> {
+        let zxid = self.state.zxid.next().expect("far from the end");
+        let txn = Txn { zxid, session, time: zxid.get() ^ 77, change };
+        commit(&txn, &mut self.state);
+        self.log.append(&txn)?;
+        if !matches!(txn.change, Change::Refused(_)) {
+            model.history.push(txn);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sync(&mut self, model: &mut Model) -> Result<(), LogError> {
+        self.log.write()?;
+        self.log.sync()?;
+        model.acked = model.history.len();
+        Ok(())
+    }
+
+    pub(crate) fn seal(&mut self, model: &mut Model) -> Result<(), LogError> {
+        self.log.idle_seal()?;
+        model.acked = model.history.len();
+        Ok(())
+    }
+
+    /// Makes a whole snapshot, with no change in between.
+    pub(crate) fn snapshot(&mut self, model: &mut Model) -> Result<(), LogError> {
+        self.sync(model)?;
+        self.begin_snapshot(model)?;
+        while self.snapshot.is_some() {
+            self.go_on_with_snapshot(model)?.map_or(Ok(()), Err)?;
+        }
+        self.log.clean()
+    }
+
+    fn begin_snapshot(&mut self, model: &Model) -> Result<(), LogError> {
+        let zxid = model.history.last().map_or(Zxid::start_of(0), |txn| txn.zxid);
+        self.log.snapshot_begins();
+        let writer = SnapshotWriter::begin(self.log.disk(), zxid, &self.state.sessions)?;
+        let records: Vec<NodeRecord> = self.state.tree.records().collect();
+        self.snapshot = Some((writer, records.chunks(7).map(<[_]>::to_vec).collect()));
+        Ok(())
+    }
+
+    /// The outer error ends the log, the inner one the snapshot.
+    fn go_on_with_snapshot(&mut self, model: &mut Model) -> Result<Option<LogError>, LogError> {
+        let Some((mut writer, mut chunks)) = self.snapshot.take() else { return Ok(None) };
+        let done = match chunks.pop() {
+            Some(chunk) => {
+                let added = writer.add(chunk);
+                if added.is_ok() {
+                    self.snapshot = Some((writer, chunks));
+                    return Ok(None);
+                }
+                added.map(|()| None)
+            }
+            None => {
+                self.sync(model)?;
+                writer.finish(self.log.synced()).map(Some)
+            }
+        };
+        match done {
+            Ok(snapshot) => {
+                self.log.snapshot_done(snapshot);
+                Ok(None)
+            }
+            Err(error) => {
+                self.log.snapshot_done(None);
+                Ok(Some(error))
+            }
+        }
+    }
+
+    /// Does something that servers do.
+    pub(crate) fn act(&mut self, model: &mut Model, random: &mut Random) -> Result<(), LogError> {
+        match random.below(22) {
+            0..12 => self.decide(model, random),
+            12..15 => self.sync(model),
+            15 => self.log.write(),
+            16 => self.seal(model),
+            17 if self.snapshot.is_none() => {
+                // A snapshot that fails is no reason to stop.
+                if self.begin_snapshot(model).is_err() {
+                    self.log.snapshot_done(None);
+                }
+                Ok(())
+            }
+            17..21 => self.go_on_with_snapshot(model).map(|_| ()),
+            _ => {
+                let _ = self.log.clean();
+                Ok(())
+            }
+        }
+    }
+}
+
+fn request(random: &mut Random) -> Request {
+    match random.below(14) {
+        0..5 => create(random),
+        5..7 => Request::Delete { path: path(random), version: -1 },
+        7..10 => Request::SetData { path: path(random), data: data(random), version: -1 },
+        10 => Request::SetAcl { path: path(random), acl: acl(random), version: -1 },
+        11..13 => Request::Multi((0..random.below(4) + 1).map(|_| in_multi(random)).collect()),
+        _ => Request::CloseSession,
+    }
+}
+
+fn in_multi(random: &mut Random) -> Request {
+    match random.below(6) {
+        0..3 => create(random),
+        3 => Request::Delete { path: path(random), version: -1 },
+        4 => Request::SetData { path: path(random), data: data(random), version: -1 },
+        _ => Request::Check { path: "/".to_owned(), version: -1 },
+    }
+}
+
+fn create(random: &mut Random) -> Request {
+    let (op, flags) =
+        [(op::CREATE, 0), (op::CREATE, 1), (op::CREATE2, 2), (op::CREATE, 3), (19, 4)][random.below(5)];
+    Request::Create(CreateRequest {
+        op,
+        path: path(random),
+        data: data(random),
+        acl: acl(random),
+        flags,
+        ttl: -1,
+    })
+}
+
+fn path(random: &mut Random) -> String {
+    let names = ["a", "b", "c", "d"];
+    (0..=random.below(2)).map(|_| format!("/{}", names[random.below(4)])).collect()
+}
+
+fn data(random: &mut Random) -> Option<Bytes> {
+    let len = [0, 3, 20, 100, 700][random.below(5)];
+    let byte = random.number() as u8;
+    (!random.one_in(8)).then(|| vec![byte; len].into())
+}
+
+fn acl(random: &mut Random) -> Vec<Acl> {
+    let who = |scheme, id: &str| Acl { perms: perms::ALL, who: Identity::new(scheme, id) };
+    match random.below(6) {
+        0 => vec![who("auth", "")],
+        1 => vec![who("ip", "127.0.0.1"), Acl::anyone(perms::ALL)],
+        _ => vec![Acl::anyone(perms::ALL)],
+    }
+}

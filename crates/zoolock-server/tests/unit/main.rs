@@ -1,0 +1,11 @@
+//! Tests of the parts that need no socket: the wire format, the core, the tree and the log.
+
+#[path = "../support/sim_disk.rs"]
+mod sim_disk;
+
+mod core_client;
+mod core_connections;
+mod core_properties;
+mod log;
+mod memory;
+mod wire_properties;
