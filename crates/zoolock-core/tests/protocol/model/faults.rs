@@ -1,0 +1,233 @@
+//! Faults between clients and the service, and what followers and watches make of a transaction.
+
+use zoolock_core::contender::{Event, Failure, Reply, Request};
+
+use super::bugs::Bug;
+use super::ghost::{Fate, Violation};
+use super::scenario::Scenario;
+use super::server::{deletes, is_write};
+use super::tree::{Change, Op, Txn};
+use super::world::{Follower, Inbound, Sent, Stage, World};
+
+impl World {
+    /// The connection breaks and is made again. Each request may have been carried out, may still be, or never will.
+    pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
+        let leader = self.leader.clone();
+        let client = &mut *self.clients[i];
+        client.ghost.interrupted |= client.ghost.granted && !client.ghost.read;
+        let (mut unknown, mut unheard) = (Vec::new(), Vec::new());
+        let mut watches = std::mem::take(&mut client.watches);
+        let mut ended = false;
+        for inbound in std::mem::take(&mut client.inbox) {
+            match inbound {
+                Inbound::Answer { id, set, .. } => {
+                    // A client knows of a watch from the reply on.
+                    unknown.push((id, Err(Failure::Unknown)));
+                    unheard.extend(set);
+                    watches.retain(|watch| Some(watch.id) != set);
+                }
+                // It fired, and the event was lost: the client keeps the watch, if it knows of it.
+                Inbound::Fired { watch, .. } if unheard.contains(&watch.id) => {}
+                Inbound::Fired { watch, .. } => watches.push(watch),
+                Inbound::Reconnected => {}
+                Inbound::SessionOver => ended = true,
+            }
+        }
+        let sent = std::mem::take(&mut client.requests);
+        let once = if client.ghost.released { Bug::ReleasesOnce } else { Bug::CleansUpOnce };
+        let outcome = |sent: &Sent| match sent.request {
+            Request::Delete(_) | Request::Withdraw(_) | Request::Release { .. } if scenario.has(once) => {
+                Ok(Reply::Done)
+            }
+            _ => Err(Failure::Unknown),
+        };
+        let of_now = sent.iter().filter(|sent| sent.round == client.round);
+        unknown.extend(of_now.map(|sent| (sent.id, outcome(sent))));
+        client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
+        // The client registers the watches again that it knows of. Where something has changed since, they fire at once.
+        // The server may do that in any order; here it is the order of the ids.
+        watches.sort_by_key(|watch| watch.id);
+        let view = client.view(&leader);
+        let mut fired = Vec::new();
+        watches.retain(|watch| {
+            let now = match watch.name {
+                Some(name) => view.child(watch.at, name).map(|child| child.mzxid),
+                None => view.0[watch.at].as_ref().map(|directory| directory.pzxid),
+            };
+            if now != Some(watch.zxid) {
+                fired.push(Inbound::Fired { watch: watch.clone(), deleted: now.is_none() });
+            }
+            now == Some(watch.zxid)
+        });
+        if scenario.has(Bug::ForgetsWatches) {
+            watches.clear();
+            fired.clear();
+        }
+        client.watches = watches;
+        client.inbox = fired;
+        client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
+        // Told before anything that comes over the next connection.
+        if scenario.told_offline {
+            self.step(i, Event::Disconnected, scenario);
+        }
+        for (id, outcome) in unknown {
+            self.step(i, Event::Answer(id, outcome), scenario);
+        }
+    }
+
+    /// The session expires, and the acquisition goes on in the next one, at a follower that has not heard of the end.
+    pub(crate) fn next_session(&mut self, i: usize, scenario: &Scenario) {
+        let tree = self.leader.clone();
+        let client = &mut *self.clients[i];
+        let answers = client.inbox.iter().filter_map(|inbound| match inbound {
+            Inbound::Answer { id, .. } => Some(*id),
+            _ => None,
+        });
+        let unknown: Vec<_> = answers.chain(client.requests.iter().map(|sent| sent.id)).collect();
+        client.requests.clear();
+        client.late.clear();
+        client.watches.clear();
+        client.inbox = vec![Inbound::Reconnected];
+        client.follower = Some(Follower { tree, behind: Vec::new() });
+        self.delete_ephemerals(i, scenario);
+        // They were those of another session, so that a grant with one of them is wrong.
+        for trace in &mut self.clients[i].ghost.traces {
+            trace.was_clear = false;
+        }
+        for id in unknown {
+            self.step(i, Event::Answer(id, Err(Failure::Unknown)), scenario);
+        }
+    }
+
+    pub(crate) fn lag(&mut self, i: usize) {
+        self.clients[i].follower = Some(Follower { tree: self.leader.clone(), behind: Vec::new() });
+    }
+
+    pub(crate) fn lose_lease(&mut self, i: usize, scenario: &Scenario) {
+        for i in scenario.mates(i) {
+            self.clients[i].lease = false;
+            self.clients[i].ghost.lease_lost = true;
+            self.step(i, Event::LeaseLost, scenario);
+        }
+    }
+
+    pub(crate) fn renew_lease(&mut self, i: usize, scenario: &Scenario) {
+        for i in scenario.mates(i) {
+            self.clients[i].lease = true;
+            self.step(i, Event::LeaseRenewed, scenario);
+        }
+    }
+
+    pub(crate) fn expire(&mut self, i: usize, scenario: &Scenario) {
+        for i in scenario.mates(i) {
+            let client = &mut *self.clients[i];
+            client.session = false;
+            client.requests.clear();
+            client.late.clear();
+            client.watches.clear();
+            client.follower = None;
+            if client.is_running() {
+                client.inbox.push(Inbound::SessionOver);
+            }
+        }
+        self.delete_ephemerals(i, scenario);
+    }
+
+    /// Deletes the nodes of a session.
+    fn delete_ephemerals(&mut self, i: usize, scenario: &Scenario) {
+        let session = scenario.session(i);
+        let mut ops = Vec::new();
+        for at in 0..self.leader.0.len() {
+            let children = self.leader.children(at).iter();
+            let owned = children.filter(|child| scenario.session(child.owner.into()) == session);
+            ops.extend(owned.map(|child| (at, Op::Delete(child.name))));
+        }
+        if !ops.is_empty() {
+            self.commit(ops, None, scenario);
+        }
+    }
+
+    pub(crate) fn crash(&mut self, i: usize, scenario: &Scenario) {
+        for i in scenario.mates(i) {
+            self.clients[i].stage = Stage::Crashed;
+            self.forget(i);
+        }
+    }
+
+    // ---- followers ----
+
+    fn fire(&mut self, i: usize, changes: &[(usize, Change)]) {
+        let client = &mut self.clients[i];
+        for (at, change) in changes {
+            let (name, deleted) = match change {
+                Change::Deleted(child) => (Some(child.name), true),
+                Change::Written(name) => (Some(*name), false),
+                Change::Children { gone } => (None, *gone),
+            };
+            while let Some(found) = client.watches.iter().position(|w| (w.at, w.name) == (*at, name)) {
+                let watch = client.watches.remove(found);
+                client.inbox.push(Inbound::Fired { watch, deleted });
+            }
+        }
+    }
+
+    /// The client's follower applies one transaction.
+    pub(crate) fn apply(&mut self, i: usize) {
+        let Some(follower) = &mut self.clients[i].follower else { return };
+        let changes = if follower.behind.is_empty() {
+            Vec::new()
+        } else {
+            follower.tree.apply(&follower.behind.remove(0))
+        };
+        if follower.behind.is_empty() {
+            self.clients[i].follower = None;
+        }
+        self.fire(i, &changes);
+    }
+
+    pub(crate) fn catch_up(&mut self, i: usize) {
+        while self.clients[i].follower.is_some() {
+            self.apply(i);
+        }
+    }
+
+    /// Commits a transaction, applies it where no follower lags, and notes what it means. `by`: the client that sent it,
+    /// and its request.
+    pub(crate) fn commit(&mut self, ops: Vec<(usize, Op)>, by: Option<(usize, &Sent)>, scenario: &Scenario) {
+        self.zxid += 1;
+        let txn = Txn { zxid: self.zxid, ops };
+        let changes = self.leader.apply(&txn);
+        let meant = by.map_or(Vec::new(), |(_, sent)| deletes(&sent.request));
+        let deleted = changes.iter().filter_map(|(at, change)| match change {
+            Change::Deleted(child) => Some((*at, child)),
+            _ => None,
+        });
+        for (bit, (at, child)) in deleted.enumerate() {
+            // A delete that hits a later node of its name is not one by the owner, even if that is the same client.
+            let own = by.is_some_and(|(i, _)| child.owner as usize == i)
+                && meant.get(bit).is_some_and(|node| node.czxid.0 == child.czxid);
+            for trace in &mut self.clients[child.owner as usize].ghost.traces {
+                if (trace.at, trace.czxid) == (at, child.czxid) {
+                    trace.fate = if own { Fate::Withdrawn } else { Fate::Taken };
+                }
+            }
+            let cleanly = own && by.is_some_and(|(_, sent)| sent.cleanly);
+            self.on_deleted(at, child.czxid, own, cleanly);
+            if let Some((_, sent)) = by
+                && !own
+                && sent.looked & (1 << bit) == 0
+            {
+                self.note(Violation::DeletedAnothers);
+            }
+        }
+        self.note_size();
+        self.see_who_is_clear(scenario);
+        for i in 0..self.clients.len() {
+            if self.clients[i].follower.is_none() {
+                self.fire(i, &changes);
+            } else if let Some(follower) = &mut self.clients[i].follower {
+                follower.behind.push(txn.clone());
+            }
+        }
+    }
+}

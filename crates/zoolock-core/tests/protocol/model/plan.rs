@@ -1,0 +1,152 @@
+//! The lock that each client acquires.
+
+use zoolock_core::contender::Node;
+use zoolock_core::names::{Names, Naming, Prefix};
+use zoolock_core::{ContenderId, Kind, SessionId};
+
+use super::bugs::Bug;
+use super::scenario::Scenario;
+
+/// The lock that a client acquires in each round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Plan {
+    Mutex,
+    /// A mutex inside the lock of that client: begins when it is granted, and ends before it is released.
+    Inside(u8),
+    Write,
+    /// A write lock, and perhaps a downgrade.
+    WriteThenRead,
+    Read,
+    Upgradable,
+    /// A write lock on the session of that client: begins when the client is granted a reader, or downgrades to one.
+    Upgrade(u8),
+    Permits {
+        take: u32,
+        size: u32,
+    },
+    /// One permit in a layout of other client libraries.
+    Lease {
+        size: u32,
+    },
+}
+
+impl Plan {
+    /// `from`: the reader's node, for an upgrade.
+    pub(crate) fn kind(self, from: Option<Node>) -> Kind {
+        match self {
+            Plan::Mutex | Plan::Inside(_) => Kind::Mutex,
+            Plan::Write | Plan::WriteThenRead => Kind::Write,
+            Plan::Read => Kind::Read,
+            Plan::Upgradable => Kind::Upgradable,
+            Plan::Upgrade(_) => Kind::Upgrade { from: from.expect("the reader holds") },
+            Plan::Permits { take, size } => Kind::Permits { take, size },
+            Plan::Lease { size } => Kind::Lease { size },
+        }
+    }
+
+    pub(crate) fn is_permits(self) -> bool {
+        matches!(self, Plan::Permits { .. } | Plan::Lease { .. })
+    }
+
+    pub(crate) fn is_lease(self) -> bool {
+        matches!(self, Plan::Lease { .. })
+    }
+
+    pub(crate) fn is_upgrade(self) -> bool {
+        matches!(self, Plan::Upgrade(_))
+    }
+
+    /// The client whose grant this waits for to begin.
+    pub(crate) fn outer(self) -> Option<usize> {
+        match self {
+            Plan::Inside(outer) | Plan::Upgrade(outer) => Some(outer.into()),
+            _ => None,
+        }
+    }
+}
+
+impl Scenario {
+    pub(crate) fn names(&self, i: usize) -> Names {
+        Names { naming: self.namings.get(i).copied().unwrap_or_default(), kazoo_pattern: false }
+    }
+
+    /// The prefix of a client's nodes.
+    pub(crate) fn prefix(&self, i: usize) -> Prefix {
+        let kind = match self.plans[i] {
+            Plan::Upgrade(_) => Kind::Write,
+            plan => plan.kind(None),
+        };
+        let prefix =
+            Prefix::of(self.names(i).naming, kind, Scenario::id(i), SessionId(self.session(i) as i64));
+        prefix.expect("a kind that the naming has")
+    }
+
+    pub(crate) fn id(i: usize) -> ContenderId {
+        ContenderId(i as u128)
+    }
+
+    /// Returns whether two names in this directory belong to families that do not see each other.
+    pub(crate) fn may_clash(&self) -> bool {
+        // Curator's own mutex and its read/write lock do not see each other.
+        let mixed = self.plans.iter().any(|plan| (*plan == Plan::Mutex) != (self.plans[0] == Plan::Mutex));
+        let differ = self.namings.iter().any(|naming| *naming != self.namings[0]);
+        differ || (mixed && self.namings.contains(&Naming::Curator))
+    }
+
+    /// The client whose session a client is on.
+    pub(crate) fn session(&self, i: usize) -> usize {
+        match self.plans[i] {
+            Plan::Upgrade(of) => of.into(),
+            _ if self.has(Bug::OneNodeForASession) => 0,
+            _ => i,
+        }
+    }
+
+    /// The clients on the session of one.
+    pub(crate) fn mates(&self, i: usize) -> impl Iterator<Item = usize> {
+        let session = self.session(i);
+        (0..self.plans.len()).filter(move |&j| self.session(j) == session)
+    }
+
+    /// The client that upgrades this one.
+    pub(crate) fn upgrade_of(&self, i: usize) -> Option<usize> {
+        self.plans.iter().position(|plan| *plan == Plan::Upgrade(i as u8))
+    }
+
+    /// Returns whether two clients differ in nothing but their number. With several directories all clients count as different.
+    pub(crate) fn are_alike(&self, i: usize, j: usize) -> bool {
+        let numbered = self.names(i).naming != Naming::Native || self.names(j).naming != Naming::Native;
+        self.directories.len() == 1
+            && !numbered
+            && self.plans[i] == self.plans[j]
+            && self.upgrade_of(i).is_some() == self.upgrade_of(j).is_some()
+    }
+
+    /// Returns whether there are permits and other locks in one directory.
+    pub(crate) fn mixes_kinds(&self) -> bool {
+        let permits = self.plans.iter().filter(|plan| plan.is_permits()).count();
+        permits > 0 && permits < self.plans.len()
+    }
+
+    /// Returns whether this client tries to look ahead.
+    pub(crate) fn looks_ahead(&self, i: usize) -> bool {
+        self.looks_ahead && !(self.one_reads && i + 1 == self.plans.len())
+    }
+
+    /// Returns whether this client tracks crashes.
+    pub(crate) fn tracks(&self, i: usize) -> bool {
+        self.tracks || (self.one_tracks && i == 0)
+    }
+
+    /// Returns whether a directory comes near the end of its numbers.
+    pub(crate) fn ends(&self) -> bool {
+        self.retire_from != Scenario::RETIRE_FROM
+    }
+
+    /// Returns whether every holder tracks crashes, and no fault touches the record.
+    pub(crate) fn keeps_its_records(&self) -> bool {
+        let b = &self.budget;
+        let meddling = b.removals + b.reaps + b.copies + b.scribbles + b.negatives;
+        self.tracks && meddling == 0 && !self.ends()
+    }
+}

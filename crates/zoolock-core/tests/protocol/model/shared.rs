@@ -1,0 +1,28 @@
+//! Copy on write: most steps change one client of several, and the states share the others.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// A value that is copied when it changes, and not with the state that contains it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shared<T>(Arc<T>);
+
+impl<T> Shared<T> {
+    pub(crate) fn new(value: T) -> Shared<T> {
+        Shared(Arc::new(value))
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Clone> DerefMut for Shared<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        Arc::make_mut(&mut self.0)
+    }
+}
