@@ -1,8 +1,7 @@
 //! Measures zoolock beside its peers: the same work, on the same machine, in one run, taking turns.
 //!
 //! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
-//! bench/results; `-- server` measures the embedded server alone, `-- scale` what an ensemble carries, `-- survey` a look at
-//! all locks. Absolute figures drift with the machine; the ratios are what counts.
+//! bench/results; `-- server` measures the embedded server alone. Absolute figures drift with the machine; the ratios are what counts.
 
 mod client;
 mod compare;
@@ -11,11 +10,9 @@ mod job;
 mod page;
 mod process;
 mod report;
-mod scale;
 mod server;
 mod servers;
 mod stats;
-mod survey;
 mod worker;
 
 use std::path::PathBuf;
@@ -59,10 +56,6 @@ enum What {
         #[arg(long)]
         dry_run: bool,
     },
-    /// What an ensemble carries: measured points, a model fitted to them, and that model with a million clients.
-    Scale(scale::Settings),
-    /// What a look at all locks costs Apache ZooKeeper (Debian's package): zoolock's, Curator's and kazoo's.
-    Survey(survey::Settings),
     /// A client that takes its orders from standard input.
     #[command(hide = true)]
     Worker { client: worker::Client },
@@ -77,8 +70,6 @@ fn main() -> ExitCode {
             let run = server::run(&server::Settings { rounds, znodes, dir, zoolock });
             run.and_then(|figures| report::write(&figures, dry_run))
         }
-        What::Scale(settings) => scale::main(&settings),
-        What::Survey(settings) => survey::main(&settings),
         What::Worker { client } => worker::run(client),
     };
     match ended {

@@ -1,10 +1,11 @@
-//! What the example `fenced_sql` says of a late write is so.
+//! The example `fenced_sql`, and the SQL of the guide and of the README.
 
 #[path = "../examples/fenced_sql/story.rs"]
 mod story;
 #[path = "../examples/fenced_sql/table.rs"]
 mod table;
 
+use rusqlite::Connection;
 use story::{End, between_read_and_write, late_write, wiped_ensemble};
 use table::{Reports, Write};
 
@@ -57,4 +58,67 @@ async fn a_holder_may_write_as_often_as_it_likes() {
     }
     assert_eq!(table.claim(guard.token()).expect("no error"), Write::Done);
     assert_eq!(table.body().expect("no error").as_deref(), Some("again"));
+}
+
+/// Returns the SQL blocks of a page.
+fn sql(page: &str) -> Vec<String> {
+    let page = format!("{}/../../{page}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(page).expect("a page");
+    let blocks = text.split("\n```sql\n").skip(1);
+    blocks.map(|rest| rest.split("\n```").next().expect("a part").to_owned() + "\n").collect()
+}
+
+/// Splits a block into its statements, each with the number of rows that the comment below it names.
+fn statements(block: &str) -> Vec<(String, Option<usize>)> {
+    let (mut all, mut statement) = (Vec::<(String, Option<usize>)>::new(), String::new());
+    for line in block.lines() {
+        let rows = line.strip_prefix("-- ").and_then(|comment| comment.split_once(" row"));
+        if let Some((count, _)) = rows {
+            all.last_mut().expect("a statement above the comment").1 = count.parse::<usize>().ok();
+        } else if !line.is_empty() && !line.starts_with("--") {
+            statement += &format!("{line}\n");
+            if line.split("--").next().is_some_and(|code| code.trim_end().ends_with(';')) {
+                all.push((std::mem::take(&mut statement), None));
+            }
+        }
+    }
+    // The last statement of a block may end without a semicolon.
+    all.extend((!statement.is_empty()).then_some((statement, None)));
+    all
+}
+
+/// Runs the statements without parameters and compares the rows that they change. Compiles the others.
+fn run(database: &Connection, blocks: &[String]) {
+    assert!(!blocks.is_empty());
+    for (statement, rows) in blocks.iter().flat_map(|block| statements(block)) {
+        let mut prepared =
+            database.prepare(&statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+        if prepared.parameter_count() > 0 {
+            assert_eq!(rows, None, "{statement} has parameters and is not run");
+            continue;
+        }
+        let changed = prepared.execute([]).unwrap_or_else(|error| panic!("{statement}: {error}"));
+        assert!(rows.is_none_or(|rows| rows == changed), "{statement} changed {changed} rows");
+    }
+}
+
+#[test]
+fn sql_of_the_guide_runs() {
+    run(&Connection::open_in_memory().expect("a database"), &sql("guide/src/fencing.md"));
+}
+
+#[test]
+fn sql_of_the_readme_runs() {
+    let database = Connection::open_in_memory().expect("a database");
+    // The README shows only the statement.
+    let table = "CREATE TABLE account (id TEXT PRIMARY KEY, balance INTEGER NOT NULL, token TEXT NOT NULL)";
+    database.execute_batch(table).expect("a new table");
+    run(&database, &sql("README.md"));
+}
+
+#[test]
+#[should_panic(expected = "changed 0 rows")]
+fn another_number_of_rows_is_found() {
+    let block = "CREATE TABLE a (b TEXT);\nUPDATE a SET b = 'c';\n-- 1 row\n".to_owned();
+    run(&Connection::open_in_memory().expect("a database"), &[block]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zookeeper_client::{Client, SaslOptions};
-use zoolock::{Tls, Zoolock};
+use zoolock::{Tls, Zoolock, sasl};
 
 use crate::credentials::{Auth, user_and_password};
 use crate::exit::{Exit, Failure};
@@ -32,11 +32,8 @@ pub(crate) async fn connect(service: &Service, talk: &Talk) -> Result<Zoolock, F
             }
             builder = match access {
                 Access::Everybody => builder.world_writable(),
-                Access::Readers(readers) => read_by(builder, readers),
-                Access::Hardened(queuers) => {
-                    let builder = read_by(builder.hardened(), &queuers.readers);
-                    let members = &queuers.members;
-                    members.iter().fold(builder, |builder, (scheme, id)| builder.member(scheme, id))
+                Access::Readers(readers) => {
+                    readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
                 }
             };
             Ok(builder.connect(hosts).await?)
@@ -148,11 +145,8 @@ pub(crate) async fn connect_as(
                 let (user, password) = user_and_password(secret)?;
                 connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
             }
-            #[cfg(feature = "gssapi")]
             Auth::Kerberos(kerberos) => {
-                // The crate keeps to itself what is wrong with tickets.
-                kerberos.look(hosts, service.connect_timeout).await?;
-                connector.with_sasl(kerberos.options()?)
+                connector.with_sasl(sasl::options(kerberos, hosts, service.connect_timeout).await?)
             }
         };
     }
@@ -190,13 +184,8 @@ fn present(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, F
             let (user, password) = user_and_password(secret)?;
             builder.sasl_digest_md5(user, password)
         }
-        #[cfg(feature = "gssapi")]
-        Auth::Kerberos(kerberos) => builder.kerberos(zoolock::Kerberos::clone(kerberos)),
+        Auth::Kerberos(kerberos) => builder.sasl_mechanism(kerberos.clone()),
     })
-}
-
-fn read_by(builder: zoolock::Builder, readers: &[(String, String)]) -> zoolock::Builder {
-    readers.iter().fold(builder, |builder, (scheme, id)| builder.reader(scheme, id))
 }
 
 fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {

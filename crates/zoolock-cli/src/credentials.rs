@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,6 +20,7 @@ use zoolock::Tls;
 use crate::args::Global;
 use crate::duration::humane;
 use crate::exit::{Exit, Failure};
+use crate::kerberos::{Kerberos, kerberos};
 use crate::terminal::Terminal;
 
 /// Much more than any sensible credentials.
@@ -34,9 +36,8 @@ pub(crate) enum Auth {
     Digest(Zeroizing<Vec<u8>>),
     /// By DIGEST-MD5: nobody sees the password.
     Sasl(Zeroizing<Vec<u8>>),
-    /// By a ticket, which is not ours to keep.
-    #[cfg(feature = "gssapi")]
-    Kerberos(Box<zoolock::Kerberos>),
+    /// The Kerberos ticket that libkrb5 finds.
+    Kerberos(Arc<Kerberos>),
 }
 
 /// The parts; the password may have colons.
@@ -50,7 +51,6 @@ impl fmt::Debug for Auth {
         f.write_str(match self {
             Self::Digest(_) => "Digest(..)",
             Self::Sasl(_) => "Sasl(..)",
-            #[cfg(feature = "gssapi")]
             Self::Kerberos(_) => "Kerberos(..)",
         })
     }
@@ -63,7 +63,7 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
     if let Some(service) =
         text.strip_prefix("kerberos").filter(|rest| rest.is_empty() || rest.starts_with(':'))
     {
-        return kerberos(service.strip_prefix(':'));
+        return Ok(Auth::Kerberos(Arc::new(kerberos(service.strip_prefix(':'))?)));
     }
     let Some((scheme, source)) = text.split_once(':') else {
         return Err(Failure::usage(format!("--auth: {how}")));
@@ -95,35 +95,6 @@ pub(crate) fn credentials(text: &str) -> Result<Auth, Failure> {
         user_and_password(secret)?;
     }
     Ok(auth)
-}
-
-/// Who the service is, where it is not `zookeeper` on the host that we connect to: SERVICE, or SERVICE/HOST.
-#[cfg(feature = "gssapi")]
-fn kerberos(principal: Option<&str>) -> Result<Auth, Failure> {
-    if principal.is_some_and(|principal| principal.contains([':', '@'])) {
-        // It may be a user and a password, which the KDC would be sent.
-        return Err(Failure::usage(
-            "--auth kerberos: after the colon is who the service is, as SERVICE or SERVICE/HOST, without a realm; who we \
-             are, the ticket says that kinit got",
-        ));
-    }
-    let kerberos = zoolock::Kerberos::new();
-    let kerberos = match principal.map(|principal| (principal, principal.split_once('/'))) {
-        None => kerberos,
-        Some((_, Some((service, host)))) => kerberos.service(service).host(host),
-        Some((service, None)) => kerberos.service(service),
-    };
-    kerberos.options().map_err(|error| Failure::usage(format!("--auth kerberos: {error}")))?;
-    Ok(Auth::Kerberos(Box::new(kerberos)))
-}
-
-/// What has it in its dependencies cannot be started where no library of Kerberos is.
-#[cfg(not(feature = "gssapi"))]
-fn kerberos(_: Option<&str>) -> Result<Auth, Failure> {
-    Err(Failure::usage(
-        "--auth kerberos: this build of the command has no Kerberos; build one, in the repository: cargo install --locked \
-         --path crates/zoolock-cli --features gssapi",
-    ))
 }
 
 /// For where secrets are put into the environment, as container schedulers do. What we start inherits it.

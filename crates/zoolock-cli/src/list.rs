@@ -73,7 +73,19 @@ pub(crate) async fn show(
     }
     let look = Look::of_stdout(color);
     let mut text = format!("{}\n", look.bold(&printable(&lock.path)));
+    if let Some(foreign) = &lock.foreign_semaphore {
+        let size = lock.permits.map_or(String::new(), |permits| format!(" of {permits}"));
+        let _ = writeln!(text, "  kind      semaphore of {}", foreign.library);
+        let _ = writeln!(
+            text,
+            "  leases    {}{size}, in {}",
+            foreign.leases,
+            printable(&foreign.lease_directory)
+        );
+        let _ = writeln!(text, "  waiting   {}, in {}", lock.waiting, printable(&foreign.queue_directory));
+    }
     match &lock.holder {
+        None if lock.foreign_semaphore.is_some() => {}
         None if lock.unread.is_empty() => text.push_str("  free\n"),
         None => text.push_str("  free, as far as it may be read\n"),
         Some(holder) => {
@@ -90,7 +102,7 @@ pub(crate) async fn show(
     }
     let holders = || lock.holder.iter().chain(&lock.beside);
     let held = holders().map(|holder| u64::from(holder.weight)).sum::<u64>();
-    match lock.permits {
+    match lock.permits.filter(|_| lock.foreign_semaphore.is_none()) {
         Some(permits) => _ = writeln!(text, "  permits   {held} of {permits}"),
         None if holders().any(|holder| holder.role == "permit") => {
             _ = writeln!(text, "  permits   {held} of a number that only its clients know");
@@ -142,7 +154,10 @@ fn row(lock: &Snapshot, root: &str) -> [String; 5] {
             };
             (age(holder).unwrap_or_else(|| "-".to_owned()), owner(holder) + &others)
         }
-        None => ("-".to_owned(), "-".to_owned()),
+        None => {
+            let foreign = lock.foreign_semaphore.as_ref();
+            ("-".to_owned(), foreign.map_or_else(|| "-".to_owned(), ToString::to_string))
+        }
     };
     let mark = match (&lock.clash, lock.unread.is_empty()) {
         (Some(_), _) => "! ",
@@ -301,7 +316,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
     lines
 }
 
-/// One JSON document, as `bench`, `doctor` and `serve --status` print it.
+/// One JSON document, as `doctor` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
     let mut text = printable_json(&text);

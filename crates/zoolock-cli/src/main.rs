@@ -6,7 +6,6 @@ mod acquire;
 mod args;
 mod backoff;
 mod become_command;
-mod bench;
 mod child;
 mod clock;
 mod completions;
@@ -21,6 +20,11 @@ mod hold;
 mod holder;
 mod inherited;
 mod keep;
+#[cfg(feature = "gssapi")]
+mod kerberos;
+#[cfg(not(feature = "gssapi"))]
+#[path = "no_kerberos.rs"]
+mod kerberos;
 mod list;
 mod local;
 mod manual;
@@ -136,7 +140,6 @@ fn carry_out(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Fai
             Plan::Revoke { service, name, ticket } => operate::revoke(&service, &name, ticket, talk).await,
             Plan::Break { service, name, ticket } => operate::break_lock(&service, &name, ticket, talk).await,
             Plan::Resize { service, name, permits } => operate::resize(&service, &name, permits, talk).await,
-            Plan::Bench(plan) => bench::bench(plan, color, talk).await,
             Plan::Doctor(plan) => doctor::doctor(plan, color, talk).await,
             Plan::Ui(plan) => ui::ui(*plan, talk).await,
             Plan::Serve(plan) => serve::serve(*plan, talk).await,

@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::args::Args;
 
 /// When what the pages say was last changed; one without a date is not well formed.
-const DATE: &str = "2026-11-22";
+const DATE: &str = "2026-11-25";
 
 /// The page of `zoolock`, or of one of its commands.
 pub(crate) fn page(name: Option<&str>) -> Option<String> {

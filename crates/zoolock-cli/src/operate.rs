@@ -31,6 +31,11 @@ pub(crate) async fn revoke(
                 printable(part)
             ));
         }
+        if let Some(foreign) = seen.foreign_semaphore.as_ref().filter(|_| holders.is_empty()) {
+            let library = foreign.library;
+            let what = format!("{name} is a semaphore of {library}: ask its holders with {library}");
+            return Err(Failure::usage(what));
+        }
         if holders.is_empty() {
             if seen.unread.is_empty() {
                 talk.note(format_args!("{name} is free: there is nobody to ask"));

@@ -22,6 +22,14 @@ pub const CURATOR_LEASES: &str = "leases";
 pub const KAZOO_GUARD: &str = "-__lock__";
 
 impl Layout {
+    /// Returns the name of the client library.
+    pub fn library(self) -> &'static str {
+        match self {
+            Layout::Curator => "Curator",
+            Layout::Kazoo => "kazoo",
+        }
+    }
+
     /// Which semaphore lives in a directory with these children and this record, as far as they prove it.
     ///
     /// One that does not prove it may be there all the same: an empty `locks` is removed by the service while the

@@ -633,9 +633,6 @@ impl Multi {
     // ---- the end of the numbers ----
 
     fn retire(&mut self, place: usize, turn: &mut Turn) {
-        if self.config.hardened {
-            return self.fail(Reason::Exhausted, turn);
-        }
         self.phase = Phase::Retiring { place, directory: None, polls: 0 };
         self.send(place, Purpose::RetireRead, Request::ReadDirectory, turn);
     }

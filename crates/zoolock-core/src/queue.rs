@@ -5,7 +5,7 @@
 
 use crate::census::{Clash, census};
 use crate::ids::Sequence;
-use crate::names::{Name, Names, Prefix, Role, Spelling};
+use crate::names::{Name, Names, Prefix, Role};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,11 +14,6 @@ pub enum Asker {
     Lock,
     /// Whoever wants permits of a semaphore of this size.
     Permits {
-        /// How many permits there are.
-        size: u32,
-    },
-    /// Whoever wants one permit of a semaphore of this size where all children are permits.
-    Leases {
         /// How many permits there are.
         size: u32,
     },
@@ -55,9 +50,6 @@ pub enum Decision {
 /// * Whoever wants to be alone waits for the nearest lower contender of any family and any role.
 /// * A reader waits for the nearest lower one that wants to be alone, an upgradable reader also for its own kind.
 /// * Permits are granted when the weights of those before and their own fit, all or none.
-/// * Where children are counted, a permit is granted when there are no more of them than permits. Of several that take
-///   one at the same time the last one created sees all others, so that never too many are granted; but all of them may
-///   wait for each other, which is why whoever takes holds a lock meanwhile.
 /// * A reader that wants to write waits for the other readers that read already, and goes before writers that wait
 ///   for it. If two want it, the upgradable one goes before, then the one that came first, and the other is told; so
 ///   is one where other readers stand behind a writer that waits.
@@ -70,9 +62,6 @@ pub fn decide<S: AsRef<str>>(
     names: Names,
 ) -> Decision {
     let mine = prefix.name(me);
-    if let Asker::Leases { size } = asker {
-        return leases(children, &mine, size);
-    }
     let mut found = false;
     let mut others: Vec<(Name, &str)> = Vec::with_capacity(children.len());
     for child in children {
@@ -89,7 +78,7 @@ pub fn decide<S: AsRef<str>>(
     if !found {
         return Decision::Gone;
     }
-    if let Some(clash) = census(others.iter().map(|(name, _)| *name), prefix.parsed(me), names) {
+    if let Some(clash) = census(others.iter().map(|(name, _)| *name), Some(prefix.parsed(me)), names) {
         return Decision::Clash(clash);
     }
     // The same number twice: a reader under its own write repeats the writer's (Curator's do). Whoever it is, it was
@@ -170,18 +159,6 @@ fn permits(mut before: Vec<(Name, &str)>, take: u32, size: u32) -> Decision {
         Some((_, last)) if ahead > size.into() => Decision::WaitFor((*last).to_owned()),
         _ => Decision::Next,
     }
-}
-
-fn leases<S: AsRef<str>>(children: &[S], mine: &str, size: u32) -> Decision {
-    let of_other_kind =
-        |child: &S| Name::parse(child.as_ref()).is_some_and(|name| name.spelling != Spelling::CuratorLease);
-    if children.iter().any(of_other_kind) {
-        return Decision::OtherKind;
-    }
-    if children.iter().all(|child| child.as_ref() != mine) {
-        return Decision::Gone;
-    }
-    if children.len() <= size as usize { Decision::Held } else { Decision::Next }
 }
 
 fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, from: Sequence) -> Decision {
@@ -308,29 +285,6 @@ mod tests {
         assert_eq!(asks(7, 1, 4), Decision::Held);
         assert_eq!(asks(1, 2, 1), Decision::Next);
         assert_eq!(asks(u32::MAX, 9, 9), Decision::Gone);
-    }
-
-    #[test]
-    fn where_children_are_counted_all_of_them_count() {
-        let id = |number: u128| crate::ids::ContenderId(number);
-        let asks = |children: &[String], prefix, size| {
-            decide(children, prefix, Sequence(0), Asker::Leases { size }, Names::default())
-        };
-        for prefix in [Prefix::CuratorLease, Prefix::KazooLease] {
-            let mine = prefix(id(1));
-            let of = |count: u128| (1..=count).map(|n| prefix(id(n)).name(Sequence(0))).collect::<Vec<_>>();
-            for count in 1..6 {
-                for size in 1..6 {
-                    let expected = if count <= u128::from(size) { Decision::Held } else { Decision::Next };
-                    assert_eq!(asks(&of(count), mine, size), expected);
-                    assert_eq!(asks(&of(count)[1..], mine, size), Decision::Gone);
-                }
-            }
-            // Whatever it is, the others count it.
-            assert_eq!(asks(&[of(1), vec!["config".to_owned()]].concat(), mine, 1), Decision::Next);
-            let mixed = [of(1), vec!["lock-0000000001".to_owned()]].concat();
-            assert_eq!(asks(&mixed, mine, 5), Decision::OtherKind);
-        }
     }
 
     #[test]

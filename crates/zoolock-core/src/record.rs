@@ -9,8 +9,8 @@
 //! ```
 //!
 //! that is: format, kind of lock, czxid of the directory the record was written for; then what happened, and to which
-//! contender, or the size of the semaphore; `0x0` where that came with a directory that nobody may write to. `tracked` says
-//! that every holder since has written here when it began. Anything else counts as no record and is left alone.
+//! contender, or the size of the semaphore. `tracked` says that every holder since has written here when it began.
+//! Anything else counts as no record and is left alone.
 
 use std::fmt::Write as _;
 
@@ -110,22 +110,14 @@ impl Marker {
 }
 
 impl Size {
-    /// Instead of the czxid where the size was written by whoever made the directory, who cannot know it.
-    pub const WITH_THE_DIRECTORY: Zxid = Zxid(0);
-
-    /// Whether it was written for the directory of this creation, or came with it.
+    /// Returns whether it was written for the directory of this creation.
     pub fn is_of(&self, directory: Zxid) -> bool {
-        self.directory == directory || self.directory == Size::WITH_THE_DIRECTORY
+        self.directory == directory
     }
 
     /// The text to store.
     pub fn encode(&self) -> String {
         format!("{FORMAT} {SEMAPHORE} {} {}", self.directory, self.permits)
-    }
-
-    /// The text that kazoo stores.
-    pub fn encode_as_kazoo(&self) -> String {
-        self.permits.to_string()
     }
 }
 
@@ -137,15 +129,6 @@ impl Record {
         }
         let text = std::str::from_utf8(data).ok();
         text.and_then(|text| leases(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
-    }
-
-    /// What of it counts where nobody may write: the size of a semaphore. A marker there is of another time, or forged by
-    /// whoever made the directory.
-    pub fn without_marker(self) -> Record {
-        match self {
-            size @ Record::Semaphore(_) => size,
-            Record::Empty | Record::Marker(_) | Record::Leases(_) | Record::Foreign => Record::Empty,
-        }
     }
 
     /// Whether a holder may write its marker over this, in the directory of this creation.
@@ -231,23 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_came_with_its_directory_is_of_that() {
-        let size = Size { directory: Size::WITH_THE_DIRECTORY, permits: 5 };
-        assert_eq!(size.encode(), "zoolock/1 semaphore 0x0 5");
-        let Record::Semaphore(read) = Record::parse(size.encode().as_bytes()) else { panic!("{size:?}") };
-        assert!(read.is_of(Zxid(7)) && Size { directory: Zxid(7), ..size }.is_of(Zxid(7)));
-        assert!(!Record::Semaphore(read).is_writable(Zxid(7)));
-        let copied = Size { directory: Zxid(8), ..size };
-        assert!(!copied.is_of(Zxid(7)));
-        assert!(
-            Record::Semaphore(copied).is_writable(Zxid(7)) && !Record::Semaphore(copied).is_writable(Zxid(8))
-        );
+    fn size_of_another_directory_is_writable() {
+        let size = Size { directory: Zxid(8), permits: 5 };
+        assert!(size.is_of(Zxid(8)) && !size.is_of(Zxid(7)));
+        let record = Record::Semaphore(size);
+        assert!(record.is_writable(Zxid(7)) && !record.is_writable(Zxid(8)));
     }
 
     #[test]
     fn a_number_is_the_size_of_a_semaphore_of_kazoos() {
-        let size = Size { directory: Zxid(7), permits: 5 };
-        assert_eq!(size.encode_as_kazoo(), "5");
         for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
             let record = Record::parse(data.as_bytes());
             assert_eq!(record, Record::Leases(permits), "{data:?}");

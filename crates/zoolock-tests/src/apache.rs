@@ -1,4 +1,4 @@
-//! A real Apache ZooKeeper, standalone, from Debian's packages.
+//! A standalone Apache ZooKeeper from Debian's packages, as a child process.
 
 use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -16,27 +16,27 @@ use crate::ports::Port;
 pub use crate::skip::Availability;
 use crate::{Failure, Result, ServerOptions};
 
-/// Its manifest names the jars it needs.
+/// The server. Its manifest names most of the jars that it needs.
 const SERVER_JAR: &str = "/usr/share/java/zookeeper.jar";
 const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 
-/// What Netty needs for TLS and the manifest does not name.
+/// Jars that Netty needs for TLS and that the manifest does not name.
 const NETTY_JARS: &str = "/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
                           /usr/share/java/netty-transport-native-unix-common.jar";
 
-/// A virtual machine on a busy test machine may take its time.
+/// Generous, because a Java virtual machine starts slowly on a busy machine.
 const START_BOUND: Duration = Duration::from_secs(60);
 const STOP_BOUND: Duration = Duration::from_secs(20);
 const PROBE_BOUND: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether Apache ZooKeeper can be started on this machine.
+/// Returns whether Apache ZooKeeper can be started on this machine.
 pub fn availability() -> Availability {
-    static LOOKED: OnceLock<Availability> = OnceLock::new();
-    LOOKED.get_or_init(look).clone()
+    static AVAILABILITY: OnceLock<Availability> = OnceLock::new();
+    AVAILABILITY.get_or_init(find).clone()
 }
 
-fn look() -> Availability {
+fn find() -> Availability {
     if !Path::new(SERVER_JAR).exists() {
         return Availability::Missing(format!("no {SERVER_JAR}, install the package libzookeeper-java"));
     }
@@ -48,7 +48,7 @@ fn look() -> Availability {
     }
 }
 
-/// A running Apache ZooKeeper; dropping it kills the process and waits for its end.
+/// A running Apache ZooKeeper. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
 pub struct Apache {
     options: ServerOptions,
@@ -62,7 +62,7 @@ impl Apache {
     /// Starts a server with an empty tree and waits until it serves.
     ///
     /// # Errors
-    /// When it does not serve within 60 s; the end of its log is in the message.
+    /// Fails if it does not serve within 60 s. The message has the end of its log.
     pub async fn start(options: ServerOptions) -> Result<Self> {
         let mut attempts = 0;
         loop {
@@ -83,83 +83,67 @@ impl Apache {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn socket_addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// Where it listens, as `host:port`.
+    /// Returns the address on which it listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.port.addr().to_string()
     }
 
-    /// As it was asked for.
+    /// Returns the options with which it was started.
     pub fn options(&self) -> &ServerOptions {
         &self.options
     }
 
-    /// Where it listens for TLS, if it does.
+    /// Returns the address of its TLS port, if it has one.
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         self.secure.as_ref().map(Port::addr)
     }
 
-    /// The number of the process; `None` while it is down.
+    /// Returns its process id, or `None` while it is down.
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Child::id)
     }
 
-    /// Kills the process as it stands (SIGKILL), as a crash would.
+    /// Kills the process (SIGKILL), as a crash would.
     pub async fn kill(&self) {
         self.end(Signal::KILL).await;
     }
 
-    /// Ends the process in good order (SIGTERM).
+    /// Shuts the process down in good order (SIGTERM).
     pub async fn stop(&self) {
         self.end(Signal::TERM).await;
     }
 
-    /// Starts it again on the same port and the same data; kills it first where it runs.
+    /// Starts it again with the same port and data. Kills it first if it runs.
     ///
     /// # Errors
-    /// As [`Apache::start`].
+    /// Fails like [`Apache::start`].
     pub async fn restart(&self) -> Result<()> {
         self.kill().await;
         let deadline = Instant::now() + START_BOUND;
         loop {
             match self.launch().await {
                 Ok(()) => return Ok(()),
-                // Somebody sits on our port for a moment; nobody else reserves it.
+                // Another process uses the port for a moment. No other test reserves it.
                 Err(NotUp::PortTaken(_)) if Instant::now() < deadline => sleep(PAUSE).await,
                 Err(not_up) => return Err(not_up.into()),
             }
         }
     }
 
-    /// Freezes the process (SIGSTOP): its connections stay, nothing answers.
-    pub fn pause(&self) {
-        self.signal(Signal::STOP);
-        // Only one of its threads is woken for the signal, and the others go on until that one has run. This
-        // returns once all of them stand.
-        let process = self.process();
-        let child = process.as_ref().expect("it has just been sent a signal");
-        waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED)
-            .expect("our child, which runs, can be waited for");
-    }
-
-    /// Lets a frozen process go on (SIGCONT).
-    pub fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    /// Asks a four-letter word; all of them are allowed.
+    /// Sends a four-letter word and returns the answer. The server allows all words.
     ///
     /// # Errors
-    /// When it does not answer within 10 s.
+    /// Fails if the server does not answer within 10 s.
     pub async fn four_letter(&self, word: &str) -> Result<String> {
         four_letter(self.socket_addr(), word).await
     }
 
-    /// The last lines the server logged.
+    /// Returns the last lines of its log.
     pub fn log_tail(&self) -> String {
         let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -172,7 +156,7 @@ impl Apache {
         *self.process() = Some(child);
         let deadline = Instant::now() + START_BOUND;
         loop {
-            if let Some(status) = self.exited() {
+            if let Some(status) = self.reap() {
                 let log = self.log_tail();
                 let failure =
                     Failure::new(format!("ZooKeeper ended with {status}; its log ends with\n{log}"));
@@ -193,14 +177,16 @@ impl Apache {
         }
     }
 
-    /// `ruok` is answered before the tree is loaded, and somebody else's server would answer it too: `conf`
-    /// names the directory.
+    /// Returns whether this server answers.
+    ///
+    /// `ruok` is answered before the tree is loaded, and another server on this port would answer it too. So `conf`
+    /// must name the data directory.
     async fn serves(&self) -> bool {
         let asked = async {
             let answer = self.four_letter("ruok").await?;
             Result::Ok((answer, self.four_letter("conf").await?))
         };
-        // A word asked while the server starts up may never be answered.
+        // A server that starts up may never answer.
         match timeout(PROBE_BOUND, asked).await {
             Ok(Ok((answer, conf))) => answer == "imok" && conf.contains(&*self.data_dir()),
             Ok(Err(_)) | Err(_) => false,
@@ -214,10 +200,10 @@ impl Apache {
         let log = self.log().map_err(failed)?;
         let digest = self.options.super_digest.as_deref();
         let digest = digest.map(|it| format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={it}"));
-        let whole = ["-XX:+AlwaysPreTouch".to_owned(), format!("-Xms{}", self.options.heap)];
+        let whole_heap = ["-XX:+AlwaysPreTouch".to_owned(), format!("-Xms{}", self.options.heap)];
         Command::new("java")
             .arg(format!("-Xmx{}", self.options.heap))
-            .args(whole.iter().filter(|_| self.options.whole_heap))
+            .args(whole_heap.iter().filter(|_| self.options.whole_heap))
             .args(digest)
             .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"])
             .arg("-Dzookeeper.extendedTypesEnabled=true")
@@ -263,23 +249,23 @@ impl Apache {
         config
     }
 
-    /// Where it keeps its snapshots and its log.
+    /// Returns the directory of its snapshots and transaction logs.
     pub fn data_dir(&self) -> String {
         self.dir.path().join("data").display().to_string()
     }
 
-    /// Begun anew at each start, so that an old "address in use" is not taken for a fresh one.
+    /// Opens an empty log at each start, so that an old "address in use" is not taken for a new one.
     fn log(&self) -> std::io::Result<File> {
         OpenOptions::new().create(true).write(true).truncate(true).open(self.dir.path().join("log"))
     }
 
-    /// The child stays ours until it has ended, so that dropping this future leaves no process behind.
+    /// Sends a signal and waits until the process has ended.
+    ///
+    /// The child stays in `self` until then, so that dropping this future leaves no process behind.
     async fn end(&self, signal: Signal) {
         let deadline = Instant::now() + STOP_BOUND;
         self.send(signal);
-        // One that is frozen sees SIGTERM only when it goes on.
-        self.send(Signal::CONT);
-        while self.pid().is_some() && self.exited().is_none() {
+        while self.pid().is_some() && self.reap().is_none() {
             if Instant::now() >= deadline {
                 self.send(Signal::KILL);
             }
@@ -287,21 +273,16 @@ impl Apache {
         }
     }
 
-    fn signal(&self, signal: Signal) {
-        assert!(self.send(signal), "{} is not running, so it cannot be sent {signal:?}", self.addr());
+    /// Sends a signal to the process, if it runs.
+    fn send(&self, signal: Signal) {
+        if let Some(child) = self.process().as_ref() {
+            kill_process(Pid::from_child(child), signal)
+                .expect("a child keeps its id until it is waited for");
+        }
     }
 
-    /// Whether there was a process to send it to.
-    fn send(&self, signal: Signal) -> bool {
-        let process = self.process();
-        let Some(child) = process.as_ref() else { return false };
-        kill_process(Pid::from_child(child), signal)
-            .expect("until it is waited for, the number is our child's");
-        true
-    }
-
-    /// Its status, once the process has ended; it is waited for then.
-    fn exited(&self) -> Option<ExitStatus> {
+    /// Reaps the process and returns its status, if it has ended.
+    fn reap(&self) -> Option<ExitStatus> {
         let mut process = self.process();
         let status = process.as_mut()?.try_wait().ok()??;
         *process = None;

@@ -1,4 +1,4 @@
-//! The two servers on which every conformance test runs.
+//! The two servers on which every conformance test runs: the embedded server and Apache ZooKeeper.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,22 +9,22 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, CreateMode, Error};
 
-use crate::four_letter::watch_count;
+use crate::four_letter::{watch_count, watches_below};
 use crate::skip::Availability;
 use crate::wait::eventually;
 use crate::{Apache, Authority, Embedded, Failure, Result, ServerOptions, apache, tree};
 
-/// Which server a test runs on.
+/// The kind of server on which a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arm {
-    /// Our own, in the process.
+    /// The embedded server, in the test process.
     Embedded,
     /// Apache ZooKeeper.
     Apache,
 }
 
 impl Arm {
-    /// Whether this arm can run on this machine.
+    /// Returns whether this server can run on this machine.
     pub fn availability(self) -> Availability {
         match self {
             Self::Embedded => Availability::Available,
@@ -42,20 +42,27 @@ impl fmt::Display for Arm {
     }
 }
 
-/// A running server of either arm; it ends when it is dropped.
+/// A running server of either kind. It ends when it is dropped.
 #[derive(Debug)]
 pub enum Server {
-    /// Our own.
+    /// The embedded server.
     Embedded(Embedded),
     /// Apache ZooKeeper.
     Apache(Apache),
+    /// An Apache ZooKeeper that all tests of a run share. [`SHARED_APACHE`] names its address.
+    SharedApache(SocketAddr, ServerOptions),
 }
 
+/// Environment variable with the address of the Apache ZooKeeper that the tests of a run share.
+///
+/// The program `with-apache` sets it. Without it, each test process starts a server of its own.
+pub const SHARED_APACHE: &str = "ZOOLOCK_TEST_APACHE";
+
 impl Server {
-    /// Starts a server of this arm with an empty tree and waits until it serves.
+    /// Starts a server with an empty tree and waits until it serves.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// Fails if the server does not start.
     pub async fn start(arm: Arm, options: ServerOptions) -> Result<Self> {
         match arm {
             Arm::Embedded => Embedded::start(options).await.map(Self::Embedded),
@@ -63,105 +70,99 @@ impl Server {
         }
     }
 
-    /// Which server this is.
+    /// Returns the kind of this server.
     pub fn arm(&self) -> Arm {
         match self {
             Self::Embedded(_) => Arm::Embedded,
-            Self::Apache(_) => Arm::Apache,
+            Self::Apache(_) | Self::SharedApache(..) => Arm::Apache,
         }
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn socket_addr(&self) -> SocketAddr {
         match self {
             Self::Embedded(server) => server.socket_addr(),
             Self::Apache(server) => server.socket_addr(),
+            Self::SharedApache(addr, _) => *addr,
         }
     }
 
-    /// Where it listens, as `host:port`.
+    /// Returns the address on which it listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.socket_addr().to_string()
     }
 
-    /// As it was asked for.
+    /// Returns the options with which it was started.
     pub fn options(&self) -> &ServerOptions {
         match self {
             Self::Embedded(server) => server.options(),
             Self::Apache(server) => server.options(),
+            Self::SharedApache(_, options) => options,
         }
     }
 
-    /// Where it listens for TLS, as `host:port`.
+    /// Returns the address of its TLS port, as `host:port`.
     ///
     /// # Panics
-    /// When its options ask for none.
+    /// Panics if its options have no [`ServerOptions::tls`].
     pub fn secure_addr(&self) -> String {
         let addr = match self {
             Self::Embedded(server) => server.secure_addr(),
             Self::Apache(server) => server.secure_addr(),
+            Self::SharedApache(..) => None,
         };
-        addr.expect("ServerOptions::tls").to_string()
+        addr.expect("the test sets ServerOptions::tls").to_string()
     }
 
-    /// How many watches it keeps, for all its connections. Watches of one connection on the data and on the
-    /// children of the same node are two on Apache, one on the embedded server.
+    /// Returns the number of watches of all connections.
+    ///
+    /// Watches of one connection on the data and on the children of the same znode count as two on Apache ZooKeeper
+    /// and as one on the embedded server.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails if the server does not answer.
+    ///
+    /// # Panics
+    /// Panics on the shared server, which also counts the watches of other tests.
     pub async fn watch_count(&self) -> Result<u64> {
         match self {
             Self::Embedded(server) => Ok(server.inspect(|handle| handle.stats().watches) as u64),
             Self::Apache(server) => watch_count(server.socket_addr()).await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
 
-    /// Waits until the server keeps no watch.
+    /// Kills the server, as a crash would.
     ///
     /// # Panics
-    /// When it still keeps one after 15 s.
-    pub async fn assert_no_watches(&self) {
-        let looked = eventually("every watch goes", Duration::from_secs(15), async || {
-            match self.watch_count().await? {
-                0 => Ok(()),
-                left => Err(Failure::new(format!("{left} watches left on {}", self.addr()))),
-            }
-        });
-        if let Err(failure) = looked.await {
-            panic!("{failure}");
-        }
-    }
-
-    /// Ends it where it stands, as a crash would.
+    /// Panics on the shared server.
     pub async fn kill(&self) {
         match self {
             Self::Embedded(server) => server.kill().await,
             Self::Apache(server) => server.kill().await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
 
-    /// Ends it in good order.
-    pub async fn stop(&self) {
-        match self {
-            Self::Embedded(server) => server.stop().await,
-            Self::Apache(server) => server.stop().await,
-        }
-    }
-
-    /// Starts it again on the same port and the same data; kills it first where it runs. The embedded server
-    /// keeps what its data directory keeps.
+    /// Starts the server again with the same port and data. Kills it first if it runs.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// Fails if the server does not start.
+    ///
+    /// # Panics
+    /// Panics on the shared server.
     pub async fn restart(&self) -> Result<()> {
         match self {
             Self::Embedded(server) => server.restart().await,
             Self::Apache(server) => server.restart().await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
 }
 
-/// What a test of both arms gets: a server, and a node of it that is its own.
+const NOT_SHARED: &str = "other tests use this server: put `private` before the name of the test";
+
+/// The server of a test, and the chroot that only this test uses.
 #[derive(Clone, Debug)]
 pub struct Place {
     server: Arc<Server>,
@@ -169,49 +170,71 @@ pub struct Place {
 }
 
 impl Place {
-    /// Which server this is.
+    /// Returns the kind of this server.
     pub fn arm(&self) -> Arm {
         self.server.arm()
     }
 
-    /// The server.
+    /// Returns the server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Who signed its certificate.
+    /// Returns the certificate authority of the server.
     ///
     /// # Panics
-    /// When its options name nobody.
+    /// Panics if its options have no [`ServerOptions::tls`].
     pub fn authority(&self) -> &Authority {
-        self.server.options().tls.as_deref().expect("ServerOptions::tls")
+        self.server.options().tls.as_deref().expect("the test sets ServerOptions::tls")
     }
 
-    /// Where the server listens, as `host:port`.
+    /// Returns the address of the server, as `host:port`.
     pub fn addr(&self) -> String {
         self.server.addr()
     }
 
-    /// The node made for this test, empty at first.
+    /// Returns the path of the chroot, which is empty at first.
     pub fn chroot(&self) -> &str {
         &self.chroot
     }
 
-    /// What a client connects to: server and chroot.
+    /// Returns the connect string of the test: the address of the server and the chroot.
     pub fn connect_string(&self) -> String {
         self.through(&self.addr())
     }
 
-    /// The same through a proxy that stands before the server at `addr`.
+    /// Waits until no connection watches a znode of this test.
+    ///
+    /// On the shared server this sees only watches on data and existence: ZooKeeper does not list watches on children.
+    ///
+    /// # Panics
+    /// Panics if a watch is left after 15 s.
+    pub async fn assert_no_watches(&self) {
+        let checked = eventually("every watch is removed", Duration::from_secs(15), async || {
+            let left = match &*self.server {
+                Server::SharedApache(addr, _) => watches_below(*addr, &self.chroot).await?,
+                server => server.watch_count().await?,
+            };
+            match left {
+                0 => Ok(()),
+                left => Err(Failure::new(format!("{left} watches left on {}", self.addr()))),
+            }
+        });
+        if let Err(failure) = checked.await {
+            panic!("{failure}");
+        }
+    }
+
+    /// Returns the connect string through a proxy at `addr`.
     pub fn through(&self, addr: &str) -> String {
         format!("{addr}{}", self.chroot)
     }
 }
 
-/// What the macro runs: starts or joins a server, makes the chroot, runs the body.
+/// Starts or shares a server, creates the chroot and calls a test body, for [`on_both_arms!`](crate::on_both_arms).
 ///
 /// # Panics
-/// When the server does not come up, and when the body does.
+/// Panics if the server does not start, and if the body panics.
 pub async fn run<F: Future<Output = ()>>(
     arm: Arm,
     sharing: Sharing,
@@ -222,31 +245,39 @@ pub async fn run<F: Future<Output = ()>>(
     if !arm.availability().or_skip(&name) {
         return;
     }
-    let placed = async {
+    let set_up = async {
         let server = match sharing {
             Sharing::Private(options) => Arc::new(Server::start(arm, options).await?),
             Sharing::Shared => shared(arm).await?,
         };
-        let chroot = make_chroot(&server.addr(), &name).await?;
+        let chroot = create_chroot(&server.addr(), &name).await?;
         Ok(Place { server, chroot })
     };
-    let placed: Result<Place> = placed.await;
-    body(placed.expect("a test of a server needs one that runs")).await;
+    let place: Result<Place> = set_up.await;
+    body(place.expect("the server runs")).await;
 }
 
-/// Whether a test minds company on its server.
+/// The sharing of a server between tests.
 #[derive(Clone, Debug)]
 pub enum Sharing {
-    /// Other tests of the process may use the server at the same time.
+    /// Other tests may use the server at the same time.
     Shared,
-    /// The server is the test's own, to be killed and looked into.
+    /// Only this test uses the server, so it may kill and inspect it.
     Private(ServerOptions),
 }
 
-/// A server per process, ended with the last test that uses it; under nextest each test is a process.
+/// Returns the server that tests share.
+///
+/// That is one Apache ZooKeeper per run if [`SHARED_APACHE`] is set, and otherwise one server per process, which ends
+/// with the last test that uses it. Under nextest each test is a process.
 async fn shared(arm: Arm) -> Result<Arc<Server>> {
     static EMBEDDED: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
     static APACHE: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
+    if let (Arm::Apache, Ok(addr)) = (arm, std::env::var(SHARED_APACHE)) {
+        let addr =
+            addr.parse().map_err(|error| Failure::during(format_args!("reading {SHARED_APACHE}"), error))?;
+        return Ok(Arc::new(Server::SharedApache(addr, ServerOptions::default())));
+    }
     let mut running = match arm {
         Arm::Embedded => EMBEDDED.lock().await,
         Arm::Apache => APACHE.lock().await,
@@ -259,11 +290,11 @@ async fn shared(arm: Arm) -> Result<Arc<Server>> {
     Ok(server)
 }
 
-async fn make_chroot(addr: &str, test: &str) -> Result<String> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
+async fn create_chroot(addr: &str, test: &str) -> Result<String> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let client = tree::connect(addr).await?;
     loop {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let chroot = format!("/{}-{number}", test.replace("::", "-"));
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         match client.create(&chroot, b"", &options).await {
@@ -274,25 +305,25 @@ async fn make_chroot(addr: &str, test: &str) -> Result<String> {
     }
 }
 
-/// Makes of one body two tests, `name::embedded` and `name::apache`.
+/// Defines two tests with one body, `name::embedded` and `name::apache`.
 ///
-/// By default the body gets a [`Place`] on a server that other tests of the process may use too, with a chroot
-/// of its own. `private` before the name gives it a server of its own, `private(options)` one with these
-/// [`ServerOptions`]. Attributes before the name are put on both tests.
+/// By default the body gets a [`Place`] with its own chroot on a server that other tests may use too. `private` before
+/// the name gives it its own server, and `private(options)` its own server with these [`ServerOptions`]. Attributes
+/// before the name apply to both tests.
 ///
 /// ```no_run
 /// use std::time::Duration;
 /// use zoolock_tests::{ServerOptions, on_both_arms};
 ///
-/// on_both_arms!(answers, |place| async move {
+/// on_both_arms!(server_answers, |place| async move {
 ///     assert!(!place.connect_string().is_empty());
 /// });
 ///
-/// on_both_arms!(private comes_back, |place| async move {
-///     place.server().restart().await.expect("it comes up again");
+/// on_both_arms!(private server_restarts, |place| async move {
+///     place.server().restart().await.expect("the server restarts");
 /// });
 ///
-/// on_both_arms!(private(ServerOptions { tick: Duration::from_secs(2), ..Default::default() }) ticks_slowly,
+/// on_both_arms!(private(ServerOptions { tick: Duration::from_secs(2), ..Default::default() }) server_ticks_slowly,
 ///     |place| async move { drop(place) });
 /// # fn main() {}
 /// ```

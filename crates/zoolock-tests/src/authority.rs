@@ -1,4 +1,4 @@
-//! Certificates for tests: an authority, a server that it has signed, and clients.
+//! A certificate authority for tests, with certificates for a server and for clients.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -10,95 +10,96 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// An authority, and a directory with what it has signed. Anything else than that is an error of the test, and panics.
+/// A certificate authority and a directory with the certificates that it signed. Its functions panic on errors.
 pub struct Authority {
     dir: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
-    asks: bool,
+    demands_certificates: bool,
 }
 
-/// Two files in PEM.
+/// A certificate and its key, as PEM files.
 #[derive(Clone, Debug)]
 pub struct Signed {
     /// The certificate.
     pub certificate: PathBuf,
-    /// Its private key, which nobody else may read.
+    /// Its private key, readable only by this user.
     pub key: PathBuf,
 }
 
 impl Authority {
-    /// Makes an authority; its server is at 127.0.0.1, and demands certificates of clients.
+    /// Creates an authority. Its server is at 127.0.0.1 and demands client certificates.
     pub fn new() -> Self {
         Self::named("tests")
     }
 
-    /// The same by another name, for where it must not be taken for one of the others.
+    /// Creates an authority with this name, for tests that must tell authorities apart.
     pub fn named(name: &str) -> Self {
         Self::with_server(name, 2100, true, IsCa::NoCa)
     }
 
-    /// The same with a server that asks for none.
+    /// Creates an authority whose server demands no client certificates.
     pub fn of_a_server_for_everybody() -> Self {
         Self::with_server("tests", 2100, false, IsCa::NoCa)
     }
 
-    /// The same with a server whose certificate is no longer valid.
+    /// Creates an authority whose server has an expired certificate.
     pub fn of_an_expired_server() -> Self {
         Self::with_server("tests", 2001, true, IsCa::NoCa)
     }
 
-    /// The same with a server whose certificate is one of an authority.
+    /// Creates an authority whose server has the certificate of an authority.
     pub fn of_a_server_that_is_an_authority() -> Self {
         Self::with_server("tests", 2100, true, IsCa::Ca(BasicConstraints::Unconstrained))
     }
 
-    fn with_server(name: &str, until: i32, asks: bool, server_is: IsCa) -> Self {
+    fn with_server(name: &str, until: i32, demands_certificates: bool, is_ca: IsCa) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
-        let issuer = issuer.expect("a certificate");
-        let authority = Self { dir: TempDir::new().expect("a directory"), issuer, asks };
-        std::fs::write(authority.ca(), authority.issuer.pem()).expect("writable");
-        let server = authority.sign("server", "127.0.0.1", until, server_is);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("key generated"));
+        let issuer = issuer.expect("certificate signed");
+        let authority =
+            Self { dir: TempDir::new().expect("directory created"), issuer, demands_certificates };
+        std::fs::write(authority.ca(), authority.issuer.pem()).expect("file written");
+        let server = authority.sign("server", "127.0.0.1", until, is_ca);
         let [certificate, key] =
-            [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("readable"));
-        std::fs::write(authority.store(), format!("{key}{certificate}")).expect("writable");
+            [&server.certificate, &server.key].map(|path| std::fs::read_to_string(path).expect("file read"));
+        std::fs::write(authority.store(), format!("{key}{certificate}")).expect("file written");
         authority
     }
 
-    /// The file of the authority itself.
+    /// Returns the file with the certificate of the authority.
     pub fn ca(&self) -> PathBuf {
         self.dir.path().join("ca.pem")
     }
 
-    /// What the server shows.
+    /// Returns the certificate and the key of the server.
     pub fn server(&self) -> Signed {
         self.files("server")
     }
 
-    /// The same in one file, as ZooKeeper wants it.
+    /// Returns the file with both the key and the certificate of the server, as Apache ZooKeeper needs them.
     pub fn store(&self) -> PathBuf {
         self.dir.path().join("store.pem")
     }
 
-    /// Whether the server demands certificates of clients.
+    /// Returns whether the server demands client certificates.
     pub fn asks(&self) -> bool {
-        self.asks
+        self.demands_certificates
     }
 
-    /// Signs a client's certificate for `CN=name`. Signed again, it is written over the old one.
+    /// Signs a client certificate for `CN=name`. Overwrites an earlier one with this name.
     pub fn client(&self, name: &str) -> Signed {
         self.sign(name, "client.example.org", 2100, IsCa::NoCa)
     }
 
-    /// The same, no longer valid.
+    /// Signs an expired client certificate for `CN=name`.
     pub fn expired_client(&self, name: &str) -> Signed {
         self.sign(name, "client.example.org", 2001, IsCa::NoCa)
     }
 
-    /// A list of what was revoked, in PEM and past its date: the certificates of these names, of which `server` is one.
+    /// Returns an outdated revocation list in PEM, with the certificates of these names. The server's name is `server`.
     pub fn revoked(&self, names: &[&str]) -> String {
         let at = date_time_ymd(2000, 1, 2);
         let revoked = |name: &&str| RevokedCertParams {
@@ -115,7 +116,7 @@ impl Authority {
             revoked_certs: names.iter().map(revoked).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        params.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list")
+        params.signed_by(&self.issuer).and_then(|list| list.pem()).expect("list signed")
     }
 
     fn files(&self, name: &str) -> Signed {
@@ -124,19 +125,19 @@ impl Authority {
     }
 
     fn sign(&self, name: &str, host: &str, until: i32, is_ca: IsCa) -> Signed {
-        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("valid host name");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.serial_number = Some(serial(name));
         params.is_ca = is_ca;
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let key = KeyPair::generate().expect("key generated");
+        let certificate = params.signed_by(&key, &self.issuer).expect("certificate signed");
         let signed = self.files(name);
-        std::fs::write(&signed.certificate, certificate.pem()).expect("writable");
-        std::fs::write(&signed.key, key.serialize_pem()).expect("writable");
-        std::fs::set_permissions(&signed.key, PermissionsExt::from_mode(0o600)).expect("ours");
+        std::fs::write(&signed.certificate, certificate.pem()).expect("file written");
+        std::fs::write(&signed.key, key.serialize_pem()).expect("file written");
+        std::fs::set_permissions(&signed.key, PermissionsExt::from_mode(0o600)).expect("mode set");
         signed
     }
 }

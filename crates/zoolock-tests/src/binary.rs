@@ -1,6 +1,6 @@
-//! The command `zoolock`, as it was built.
+//! The built command `zoolock`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 
 use crate::{Failure, Result};
 
-/// The built command, with a home of its own: local mode finds no server but the test's.
+/// The built command with its own home directory, so that local mode finds only the test's server.
 #[derive(Debug)]
 pub struct ZoolockBinary {
     path: PathBuf,
@@ -17,10 +17,10 @@ pub struct ZoolockBinary {
 }
 
 impl ZoolockBinary {
-    /// Finds the command beside the running test, or where `ZOOLOCK_BIN` says.
+    /// Finds the command beside the running test, or at the path in `ZOOLOCK_BIN`.
     ///
     /// # Errors
-    /// When it has not been built.
+    /// Fails if the command has not been built.
     pub fn find() -> Result<Self> {
         let path = match std::env::var_os("ZOOLOCK_BIN") {
             Some(path) => PathBuf::from(path),
@@ -36,24 +36,23 @@ impl ZoolockBinary {
         Ok(Self { path, home })
     }
 
-    /// Where the command is.
+    /// Returns the path of the command.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its home directory, empty at first.
+    /// Returns its home directory, which is empty at first.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// A command line that takes nothing from this process's `ZOOLOCK_*` variables; killed when its child is
-    /// dropped.
+    /// Returns a command with these arguments and without the `ZOOLOCK_*` variables of this process.
+    ///
+    /// Its child is killed when it is dropped.
     pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(&self.path);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("ZOOLOCK_") {
-                command.env_remove(name);
-            }
+        for name in zoolock_variables() {
+            command.env_remove(name);
         }
         command.env("HOME", self.home()).env("XDG_STATE_HOME", self.home().join("state"));
         command.env_remove("XDG_RUNTIME_DIR").args(args).kill_on_drop(true);
@@ -63,7 +62,7 @@ impl ZoolockBinary {
     /// Starts the command with its three streams piped.
     ///
     /// # Panics
-    /// When it cannot be executed.
+    /// Panics if the command cannot be executed.
     pub fn spawn<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Child {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -74,7 +73,14 @@ impl ZoolockBinary {
     }
 }
 
-/// Tests run as `target/<profile>/deps/<name>`, doc tests elsewhere.
+/// Returns the names of the `ZOOLOCK_*` variables of this process.
+pub(crate) fn zoolock_variables() -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("ZOOLOCK_"))
+}
+
+/// Returns the path of the command beside the running test, `target/<profile>/deps/<name>`.
+///
+/// Doctests run elsewhere.
 fn beside_test() -> Result<PathBuf> {
     let test = std::env::current_exe().map_err(|error| Failure::during("finding the running test", error))?;
     let deps = test.ancestors().find(|dir| dir.file_name() == Some(OsStr::new("deps")));

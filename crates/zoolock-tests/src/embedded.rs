@@ -1,4 +1,4 @@
-//! Our own server, on threads of its own, so that it can be killed as a process is.
+//! The embedded server on its own threads, so that a test can kill it like a process.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::own_runtime::OwnRuntime;
 use crate::ports::Port;
 use crate::{Failure, Result, ServerOptions};
 
-/// A running embedded server; dropping it kills it.
+/// A running embedded server. Dropping it kills it.
 #[derive(Debug)]
 pub struct Embedded {
     options: ServerOptions,
@@ -22,7 +22,7 @@ pub struct Embedded {
 
 #[derive(Debug)]
 struct Running {
-    // First, so that a kill takes the tasks away before the handle can ask them for anything.
+    // Dropped first, so that a kill ends the tasks before the handle can ask them to shut down.
     runtime: OwnRuntime,
     handle: ServerHandle,
 }
@@ -31,7 +31,7 @@ impl Embedded {
     /// Starts a server with an empty tree.
     ///
     /// # Errors
-    /// What the server says when it cannot start.
+    /// Fails if the server cannot start.
     pub async fn start(options: ServerOptions) -> Result<Self> {
         let dir =
             TempDir::new().map_err(|error| Failure::during("making a directory for the server", error))?;
@@ -41,49 +41,40 @@ impl Embedded {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn socket_addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// As it was asked for.
+    /// Returns the options with which it was started.
     pub fn options(&self) -> &ServerOptions {
         &self.options
     }
 
-    /// Where it listens for TLS, if it does.
+    /// Returns the address of its TLS port, if it has one.
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         self.secure.as_ref().map(Port::addr)
     }
 
-    /// Looks into the running server, past the wire.
+    /// Calls `look` with the handle of the running server.
     ///
     /// # Panics
-    /// When it is down.
+    /// Panics if the server is down.
     pub fn inspect<T>(&self, look: impl FnOnce(&ServerHandle) -> T) -> T {
         let running = self.running();
-        look(&running.as_ref().expect("a test looks only into a server that runs").handle)
+        look(&running.as_ref().expect("the server runs").handle)
     }
 
-    /// Drops all its tasks where they stand: connections break, nothing is said goodbye to.
+    /// Kills the server: drops all its tasks, which breaks its connections.
     pub async fn kill(&self) {
         let running = self.running().take();
         drop(running);
     }
 
-    /// Shuts it down in good order.
-    pub async fn stop(&self) {
-        let running = self.running().take();
-        if let Some(Running { runtime, handle }) = running {
-            let ended = runtime.handle().spawn(handle.shutdown()).await;
-            ended.expect("a server that is asked to stop does not panic");
-        }
-    }
-
-    /// Starts it again on the same port and the same data directory; kills it first where it runs.
+    /// Starts it again with the same port and data. Kills it first if it runs.
     ///
     /// # Errors
-    /// As [`Embedded::start`].
+    /// Fails like [`Embedded::start`].
     pub async fn restart(&self) -> Result<()> {
         self.kill().await;
         self.launch().await
@@ -94,7 +85,7 @@ impl Embedded {
         let mut builder = zoolock_server::Server::builder()
             .listen(self.socket_addr())
             .data_dir(self.dir.path().join("data"))
-            // As on the other arm.
+            // As on Apache ZooKeeper.
             .words(zoolock_server::Word::ALL)
             .tick(self.options.tick)
             .max_session_timeout(self.options.max_session_timeout)
@@ -115,7 +106,7 @@ impl Embedded {
             builder = builder.tls(secure.addr(), config);
         }
         let started = runtime.handle().spawn(builder.start()).await;
-        let started = started.expect("a server that starts does not panic");
+        let started = started.expect("the start of a server does not panic");
         let handle = started.map_err(|error| Failure::during("starting the embedded server", error))?;
         *self.running() = Some(Running { runtime, handle });
         Ok(())

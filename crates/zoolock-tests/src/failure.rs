@@ -1,22 +1,22 @@
-//! What went wrong in the harness, in words: a test can only print it.
+//! The error type of the test support: a message, because a test can only print it.
 
 use std::fmt;
 
-/// The harness could not do what a test asked.
+/// An error of the test support.
 pub struct Failure(String);
 
-/// A result of the harness.
+/// A result of the test support.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// Makes a failure of a message.
+    /// Creates a failure from a message.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 
-    /// Says what was being done when `cause` came up.
-    pub fn during(what: impl fmt::Display, cause: impl fmt::Display) -> Self {
-        Self(format!("{what}: {cause}"))
+    /// Creates a failure that says during which action `cause` occurred.
+    pub fn during(action: impl fmt::Display, cause: impl fmt::Display) -> Self {
+        Self(format!("{action}: {cause}"))
     }
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Failure {
     }
 }
 
-// `expect` prints Debug; server logs inside the message must keep their line breaks.
+// `expect` prints Debug, and server logs in the message must keep their line breaks.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

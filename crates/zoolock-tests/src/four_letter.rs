@@ -1,4 +1,4 @@
-//! ZooKeeper's four-letter words: `ruok`, `srvr`, `mntr`, `cons`, `dump`, `wchs`, `wchc`, `conf`, ….
+//! ZooKeeper's four-letter words, such as `ruok`, `mntr` and `conf`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::{Failure, Result};
 
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Asks the server at `addr` one word and returns all it says.
+/// Sends a four-letter word to the server at `addr` and returns its answer.
 ///
 /// # Errors
-/// When nobody answers within 10 s.
+/// Fails if the server does not answer within 10 s.
 pub async fn four_letter(addr: SocketAddr, word: &str) -> Result<String> {
     let asked = timeout(BOUND, async {
         let mut stream = TcpStream::connect(addr).await?;
@@ -30,14 +30,26 @@ pub async fn four_letter(addr: SocketAddr, word: &str) -> Result<String> {
     }
 }
 
-/// How many watches the server at `addr` keeps, on data, children and existence, as `mntr` counts them: `wchs`
-/// leaves out those on children.
+/// Returns the number of watches on data, children and existence that `mntr` reports.
+///
+/// `wchs` does not count watches on children.
 ///
 /// # Errors
-/// When the server does not answer, or does not know `mntr`.
+/// Fails if the server does not answer, or does not count watches.
 pub async fn watch_count(addr: SocketAddr) -> Result<u64> {
     let answer = four_letter(addr, "mntr").await?;
     answer.lines().find_map(|line| line.strip_prefix("zk_watch_count")?.trim().parse().ok()).ok_or_else(
         || Failure::new(format!("{addr} does not count its watches, it answers `{answer}` to `mntr`")),
     )
+}
+
+/// Returns the number of watched paths at or below `root`, for watches on data and existence.
+///
+/// # Errors
+/// Fails if the server does not answer.
+pub async fn watches_below(addr: SocketAddr, root: &str) -> Result<u64> {
+    let answer = four_letter(addr, "wchp").await?;
+    let is_below =
+        |path: &&str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    Ok(answer.lines().filter(is_below).count() as u64)
 }

@@ -1,5 +1,7 @@
-//! The Rust of the guide and of the README, compiled and run with the examples in the documentation. Everything else there is
-//! run by `zoolock-cli/tests/guide`, which also looks that no chapter is missing here.
+//! The Rust examples of the guide and of the README, compiled and run as doctests.
+//!
+//! `zoolock-cli/tests/verbs/guide` runs all other examples, and checks that this file names every chapter with Rust
+//! examples.
 
 #[doc = include_str!("../../../README.md")]
 struct Readme;

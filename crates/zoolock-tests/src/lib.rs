@@ -1,16 +1,16 @@
-//! The harness of zoolock's tests: real servers, a proxy that misbehaves on command, checkers of histories.
+//! Support for zoolock's tests: real servers, a proxy that injects faults, and history checkers.
 //!
-//! A conformance test is written once and runs on each server ([`on_both_arms!`]):
+//! [`on_both_arms!`] runs a test body on the embedded server and on Apache ZooKeeper:
 //!
 //! ```no_run
-//! zoolock_tests::on_both_arms!(a_fresh_chroot_is_empty, |place| async move {
-//!     let nodes = zoolock_tests::tree::descendants(&place.connect_string(), "/").await.expect("a live server");
+//! zoolock_tests::on_both_arms!(new_chroot_is_empty, |place| async move {
+//!     let nodes = zoolock_tests::tree::descendants(&place.connect_string(), "/").await.expect("listed");
 //!     assert_eq!(nodes, Vec::<String>::new());
 //! });
 //! ```
 //!
-//! Nothing here is shared between processes but the machine: ports are reserved ([`ports`]), directories are
-//! temporary, servers end when their handle is dropped.
+//! Test processes share only the machine: ports are reserved ([`ports`]), directories are temporary, and a server ends
+//! when its handle is dropped.
 
 #![forbid(unsafe_code)]
 
@@ -24,14 +24,14 @@ pub mod four_letter;
 #[cfg(doctest)]
 mod guide;
 pub mod history;
+pub mod locks;
 pub mod options;
-pub mod own_runtime;
+mod own_runtime;
 pub mod ports;
 pub mod proxy;
-#[cfg(feature = "gssapi")]
-pub mod realm;
 pub mod serving;
 pub mod skip;
+pub mod tmux;
 pub mod tree;
 pub mod wait;
 
@@ -44,8 +44,6 @@ pub use failure::{Failure, Result};
 pub use history::Recorder;
 pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
-#[cfg(feature = "gssapi")]
-pub use realm::{Realm, in_realm};
 pub use serving::Serving;
-/// The numbers of ZooKeeper's operations.
+/// ZooKeeper's operation codes.
 pub use zoolock_server::wire::op as opcode;

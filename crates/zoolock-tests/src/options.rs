@@ -1,40 +1,40 @@
-//! How a test wants its server.
+//! Options of a test's server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Authority;
 
-/// What a test may choose about a server of either arm.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// The tick: sessions end on ticks, their timeouts are measured in them.
+    /// Tick time of the server. Session timeouts are rounded up to a multiple of it.
     pub tick: Duration,
-    /// The shortest session timeout granted; two ticks where `None`.
+    /// The shortest session timeout granted. `None` means two ticks.
     pub min_session_timeout: Option<Duration>,
     /// The longest session timeout granted.
     pub max_session_timeout: Duration,
-    /// How often empty containers are looked for.
+    /// Time between two checks for empty containers.
     pub container_check: Duration,
-    /// The identity that may do anything, as `user:base64(sha1(user:password))`.
+    /// The superuser, as `user:base64(sha1(user:password))`.
     pub super_digest: Option<String>,
-    /// The heap of the Java virtual machine (Apache only).
+    /// The maximum heap of the Java virtual machine (Apache ZooKeeper only).
     pub heap: String,
-    /// Whether it is taken whole at the start, so that what the process has does not follow what it has used so far
-    /// (Apache only).
+    /// If true, the whole heap is allocated at the start (Apache ZooKeeper only). The memory of the process then does
+    /// not depend on the heap used so far.
     pub whole_heap: bool,
-    /// Whether writes reach the disk before they are answered (Apache only).
+    /// If true, writes are fsynced before they are acknowledged (Apache ZooKeeper only).
     pub fsync: bool,
-    /// Who signs the certificates of a port for TLS beside the plain one; none where `None`.
+    /// The certificate authority of a TLS port beside the plain port. `None` means no TLS port.
     pub tls: Option<Arc<Authority>>,
-    /// Further Java system properties, as `key=value` (Apache only).
+    /// Further Java system properties, as `key=value` (Apache ZooKeeper only).
     pub properties: Vec<String>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            tick: Duration::from_millis(500),
+            tick: Duration::from_millis(200),
             min_session_timeout: None,
             max_session_timeout: Duration::from_secs(60),
             container_check: Duration::from_secs(60),

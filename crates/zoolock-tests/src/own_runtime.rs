@@ -1,39 +1,38 @@
-//! A runtime on threads of its own, for what must outlive or die apart from the test's runtime.
+//! A Tokio runtime on its own threads, for servers and proxies of a test.
 //!
-//! A proxy or an embedded server on the test's runtime would share its fate: a body that blocks would stall
-//! the server, a server shared by two tests would end with the first, and killing it could not be told from
-//! shutting it down.
+//! On the runtime of the test, a test body that blocks would also stall the proxy or the embedded server. A server that
+//! two tests share would end with the first test. A kill could not be told from a shutdown.
 
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// How long threads may take to end once their tasks were dropped.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for the threads to end after their tasks were dropped.
+const SHUTDOWN_BOUND: Duration = Duration::from_secs(10);
 
-/// Owns a runtime; dropping it drops all its tasks where they stand and joins its threads.
+/// A runtime whose drop cancels all its tasks and joins its threads.
 #[derive(Debug)]
-pub struct OwnRuntime(Option<Runtime>);
+pub(crate) struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
-    /// Starts a runtime with that many threads, named `name`.
-    pub fn new(name: &str, threads: usize) -> Self {
+    /// Starts a runtime with this number of threads, named `name`.
+    pub(crate) fn new(name: &str, threads: usize) -> Self {
         let runtime =
             Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build();
-        Self(Some(runtime.expect("a test machine has threads to give")))
+        Self(Some(runtime.expect("threads can be started")))
     }
 
-    /// The handle with which tasks are spawned here.
-    pub fn handle(&self) -> &Handle {
-        self.0.as_ref().expect("taken only by drop").handle()
+    /// Returns the handle that spawns tasks on this runtime.
+    pub(crate) fn handle(&self) -> &Handle {
+        self.0.as_ref().expect("only drop takes the runtime").handle()
     }
 }
 
 impl Drop for OwnRuntime {
     fn drop(&mut self) {
         let Some(runtime) = self.0.take() else { return };
-        // A runtime may not be waited for on a thread of another runtime.
-        let ended = std::thread::spawn(move || runtime.shutdown_timeout(PATIENCE)).join();
+        // Tokio forbids blocking on the end of a runtime in a thread of another runtime.
+        let ended = std::thread::spawn(move || runtime.shutdown_timeout(SHUTDOWN_BOUND)).join();
         if ended.is_err() && !std::thread::panicking() {
             panic!("the runtime's shutdown panicked");
         }

@@ -1,9 +1,9 @@
-//! Ports for test servers, chosen so that they stay ours while a server is down.
+//! Ports for test servers that stay reserved while a server is down.
 //!
-//! Asking the kernel for port 0 gives an ephemeral port: while our server is killed, an outgoing connection of
-//! any process may take it, and a client that keeps reconnecting to it may even connect to itself. So we choose
-//! below the ephemeral range, and hold the UDP port of the same number as a reservation that other test
-//! processes see and that ends with us.
+//! Port 0 would give an ephemeral port. While the server is down, an outgoing connection of any process could take that
+//! port, and a client that keeps reconnecting to it could even connect to itself. So ports are chosen below the
+//! ephemeral range. A socket on the UDP port of the same number is the reservation: other test processes see it, and it
+//! ends with this process.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -12,7 +12,7 @@ use crate::{Failure, Result};
 
 const LOWEST: u16 = 10_000;
 
-/// A port on 127.0.0.1 that no other test chooses as long as this lives.
+/// A TCP port on 127.0.0.1 that no other test chooses while this value exists.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -23,32 +23,32 @@ impl Port {
     /// Reserves a port on which nothing listens.
     ///
     /// # Errors
-    /// When 1,000 candidates were all taken.
+    /// Fails if 1,000 candidates are all taken.
     pub fn reserve() -> Result<Self> {
-        let beyond = first_ephemeral().max(LOWEST + 1);
+        let end = first_ephemeral().max(LOWEST + 1);
         for _ in 0..1_000 {
-            let number = LOWEST + (random() % u64::from(beyond - LOWEST)) as u16;
+            let number = LOWEST + (random() % u64::from(end - LOWEST)) as u16;
             let Ok(reservation) = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)) else { continue };
-            // Bound and let go at once: nothing was accepted, so nothing lingers.
+            // The listener is dropped at once. It accepted no connection, so the port is free again.
             if TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok() {
                 return Ok(Self { number, _reservation: reservation });
             }
         }
-        Err(Failure::new(format!("no free port between {LOWEST} and {beyond}")))
+        Err(Failure::new(format!("no free port between {LOWEST} and {end}")))
     }
 
-    /// The number.
+    /// Returns the port number.
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// The address on the loopback interface.
+    /// Returns the address on the loopback interface.
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.number))
     }
 }
 
-/// Where the kernel begins to choose ports for outgoing connections.
+/// Returns the lowest port that the kernel chooses for outgoing connections.
 fn first_ephemeral() -> u16 {
     std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -56,7 +56,7 @@ fn first_ephemeral() -> u16 {
         .unwrap_or(32_768)
 }
 
-// Which port it is never matters to a test, so this randomness needs no seed.
+// No test depends on which port it gets, so this randomness needs no seed.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

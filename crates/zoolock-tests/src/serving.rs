@@ -1,4 +1,4 @@
-//! `zoolock serve` as a process, to be killed, told to end, and started again.
+//! `zoolock serve` as a child process.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -11,74 +11,75 @@ use tokio::time::timeout;
 
 use crate::{Failure, Result};
 
-/// How long it may take to start and to end.
+/// Time for the server to start, and to end.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A server that listens; dropping it kills it.
+/// A running `zoolock serve`. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Serving {
     child: Child,
-    notes: BufReader<ChildStderr>,
+    stderr: BufReader<ChildStderr>,
     addr: SocketAddr,
 }
 
 /// A server that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code; `None` where a signal ended it.
+    /// Its exit code, or `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it said after its address.
+    /// Its standard error after the line with its address.
     pub notes: String,
 }
 
 impl Serving {
-    /// Starts the server and waits until it says where it listens.
+    /// Starts the server and waits until it prints its address.
     ///
     /// # Errors
-    /// What it said instead.
+    /// Fails if the server does not start, with its standard error.
     pub async fn start(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| Failure::during("executing the server", error))?;
-        let mut notes = BufReader::new(child.stderr.take().expect("it is piped"));
-        let addr = timeout(BOUND, listening(&mut notes)).await;
-        let addr = addr.unwrap_or_else(|_| Err(Failure::new(format!("it says nothing within {BOUND:?}"))));
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let addr = timeout(BOUND, read_address(&mut stderr)).await;
+        let addr = addr.unwrap_or_else(|_| Err(Failure::new(format!("no address within {BOUND:?}"))));
         let (_, addr) = addr.map_err(|failure| Failure::during("starting the server", failure))?;
-        Ok(Self { child, notes, addr })
+        Ok(Self { child, stderr, addr })
     }
 
-    /// Waits until another server listens in the place of this one, and returns what was said until then: for a
-    /// command that starts two.
+    /// Waits until the command has started a second server, and returns its standard error until then.
+    ///
+    /// For a command that starts two servers, one after the other.
     ///
     /// # Errors
-    /// What was said instead.
+    /// Fails if no second server starts, with the standard error.
     pub async fn next(&mut self) -> Result<String> {
-        let next = timeout(BOUND, listening(&mut self.notes)).await;
-        let (said, addr) =
-            next.unwrap_or_else(|_| Err(Failure::new(format!("no server follows within {BOUND:?}"))))?;
+        let next = timeout(BOUND, read_address(&mut self.stderr)).await;
+        let (output, addr) =
+            next.unwrap_or_else(|_| Err(Failure::new(format!("no second server within {BOUND:?}"))))?;
         self.addr = addr;
-        Ok(said)
+        Ok(output)
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Which process it is.
+    /// Returns its process id.
     pub fn pid(&self) -> Pid {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        pid.expect("it has not been waited for")
+        pid.expect("the process has not been waited for")
     }
 
-    /// Ends it where it stands.
+    /// Kills it (SIGKILL).
     pub async fn kill(mut self) {
-        self.child.kill().await.expect("it is ours to kill");
+        self.child.kill().await.expect("a child process can be killed");
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks it to end (SIGTERM) and waits until it has ended.
     ///
     /// # Errors
-    /// When it does not.
+    /// Fails if it does not end in time.
     pub async fn terminate(self) -> Result<Ended> {
         kill_process(self.pid(), Signal::TERM).map_err(|error| Failure::during("signalling", error))?;
         self.ended().await
@@ -87,11 +88,11 @@ impl Serving {
     /// Waits until it has ended.
     ///
     /// # Errors
-    /// When it does not.
+    /// Fails if it does not end in time.
     pub async fn ended(mut self) -> Result<Ended> {
         let ended = timeout(BOUND, async {
             let mut notes = String::new();
-            self.notes.read_to_string(&mut notes).await?;
+            self.stderr.read_to_string(&mut notes).await?;
             std::io::Result::Ok(Ended { code: self.child.wait().await?.code(), notes })
         });
         match ended.await {
@@ -101,18 +102,19 @@ impl Serving {
     }
 }
 
-async fn listening(notes: &mut BufReader<ChildStderr>) -> Result<(String, SocketAddr)> {
-    let mut said = String::new();
+/// Reads until the line with the address. Returns the lines read and the address.
+async fn read_address(stderr: &mut BufReader<ChildStderr>) -> Result<(String, SocketAddr)> {
+    let mut output = String::new();
     loop {
-        let before = said.len();
-        match notes.read_line(&mut said).await {
-            Ok(0) => return Err(Failure::during("it ended", said)),
+        let before = output.len();
+        match stderr.read_line(&mut output).await {
+            Ok(0) => return Err(Failure::during("the server ended", output)),
             Ok(_) => {}
-            Err(error) => return Err(Failure::during("reading what it says", error)),
+            Err(error) => return Err(Failure::during("reading its standard error", error)),
         }
-        if let Some((_, addr)) = said[before..].split_once("serving on ") {
+        if let Some((_, addr)) = output[before..].split_once("serving on ") {
             let addr = addr.trim().parse().map_err(|error| Failure::during(addr.trim(), error))?;
-            return Ok((said, addr));
+            return Ok((output, addr));
         }
     }
 }

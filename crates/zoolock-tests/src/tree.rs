@@ -1,4 +1,4 @@
-//! Looks at the tree from outside, through a session of its own that watches nothing.
+//! Reads the tree through a separate session that sets no watches.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use zookeeper_client::{Client, Error, Stat};
 use crate::wait::eventually;
 use crate::{Failure, Result};
 
-/// How long what was let go may take to be gone.
+/// Time for released znodes to be deleted.
 const BOUND: Duration = Duration::from_secs(15);
 
-/// ZooKeeper marks containers in the field that names the owner of an ephemeral node.
+/// The owner that ZooKeeper gives to containers.
 const CONTAINER: i64 = i64::MIN;
 
-/// Opens a session of the plain client, whose own errors say what happened.
+/// Opens a session of the plain ZooKeeper client.
 ///
 /// # Errors
-/// When the server does not answer within the session timeout.
+/// Fails if the server does not answer within the session timeout.
 pub async fn connect(addr: &str) -> Result<Client> {
     let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
     connector
@@ -25,86 +25,86 @@ pub async fn connect(addr: &str) -> Result<Client> {
         .map_err(|error| Failure::during(format_args!("connecting to {addr}"), error))
 }
 
-/// Lists all nodes below `path`, sorted; empty where `path` is missing. `/zookeeper` is left out.
+/// Lists all znodes below `path`, sorted, without `/zookeeper`. The list is empty if `path` does not exist.
 ///
 /// # Errors
-/// When the server cannot be asked.
+/// Fails if the server does not answer.
 pub async fn descendants(addr: &str, path: &str) -> Result<Vec<String>> {
     let client = connect(addr).await?;
     Ok(walk(&client, path).await?.into_iter().map(|(path, _)| path).collect())
 }
 
-/// Lists the ephemeral nodes below `path`, of every session, sorted.
+/// Lists the ephemeral znodes of all sessions below `path`, sorted.
 ///
 /// # Errors
-/// When the server cannot be asked.
+/// Fails if the server does not answer.
 pub async fn ephemerals(addr: &str, path: &str) -> Result<Vec<String>> {
     let client = connect(addr).await?;
-    living(&client, path).await
+    list_ephemerals(&client, path).await
 }
 
-/// Waits until lock directory `dir` is empty or gone.
+/// Waits until lock directory `dir` is empty or deleted.
 ///
 /// # Panics
-/// When somebody is still there after 15 s.
+/// Panics if it still has a contender after 15 s.
 pub async fn assert_no_contenders(addr: &str, dir: &str) {
     assert_contenders(addr, dir, 0).await;
 }
 
-/// Waits until exactly `count` nodes stand in lock directory `dir`.
+/// Waits until lock directory `dir` has exactly `count` znodes.
 ///
 /// # Panics
-/// When that is not so after 15 s.
+/// Panics if it has another number after 15 s.
 pub async fn assert_contenders(addr: &str, dir: &str, count: usize) {
-    let looked = async {
+    let checked = async {
         let client = connect(addr).await?;
-        let look = async || match children(&client, dir).await? {
+        let check = async || match children(&client, dir).await? {
             found if found.len() == count => Ok(()),
-            found => Err(Failure::new(format!("{} in {dir}: {}", found.len(), found.join(", ")))),
+            found => Err(Failure::new(format!("it has {}: {}", found.len(), found.join(", ")))),
         };
-        eventually(&format!("{count} contenders are there"), BOUND, look).await
+        eventually(&format!("{count} contenders in {dir}"), BOUND, check).await
     };
-    if let Err(failure) = looked.await {
+    if let Err(failure) = checked.await {
         panic!("{failure}");
     }
 }
 
-/// Waits until no ephemeral node of any session is left below `path`.
+/// Waits until no ephemeral znode of any session exists below `path`.
 ///
 /// # Panics
-/// When one is still there after 15 s.
+/// Panics if one still exists after 15 s.
 pub async fn assert_no_ephemerals(addr: &str, path: &str) {
-    let looked = async {
+    let checked = async {
         let client = connect(addr).await?;
-        let look = async || match living(&client, path).await?.as_slice() {
+        let check = async || match list_ephemerals(&client, path).await?.as_slice() {
             [] => Ok(()),
             left => Err(Failure::new(format!("{} left below {path}: {}", left.len(), left.join(", ")))),
         };
-        eventually("every ephemeral node goes", BOUND, look).await
+        eventually("every ephemeral znode is deleted", BOUND, check).await
     };
-    if let Err(failure) = looked.await {
+    if let Err(failure) = checked.await {
         panic!("{failure}");
     }
 }
 
-async fn living(client: &Client, path: &str) -> Result<Vec<String>> {
-    let nodes = walk(client, path).await?;
-    Ok(nodes.into_iter().filter(|(_, stat)| is_ephemeral(stat)).map(|(path, _)| path).collect())
+async fn list_ephemerals(client: &Client, path: &str) -> Result<Vec<String>> {
+    let znodes = walk(client, path).await?;
+    Ok(znodes.into_iter().filter(|(_, stat)| is_ephemeral(stat)).map(|(path, _)| path).collect())
 }
 
 async fn walk(client: &Client, path: &str) -> Result<Vec<(String, Stat)>> {
     let mut found = Vec::new();
-    let mut unseen = vec![path.to_owned()];
-    while let Some(parent) = unseen.pop() {
+    let mut unlisted = vec![path.to_owned()];
+    while let Some(parent) = unlisted.pop() {
         for name in children(client, &parent).await? {
             let child = format!("{}/{name}", parent.trim_end_matches('/'));
             if child == "/zookeeper" {
                 continue;
             }
             let stat = client.check_stat(&child).await.map_err(|error| Failure::during(&child, error))?;
-            // Gone between the two looks.
+            // Deleted between the two requests.
             let Some(stat) = stat else { continue };
-            unseen.push(child.clone());
+            unlisted.push(child.clone());
             found.push((child, stat));
         }
     }
@@ -123,7 +123,9 @@ async fn children(client: &Client, path: &str) -> Result<Vec<String>> {
     }
 }
 
-/// Containers and, by their highest byte, nodes with a time to live have no owner.
+/// Returns whether a znode is ephemeral.
+///
+/// Containers, and znodes with a time to live, have an owner that is no session: the latter by their highest byte.
 fn is_ephemeral(stat: &Stat) -> bool {
     let owner = stat.ephemeral_owner;
     owner != 0 && owner != CONTAINER && owner >> 56 != -1

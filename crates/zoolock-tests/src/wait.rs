@@ -1,4 +1,4 @@
-//! Awaiting a condition that nothing announces.
+//! Polling for a condition that nothing announces.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Failure, Result};
 
-/// Between two looks.
+/// Time between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Looks again and again until `look` says `Ok`, or `bound` is over.
+/// Calls `check` until it returns `Ok`, for at most `bound`.
 ///
 /// # Errors
-/// What the last look answered, with `what` and the bound before it.
-pub async fn eventually<T, F>(what: &str, bound: Duration, mut look: impl FnMut() -> F) -> Result<T>
+/// Returns the last error of `check`, with `what` and the bound before it.
+pub async fn eventually<T, F>(what: &str, bound: Duration, mut check: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     let deadline = Instant::now() + bound;
     loop {
-        match look().await {
-            Ok(found) => return Ok(found),
+        match check().await {
+            Ok(value) => return Ok(value),
             Err(last) if Instant::now() >= deadline => {
                 return Err(Failure::during(format_args!("{what}, not within {bound:?}"), last));
             }

@@ -1,6 +1,7 @@
 //! The engine behind every kind of lock: one acquisition, from the name to the grant.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tracing::Instrument as _;
@@ -14,15 +15,15 @@ use crate::data::NodeData;
 use crate::driver::{Acquisition, Progress};
 use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
-use crate::hardened;
 use crate::held::Held;
-use crate::keeper::NO_IDENTITY;
-use crate::layout::{layout_of, made_by, naming_of};
+use crate::keeper::{Keeper, NO_IDENTITY};
 use crate::metrics::Course;
 use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Room, WATCHED_BYTES};
+use crate::session::{Room, Session, WATCHED_BYTES};
+use crate::snapshot::gather::Gathered;
+use crate::snapshot::reader::Reader;
 use crate::tasks::Task;
 use crate::tenure::{self, Known};
 use crate::zoolock::Zoolock;
@@ -36,6 +37,8 @@ pub(crate) struct Lock {
     pub(crate) options: Options,
     /// Of a handle that shares its place.
     pub(crate) tenure: Option<Known>,
+    /// Set when a semaphore's directory was found to be free of foreign semaphores.
+    pub(crate) checked: Arc<AtomicBool>,
 }
 
 /// Until when to wait.
@@ -55,7 +58,7 @@ impl Patience {
 
 impl Lock {
     pub(crate) fn new(zoolock: Zoolock, names: Vec<String>) -> Lock {
-        Lock { options: zoolock.options(), zoolock, names, tenure: None }
+        Lock { options: zoolock.options(), zoolock, names, tenure: None, checked: Arc::default() }
     }
 
     /// The first name, as it was given.
@@ -110,9 +113,6 @@ impl Lock {
         // Its fields are looked up only where somebody wants them.
         let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
         let acquired = async move {
-            if self.zoolock.is_hardened() {
-                self.check_hardened(kind)?;
-            }
             match self.options.tenure {
                 // Not a part of this future, which would be as large for everybody.
                 Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
@@ -124,18 +124,12 @@ impl Lock {
 
     /// The same with a place of its own.
     pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
-        if let (Kind::Permits { take, size }, Some(layout)) = (kind, layout_of(self.options.naming)) {
-            return Box::pin(self.acquire_laid_out(layout, take, size, patience)).await;
-        }
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
-        if self.zoolock.is_hardened() {
-            return Box::pin(self.acquire_hardened(kind, directories, reserved, patience)).await;
-        }
         loop {
             let kind_name = kind_name(kind, directories.len());
-            let Some((room, course)) = self.begin(kind_name, reserved, patience).await? else {
+            let Some((room, course)) = self.begin(kind_name, kind, reserved, patience).await? else {
                 return Ok(None);
             };
             match self.acquire_on(room, kind, directories.clone(), patience, None, course).await? {
@@ -146,24 +140,19 @@ impl Lock {
         }
     }
 
-    /// The acquisition as it is measured, and a session with room for it: to wait for one is to wait.
-    pub(crate) async fn begin(
+    /// Starts the metrics of an acquisition, and reserves watch capacity for it on a session. Waiting for a session
+    /// counts as waiting for the lock.
+    ///
+    /// Returns `None` if the patience ends first.
+    async fn begin(
         &self,
-        kind: &'static str,
+        kind_name: &'static str,
+        kind: Kind,
         bytes: usize,
         patience: Patience,
     ) -> Result<Option<(Room, Course)>, Error> {
-        self.begin_in(kind, self.room(bytes, patience)).await
-    }
-
-    /// The same in the room that comes of this.
-    pub(crate) async fn begin_in<R>(
-        &self,
-        kind: &'static str,
-        room: impl Future<Output = Result<Option<R>, Error>>,
-    ) -> Result<Option<(R, Course)>, Error> {
-        let mut course = Course::begin(kind, self.label());
-        match room.await {
+        let mut course = Course::begin(kind_name, self.label());
+        match self.checked_room(kind, bytes, patience).await {
             Ok(Some(room)) => Ok(Some((room, course))),
             Ok(None) => {
                 course.failed(Reason::TimedOut);
@@ -174,6 +163,52 @@ impl Lock {
                 Err(error)
             }
         }
+    }
+
+    /// Reserves watch capacity on a session. The first time for a semaphore, also checks that the directory is not
+    /// a foreign semaphore.
+    async fn checked_room(
+        &self,
+        kind: Kind,
+        bytes: usize,
+        patience: Patience,
+    ) -> Result<Option<Room>, Error> {
+        let room = self.room(bytes, patience).await?;
+        if let Some(room) = &room
+            && matches!(kind, Kind::Permits { .. })
+            && !self.is_checked()
+        {
+            let checked = Box::pin(self.within(patience, self.check_layout(room.session())));
+            if checked.await.transpose()?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(room)
+    }
+
+    fn is_checked(&self) -> bool {
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo counts
+    /// every child of the directory as a permit.
+    ///
+    /// If the directory cannot be read the acquisition goes on: it checks again after its create.
+    async fn check_layout(&self, session: &Session) -> Result<(), Error> {
+        let Some(keeper) = session.keeper() else { return Ok(()) };
+        match self.foreign_layout(&*keeper).await {
+            Ok(Some(layout)) => return Err(self.other_layout(layout)),
+            Ok(None) => self.checked.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the layout of the foreign semaphore at this path.
+    pub(crate) async fn foreign_layout(&self, keeper: &dyn Keeper) -> Result<Option<Layout>, Error> {
+        let here = Gathered::at(&Reader::new(keeper), self.directory()?).await;
+        let here = here.map_err(|error| self.refusal(error))?;
+        Ok(here.and_then(|here| here.layout()))
     }
 
     /// What the figures of this lock are told apart by, where they are.
@@ -243,7 +278,7 @@ impl Lock {
         course: Course,
     ) -> impl Future<Output = Result<Attempt, Error>> + use<'_> {
         let waiting = self.stand_on(room, kind, directories, patience, of, course);
-        async move { self.attempt(waiting?, kind, patience).await }
+        async move { self.attempt(waiting?, kind).await }
     }
 
     fn stand_on(
@@ -276,7 +311,6 @@ impl Lock {
             watch_own_after: WATCH_OWN_AFTER,
             // A tenure asks so seldom that it rather knows.
             looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
-            hardened: self.zoolock.is_hardened(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };
@@ -294,7 +328,7 @@ impl Lock {
     }
 
     /// What comes of it.
-    async fn attempt(&self, mut waiting: Waiting, kind: Kind, patience: Patience) -> Result<Attempt, Error> {
+    async fn attempt(&self, mut waiting: Waiting, kind: Kind) -> Result<Attempt, Error> {
         let outcome = waiting.acquisition.outcome().await;
         let acquisition = &waiting.acquisition;
         match outcome {
@@ -315,11 +349,6 @@ impl Lock {
             {
                 Ok(Attempt::Again)
             }
-            Progress::Failed(Reason::Doubled) => {
-                // It was a doubtful place anyway. Whoever only tries must not meet what is left of it.
-                Box::pin(self.within(patience, acquisition.over())).await;
-                Ok(Attempt::Again)
-            }
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Missed),
             Progress::Pending => unreachable!("outcome waits until it is not"),
         }
@@ -331,7 +360,7 @@ impl Lock {
 
     fn delay_ms(&self, kind: Kind) -> u32 {
         match kind {
-            Kind::Permits { .. } | Kind::Lease { .. } | Kind::Upgrade { .. } => 0,
+            Kind::Permits { .. } | Kind::Upgrade { .. } => 0,
             _ => u32::try_from(self.options.lock_delay.as_millis()).unwrap_or(u32::MAX),
         }
     }
@@ -359,42 +388,23 @@ impl Lock {
     }
 
     fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
-        let path = match acquisition.directories() {
-            // Of a semaphore in the layout of others it is a directory below, which nobody has named.
-            [_] => self.path(),
-            several => {
-                let shown = several.iter().map(|path| self.zoolock.shown(path.as_str()));
-                shown.collect::<Vec<_>>().join(", ")
-            }
-        };
+        let shown = acquisition.directories().iter().map(|path| self.zoolock.shown(path.as_str()));
+        let path = shown.collect::<Vec<_>>().join(", ");
         self.explain(reason, kind, path, acquisition.words())
     }
 
     /// What a reason means to the caller. `words`: those of the service's last refusal.
-    pub(crate) fn explain(
-        &self,
-        reason: Reason,
-        kind: Kind,
-        path: String,
-        words: String,
-    ) -> Result<(), Error> {
+    fn explain(&self, reason: Reason, kind: Kind, path: String, words: String) -> Result<(), Error> {
         let subject = || format!("lock {path}");
-        if self.zoolock.is_hardened()
-            && let Some(message) = hardened::why(reason, kind, &words, self.zoolock.members())
-        {
-            return Err(Error::Denied { subject: subject(), message });
-        }
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
             Reason::Broken => Err(Error::Lost { path, reason: Loss::Broken.into() }),
             Reason::SessionOver(SessionEnd::AuthFailed) => Err(denied(&path)),
             Reason::SessionOver(end) => Err(Error::Lost { path, reason: Loss::SessionOver(end).into() }),
-            // Its session is closed for that.
-            Reason::Doubled => Err(Error::Lost { path, reason: LossReason::Closed }),
             Reason::OtherKind => Err(Error::invalid(
                 subject(),
                 match kind {
-                    Kind::Permits { .. } | Kind::Lease { .. } => {
+                    Kind::Permits { .. } => {
                         "is no semaphore: locks of another kind live there; use another name"
                     }
                     _ => "is a semaphore; a lock of another kind needs a name of its own",
@@ -441,12 +451,12 @@ impl Lock {
 }
 
 impl Lock {
-    /// A semaphore of another make lives there.
+    /// A semaphore of another client library is at this path.
     pub(crate) fn other_layout(&self, layout: Layout) -> Error {
+        let library = layout.library();
         let message = format!(
-            "is a semaphore of {}: take permits of it under the naming {} (--permits), or use another name",
-            made_by(layout),
-            naming_of(layout)
+            "is a semaphore of {library}, and zoolock takes no permits of those; use another name, or take its permits \
+             with {library}"
         );
         Error::invalid(format!("lock {}", self.path()), message)
     }
@@ -483,7 +493,6 @@ pub(crate) fn kind_name(kind: Kind, places: usize) -> &'static str {
         Kind::Upgradable => "upgradable",
         Kind::Upgrade { .. } => "upgrade",
         Kind::Permits { .. } => "permits",
-        Kind::Lease { .. } => "lease",
     }
 }
 
@@ -549,7 +558,6 @@ mod tests {
                 Kind::Read,
                 Kind::Upgradable,
                 Kind::Permits { take: u32::MAX, size: u32::MAX },
-                Kind::Lease { size: 1 },
             ];
             for kind in kinds {
                 let prefix = Prefix::of(of, kind, ContenderId(u128::MAX), SessionId(i64::MIN));

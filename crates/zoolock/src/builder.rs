@@ -9,9 +9,11 @@ use zoolock_core::lease::Ensemble;
 use crate::asker::{self, Askers};
 use crate::data::Owner;
 use crate::error::Error;
-use crate::keeper::{Access, Opening, Queuers, known_as};
+use crate::keeper::{Access, Opening};
 use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
+#[cfg(feature = "sasl")]
+use crate::sasl::Mechanism;
 use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
 use crate::tenure::Tenures;
@@ -33,8 +35,6 @@ pub struct Builder {
     auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     readers: Vec<(String, String)>,
     world_writable: bool,
-    hardened: bool,
-    members: Vec<(String, String)>,
     epoch: u32,
     naming: Naming,
     kazoo_pattern: bool,
@@ -45,8 +45,8 @@ pub struct Builder {
     measures_by_lock: bool,
     #[cfg(feature = "sasl")]
     sasl: Option<(String, Zeroizing<String>)>,
-    #[cfg(feature = "gssapi")]
-    kerberos: Option<crate::kerberos::Kerberos>,
+    #[cfg(feature = "sasl")]
+    mechanism: Option<Arc<dyn Mechanism>>,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::Tls>,
 }
@@ -61,8 +61,6 @@ impl Builder {
             auth: Vec::new(),
             readers: Vec::new(),
             world_writable: false,
-            hardened: false,
-            members: Vec::new(),
             epoch: 0,
             naming: Naming::Native,
             kazoo_pattern: false,
@@ -73,8 +71,8 @@ impl Builder {
             measures_by_lock: false,
             #[cfg(feature = "sasl")]
             sasl: None,
-            #[cfg(feature = "gssapi")]
-            kerberos: None,
+            #[cfg(feature = "sasl")]
+            mechanism: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -131,26 +129,18 @@ impl Builder {
         self
     }
 
-    /// Says who we are by SASL with GSSAPI: by our ticket of Kerberos, instead of by a password as in
-    /// [`Builder::sasl_digest_md5`]. What we create belongs to our principal, under the scheme `sasl`: to
-    /// `jobs@EXAMPLE.ORG` on every host, and to `jobs/a.example.org@EXAMPLE.ORG` on that host alone, unless the ensemble
-    /// cuts hosts off (`kerberos.removeHostFromPrincipal`). What is said of [`Builder::auth`] holds.
+    /// Authenticates by SASL with a mechanism of another crate: Kerberos is in
+    /// [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
     ///
-    /// The ticket is found as other programs of the machine find it: in the cache that `kinit` fills, or the variable
-    /// `KRB5CCNAME` names; and by the keytab that `KRB5_CLIENT_KTNAME` names, with which one that has ended is replaced.
-    /// It is shown whenever a connection is made: one that has ended costs the lock when a connection is lost.
-    ///
-    /// It proves who we are, and no more: what follows is neither hidden nor signed without TLS. A ticket that may be
-    /// forwarded is given to the service, and for that the KDC is asked on every connection, in vain where it may not
-    /// be: one that says nothing holds a connection up for half a minute, which may cost the lock.
-    /// `enforce_ok_as_delegate = true` in `krb5.conf` ends both.
+    /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules of
+    /// [`Builder::auth`] on access apply.
     ///
     /// # Errors
-    /// When connecting: [`Error::Denied`] at once where there is no ticket, or the KDC knows no such service;
-    /// [`Error::Unavailable`] where it does not answer; [`Error::Invalid`] together with a password for SASL.
-    #[cfg(feature = "gssapi")]
-    pub fn kerberos(mut self, kerberos: crate::kerberos::Kerberos) -> Self {
-        self.kerberos = Some(kerberos);
+    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they could not be
+    /// fetched within the connect timeout; [`Error::Invalid`] together with [`Builder::sasl_digest_md5`].
+    #[cfg(feature = "sasl")]
+    pub fn sasl_mechanism(mut self, mechanism: impl Mechanism) -> Self {
+        self.mechanism = Some(Arc::new(mechanism));
         self
     }
 
@@ -178,38 +168,6 @@ impl Builder {
     /// which have none.
     pub fn world_writable(mut self) -> Self {
         self.world_writable = true;
-        self
-    }
-
-    /// Keeps those who may queue for a lock from taking it away from its holder. The service checks the deletion of a znode
-    /// on the one above it, so whoever may release a lock there may also take it from whoever holds it. With this, a lock's
-    /// directory lets those who have our credentials, or everybody where we have none, create and read in it, and nobody
-    /// delete, write or change that; a contender may be read, and no more. Each acquisition then has a session of its own,
-    /// and lets go by closing it.
-    ///
-    /// What cannot be without deleting and writing is refused with [`Error::Invalid`]: crash detection, batching and
-    /// linger, upgradable readers, [`downgrade`](crate::WriteGuard::downgrade), which lets the write lock go, upgrades, other
-    /// namings; revoking, breaking and resizing with [`Error::Denied`], but for the administrator of the service (super). How
-    /// the last holder left is never known, so a [`lock_delay`](crate::Mutex::lock_delay) is waited for in full at every
-    /// hand-over. A directory that lets somebody do more is refused, before and after the wait ([`Error::Denied`]).
-    ///
-    /// The first client makes the directory, and those above it that are missing, root and chroot among them: all as narrow.
-    /// The service removes one some time after its last child, as ever; before that only an administrator can, except that on
-    /// Apache ZooKeeper any client can remove an empty one. All users of a lock need this: who comes without keeps it until
-    /// its session ends. On Apache ZooKeeper, where the id of a session is enough to end it, it is proof against mistakes and
-    /// not against malice.
-    pub fn hardened(mut self) -> Self {
-        self.hardened = true;
-        self
-    }
-
-    /// Lets another identity queue in the hardened directories that we make, as whoever has our credentials may: written as
-    /// for [`Builder::reader`]. So that hosts that are known by a certificate each can share a lock and not take it from
-    /// one another. Whoever comes first makes the directory, and those above it: let each name all the others, else who was not
-    /// named is refused ([`Error::Denied`]) until that directory has gone. Goes with [`Builder::hardened`]; may be given
-    /// several times.
-    pub fn member(mut self, scheme: &str, id: &str) -> Self {
-        self.members.push((scheme.to_owned(), id.to_owned()));
         self
     }
 
@@ -364,8 +322,6 @@ impl Builder {
             epoch: self.epoch,
             naming: self.naming,
             kazoo_pattern: self.kazoo_pattern,
-            hardened: self.hardened,
-            members: self.members.iter().map(|(scheme, id)| known_as(scheme, id)).collect(),
             owner: self.owner,
             askers: Askers::new(self.owner_id),
             tenures: Tenures::default(),
@@ -378,20 +334,17 @@ impl Builder {
     }
 
     #[cfg(feature = "sasl")]
-    #[cfg_attr(not(feature = "gssapi"), allow(unused_variables, clippy::unnecessary_wraps))]
     fn sasl(&self, connect: &ConnectString) -> Result<Option<Sasl>, Error> {
-        let password = self.sasl.as_ref();
-        let password = password
-            .map(|(user, password)| Sasl::DigestMd5 { user: user.clone(), password: password.clone() });
-        #[cfg(feature = "gssapi")]
-        if let Some(kerberos) = &self.kerberos {
-            if password.is_some() {
-                return Err(Error::invalid("SASL", "goes by a password or by Kerberos, and not by both"));
+        match (&self.sasl, &self.mechanism) {
+            (None, None) => Ok(None),
+            (Some((user, password)), None) => {
+                Ok(Some(Sasl::DigestMd5 { user: user.clone(), password: password.clone() }))
             }
-            let tickets = crate::kerberos::Tickets::new(kerberos.clone(), connect)?;
-            return Ok(Some(Sasl::Kerberos(Arc::new(tickets))));
+            (None, Some(mechanism)) => Ok(Some(Sasl::Mechanism(crate::sasl::start(&**mechanism, connect)?))),
+            (Some(_), Some(_)) => {
+                Err(Error::invalid("SASL", "uses DIGEST-MD5 or another mechanism; leave one of them out"))
+            }
         }
-        Ok(password)
     }
 
     #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
@@ -419,60 +372,13 @@ impl Builder {
             return true;
         }
         #[cfg(feature = "sasl")]
-        if self.sasl.is_some() {
-            return true;
-        }
-        #[cfg(feature = "gssapi")]
-        if self.kerberos.is_some() {
+        if self.sasl.is_some() || self.mechanism.is_some() {
             return true;
         }
         !self.auth.is_empty()
     }
 
     fn access(&self) -> Result<Access, Error> {
-        self.check_members()?;
-        if self.hardened && self.world_writable {
-            return Err(Error::invalid(
-                "hardened locks",
-                "cannot be world-writable; to let everybody queue for them, name the member `world`, `anyone`",
-            ));
-        }
-        match (self.access_of_readers()?, self.hardened) {
-            (Access::Ours { readers }, true) => {
-                let members = self.members.clone();
-                Ok(Access::Hardened(Queuers { ours: true, members, readers }))
-            }
-            (_, true) => {
-                let (members, readers) = (Vec::new(), Vec::new());
-                Ok(Access::Hardened(Queuers { ours: false, members, readers }))
-            }
-            (access, false) => Ok(access),
-        }
-    }
-
-    fn check_members(&self) -> Result<(), Error> {
-        let Some((scheme, id)) = self.members.first() else { return Ok(()) };
-        let wrong = |message: &str| Err(Error::invalid(format!("member {scheme}:{id}"), message));
-        if !self.hardened {
-            return wrong(
-                "goes with hardened locks; ask for those, too (`hardened`), or share our credentials",
-            );
-        }
-        if !self.has_credentials() {
-            return wrong(
-                "may queue like everybody where nobody has credentials; give some of our own (`auth`, or a certificate), too",
-            );
-        }
-        match self.members.iter().find(|(scheme, id)| scheme.is_empty() || id.is_empty()) {
-            None => Ok(()),
-            Some((scheme, id)) => Err(Error::invalid(
-                format!("member {scheme:?}:{id:?}"),
-                "is nobody; name a scheme and an id, such as `x509` and `CN=ci-7`",
-            )),
-        }
-    }
-
-    fn access_of_readers(&self) -> Result<Access, Error> {
         let Some((scheme, id)) = self.readers.first() else {
             let everybody = self.world_writable || !self.has_credentials();
             return Ok(if everybody { Access::Everybody } else { Access::Ours { readers: Vec::new() } });

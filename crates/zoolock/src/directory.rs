@@ -11,25 +11,19 @@ const PATIENCE: usize = 100;
 
 /// Makes `path` and whatever is missing above it, as containers, so that the service removes them when they have been
 /// empty for a while; persistent where containers are not supported (before 3.5.3). The last one also where it is to be
-/// `lasting`, since a directory that was removed forgets how its last holder left. `data`: of the last one, if it is made.
-pub(crate) async fn make(
-    keeper: Arc<dyn Keeper>,
-    path: String,
-    lasting: bool,
-    data: Vec<u8>,
-) -> Result<(), KeeperError> {
+/// `lasting`, since a directory that was removed forgets how its last holder left.
+pub(crate) async fn make(keeper: Arc<dyn Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
     let mut missing = vec![path];
     for _ in 0..PATIENCE {
         let Some(top) = missing.last() else { return Ok(()) };
-        let data: &[u8] = if missing.len() == 1 { &data } else { b"" };
         let container = if lasting && missing.len() == 1 {
-            keeper.create_persistent(top, data).await
+            keeper.create_persistent(top).await
         } else {
-            keeper.create_container(top, data).await
+            keeper.create_container(top).await
         };
         let outcome = match container {
             Err(KeeperError { failure: Failure::Refused(Refusal::Other), .. }) => {
-                keeper.create_persistent(top, data).await
+                keeper.create_persistent(top).await
             }
             outcome => outcome,
         };

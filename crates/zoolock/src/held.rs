@@ -15,7 +15,6 @@ use crate::driver::{Acquisition, left_by_this_thread};
 use crate::error::{Error, LossReason};
 use crate::guard::{Check, Previous};
 use crate::options::Options;
-use crate::path::LockPath;
 use crate::session::Connection;
 use crate::tasks::Task;
 use crate::tenure::{Share, Turn, TurnEnd, TurnLeft};
@@ -29,10 +28,6 @@ pub(crate) struct Held {
     grant: Grant,
     /// What a reader that writes holds besides.
     upgrade: Option<Arc<Acquisition>>,
-    /// The other permits of a semaphore in the layout of others, where each has a node of its own.
-    leases: Vec<Arc<Acquisition>>,
-    /// Its directory, of which the nodes' is a part.
-    semaphore: Option<LockPath>,
     /// Somebody else releases it.
     handed_over: bool,
     /// It is one of several tasks that have it in turn, and this is its turn.
@@ -48,17 +43,7 @@ impl Held {
         grant: Grant,
         options: Options,
     ) -> Held {
-        Held {
-            zoolock,
-            acquisition,
-            grant,
-            upgrade: None,
-            leases: Vec::new(),
-            semaphore: None,
-            handed_over: false,
-            share: None,
-            options,
-        }
+        Held { zoolock, acquisition, grant, upgrade: None, handed_over: false, share: None, options }
     }
 
     /// The same for one of several tasks that have it in turn. `worked`: one of them was the last to work under it.
@@ -77,16 +62,6 @@ impl Held {
         if let Some(share) = &mut self.share {
             share.is_seen();
         }
-        self
-    }
-
-    /// Holds what the others hold, too: permits of this semaphore.
-    pub(crate) fn with_leases(mut self, others: Vec<Held>, semaphore: LockPath) -> Held {
-        for mut other in others {
-            other.handed_over = true;
-            self.leases.push(other.acquisition.clone());
-        }
-        self.semaphore = Some(semaphore);
         self
     }
 
@@ -167,14 +142,10 @@ impl Held {
     }
 
     pub(crate) fn path(&self) -> &str {
-        let directory = self.semaphore.as_ref().unwrap_or(&self.acquisition.directories()[0]);
-        self.zoolock.shown(directory.as_str())
+        self.zoolock.shown(self.acquisition.directories()[0].as_str())
     }
 
     pub(crate) fn paths(&self) -> Vec<&str> {
-        if self.semaphore.is_some() {
-            return vec![self.path()];
-        }
         let directories = self.acquisition.directories().iter();
         directories.map(|directory| self.zoolock.shown(directory.as_str())).collect()
     }
@@ -183,7 +154,7 @@ impl Held {
     pub(crate) fn permits(&self) -> u32 {
         match self.grant.node.prefix {
             Prefix::Permit(permits) => permits,
-            _ => u32::try_from(1 + self.leases.len()).unwrap_or(u32::MAX),
+            _ => 1,
         }
     }
 
@@ -256,7 +227,7 @@ impl Held {
     pub(crate) fn departure(&self) -> Departure {
         Departure {
             acquisition: self.acquisition.clone(),
-            others: self.upgrade.iter().chain(&self.leases).cloned().collect(),
+            upgrade: self.upgrade.clone(),
             turn: self.share.as_ref().map(Share::turn),
             path: self.paths().join(", "),
         }
@@ -266,7 +237,6 @@ impl Held {
 
     /// Goes on as a reader, in the same place.
     pub(crate) async fn downgrade(&mut self) -> Result<(), Error> {
-        self.check_may_change()?;
         if let Some(upgrade) = self.upgrade.take() {
             // It was a reader all the time.
             self.release_upgrade(&upgrade);
@@ -278,17 +248,6 @@ impl Held {
         let outcome = self.acquisition.downgrade().await;
         let path = self.path().to_owned();
         outcome.map(|_| ()).map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })
-    }
-
-    /// A hardened lock is held as it was taken.
-    pub(crate) fn check_may_change(&self) -> Result<(), Error> {
-        if !self.zoolock.is_hardened() {
-            return Ok(());
-        }
-        Err(Error::invalid(
-            format!("lock {}", self.path()),
-            "is hardened: to go on as a reader or a writer a node would have to be deleted; let go, and ask again",
-        ))
     }
 
     /// The node from which a reader wants to write.
@@ -311,7 +270,7 @@ impl Held {
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
-        std::iter::once(&self.acquisition).chain(&self.upgrade).chain(&self.leases)
+        std::iter::once(&self.acquisition).chain(&self.upgrade)
     }
 }
 
@@ -332,9 +291,7 @@ impl Drop for Held {
         if let Some(upgrade) = &self.upgrade {
             self.release_upgrade(upgrade);
         }
-        for acquisition in std::iter::once(&self.acquisition).chain(&self.leases) {
-            acquisition.release();
-        }
+        self.acquisition.release();
     }
 }
 
@@ -351,8 +308,8 @@ impl From<zoolock_core::contender::Previous> for Previous {
 /// The end of a guard, for those who wait for it.
 pub(crate) struct Departure {
     acquisition: Arc<Acquisition>,
-    /// The writer's of a reader that writes, or the other permits.
-    others: Vec<Arc<Acquisition>>,
+    /// The writer's of a reader that writes.
+    upgrade: Option<Arc<Acquisition>>,
     /// Of one of several tasks that have it in turn.
     turn: Option<Arc<Turn>>,
     path: String,
@@ -377,7 +334,7 @@ impl Departure {
             return Ok(());
         }
         let mut worst = Departed::Clean;
-        for acquisition in self.others.iter().chain([&self.acquisition]) {
+        for acquisition in self.upgrade.iter().chain([&self.acquisition]) {
             let departed = acquisition.departed().await;
             if worst == Departed::Clean {
                 worst = departed;
@@ -388,9 +345,9 @@ impl Departure {
             Departed::Lost(loss) => Err(Error::Lost { path: self.path, reason: loss.into() }),
             Departed::Refused(Failure::Refused(Refusal::Denied)) => Err(Error::Denied {
                 subject: format!("lock {}", self.path),
-                message: "the access control list forbids to delete our own node; it stays until the session ends (a \
-                          hardened lock is let go by those who ask for it as one: `hardened`, `--hardened`)"
-                    .to_owned(),
+                message:
+                    "the access control list forbids to delete our own node; it stays until the session ends"
+                        .to_owned(),
             }),
             Departed::Refused(failure) => Err(Error::Protocol {
                 subject: format!("lock {}", self.path),

@@ -107,13 +107,8 @@ mod error;
 mod events;
 mod graph;
 mod guard;
-mod hardened;
 mod held;
 mod keeper;
-#[cfg(feature = "gssapi")]
-mod kerberos;
-mod layout;
-mod leases;
 mod local;
 mod locker;
 pub mod metrics;
@@ -125,6 +120,8 @@ mod options;
 mod owner;
 mod path;
 mod rwlock;
+#[cfg(feature = "sasl")]
+pub mod sasl;
 mod semaphore;
 mod session;
 mod sessions;
@@ -181,8 +178,6 @@ pub use error::{Error, LossReason};
 pub use events::{LockEvent, LockEvents};
 pub use graph::{Cut, Deadlock, Edge, Link, Party, Place, WaitGraph, Why};
 pub use guard::{Check, Guard, Previous};
-#[cfg(feature = "gssapi")]
-pub use kerberos::Kerberos;
 pub use local::{LocalGuard, LocalLocker};
 pub use locker::{Hold, Locker};
 pub use multi::{MultiGuard, MultiLock, MultiReadGuard};
@@ -194,7 +189,7 @@ pub use rwlock::{NotUpgraded, ReadGuard, RwLock, UpgradableReadGuard, WriteGuard
 pub use semaphore::{PermitGuard, Semaphore};
 pub use session::Connection;
 pub use sharded::Sharded;
-pub use snapshot::{Entry, Glance, Glances, Snapshot};
+pub use snapshot::{Entry, ForeignSemaphore, Glance, Glances, Snapshot};
 pub use ticket::Ticket;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -55,7 +55,7 @@ pub const RECONNECTS: &str = "zoolock_reconnects_total";
 pub const RENEWALS: &str = "zoolock_renewals_total";
 
 /// The values of the label `kind`.
-const KINDS: [&str; 8] = ["mutex", "multi", "reader", "writer", "upgradable", "upgrade", "permits", "lease"];
+const KINDS: [&str; 7] = ["mutex", "multi", "reader", "writer", "upgradable", "upgrade", "permits"];
 /// Those of `outcome` of an acquisition, in the order of [`Outcome`].
 const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused", "unavailable"];
 /// Those of `reason` of a loss.
@@ -226,9 +226,7 @@ impl From<Reason> for Outcome {
         match reason {
             Reason::Busy => Outcome::Busy,
             Reason::TimedOut => Outcome::TimedOut,
-            Reason::Broken | Reason::SessionOver(_) | Reason::Doubled | Reason::Refused(Failure::Unknown) => {
-                Outcome::Lost
-            }
+            Reason::Broken | Reason::SessionOver(_) | Reason::Refused(Failure::Unknown) => Outcome::Lost,
             Reason::OtherKind
             | Reason::OtherLayout(_)
             | Reason::Clash(_)
@@ -269,8 +267,6 @@ enum Stage {
     Waiting,
     Holding(Instant),
     Ended,
-    /// It is a part of something that is counted by itself.
-    Unseen,
 }
 
 impl Course {
@@ -279,12 +275,6 @@ impl Course {
         let kind = number(kind);
         WAIT.gauge(kind, &of).increment(1.0);
         Course { kind, of, began: clock::now(), woken: None, is_counted: false, stage: Stage::Waiting }
-    }
-
-    /// Counts nothing: it is only taken to get at something else.
-    pub(crate) fn unseen() -> Course {
-        let stage = Stage::Unseen;
-        Course { kind: 0, of: None, began: clock::now(), woken: None, is_counted: true, stage }
     }
 
     /// So many others are there; what the first reading shows counts.
@@ -302,9 +292,6 @@ impl Course {
     }
 
     pub(crate) fn granted(&mut self) {
-        if self.stage == Stage::Unseen {
-            return;
-        }
         let now = clock::now();
         self.end_waiting(Outcome::Acquired, now);
         if let Some(woken) = self.woken {
@@ -329,9 +316,7 @@ impl Course {
     }
 
     pub(crate) fn revoked(&self) {
-        if self.stage != Stage::Unseen {
-            REVOKED.counter(self.kind, &self.of).increment(1);
-        }
+        REVOKED.counter(self.kind, &self.of).increment(1);
     }
 
     /// It holds on as another kind.
@@ -344,9 +329,6 @@ impl Course {
     }
 
     pub(crate) fn lost(&mut self, loss: Loss) {
-        if self.stage == Stage::Unseen {
-            return;
-        }
         let reason = match loss {
             Loss::SessionOver(SessionEnd::Expired | SessionEnd::AuthFailed) => 0,
             Loss::Broken => 1,
@@ -411,7 +393,6 @@ mod tests {
             (Kind::Write, 1),
             (Kind::Upgradable, 1),
             (Kind::Permits { take: 1, size: 1 }, 1),
-            (Kind::Lease { size: 1 }, 1),
         ];
         let mut seen: Vec<usize> = kinds
             .into_iter()
@@ -433,7 +414,7 @@ mod tests {
         let timeout = OUTCOMES.len() + Outcome::TimedOut as usize;
         assert_eq!(labels(&ACQUIRE, timeout), [pair("kind", "multi"), pair("outcome", "timeout")]);
         let refused = (KINDS.len() - 1) * OUTCOMES.len() + Outcome::from(Reason::OtherKind) as usize;
-        assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "lease"), pair("outcome", "refused")]);
+        assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "permits"), pair("outcome", "refused")]);
         assert_eq!(ACQUIRE.0.len(), KINDS.len() * OUTCOMES.len());
         assert_eq!(labels(&RENEWAL, 2), [pair("by", "write"), pair("outcome", "confirmed")]);
     }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use zoolock_core::census::{Clash, census};
 use zoolock_core::contender::Kind;
+use zoolock_core::layout::Layout;
 use zoolock_core::names::{self, Family, Name, Names, Prefix, Role, Spelling};
 use zoolock_core::{ContenderId, SessionId};
 
@@ -25,18 +26,15 @@ pub enum Naming {
     Native,
     /// `_c_<uuid>-lock-S`, `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`: what Curator writes itself.
     Curator,
-    /// `<hex32>__lock__S`, `<hex32>__rlock__S`: kazoo's Lock, ReadLock and WriteLock; and kazoo's Semaphore.
+    /// `<hex32>__lock__S`, `<hex32>__rlock__S`: kazoo's Lock, ReadLock and WriteLock.
     Kazoo,
     /// `x-<session>-S`: the recipe WriteLock that comes with ZooKeeper, in Java and C. Whoever may list the lock reads
     /// our session id there, which on Apache ZooKeeper is enough to take the session over.
     WriteLock,
-    /// `leases/_c_<uuid>-lease-S` and `locks/…`: Curator's InterProcessSemaphoreV2.
-    CuratorSemaphore,
 }
 
 impl Naming {
-    const ALL: [Naming; 5] =
-        [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock, Naming::CuratorSemaphore];
+    const ALL: [Naming; 4] = [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock];
 
     /// Its name on the command line.
     pub fn as_str(self) -> &'static str {
@@ -45,7 +43,6 @@ impl Naming {
             Naming::Curator => "curator",
             Naming::Kazoo => "kazoo",
             Naming::WriteLock => "write-lock",
-            Naming::CuratorSemaphore => "curator-semaphore",
         }
     }
 
@@ -56,7 +53,6 @@ impl Naming {
             Naming::Curator => names::Naming::Curator,
             Naming::Kazoo => names::Naming::Kazoo,
             Naming::WriteLock => names::Naming::WriteLock,
-            Naming::CuratorSemaphore => return Err(self.has_no(kind)),
         };
         match Prefix::of(naming, kind, ContenderId(0), SessionId(0)) {
             Some(_) => Ok(Names { naming, kazoo_pattern }),
@@ -71,9 +67,11 @@ impl Naming {
                 ("read/write lock", "native, curator and kazoo have one")
             }
             Kind::Upgradable => ("upgradable reader", "only native has one"),
-            Kind::Permits { .. } | Kind::Lease { .. } => {
-                ("semaphore", "native, kazoo and curator-semaphore have one")
-            }
+            Kind::Permits { .. } => (
+                "semaphore",
+                "only native has one: zoolock takes no permits of Curator's or kazoo's semaphores; use native with a \
+                 name of its own, or the other library",
+            ),
         };
         Error::invalid(format!("naming {self}"), format!("has no {what}; {has}"))
     }
@@ -140,11 +138,11 @@ pub(crate) fn clash(queue: &[Name]) -> Option<String> {
 }
 
 /// Says that a lock and another make's semaphore have one name.
-pub(crate) fn two_layouts(lock: &Name, semaphore: Family) -> String {
-    let make = if semaphore == Family::Kazoo { "kazoo" } else { "Curator" };
+pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
     format!(
-        "{} and a semaphore of {make} have this name and do not see each other; give one of them another name",
-        described(lock)
+        "{} and a semaphore of {} have this name and do not see each other; give one of them another name",
+        described(lock),
+        semaphore.library()
     )
 }
 
@@ -206,10 +204,7 @@ mod tests {
             assert_eq!(naming.to_string().parse::<Naming>().expect("one of ours"), naming);
         }
         let wrong = "kazo".parse::<Naming>().expect_err("no such naming").to_string();
-        assert_eq!(
-            wrong,
-            "naming \"kazo\": is none of native, curator, kazoo, write-lock, curator-semaphore"
-        );
+        assert_eq!(wrong, "naming \"kazo\": is none of native, curator, kazoo, write-lock");
     }
 
     #[test]
@@ -261,5 +256,15 @@ mod tests {
             "naming curator: has no upgradable reader; only native has one"
         );
         assert!(Naming::Kazoo.of(Kind::Read, false).is_ok());
+        for naming in [Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
+            let wrong = wrong(naming, Kind::Permits { take: 1, size: 2 });
+            assert_eq!(
+                wrong,
+                format!(
+                    "naming {naming}: has no semaphore; only native has one: zoolock takes no permits of Curator's or \
+                     kazoo's semaphores; use native with a name of its own, or the other library"
+                )
+            );
+        }
     }
 }

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::keeper::{Keeper, KeeperError, Op, Stat};
 use crate::naming;
 use crate::path::{AUDIT, LockPath};
-use crate::snapshot::gather::{Contender, Gathered, Part};
+use crate::snapshot::entry;
+use crate::snapshot::gather::{Contender, Gathered};
 use crate::snapshot::reader::Reader;
 use crate::snapshot::{self, Entry, Snapshot};
 use crate::ticket::Ticket;
@@ -65,17 +66,14 @@ impl Lock {
                     return Err(self.deaf(ticket, &found.contender, why));
                 }
             };
-            let path = found.contender.path();
+            let path = found.contender.path(&directory);
             match keeper.write(&path, &words, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => return Ok(()),
                 Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
-                Err(error) => {
-                    let deed = "write to its holder, and so ask it to let go,";
-                    return Err(self.why_not(&*keeper, &directory, deed, error).await);
-                }
+                Err(error) => return Err(self.refusal(error)),
             }
         }
         Err(self.restless())
@@ -88,14 +86,14 @@ impl Lock {
         let keeper = self.zoolock.keeper().await?;
         for _ in 0..TRIES {
             let found = self.find(&*keeper, &directory, ticket).await?;
-            let path = found.contender.path();
+            let path = found.contender.path(&directory);
             let seen = match keeper.write(&path, &found.data, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => stat,
                 Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => continue,
-                Err(error) => return Err(self.why_not(&*keeper, &directory, "take it away", error).await),
+                Err(error) => return Err(self.refusal(error)),
             };
             let (data, stat) = keeper.read(directory.as_str()).await.map_err(|error| self.refusal(error))?;
             let record = Record::parse(&data);
@@ -121,13 +119,12 @@ impl Lock {
             match keeper.commit(ops).await {
                 Ok(_) => {
                     let Found { contender, data, stat, .. } = found;
-                    let view = self.zoolock.view();
-                    return Ok(snapshot::entry(&contender, &directory, Some((data, stat)), &view));
+                    return Ok(entry::of(&contender, Some((data, stat)), self.zoolock.epoch()));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
                 // The node, or the place for the line.
                 Err(KeeperError { failure: Failure::NoNode, .. }) => {
-                    let made = directory::make(keeper.clone(), audit, true, Vec::new()).await;
+                    let made = directory::make(keeper.clone(), audit, true).await;
                     made.map_err(|error| self.refusal(error))?;
                 }
                 Err(error @ KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
@@ -150,11 +147,11 @@ impl Lock {
         let reader = Reader::new(keeper);
         let here = Gathered::at(&reader, directory.clone()).await.map_err(missing)?;
         let here = here.unwrap_or_else(|| Gathered::nothing(directory.clone()));
-        let Gathered { contenders, unread, .. } = here;
+        let Gathered { contenders, foreign, unread, .. } = here;
         let mut unread: Vec<String> = unread.iter().map(|part| part.as_str().to_owned()).collect();
         let mut found: Option<Found> = None;
         for (at, contender) in contenders.into_iter().enumerate() {
-            match reader.read(&contender.path()).await {
+            match reader.read(&contender.path(directory)).await {
                 Ok((data, stat)) if Ticket::new(ticket.epoch(), stat.czxid) == ticket => {
                     found = Some(Found { contender, data, stat, first: at == 0, upgrades: Vec::new() });
                 }
@@ -164,19 +161,20 @@ impl Lock {
                             (NodeData::parse(&found.data), NodeData::parse(&data))
                         && writer.of.is_some_and(|of| of == reader.id)
                     {
-                        found.upgrades.push(contender.path());
+                        found.upgrades.push(contender.path(directory));
                     }
                 }
                 Err(KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
-                    unread.push(contender.path());
+                    unread.push(contender.path(directory));
                 }
                 Err(KeeperError { failure: Failure::NoNode | Failure::Refused(_), .. }) => {}
                 Err(error) => return Err(self.refusal(error)),
             }
         }
-        found.ok_or_else(|| match unread.first() {
-            None => self.no_such_holder(ticket),
-            Some(first) => self.unseen(ticket, directory, first, unread.len() - 1),
+        found.ok_or_else(|| match (foreign, unread.first()) {
+            (Some(foreign), _) => self.other_layout(foreign.layout),
+            (None, None) => self.no_such_holder(ticket),
+            (None, Some(first)) => self.unseen(ticket, directory, first, unread.len() - 1),
         })
     }
 
@@ -232,10 +230,7 @@ impl Lock {
     }
 
     fn deaf(&self, ticket: Ticket, contender: &Contender, why: &str) -> Error {
-        let who = match &contender.name {
-            Some(name) => naming::described(name),
-            None => "a semaphore's user of kazoo".to_owned(),
-        };
+        let who = naming::described(&contender.name);
         let message = format!(
             "belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
         );
@@ -257,8 +252,8 @@ impl Lock {
 impl Found {
     /// The number of a holder whose end the lock's directory tells.
     fn holds_alone(&self) -> Option<Sequence> {
-        let name = self.contender.name.filter(|name| name.role == Role::Exclusive)?;
-        (self.first && self.contender.part == Part::Queue).then_some(name.sequence)
+        let name = self.contender.name;
+        (self.first && name.role == Role::Exclusive).then_some(name.sequence)
     }
 }
 
@@ -272,11 +267,9 @@ fn asking(found: &Found) -> Asking {
     if data::says(&found.data).revoked {
         return Asking::Asked;
     }
-    let Contender { node, name, part, .. } = &found.contender;
-    let spelling = name.map(|name| name.spelling);
+    let Contender { node, name } = &found.contender;
     // The names of go-zookeeper have no dashes in the UUID, and its clients do not listen.
-    let curator = matches!(spelling, Some(Spelling::CuratorLock | Spelling::CuratorMarked))
-        && *part == Part::Queue
+    let curator = matches!(name.spelling, Spelling::CuratorLock | Spelling::CuratorMarked)
         && node.as_bytes().get(11) == Some(&b'-');
     // Curator leaves the data empty for those words, and only then watches its node.
     match (curator, found.data.is_empty()) {

@@ -87,7 +87,6 @@ macro_rules! crash_settings {
             /// what that one wrote at the end can land. It counts against the caller's deadline, begins anew with each
             /// call, and is waited for by those who only try, too; the first holder of all waits. Best with [`crash_detection`](Self::crash_detection); without, any
             /// contender that gave up in between makes the last holder unknown.
-            /// Of a hardened lock it always is, and each waits.
             #[must_use = "it is the handle that it returns which does so"]
             pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
                 self.lock.options.lock_delay = delay;

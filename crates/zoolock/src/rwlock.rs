@@ -117,8 +117,7 @@ impl WriteGuard {
     /// was an upgradable reader before still keeps other upgradable readers out.
     ///
     /// # Errors
-    /// [`Error::Lost`] where the lock is lost. [`Error::Invalid`] where it is hardened
-    /// ([`Builder::hardened`](crate::Builder::hardened)): the guard is gone then, and the write lock is let go.
+    /// [`Error::Lost`] where the lock is lost.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock.
@@ -191,9 +190,6 @@ upgrade!(
 );
 
 async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held, Error)> {
-    if let Err(error) = held.check_may_change() {
-        return Err((held, error));
-    }
     let Some(from) = held.node() else {
         let reason = held.loss().unwrap_or(LossReason::Broken);
         let path = held.path().to_owned();

@@ -4,30 +4,23 @@ use std::time::{Duration, Instant};
 
 use zoolock_core::Kind;
 use zoolock_core::contender::Failure;
-use zoolock_core::layout::Layout;
 use zoolock_core::record::{Record, Size};
 
 use crate::acquire::{Lock, Patience};
 use crate::acquire_methods::operate;
 use crate::error::Error;
 use crate::guard::{guard, guard_of_one};
-use crate::keeper::Keeper;
-use crate::layout::layout_of;
 use crate::options::settings;
 use crate::zoolock::Zoolock;
 
 /// So many permits, across processes and hosts. Fair: first come, first served, and several permits are taken all or
 /// none, so that two who want two of two cannot wait for each other.
 ///
-/// Under the [namings](crate::Naming) kazoo and curator-semaphore it is one semaphore with kazoo's Semaphore or Curator's
-/// InterProcessSemaphoreV2, as those lay it out: whoever wants permits takes a lock first, under which it takes them one
-/// by one, each a node of its own. That costs several round trips for each, and whoever waits for permits keeps all others
-/// waiting, as those do it, too. Curator's own clients let go of that lock between two permits: two of them that want
-/// several may each hold what the other lacks, for ever; ours take all or none.
+/// It shares nothing with kazoo's Semaphore or Curator's InterProcessSemaphoreV2: at a path where one of those is, every
+/// call fails with [`Error::Invalid`]. Before its first acquisition a handle looks for them, which costs one round trip.
 ///
 /// All users agree on the size, which is kept in the lock for as long as it is used (the service removes it some time
 /// after its last user); a handle of another size is refused until somebody [resizes](Semaphore::resize) it on purpose.
-/// Curator writes it nowhere, so there every handle goes by its own.
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -72,7 +65,7 @@ impl Semaphore {
     /// connection, until it is gone or the session is over.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad name, a lock of another kind, or another size; else as
+    /// [`Error::Invalid`] for a bad name, a lock of another kind or library, or another size; else as
     /// [`Mutex::lock`](crate::Mutex::lock).
     pub async fn acquire(&self) -> Result<PermitGuard, Error> {
         self.acquire_many(1).await
@@ -84,14 +77,12 @@ impl Semaphore {
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for none, more than there are, or, in the layouts of others, more than one session can watch
-    /// (several hundred); else as [`Semaphore::acquire`].
+    /// [`Error::Invalid`] for none, or more than there are; else as [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<PermitGuard, Error> {
         self.lock.lock(self.kind(permits)?).await.map(PermitGuard::new)
     }
 
-    /// Takes so many permits if they are free and nobody waits, and says `None` if not. In the layouts of others also
-    /// where somebody is just about to take some.
+    /// Takes so many permits if they are free and nobody waits, and says `None` if not.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
@@ -126,20 +117,16 @@ impl Semaphore {
     }
 
     /// Changes the number of permits, for everybody. Those who hold keep theirs; those who wait are served by the new
-    /// size; those who come with a handle of another size are refused. This handle has the new size from now on. Clients
-    /// of kazoo that have looked at the size before go by the old one.
+    /// size; those who come with a handle of another size are refused. This handle has the new size from now on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for none, where no semaphore is there, or where it is Curator's, whose size is written nowhere;
+    /// [`Error::Invalid`] for none, where no semaphore is there, or where it is another library's;
     /// [`Error::Unavailable`], [`Error::Denied`].
     pub async fn resize(&mut self, permits: u32) -> Result<(), Error> {
         if permits == 0 {
             return Err(Error::invalid("0 permits", "a semaphore has at least one"));
         }
-        match layout_of(self.lock.options.naming) {
-            Some(layout) => self.lock.resize_laid_out(layout, permits).await?,
-            None => self.lock.resize(permits).await?,
-        }
+        self.lock.resize(permits).await?;
         self.permits = permits;
         Ok(())
     }
@@ -168,42 +155,31 @@ impl Lock {
             };
             match Record::parse(&data) {
                 Record::Semaphore(size) if size.is_of(stat.czxid) => {}
-                record => return Err(self.semaphore_of_others(&*keeper, record).await),
+                _ => {
+                    return Err(match self.foreign_layout(&*keeper).await? {
+                        Some(layout) => self.other_layout(layout),
+                        None => self.no_semaphore(),
+                    });
+                }
             }
             let size = Size { directory: stat.czxid, permits }.encode();
             match keeper.commit(resizing(path, size, stat.version)).await {
                 Ok(_) => return Ok(()),
                 // Somebody else resizes, too.
                 Err(error) if error.failure == Failure::BadVersion => {}
-                Err(error) => return Err(self.why_not(&*keeper, &directory, "change its size", error).await),
+                Err(error) => return Err(self.refusal(error)),
             }
         }
     }
 
-    /// There is no semaphore of ours; perhaps there is one of another make.
-    async fn semaphore_of_others(&self, keeper: &dyn Keeper, record: Record) -> Error {
-        let children = match self.directory() {
-            Ok(directory) => keeper.children(directory.as_str()).await.map_or(Vec::new(), |(names, _)| names),
-            Err(error) => return error,
-        };
-        let layout = match record {
-            Record::Leases(_) => Some(Layout::Kazoo),
-            record => Layout::proven_by(&children, record),
-        };
-        match layout {
-            Some(layout) => self.other_layout(layout),
-            None => self.no_semaphore(),
-        }
-    }
-
-    pub(crate) fn no_semaphore(&self) -> Error {
+    fn no_semaphore(&self) -> Error {
         let subject = format!("lock {}", self.path());
         Error::invalid(subject, "is no semaphore; it is made when it is first used")
     }
 }
 
 /// The first waiter watches the children, not the record: a child that comes and goes wakes it.
-pub(crate) fn resizing(path: &str, size: String, version: i32) -> Vec<crate::keeper::Op> {
+fn resizing(path: &str, size: String, version: i32) -> Vec<crate::keeper::Op> {
     use crate::keeper::Op;
     let bell = format!("{path}/resized-{}", crate::chance::uuid().simple());
     vec![

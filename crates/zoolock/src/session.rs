@@ -68,18 +68,8 @@ pub(crate) struct Session {
     nodes: Mutex<BTreeMap<Zxid, ContenderId>>,
     attendant: Attendant,
     watched: AtomicUsize,
-    serves: Serves,
-}
-
-/// Whom a session is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Serves {
-    /// Whoever comes.
-    All,
-    /// The same, because the first one was full; closed again when nobody needs it.
-    Overflow,
-    /// One acquisition, whose end it is; see `hardened.rs`.
-    One,
+    /// Opened because the first session was full; closed again when it is idle.
+    is_spare: bool,
 }
 
 /// An acquisition, and the nodes that it created.
@@ -102,13 +92,6 @@ impl Room {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
-    }
-
-    /// A part of it.
-    pub(crate) fn part(&mut self, bytes: usize) -> Room {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        Room { session: self.session.clone(), bytes }
     }
 
     /// An acquisition gives it back when it is over.
@@ -134,7 +117,7 @@ impl Session {
         keeper: Arc<dyn Keeper>,
         link: watch::Receiver<Link>,
         (config, began): (LeaseConfig, Instant),
-        serves: Serves,
+        is_spare: bool,
     ) -> std::io::Result<Arc<Session>> {
         let timeout = keeper.timeout();
         let session = Arc::new(Session {
@@ -153,7 +136,7 @@ impl Session {
             nodes: Mutex::default(),
             attendant: Attendant::new(),
             watched: AtomicUsize::new(0),
-            serves,
+            is_spare,
         });
         let alarm = Alarm::new()?;
         metrics::session_opened();
@@ -268,20 +251,12 @@ impl Session {
         // The first always fits: a path may be as long as it likes.
         let fits =
             |used: usize| (used == 0 || used.saturating_add(bytes) <= WATCHED_BYTES).then_some(used + bytes);
-        self.serves != Serves::One
-            && self.end().is_none()
-            && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+        self.end().is_none() && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
     /// The same where it has to be this session, full or not: those who stand on it already may be few.
     pub(crate) fn reserve_anyway(&self, bytes: usize) {
         self.watched.fetch_add(bytes, Ordering::AcqRel);
-    }
-
-    /// On a session that is there for one acquisition: `false` where somebody has it, or it is over.
-    pub(crate) fn reserve_alone(&self, bytes: usize) -> bool {
-        self.end().is_none()
-            && self.watched.compare_exchange(0, bytes, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Gives back room that no acquisition has taken over.
@@ -325,7 +300,7 @@ impl Session {
 
     /// Closes a spare session that nobody stands on. Whoever wants to stand on it now gets another.
     fn retire_if_unused(&self) -> bool {
-        let unused = self.serves != Serves::All
+        let unused = self.is_spare
             && self.is_idle()
             && self.watched.compare_exchange(0, CLOSING, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if unused {
@@ -374,36 +349,6 @@ impl Session {
         if tokio::time::timeout(patience, closed).await.is_err() {
             tracing::warn!("the service did not confirm the end of a session; its locks go when it expires");
         }
-    }
-
-    /// Whether it is there for one acquisition alone, and goes with it.
-    pub(crate) fn serves_one(&self) -> bool {
-        self.serves == Serves::One
-    }
-
-    /// Whether the service has answered that it is closed. Any other end may be no more than what the client believes:
-    /// without a connection for 1.4 timeouts it calls a session expired.
-    pub(crate) fn is_gone(&self) -> bool {
-        *self.link.borrow() == Link::Over(SessionEnd::Closed)
-    }
-
-    /// Closes the session of one acquisition, which is how that lets go. Nobody believes in anything of it any more, so
-    /// whoever stands on it is told only when the service has answered.
-    pub(crate) async fn end_with_its_acquisition(self: Arc<Self>) {
-        self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
-        let mut link = self.link.clone();
-        let gone =
-            async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
-        // The client crate gives a session up that it cannot reach for 1.4 timeouts.
-        if tokio::time::timeout(2 * self.timeout, gone).await.is_err() {
-            tracing::warn!("the service did not confirm the end of a session; its lock goes when it expires");
-        }
-        let end = match *link.borrow() {
-            Link::Over(end) => end,
-            // Nobody has closed it.
-            Link::Up | Link::Down => SessionEnd::Expired,
-        };
-        self.finish(end);
     }
 
     /// It is over; whoever stands on it hears of that.
@@ -622,7 +567,7 @@ async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &
     let mut outcome = keeper.create_ephemeral(node, b"").await;
     session.confirm_write(sent, &outcome);
     if matches!(outcome, Err(KeeperError { failure: Failure::NoNode, .. })) {
-        if let Err(error) = directory::make(keeper.clone(), parent.to_owned(), false, Vec::new()).await {
+        if let Err(error) = directory::make(keeper.clone(), parent.to_owned(), false).await {
             tracing::warn!(
                 message = error.message,
                 path = parent,

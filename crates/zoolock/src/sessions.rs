@@ -2,31 +2,21 @@
 //!
 //! Opening belongs to nobody's future: a caller whose patience is shorter than a handshake would start from zero each
 //! time, and leave a half-made session behind on the service.
-//!
-//! * `single.rs`: those that are for one acquisition each.
-
-mod single;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::error::Elapsed;
 use zookeeper_client as zk;
-use zoolock_core::Instant;
 use zoolock_core::lease::Ensemble;
 
 use crate::clock;
 use crate::connect;
 use crate::error::Error;
-use crate::keeper::{self, Keeper, Link, Opening};
+use crate::keeper::{self, Opening};
 use crate::path::ConnectString;
-use crate::session::{LeaseConfig, Serves, Session, lock};
+use crate::session::{LeaseConfig, Session, lock};
 use crate::tasks::Tasks;
-
-use single::Singles;
-
-pub(crate) use single::Single;
 
 pub(crate) struct Sessions {
     connect: ConnectString,
@@ -45,7 +35,6 @@ struct Pool {
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
     /// How often all sessions were closed.
     closed: u64,
-    singles: Singles,
 }
 
 /// How long between two rounds over the endpoints.
@@ -74,11 +63,7 @@ impl Sessions {
                     return Ok(session);
                 }
                 pool.opening
-                    .get_or_insert_with(|| {
-                        let is_first = pool.live.iter().all(|session| session.serves_one());
-                        let serves = if is_first { Serves::All } else { Serves::Overflow };
-                        self.begin_opening(serves, pool.closed)
-                    })
+                    .get_or_insert_with(|| self.begin_opening(!pool.live.is_empty(), pool.closed))
                     .clone()
             };
             let outcome = match opening.wait_for(Option::is_some).await {
@@ -107,19 +92,18 @@ impl Sessions {
         let pool = &mut *lock(&self.pool);
         pool.closed += 1;
         pool.opening = None;
-        pool.singles = Singles::default();
     }
 
     /// Opens a session on our own runtime, where its tasks are to live.
     fn begin_opening(
         self: &Arc<Self>,
-        serves: Serves,
+        is_spare: bool,
         closed: u64,
     ) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
         self.tasks.spawn(async move {
-            let opened = sessions.open(serves).await;
+            let opened = sessions.open(is_spare).await;
             let outcome = match sessions.add(opened, closed) {
                 Ok(outcome) => outcome,
                 Err(late) => {
@@ -153,56 +137,23 @@ impl Sessions {
         Error::unavailable(self.connect.endpoints(), "this client is being closed")
     }
 
-    /// Opens a session, however long its callers still want it.
-    async fn open(&self, serves: Serves) -> Result<Arc<Session>, Error> {
+    async fn open(&self, is_spare: bool) -> Result<Arc<Session>, Error> {
         let rounds = async {
             loop {
-                if let Some(opened) = self.round().await {
-                    return opened;
+                let began = clock::now();
+                match keeper::open(&self.opening).await {
+                    Err(error @ (zk::Error::AuthFailed | zk::Error::BadArguments(_))) => return Err(error),
+                    Err(error) => tracing::debug!(%error, "no session yet"),
+                    Ok((keeper, link)) => return Ok((keeper, link, began)),
                 }
+                tokio::time::sleep(BETWEEN_ROUNDS).await;
             }
         };
-        let opened = tokio::time::timeout(self.patience, rounds).await;
-        self.opened(serves, opened).await
-    }
-
-    /// `None`: it is not wanted any more, which is asked between two rounds.
-    async fn open_while(
-        &self,
-        serves: Serves,
-        is_wanted: impl Fn() -> bool + Send + Sync,
-    ) -> Option<Result<Arc<Session>, Error>> {
-        let rounds = async {
-            loop {
-                if let Some(opened) = self.round().await {
-                    return Some(opened);
-                }
-                if !is_wanted() {
-                    return None;
-                }
-            }
-        };
-        let opened = tokio::time::timeout(self.patience, rounds).await;
-        Some(self.opened(serves, opened.transpose()?).await)
-    }
-
-    /// Asks all endpoints once. `None`: it is time for the next round.
-    async fn round(&self) -> Option<Opened> {
-        let began = clock::now();
-        match keeper::open(&self.opening).await {
-            Err(error @ (zk::Error::AuthFailed | zk::Error::BadArguments(_))) => return Some(Err(error)),
-            Err(error) => tracing::debug!(%error, "no session yet"),
-            Ok((keeper, link)) => return Some(Ok((keeper, link, began))),
-        }
-        tokio::time::sleep(BETWEEN_ROUNDS).await;
-        None
-    }
-
-    async fn opened(&self, serves: Serves, opened: Result<Opened, Elapsed>) -> Result<Arc<Session>, Error> {
-        match opened {
+        match tokio::time::timeout(self.patience, rounds).await {
             Ok(Ok((keeper, link, began))) => {
                 self.check_timeout(keeper.timeout())?;
-                let started = Session::start(&self.tasks, keeper, link, (self.lease.clone(), began), serves);
+                let started =
+                    Session::start(&self.tasks, keeper, link, (self.lease.clone(), began), is_spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
@@ -242,9 +193,6 @@ impl Sessions {
         check_grace(self.grace, granted, &self.lease.ensemble, self.lease.strict)
     }
 }
-
-/// What the rounds came to, and when the last one began.
-type Opened = Result<(Arc<dyn Keeper>, watch::Receiver<Link>, Instant), zk::Error>;
 
 impl Pool {
     fn checkout(&mut self, bytes: usize) -> Option<Arc<Session>> {

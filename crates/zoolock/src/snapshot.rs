@@ -1,6 +1,6 @@
 //! One lock's queue, as everybody who looks at it sees it: the terminal, JSON, and later the browser.
 
-mod entry;
+pub(crate) mod entry;
 pub(crate) mod gather;
 mod glances;
 pub(crate) mod reader;
@@ -18,6 +18,7 @@ use std::pin::pin;
 use futures_util::StreamExt;
 use serde::Serialize;
 use zoolock_core::contender::Failure;
+use zoolock_core::layout::Layout;
 use zoolock_core::names::Name;
 use zoolock_core::record::{Left, Marker, Record};
 use zoolock_core::{Sequence, Zxid};
@@ -26,7 +27,7 @@ use crate::error::Error;
 use crate::keeper::{KeeperError, Stat};
 use crate::naming;
 use crate::path::LockPath;
-use gather::{Contender, Gathered, Part};
+use gather::{Foreign, Gathered};
 use reader::{AT_ONCE, Reader};
 use turns::{Reading, Turns};
 
@@ -49,6 +50,9 @@ pub struct Snapshot {
     /// The number of the holder of whom `previous` tells, with which the name of its node ended; `None` where that is
     /// `unknown`.
     pub previous_number: Option<u32>,
+    /// The semaphore of another client library that is at this path. Its holders and waiters are in none of the lists
+    /// above; `waiting` counts its waiters.
+    pub foreign_semaphore: Option<ForeignSemaphore>,
     /// How many permits there are, if it is a semaphore that says so; Curator's does not.
     pub permits: Option<u32>,
     /// Whether the data of the directory belongs to something else, in which case no marker is left there.
@@ -60,11 +64,41 @@ pub struct Snapshot {
     pub unread: Vec<String>,
 }
 
+/// A semaphore of another client library, whose znodes are only counted.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct ForeignSemaphore {
+    /// The client library: `Curator` or `kazoo`.
+    pub library: &'static str,
+    /// The number of leases: the znodes that stand for one permit each. The first waiter may have created its lease
+    /// already.
+    pub leases: usize,
+    /// The directory of the leases.
+    pub lease_directory: String,
+    /// The lock directory in which its waiters queue.
+    pub queue_directory: String,
+}
+
+impl std::fmt::Display for ForeignSemaphore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ForeignSemaphore { library, leases, .. } = self;
+        let s = if *leases == 1 { "" } else { "s" };
+        write!(f, "semaphore of {library}, {leases} lease{s}")
+    }
+}
+
+impl Snapshot {
+    /// Returns whether there is a holder, or a lease of a foreign semaphore.
+    pub fn is_held(&self) -> bool {
+        self.holder.is_some() || self.foreign_semaphore.as_ref().is_some_and(|foreign| foreign.leases > 0)
+    }
+}
+
 /// One contender.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The name of its node, as seen from the lock's directory; a path where it lies elsewhere.
+    /// The name of its node.
     pub node: String,
     /// Which implementation named it.
     pub family: &'static str,
@@ -135,8 +169,7 @@ async fn gathered(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Resul
 /// What is known before a look, and after it.
 #[derive(Default)]
 struct Known {
-    /// The contenders that were read, by the paths of their nodes; none where that is not allowed. Only those whose names
-    /// have a number: a lease of kazoo's may go and come back as another one of the same name.
+    /// The contenders that were read, by the paths of their nodes; none where that is not allowed.
     read: HashMap<String, Option<(Vec<u8>, Stat)>>,
     /// The paths of nodes that are the looker's own.
     own: HashSet<String>,
@@ -150,7 +183,7 @@ async fn describe(
     view: &View<'_>,
     mut known: Option<&mut Known>,
 ) -> Result<(Snapshot, Option<usize>), Error> {
-    let Gathered { path, made, record, size, contenders, unread, .. } = here;
+    let Gathered { path, made, record, foreign, contenders, unread, .. } = here;
     let chroot = view.chroot;
     let permits = match record {
         Record::Semaphore(size) => Some(size.permits),
@@ -159,7 +192,7 @@ async fn describe(
     let mut readings: Vec<Reading> = contenders.into_iter().map(Reading::new).collect();
     if let Some(known) = &known {
         for reading in &mut readings {
-            if let Some(read) = known.read.get(&reading.contender.path()) {
+            if let Some(read) = known.read.get(&reading.contender.path(&path)) {
                 (reading.read, reading.asked) = (read.clone(), true);
             }
         }
@@ -170,7 +203,7 @@ async fn describe(
         if needed.is_empty() {
             break;
         }
-        let nodes: Vec<_> = needed.into_iter().map(|at| (at, readings[at].contender.path())).collect();
+        let nodes: Vec<_> = needed.into_iter().map(|at| (at, readings[at].contender.path(&path))).collect();
         let reads = nodes.into_iter().map(|(at, node)| async move {
             let read = reader.read(&node).await;
             (at, node, read)
@@ -190,36 +223,48 @@ async fn describe(
             let reading = &mut readings[at];
             (reading.read, reading.asked) = (read, true);
             // As it comes: a look that is given up has not been in vain.
-            if let Some(known) = known.as_mut().filter(|_| reading.contender.name.is_some()) {
+            if let Some(known) = &mut known {
                 known.read.insert(node, reading.read.clone());
             }
         }
         let mut gone = gone.into_iter();
         readings.retain(|_| gone.next() == Some(false));
     }
-    let names: Vec<Name> = names_in(&readings, Part::Queue).collect();
-    let left = known.as_ref().map(|known| left(known, &readings)).unwrap_or_default();
+    let names = names_in(&readings);
+    let left = known.as_ref().map(|known| left(known, &readings, &path)).unwrap_or_default();
     let (previous, of) = previous(reader, &path, made, record, !left.is_empty(), &names).await;
     if let Some(known) = &mut known {
         left.iter().for_each(|node| drop(known.read.remove(node)));
     }
-    let clash = clash(&readings, &names);
-    let Turns { holders, waiters } = turns::of(readings, &names, permits, size);
-    let entry = |reading: Reading| entry(&reading.contender, &path, reading.read, view);
+    let clash = match (names.first(), &foreign) {
+        (Some(first), Some(foreign)) => Some(naming::two_layouts(first, foreign.layout)),
+        _ => naming::clash(&names),
+    };
+    let Turns { holders, waiters } = turns::of(readings, &names, permits);
+    let entry = |reading: Reading| entry::of(&reading.contender, reading.read, view.epoch);
     let mut holders = holders.into_iter().map(entry);
-    let place = known
-        .filter(|known| !known.own.is_empty())
-        .and_then(|known| waiters.iter().position(|reading| known.own.contains(&reading.contender.path())));
+    let place = known.filter(|known| !known.own.is_empty()).and_then(|known| {
+        waiters.iter().position(|reading| known.own.contains(&reading.contender.path(&path)))
+    });
     let lock = Snapshot {
         path: shown(&path, chroot).to_owned(),
         holder: holders.next(),
         beside: holders.collect(),
-        waiting: waiters.len(),
+        waiting: waiters.len() + foreign.as_ref().map_or(0, |foreign| foreign.waiters),
         waiters: waiters.into_iter().take(view.waiters).map(entry).collect(),
         previous,
         previous_number: of.and_then(|sequence| u32::try_from(sequence.0).ok()),
-        permits: permits.or(size),
-        foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && size.is_none(),
+        permits: match (record, &foreign) {
+            (Record::Leases(size), Some(Foreign { layout: Layout::Kazoo, .. })) => Some(size),
+            _ => permits,
+        },
+        foreign_record: matches!(record, Record::Foreign | Record::Leases(_)) && foreign.is_none(),
+        foreign_semaphore: foreign.map(|foreign| ForeignSemaphore {
+            library: foreign.layout.library(),
+            leases: foreign.leases,
+            lease_directory: shown(&foreign.lease_directory, chroot).to_owned(),
+            queue_directory: shown(&foreign.queue_directory, chroot).to_owned(),
+        }),
         clash,
         unread: unread.iter().map(|part| called(part.as_str(), &path, chroot)).collect(),
     };
@@ -227,8 +272,8 @@ async fn describe(
 }
 
 /// The paths of those that were read once and are not there any more.
-fn left(known: &Known, readings: &[Reading]) -> Vec<String> {
-    let here: HashSet<String> = readings.iter().map(|reading| reading.contender.path()).collect();
+fn left(known: &Known, readings: &[Reading], path: &LockPath) -> Vec<String> {
+    let here: HashSet<String> = readings.iter().map(|reading| reading.contender.path(path)).collect();
     known.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
 }
 
@@ -269,16 +314,6 @@ async fn previous(
     }
 }
 
-/// Describes a contender of the lock at `path`. `read`: its node, where that may be read.
-pub(crate) fn entry(
-    contender: &Contender,
-    path: &LockPath,
-    read: Option<(Vec<u8>, Stat)>,
-    view: &View<'_>,
-) -> Entry {
-    entry::of(contender, called(&contender.path(), path, view.chroot), read, view.epoch)
-}
-
 /// What a node of the lock at `path` is called.
 pub(crate) fn called(node: &str, path: &LockPath, chroot: &str) -> String {
     match node.strip_prefix(path.as_str()) {
@@ -287,16 +322,8 @@ pub(crate) fn called(node: &str, path: &LockPath, chroot: &str) -> String {
     }
 }
 
-fn names_in(readings: &[Reading], part: Part) -> impl Iterator<Item = Name> {
-    readings.iter().filter(move |r| r.contender.part == part).filter_map(|r| r.contender.name)
-}
-
-fn clash(readings: &[Reading], queue: &[Name]) -> Option<String> {
-    let elsewhere = readings.iter().find(|reading| reading.contender.part != Part::Queue);
-    match (queue.first(), elsewhere) {
-        (Some(first), Some(other)) => Some(naming::two_layouts(first, other.contender.family())),
-        _ => naming::clash(queue),
-    }
+fn names_in(readings: &[Reading]) -> Vec<Name> {
+    readings.iter().map(|reading| reading.contender.name).collect()
 }
 
 fn shown<'a>(path: &'a LockPath, chroot: &str) -> &'a str {

@@ -17,9 +17,8 @@ pub(crate) struct Way {
 pub(crate) enum Sasl {
     /// A user and the password.
     DigestMd5 { user: String, password: zeroize::Zeroizing<String> },
-    /// Whom our ticket names.
-    #[cfg(feature = "gssapi")]
-    Kerberos(std::sync::Arc<crate::kerberos::Tickets>),
+    /// A mechanism of another crate.
+    Mechanism(std::sync::Arc<dyn crate::sasl::Authenticator>),
 }
 
 impl Way {
@@ -56,11 +55,11 @@ impl Way {
             Some(Sasl::DigestMd5 { user, password }) => {
                 connector.with_sasl(zk::SaslOptions::digest_md5(user.clone(), String::clone(password)))
             }
-            #[cfg(feature = "gssapi")]
-            Some(Sasl::Kerberos(tickets)) => {
+            Some(Sasl::Mechanism(mechanism)) => {
                 let (way, endpoints) = (self.clone(), endpoints.to_owned());
-                let connector = connector.with_sasl(tickets.sasl());
-                return tickets.connect(async move { way.reach(connector, &endpoints).await }).await;
+                let connector = connector.with_sasl(mechanism.options());
+                let open = async move { way.reach(connector, &endpoints).await };
+                return crate::sasl::open_on(&mechanism.runtime(), open).await;
             }
             None => connector,
         };
@@ -78,12 +77,9 @@ impl Way {
     /// Gets what a new session has to show. What keeps us from it, [`Way::trouble`] says.
     pub(crate) async fn prepare(&self) -> Result<(), zk::Error> {
         self.refresh_certificates().await;
-        #[cfg(feature = "gssapi")]
-        if let Some(Sasl::Kerberos(tickets)) = &self.sasl {
-            return tickets.fetch().await.map_err(|missing| match missing.is_final() {
-                true => zk::Error::AuthFailed,
-                false => zk::Error::Timeout,
-            });
+        #[cfg(feature = "sasl")]
+        if let Some(Sasl::Mechanism(mechanism)) = &self.sasl {
+            return Ok(mechanism.fetch().await?);
         }
         Ok(())
     }
@@ -91,9 +87,9 @@ impl Way {
     /// Gets it anew, for the connections that are made from now on.
     pub(crate) async fn refresh(&self) {
         self.refresh_certificates().await;
-        #[cfg(feature = "gssapi")]
-        if let Some(Sasl::Kerberos(tickets)) = &self.sasl {
-            tickets.refresh().await;
+        #[cfg(feature = "sasl")]
+        if let Some(Sasl::Mechanism(mechanism)) = &self.sasl {
+            mechanism.refresh().await;
         }
     }
 
@@ -107,9 +103,9 @@ impl Way {
 
     /// What keeps us from saying who we are, where it is not the service.
     pub(crate) fn trouble(&self) -> Option<String> {
-        #[cfg(feature = "gssapi")]
-        if let Some(Sasl::Kerberos(tickets)) = &self.sasl {
-            return tickets.trouble();
+        #[cfg(feature = "sasl")]
+        if let Some(Sasl::Mechanism(mechanism)) = &self.sasl {
+            return mechanism.problem();
         }
         None
     }
@@ -126,8 +122,7 @@ impl Way {
                         which `zoolock serve` does not"
                     .to_owned();
             }
-            #[cfg(feature = "gssapi")]
-            Some(Sasl::Kerberos(tickets)) => return tickets.unknown(),
+            Some(Sasl::Mechanism(mechanism)) => return mechanism.refusal(),
             None => {}
         }
         "the service does not accept the credentials; check the auth scheme and secret".to_owned()

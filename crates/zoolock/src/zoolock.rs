@@ -23,7 +23,7 @@ use crate::naming::Naming;
 use crate::options::Options;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::sessions::{Sessions, Single};
+use crate::sessions::Sessions;
 use crate::snapshot::reader::Reader;
 use crate::snapshot::{self, Snapshot, View};
 use crate::tasks::Tasks;
@@ -48,9 +48,6 @@ pub(crate) struct Inner {
     pub(crate) epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
-    pub(crate) hardened: bool,
-    /// Who may queue for hardened locks besides, as far as that may be shown.
-    pub(crate) members: Vec<String>,
     pub(crate) owner: Owner,
     pub(crate) askers: Askers,
     pub(crate) tenures: Tenures,
@@ -200,21 +197,6 @@ impl Zoolock {
         self.inner.sessions.checkout(bytes).await
     }
 
-    /// One for an acquisition that lets go by closing it.
-    pub(crate) async fn single(&self, bytes: usize) -> Result<Single, Error> {
-        self.inner.sessions.single(bytes).await
-    }
-
-    /// Whether its locks are hardened; see `hardened.rs`.
-    pub(crate) fn is_hardened(&self) -> bool {
-        self.inner.hardened
-    }
-
-    /// Who may queue for those besides.
-    pub(crate) fn members(&self) -> &[String] {
-        &self.inner.members
-    }
-
     /// The same where one is there.
     pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<Session>> {
         self.inner.sessions.checkout_now(bytes)
@@ -315,7 +297,6 @@ const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
 /// as a session can last without us.
 async fn close(sessions: &Sessions, in_background: bool) {
     sessions.abandon_opening();
-    // At once: each guard of hardened locks has its own.
     join_all(sessions.all().into_iter().map(|session| async move {
         let patience = match (in_background, session.is_up()) {
             (true, _) => session.timeout(),
@@ -339,28 +320,20 @@ enum Where {
     Gone,
 }
 
-/// A runtime of our own, with so many threads, and so many for what blocks.
-pub(crate) fn threads(
-    name: &'static str,
-    workers: usize,
-    blocking: usize,
-) -> Result<tokio::runtime::Runtime, Error> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(blocking)
-        .thread_name(name)
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Unavailable {
-            address: "this process".to_owned(),
-            message: format!("cannot start the threads {name}: {error}"),
-            source: Some(Arc::new(error)),
-        })
-}
-
 impl SessionThread {
     pub(crate) fn start() -> Result<SessionThread, Error> {
-        Ok(SessionThread(Where::Runtime(threads("zoolock-session", 1, 4)?)))
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(4)
+            .thread_name("zoolock-session")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable {
+                address: "this process".to_owned(),
+                message: format!("cannot start the threads zoolock-session: {error}"),
+                source: Some(Arc::new(error)),
+            })?;
+        Ok(SessionThread(Where::Runtime(runtime)))
     }
 
     /// No thread at all.

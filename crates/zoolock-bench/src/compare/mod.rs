@@ -4,7 +4,6 @@ mod client;
 mod crew;
 mod fleet;
 mod plan;
-mod plot;
 mod results;
 mod run;
 mod sizes;
@@ -46,7 +45,7 @@ pub(crate) struct Settings {
     /// The command to serve with; the release build unless given.
     #[arg(long, value_name = "FILE", default_value = "target/release/zoolock")]
     zoolock: PathBuf,
-    /// Write compare.json, compare.md and the plots there, and leave the project's own alone.
+    /// Write compare.json, compare.csv and compare.md there, and leave the project's own alone.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Only print.
@@ -123,11 +122,7 @@ fn write(settings: &Settings, results: &Results) -> Outcome<()> {
     println!("{table}");
     let Some(target) = settings.target() else { return Ok(()) };
     results.save(&target.join("compare.json"))?;
-    let verdicts: Vec<_> = plan::targets().iter().map(|target| target.judge(results)).collect();
-    for work in &results.works {
-        let of_work: Vec<_> = verdicts.iter().filter(|verdict| verdict.work == work.name).collect();
-        page::write(&target.join(format!("{}.svg", work.name)), &plot::svg(work, &of_work))?;
-    }
+    page::write(&target.join("compare.csv"), &table::csv(results))?;
     match settings.out {
         Some(_) => page::write(&target.join("compare.md"), &table),
         None => page::put(Path::new(crate::PAGE), "compare", &table),

@@ -1,4 +1,4 @@
-//! Tables for people.
+//! The tables in Markdown, and the same figures as CSV.
 
 use super::client::Client;
 use super::plan;
@@ -16,6 +16,36 @@ pub(super) fn page(results: &Results) -> String {
         text += &work_table(work);
     }
     text
+}
+
+/// The same figures as CSV: one line for each client on each server in each work, times in microseconds.
+pub(super) fn csv(results: &Results) -> String {
+    let mut text = "work,client,server,rounds,figure,least,most,p99,client_cpu,failed\n".to_owned();
+    for work in &results.works {
+        for entry in &work.entries {
+            let number =
+                |figure: Option<f64>| figure.map_or_else(String::new, |figure| format!("{figure:.3}"));
+            let (least, most) = entry.spread();
+            let spread = entry.median().map(|_| (least, most)).unzip();
+            let figures =
+                [entry.median(), spread.0, spread.1, entry.p99(), entry.cpu()].map(number).join(",");
+            let (client, server) = (entry.who.client.name(), entry.who.server.name());
+            text += &format!(
+                "{},{},{},{},{figures},{}\n",
+                work.name,
+                quoted(client),
+                quoted(server),
+                entry.rounds.len(),
+                quoted(entry.failed.as_deref().unwrap_or_default())
+            );
+        }
+    }
+    text
+}
+
+/// A text field of a CSV line: names hold commas, errors hold anything.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\"").replace(['\n', '\r'], " "))
 }
 
 fn targets(results: &Results) -> String {
@@ -89,4 +119,15 @@ fn cells(entry: &Entry, crowd: bool, visited: bool) -> String {
         text += &format!(" {:.0}, {} ms |", crate::stats::median(&turns), short(longest / 1e3));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn csv_text_keeps_commas_and_quotes_in_one_field() {
+        assert_eq!(quoted("Redis, no fsync"), "\"Redis, no fsync\"");
+        assert_eq!(quoted("a \"b\"\nc"), "\"a \"\"b\"\" c\"");
+    }
 }

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
 /// Flags that may stand before or after the subcommand.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Global {
-    /// The ensemble: h1:2181,h2:2181/chroot. Without it, the server of this user on this machine
+    /// Ensemble (h1:2181,h2:2181)
+    ///
+    /// With a chroot: h1:2181,h2:2181/chroot. Without --connect, this user's server on this machine is used.
     #[arg(long, global = true, env = "ZOOLOCK_CONNECT", value_name = "HOSTS", help_heading = "Connection")]
     pub(crate) connect: Option<String>,
 
@@ -34,12 +36,11 @@ pub(crate) struct Global {
     )]
     pub(crate) connect_timeout: String,
 
-    /// Credentials, as digest:@FILE, digest:env:NAME or digest:command:COMMAND: that file, which is yours alone (mode 0600),
-    /// that variable, or what the command prints, is USER:PASSWORD; with sasl instead of digest, by SASL DIGEST-MD5
-    #[cfg_attr(
-        feature = "gssapi",
-        doc = "(or kerberos: by our ticket, for zookeeper/HOST; kerberos:SERVICE or kerberos:SERVICE/HOST where it is called otherwise)"
-    )]
+    /// Credentials, as digest:@FILE
+    ///
+    /// FILE (mode 0600) holds USER:PASSWORD. digest:env:NAME reads them from a variable, digest:command:COMMAND from the output
+    /// of a command. sasl in place of digest sends them by SASL DIGEST-MD5. kerberos[:SERVICE[/HOST]], in a build with the
+    /// feature gssapi, shows the ticket of kinit for that service, by default zookeeper.
     #[arg(
         long,
         global = true,
@@ -76,19 +77,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, help_heading = "Connection")]
     pub(crate) world_writable: bool,
 
-    /// Keep those who may queue for a lock from taking it from its holder: nobody may delete or write in its directory, and
-    /// whoever lets go closes a session. All users of the lock need it; break, revoke and resize are for administrators then
-    #[arg(long, global = true, env = "ZOOLOCK_HARDENED", value_parser = FalseyValueParser::new(), help_heading = "Connection")]
-    pub(crate) hardened: bool,
-    /// It was the variable that said so, of whatever is done on the machine.
-    #[arg(skip)]
-    pub(crate) hardened_by_variable: bool,
-
-    /// Who may queue for the locks that we make with --hardened besides those who have our credentials, as SCHEME:ID
-    #[arg(long, global = true, value_name = "SCHEME:ID", help_heading = "Connection")]
-    pub(crate) member: Vec<String>,
-
-    /// The directory that holds the locks whose names do not start with /
+    /// Directory of locks whose names do not start with /
     #[arg(
         long,
         global = true,
@@ -110,7 +99,9 @@ pub(crate) struct Global {
     )]
     pub(crate) token_epoch: u32,
 
-    /// Print JSON on standard output (hold, ls, show, watch, why, deadlocks, bench, doctor, serve --status)
+    /// Print JSON on standard output
+    ///
+    /// For hold, ls, show, watch, why, deadlocks, doctor and serve --status.
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 

@@ -20,7 +20,7 @@ const WATCH_HELP: &str = "\
 Who is there already is told first (holds, waits), then who comes, holds and goes, as it is seen, also to a lock that nobody has used yet: \
 queued, granted, released, and crashed, panicked or broken where that is written; gone where nothing is written, as \
 readers, permits and clients of other makes do; left, gave up waiting. What comes and goes between two looks is \
-counted (unseen; not for semaphores of Curator and kazoo), and so is an outage told (lost, back). ^C ends it, with exit code 0.";
+counted (unseen), and so is an outage told (lost, back). ^C ends it, with exit code 0.";
 
 /// `zoolock watch`.
 #[derive(Debug, ClapArgs)]

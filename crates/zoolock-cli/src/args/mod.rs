@@ -1,27 +1,28 @@
 //! What may be written on the command line; nothing here looks at the world.
 //!
 //! * `global.rs`: the flags that every command has; `waiting.rs`: what is asked of a lock that is taken.
-//! * `run.rs`, `look.rs`, `operate.rs`, `measure.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
+//! * `short_help.rs`: which flags `-h` shows.
+//! * `run.rs`, `look.rs`, `operate.rs`, `doctor.rs`, `ui.rs`, `serve.rs`, `about.rs`: the commands.
 
 mod about;
+mod doctor;
 mod global;
 mod look;
-mod measure;
 mod operate;
 mod run;
 mod serve;
+mod short_help;
 mod ui;
 mod waiting;
 
 use std::ffi::OsString;
 
-use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use about::{CompletionsArgs, ManArgs};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use global::{ColorWhen, Global};
 pub(crate) use look::{DeadlocksArgs, LsArgs, ShowArgs, TopArgs, WatchArgs, WhyArgs};
-pub(crate) use measure::{BenchArgs, DoctorArgs, Work};
 pub(crate) use operate::{BreakArgs, ResizeArgs, RevokeArgs};
 pub(crate) use run::{BecomeArgs, HoldArgs, OnLost, OnRevoke, ReapArgs, RunArgs};
 pub(crate) use serve::{Durability, ServeArgs, TlsArgs, TlsClients};
@@ -57,12 +58,8 @@ impl Args {
     pub(crate) fn read(
         line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<Args, clap::Error> {
-        let mut matches = Args::command().try_get_matches_from(line)?;
-        let source = matches.value_source("hardened");
-        let read = Args::from_arg_matches_mut(&mut matches);
-        let mut args = read.map_err(|error| error.format(&mut Args::command()))?;
-        args.global.hardened_by_variable = source == Some(ValueSource::EnvVariable);
-        Ok(args)
+        let mut matches = short_help::shorten(Args::command()).try_get_matches_from(line)?;
+        Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))
     }
 }
 
@@ -71,37 +68,35 @@ impl Args {
 pub(crate) enum Command {
     /// Run a command while holding a lock
     Run(RunArgs),
-    /// Take a lock, print its token, and hold it until ^C, TERM or the end of input
+    /// Hold a lock until ^C, TERM or the end of input
     Hold(HoldArgs),
-    /// List the locks: who holds them, since when, who waits
+    /// List locks with their holders and waiters
     Ls(LsArgs),
-    /// Show one lock: its holder and everyone who waits
+    /// Show the holder and all waiters of one lock
     Show(ShowArgs),
-    /// Watch one lock: a line for what is seen to happen to it
+    /// Print a line for each event of one lock
     Watch(WatchArgs),
-    /// All locks on one screen, live: by waiters, by longest wait, by hand-overs
+    /// Show all locks live on one screen
     Top(TopArgs),
-    /// Say why a lock is not free: who holds it, what that one waits for itself, and so on
+    /// Explain why a lock is held, and what its holder waits for
     Why(WhyArgs),
-    /// Find those who wait for each other in a circle, and say what to break
+    /// Find deadlocks, and say which lock to break
     Deadlocks(DeadlocksArgs),
-    /// Ask the holder of a lock to let go
+    /// Ask the holder of a lock to release it
     Revoke(RevokeArgs),
-    /// Take a lock away from the one holder that has this token
+    /// Take a lock away from the holder with this token
     Break(BreakArgs),
-    /// Change how many permits a semaphore has
+    /// Change the number of permits of a semaphore
     Resize(ResizeArgs),
-    /// Measure this service: acquire, hand-over, many locks, beside a plain create + delete
-    Bench(BenchArgs),
-    /// Say what is wrong with the service and the locks on it, and what to do about it
+    /// Check the service and its locks, and suggest remedies
     Doctor(DoctorArgs),
-    /// Show the locks in a browser, live: who holds, who waits, and for whom
+    /// Show the locks live in a browser
     Ui(UiArgs),
-    /// Be the embedded server, in the foreground; or ask for the one of this user
+    /// Run the embedded server, or report on this user's server
     Serve(Box<ServeArgs>),
-    /// Print what makes a shell complete our command line
+    /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Print the manual page of zoolock, or of one of its commands
+    /// Print a manual page
     Man(ManArgs),
     /// Become the command of `run`
     #[command(hide = true, name = "become")]
@@ -113,6 +108,8 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

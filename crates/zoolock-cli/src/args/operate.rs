@@ -45,8 +45,7 @@ pub(crate) struct BreakArgs {
 }
 
 const RESIZE_HELP: &str = "\
-Those who hold permits keep them. Those who come with another --permits are refused from now on. Clients of kazoo that \
-have looked at the size before go by the old one until they are started again.";
+Those who hold permits keep them. Those who come with another --permits are refused from now on.";
 
 /// `zoolock resize`.
 #[derive(Debug, ClapArgs)]
@@ -58,8 +57,4 @@ pub(crate) struct ResizeArgs {
     /// How many permits it has from now on
     #[arg(long, value_name = "N")]
     pub(crate) permits: u32,
-
-    /// Whose semaphore it is: native or kazoo (that of Curator is written nowhere)
-    #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native")]
-    pub(crate) naming: String,
 }

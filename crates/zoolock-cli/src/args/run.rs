@@ -43,9 +43,6 @@ pub(crate) struct RunArgs {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    #[command(flatten)]
-    pub(crate) waiting: Waiting,
-
     /// How long CMD has to end when the lock is being lost [default: 5s, at most a sixth of the session timeout that the service grants]
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<String>,
@@ -66,6 +63,10 @@ pub(crate) struct RunArgs {
     /// The command and its arguments; run as given, without a shell
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+
+    // Last: its headings would go on for what follows.
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
 }
 
 /// What happens to the child when the lock is lost.

@@ -8,7 +8,7 @@ const UI_HELP: &str = "\
 Whoever reaches --listen sees every lock that we may read, and /metrics; there is no TLS here, so keep it on a loopback \
 address and put a reverse proxy before it. Nothing can be changed unless --allow-operate is given; then whoever logs \
 in may revoke and break. The token of --token-file is a password of 16 characters or more: head -c 24 /dev/urandom | \
-base64. --trusted-header believes whatever --trusted-proxy says, and so any process on that host.
+base64.
 
 The list is read again as often as it takes no more than a fifth of the time, and only while somebody looks. History \
 is kept in memory, for as long as this command runs.";
@@ -26,18 +26,10 @@ pub(crate) struct UiArgs {
     pub(crate) host: Vec<String>,
 
     /// Let those who log in revoke and break; without it the pages only show
-    #[arg(long)]
+    #[arg(long, requires = "token_file")]
     pub(crate) allow_operate: bool,
 
     /// Log in with the token in this file, which is yours alone (mode 0600)
     #[arg(long, value_name = "FILE", requires = "allow_operate")]
     pub(crate) token_file: Option<PathBuf>,
-
-    /// Or be who a reverse proxy says in this header, as X-Forwarded-User
-    #[arg(long, value_name = "HEADER", requires_all = ["allow_operate", "trusted_proxy"], conflicts_with = "token_file")]
-    pub(crate) trusted_header: Option<String>,
-
-    /// The address of that proxy; from others the header is not believed
-    #[arg(long, value_name = "IP", requires = "trusted_header")]
-    pub(crate) trusted_proxy: Vec<std::net::IpAddr>,
 }

@@ -70,8 +70,7 @@ pub(crate) struct KindArgs {
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<u32>,
 
-    /// Whose names to use, so that clients of other makes in the same queue see us: native, curator, kazoo, write-lock,
-    /// curator-semaphore
+    /// Whose names to use, so that clients of other makes in the same queue see us: native, curator, kazoo, write-lock
     #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native")]
     pub(crate) naming: String,
 

@@ -71,7 +71,7 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
     for directory in tree.directories.iter().filter(|it| it.leases || !it.contenders.is_empty()) {
         let path = shown(&directory.path, chroot).to_owned();
         match directory.contenders.len() {
-            // Who stands in `leases` is read with the directory above it.
+            // The semaphore above `leases` is read with it.
             count if count <= FEW => few.push(path),
             count if count <= MOST_CONTENDERS => many.push(path),
             count => crowded.push(format!("{path} ({count})")),
@@ -105,8 +105,8 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
 }
 
 fn judge(locks: &[Snapshot], report: &mut Report) {
-    // A part of a semaphore of another make looks like a lock of its own.
-    let parts: BTreeSet<String> = locks.iter().flat_map(parts).collect();
+    // A directory of another library's semaphore looks like a lock of its own.
+    let parts: BTreeSet<&String> = locks.iter().flat_map(parts).collect();
     let locks: Vec<&Snapshot> = locks.iter().filter(|lock| !parts.contains(&lock.path)).collect();
     for lock in locks.iter().filter(|lock| lock.clash.is_some()) {
         report.error(
@@ -125,6 +125,17 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
             "neighbours",
             format!("clients of several makes share a queue, and see each other: {}", named(&mixed)),
             "nothing; each hand-over among them costs a listing",
+        );
+    }
+    let semaphores: Vec<String> = locks.iter().filter_map(|lock| semaphore(lock)).collect();
+    if !semaphores.is_empty() {
+        report.note(
+            "neighbours",
+            format!(
+                "semaphores of other client libraries, of which zoolock takes no permits: {}",
+                named(&semaphores)
+            ),
+            "nothing; `zoolock run --permits` needs another name",
         );
     }
     let foreign: Vec<String> =
@@ -157,15 +168,19 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
     }
 }
 
-/// The directories of a lock that are not its own.
-fn parts(lock: &Snapshot) -> impl Iterator<Item = String> {
-    entries(lock).filter_map(|entry| {
-        let (directory, _) = entry.node.rsplit_once('/')?;
-        Some(match directory.starts_with('/') {
-            true => directory.to_owned(),
-            false => format!("{}/{directory}", lock.path),
-        })
-    })
+/// The directories of a foreign semaphore besides the lock's own.
+fn parts(lock: &Snapshot) -> impl Iterator<Item = &String> {
+    let directories = lock
+        .foreign_semaphore
+        .iter()
+        .flat_map(|foreign| [&foreign.lease_directory, &foreign.queue_directory]);
+    directories.filter(|directory| **directory != lock.path)
+}
+
+/// Describes a foreign semaphore.
+fn semaphore(lock: &Snapshot) -> Option<String> {
+    let foreign = lock.foreign_semaphore.as_ref()?;
+    Some(format!("{} ({foreign}, {} waiting)", lock.path, lock.waiting))
 }
 
 /// Which makes stand in it, if there are several.

@@ -33,7 +33,7 @@ fn figures(lock: &Snapshot, now_ms: u64) -> Figures {
     let since = |entry: &Entry| Some(now_ms.saturating_sub(entry.since_ms?) as f64 / 1000.0);
     Figures {
         path: lock.path.clone(),
-        is_held: lock.holder.is_some(),
+        is_held: lock.is_held(),
         held_seconds: lock.holder.as_ref().and_then(since).unwrap_or(0.0),
         waiters: lock.waiting,
         longest_wait_seconds: lock.waiters.iter().filter_map(since).fold(0.0, f64::max),

@@ -1,15 +1,14 @@
 //! Command lines, as tests write them.
 
+use clap::Parser as _;
+
 use super::Plan;
 use crate::args::Args;
 use crate::exit::{Exit, Failure};
 
 pub(super) fn plan(line: &[&str]) -> Result<Plan, Failure> {
-    Plan::new(args(line))
-}
-
-pub(super) fn args(line: &[&str]) -> Args {
-    Args::read(["zoolock"].iter().chain(line)).expect("the line is well formed")
+    let args = Args::try_parse_from(["zoolock"].iter().chain(line)).expect("the line is well formed");
+    Plan::new(args)
 }
 
 pub(super) fn refused(line: &[&str]) -> String {

@@ -2,10 +2,9 @@
 //!
 //! * `service.rs`: which service, and what we are there; `access.rs`: who may use what we create.
 //! * `waiting.rs`: which locks are taken, and how long they are waited for; `run.rs`: what is done with them.
-//! * `top.rs`, `bench.rs`: those two commands.
+//! * `top.rs`: that command.
 
 mod access;
-mod bench;
 #[cfg(test)]
 mod lines;
 mod run;
@@ -25,14 +24,12 @@ use crate::manual;
 use crate::serve_plan::{self, Serve};
 use crate::ui::{self, plan::Ui};
 
-use bench::bench;
 use run::{grace, new_owner, short_name};
-use service::{check_name, check_prefix, naming};
+use service::{check_name, check_prefix};
 use top::top;
 use waiting::{export, name_as, owner, wanted};
 
 pub(crate) use access::Access;
-pub(crate) use bench::Bench;
 pub(crate) use run::{Hold, Run};
 pub(crate) use service::{Endpoint, Service, service};
 pub(crate) use top::Top;
@@ -85,7 +82,6 @@ pub(crate) enum Plan {
         name: String,
         permits: u32,
     },
-    Bench(Bench),
     Doctor(Doctor),
     Ui(Box<Ui>),
     Serve(Box<Serve>),
@@ -203,15 +199,13 @@ impl Plan {
             }
             Command::Resize(resize) => {
                 refuse_json(&global, "resize")?;
-                let mut service = service(&global, None)?;
+                let service = service(&global, None)?;
                 check_name(&resize.name, &service.root)?;
-                service.naming = naming(&resize.naming)?;
                 if resize.permits == 0 {
                     return Err(Failure::usage("--permits 0: a semaphore has at least one permit"));
                 }
                 Ok(Self::Resize { service, name: resize.name, permits: resize.permits })
             }
-            Command::Bench(asked) => bench(global, asked).map(Self::Bench),
             Command::Doctor(DoctorArgs { strict, limit }) => {
                 if limit == 0 {
                     return Err(Failure::usage(
@@ -242,7 +236,7 @@ impl Plan {
 pub(crate) fn refuse_json(global: &Global, command: &str) -> Result<(), Failure> {
     if global.json {
         return Err(Failure::usage(format!(
-            "--json means nothing to `{command}`; it is for hold, ls, show, why, deadlocks, bench, doctor and serve --status"
+            "--json means nothing to `{command}`; it is for hold, ls, show, why, deadlocks, doctor and serve --status"
         )));
     }
     Ok(())

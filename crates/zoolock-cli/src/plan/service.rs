@@ -91,13 +91,6 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
                  this user",
             ));
         }
-        // The variable may be meant for a service that others of its programs use.
-        (None, None) if (global.hardened && !global.hardened_by_variable) || !global.member.is_empty() => {
-            return Err(Failure::usage(
-                "--hardened and --member go with --connect (or ZOOLOCK_CONNECT): whoever reaches this user's own server is \
-                 this user",
-            ));
-        }
         (None, None) => Endpoint::Local,
         (None, Some(_)) => {
             return Err(Failure::usage(
@@ -189,48 +182,6 @@ mod tests {
         for text in ["hunter2", "me:hunter2", "digest:hunter2", "digest:env:"] {
             let message = refused(&["ls", "--connect", "h:1", "--auth", text]);
             assert!(message.contains("--auth") && !message.contains("hunter2"), "{message}");
-        }
-    }
-
-    #[test]
-    #[cfg(not(feature = "gssapi"))]
-    fn a_build_without_kerberos_says_how_one_is_had() {
-        for text in ["kerberos", "kerberos:zk/elsewhere"] {
-            let message = refused(&["ls", "--connect", "h:1", "--auth", text]);
-            assert!(message.contains("--features gssapi"), "{message}");
-        }
-        assert!(refused(&["ls", "--connect", "h:1", "--auth", "kerberos5:@f"]).contains("digest:@FILE"));
-    }
-
-    #[test]
-    #[cfg(feature = "gssapi")]
-    fn kerberos_takes_the_service_as_its_keytab_has_it() {
-        use zoolock::Kerberos;
-
-        use crate::credentials::Auth;
-
-        for (text, kerberos) in [
-            ("kerberos", Kerberos::new()),
-            ("kerberos:zk", Kerberos::new().service("zk")),
-            ("kerberos:zk/elsewhere", Kerberos::new().service("zk").host("elsewhere")),
-        ] {
-            let Ok(Plan::Ls { service, .. }) = plan(&["ls", "--connect", "h:1", "--auth", text]) else {
-                panic!("nothing is wrong with {text}")
-            };
-            let Endpoint::Remote { auth, .. } = service.endpoint else { panic!("{text}") };
-            assert_eq!(auth, Some(Auth::Kerberos(Box::new(kerberos))));
-        }
-        for wrong in [
-            "kerberos:",
-            "kerberos:zk/",
-            "kerberos:zk/elsewhere@REALM",
-            "kerberos:zk ",
-            "kerberos:me:hunter2",
-            "kerberos:me@REALM:hunter2",
-            "Kerberos",
-        ] {
-            let message = refused(&["ls", "--connect", "h:1", "--auth", wrong]);
-            assert!(message.contains("SERVICE/HOST") && !message.contains("hunter2"), "{message}");
         }
     }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use zoolock::Zoolock;
 
-use super::access::check_hardened;
 use super::service::{Service, check_name, naming};
 use crate::args::{ExportArgs, KindArgs, Waiting};
 use crate::duration::duration;
@@ -58,7 +57,6 @@ pub(super) fn wanted(names: &[String], waiting: &Waiting, service: &Service) -> 
         },
         (None, false) => Patience::Forever,
     };
-    check_hardened(&waiting.kind, service)?;
     let lock_delay = match &waiting.kind.lock_delay {
         Some(text) => duration("--lock-delay", text)?,
         None => Duration::ZERO,

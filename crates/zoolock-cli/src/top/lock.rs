@@ -18,6 +18,9 @@ pub(super) struct Lock {
     pub(super) waiting: usize,
     pub(super) previous: &'static str,
     pub(super) permits: Option<u32>,
+    /// Library and number of leases of another client library's semaphore.
+    pub(super) foreign: Option<String>,
+    pub(super) is_held: bool,
     pub(super) clash: Option<String>,
     pub(super) unread: Vec<String>,
     /// Hand-overs a second.
@@ -47,6 +50,8 @@ impl Lock {
         Self {
             name: name(&lock.path, root).to_owned(),
             waiting: lock.waiting,
+            is_held: lock.is_held(),
+            foreign: lock.foreign_semaphore.as_ref().map(ToString::to_string),
             holders: lock.holder.into_iter().chain(lock.beside).map(Person::of).collect(),
             waiters: lock.waiters.into_iter().map(Person::of).collect(),
             path: lock.path,

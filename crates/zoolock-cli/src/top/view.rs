@@ -147,7 +147,7 @@ impl Screen<'_> {
                 since.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)))
             };
             let holder = match lock.holders.as_slice() {
-                [] => "-".to_owned(),
+                [] => lock.foreign.clone().unwrap_or_else(|| "-".to_owned()),
                 [holder] => holder.words.clone(),
                 [holder, others @ ..] => format!("{} and {} more", holder.words, others.len()),
             };
@@ -197,7 +197,11 @@ impl Screen<'_> {
         place.row(self, 4, ["", "#", "SINCE", "TOKEN", "WHO"], BOLD);
         let count = lock.holders.len() + lock.waiters.len();
         if count == 0 {
-            self.put(2, 5, columns - 2, "free, and nobody waits", Style::new());
+            let text = lock.foreign.as_ref().map_or_else(
+                || "free, and nobody waits".to_owned(),
+                |foreign| format!("{foreign}: its holders and waiters are not shown"),
+            );
+            self.put(2, 5, columns - 2, &text, Style::new());
         }
         let shown = lock.queue().enumerate().skip(cursor.first).take(model.room());
         for (y, (index, who)) in (5..).zip(shown) {

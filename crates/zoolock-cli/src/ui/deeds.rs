@@ -10,7 +10,7 @@ use zoolock::{Entry, Error, Ticket};
 
 use super::Site;
 use super::http::Peer;
-use super::login::{Operator, Viewer, is_same};
+use super::login::{Viewer, is_same};
 use super::pages::lock::href_after;
 use super::pages::{self, Page, parts};
 use super::shield::is_from_us;
@@ -104,11 +104,10 @@ pub(super) struct Ordered {
 /// `/ask`: the question.
 pub(super) async fn ask(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Response {
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let Viewer::Operator(operator) = &viewer else {
         let here = ask_href(asked.deed, &asked.name, &asked.token);
         return refuse(&viewer, &here);
@@ -175,7 +174,7 @@ pub(super) async fn deed(
     headers: HeaderMap,
     Form(ordered): Form<Ordered>,
 ) -> Response {
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let Ordered { deed, name, token, note, csrf } = &ordered;
     let Viewer::Operator(operator) = &viewer else { return refuse(&viewer, "/") };
     if !is_from_us(&headers) || !is_same(operator, csrf) {
@@ -191,7 +190,7 @@ pub(super) async fn deed(
     // A task of its own: a browser that hangs up in the middle takes neither the deed back nor the line about it.
     let doing = tokio::spawn({
         let (site, deed, path, token) = (site.clone(), *deed, path.clone(), token.clone());
-        let said = said(operator, peer, note);
+        let said = said(peer, note);
         async move {
             let done = carry_out(&site, deed, &path, ticket, &said).await;
             // Also who was refused: somebody tried.
@@ -260,26 +259,21 @@ async fn carry_out(site: &Site, deed: Deed, path: &str, ticket: Ticket, said: &s
     done.map_err(Trouble::Lock)
 }
 
-/// Who it is, from where, and why.
-fn said(operator: &Operator, peer: Peer, note: &str) -> String {
+/// Returns the note of the session that does it: from where, and why.
+fn said(peer: Peer, note: &str) -> String {
     let note: String = note.trim().chars().take(LONGEST_NOTE).collect();
     let from = peer.0.ip().to_canonical();
-    let who = format!("{} at {from}, zoolock ui", operator.name);
+    let who = format!("operator at {from}, zoolock ui");
     if note.is_empty() { who } else { format!("{who}: {}", printable(&note)) }
 }
 
+/// Answers a viewer who is not logged in.
 fn refuse(viewer: &Viewer, next: &str) -> Response {
-    match viewer {
-        Viewer::Stranger => Redirect::to(&format!("/login?next={}", parts::quoted(next))).into_response(),
-        Viewer::ReadOnly => {
-            let words = "These pages only show: zoolock ui was started without --allow-operate.";
-            pages::word(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
-        }
-        Viewer::Bypasser | Viewer::Operator(_) => {
-            let words = "Operators come by way of the proxy that zoolock ui was told to trust.";
-            pages::word(viewer, StatusCode::FORBIDDEN, "Refused", words, ("/", "All locks"))
-        }
+    if *viewer == Viewer::Stranger {
+        return Redirect::to(&format!("/login?next={}", parts::quoted(next))).into_response();
     }
+    let words = "These pages only show: zoolock ui was started without --allow-operate.";
+    pages::word(viewer, StatusCode::FORBIDDEN, "Read-only", words, ("/", "All locks"))
 }
 
 fn wrong(viewer: &Viewer, words: &str) -> Response {

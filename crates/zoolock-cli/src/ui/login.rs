@@ -1,4 +1,4 @@
-//! Who is at the door: what a cookie or a proxy says, and how often somebody may try.
+//! Logins of operators: the token, the cookie, and the limit on wrong tokens.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq as _;
 
-use super::plan::Access;
-use crate::talk::printable;
+use super::plan::Token;
 
 /// How the name of the cookie begins. A browser has one jar for all ports of a host, so the rest is another one for each
 /// process: two of them on one host do not log each other's operators out.
@@ -20,8 +19,6 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 /// Operators, and few; the oldest goes.
 const MOST: usize = 256;
-/// The longest name that a proxy may say.
-const LONGEST_NAME: usize = 128;
 
 /// How many wrong tokens one address, and how many all of them, may send within [`MEMORY`].
 const WRONG: u32 = 10;
@@ -37,19 +34,13 @@ pub(super) enum Viewer {
     Stranger,
     /// He may revoke and break.
     Operator(Operator),
-    /// Operators come by way of the proxy, and he does not.
-    Bypasser,
 }
 
-/// Somebody who may change something.
+/// A viewer who is logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Operator {
-    /// Made safe to show.
-    pub(super) name: String,
-    /// What his forms have to bring along.
+    /// The token that each form of this login must carry.
     pub(super) csrf: String,
-    /// He can log out.
-    pub(super) by_token: bool,
 }
 
 /// Why somebody was not let in.
@@ -62,7 +53,8 @@ pub(super) enum Refused {
 
 /// Knows the operators.
 pub(super) struct Door {
-    access: Option<Access>,
+    /// The token to log in with. `None`: read-only.
+    token: Option<Token>,
     /// The name of the cookie.
     cookie: String,
     inside: Mutex<Inside>,
@@ -70,15 +62,9 @@ pub(super) struct Door {
 
 #[derive(Default)]
 struct Inside {
-    /// By cookie, or by what the proxy says. A cookie has 256 random bits: the time that a look-up takes tells nothing.
-    logins: HashMap<Key, Login>,
+    /// By cookie, which has 256 random bits: the time of a look-up reveals nothing.
+    logins: HashMap<String, Login>,
     wrong: HashMap<IpAddr, (u32, Instant)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
-    Cookie(String),
-    Said(String),
 }
 
 struct Login {
@@ -88,41 +74,23 @@ struct Login {
 }
 
 impl Door {
-    pub(super) fn new(access: Option<Access>) -> Self {
+    pub(super) fn new(token: Option<Token>) -> Self {
         let cookie = format!("{COOKIE}{}", &random()[..8]);
-        Self { access, cookie, inside: Mutex::default() }
+        Self { token, cookie, inside: Mutex::default() }
     }
 
-    /// Who sends a request.
-    pub(super) fn viewer(&self, headers: &HeaderMap, peer: IpAddr) -> Viewer {
-        match &self.access {
-            None => Viewer::ReadOnly,
-            Some(Access::Token(_)) => {
-                let known = self.cookie(headers).and_then(|cookie| self.known(Key::Cookie(cookie), false));
-                known.map_or(Viewer::Stranger, |csrf| {
-                    Viewer::Operator(Operator { name: "operator".to_owned(), csrf, by_token: true })
-                })
-            }
-            Some(Access::Proxy { header, peers }) => {
-                let mut said = headers.get_all(header).iter();
-                let name = match (said.next(), said.next()) {
-                    (Some(name), None) => name.to_str().ok().map(str::trim),
-                    _ => None,
-                };
-                let known = name
-                    .filter(|name| !name.is_empty() && name.len() <= LONGEST_NAME)
-                    .filter(|_| peers.contains(&peer.to_canonical()))
-                    .and_then(|name| Some((name, self.known(Key::Said(name.to_owned()), true)?)));
-                known.map_or(Viewer::Bypasser, |(name, csrf)| {
-                    Viewer::Operator(Operator { name: printable(name), csrf, by_token: false })
-                })
-            }
+    /// Returns the viewer that sends these headers.
+    pub(super) fn viewer(&self, headers: &HeaderMap) -> Viewer {
+        if self.token.is_none() {
+            return Viewer::ReadOnly;
         }
+        let csrf = self.cookie(headers).and_then(|cookie| self.csrf(&cookie));
+        csrf.map_or(Viewer::Stranger, |csrf| Viewer::Operator(Operator { csrf }))
     }
 
     /// Lets somebody in who has the token; returns the value of `Set-Cookie`.
     pub(super) fn enter(&self, token: &str, peer: IpAddr, headers: &HeaderMap) -> Result<String, Refused> {
-        let Some(Access::Token(expected)) = &self.access else { return Err(Refused::NoTokens) };
+        let Some(Token(expected)) = &self.token else { return Err(Refused::NoTokens) };
         let now = Instant::now();
         let mut inside = self.inside();
         inside.wrong.retain(|_, (_, since)| now.duration_since(*since) < MEMORY);
@@ -137,14 +105,14 @@ impl Door {
             return Err(Refused::Wrong);
         }
         let cookie = random();
-        inside.admit(Key::Cookie(cookie.clone()), now);
+        inside.admit(cookie.clone(), now);
         Ok(self.set(&cookie, LONGEST, headers))
     }
 
     /// Forgets a login; returns the value of `Set-Cookie`.
     pub(super) fn leave(&self, headers: &HeaderMap) -> String {
         if let Some(cookie) = self.cookie(headers) {
-            self.inside().logins.remove(&Key::Cookie(cookie));
+            self.inside().logins.remove(&cookie);
         }
         self.set("", Duration::ZERO, headers)
     }
@@ -165,15 +133,12 @@ impl Door {
         pairs.find(|(name, _)| *name == self.cookie).map(|(_, value)| value.to_owned())
     }
 
-    /// The token for the forms of somebody who is known, or becomes so.
-    fn known(&self, key: Key, admit: bool) -> Option<String> {
+    /// Returns the form token of a login, and records that the login was used.
+    fn csrf(&self, cookie: &str) -> Option<String> {
         let now = Instant::now();
         let mut inside = self.inside();
         inside.forget(now);
-        if admit && !inside.logins.contains_key(&key) {
-            inside.admit(key.clone(), now);
-        }
-        let login = inside.logins.get_mut(&key)?;
+        let login = inside.logins.get_mut(cookie)?;
         login.seen = now;
         Some(login.csrf.clone())
     }
@@ -184,15 +149,15 @@ impl Door {
 }
 
 impl Inside {
-    fn admit(&mut self, key: Key, now: Instant) {
+    fn admit(&mut self, cookie: String, now: Instant) {
         self.forget(now);
         if self.logins.len() >= MOST
             && let Some(oldest) =
-                self.logins.iter().min_by_key(|(_, login)| login.seen).map(|(key, _)| key.clone())
+                self.logins.iter().min_by_key(|(_, login)| login.seen).map(|(cookie, _)| cookie.clone())
         {
             self.logins.remove(&oldest);
         }
-        self.logins.insert(key, Login { csrf: random(), begun: now, seen: now });
+        self.logins.insert(cookie, Login { csrf: random(), begun: now, seen: now });
     }
 
     fn forget(&mut self, now: Instant) {
@@ -225,7 +190,7 @@ mod tests {
     const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
 
     fn by_token() -> Door {
-        Door::new(Some(Access::Token(TOKEN.as_bytes().to_vec().into())))
+        Door::new(Some(Token(TOKEN.as_bytes().to_vec().into())))
     }
 
     fn with_cookie(set: &str) -> HeaderMap {
@@ -237,22 +202,22 @@ mod tests {
     #[test]
     fn the_token_opens_and_the_cookie_is_kept_from_others() {
         let door = by_token();
-        assert_eq!(door.viewer(&HeaderMap::new(), PEER), Viewer::Stranger);
+        assert_eq!(door.viewer(&HeaderMap::new()), Viewer::Stranger);
         let set = door.enter(TOKEN, PEER, &HeaderMap::new()).expect("it is the token");
         for word in ["HttpOnly", "SameSite=Strict", "Max-Age=43200", "Path=/"] {
             assert!(set.contains(word), "{set}");
         }
         assert!(!set.contains("Secure"), "without TLS the browser would throw it away: {set}");
         let headers = with_cookie(&set);
-        assert!(matches!(door.viewer(&headers, PEER), Viewer::Operator(_)));
+        assert!(matches!(door.viewer(&headers), Viewer::Operator(_)));
         door.leave(&headers);
-        assert_eq!(door.viewer(&headers, PEER), Viewer::Stranger);
+        assert_eq!(door.viewer(&headers), Viewer::Stranger);
     }
 
     #[test]
     fn every_login_has_forms_of_its_own() {
         let door = by_token();
-        let of = |set: &str| match door.viewer(&with_cookie(set), PEER) {
+        let of = |set: &str| match door.viewer(&with_cookie(set)) {
             Viewer::Operator(operator) => operator,
             other => panic!("{other:?}"),
         };
@@ -292,28 +257,5 @@ mod tests {
         }
         assert_eq!(door.enter(TOKEN, PEER, &HeaderMap::new()), Err(Refused::TooOften));
         assert!(door.enter(TOKEN, ELSEWHERE, &HeaderMap::new()).is_ok());
-    }
-
-    #[test]
-    fn only_the_proxy_is_believed() {
-        let header = "x-forwarded-user".parse().expect("a name");
-        let door = Door::new(Some(Access::Proxy { header, peers: vec![PEER] }));
-        let said = |names: &[&str]| {
-            let values = names.iter().map(|name| HeaderValue::from_str(name).expect("a value"));
-            let mut headers = HeaderMap::new();
-            values.for_each(|value| _ = headers.append("x-forwarded-user", value));
-            headers
-        };
-        let Viewer::Operator(ada) = door.viewer(&said(&["ada"]), PEER) else { panic!("she is known") };
-        assert_eq!(ada.name, "ada");
-        // The same forms as before, and others than somebody else's.
-        assert_eq!(door.viewer(&said(&["ada"]), PEER), Viewer::Operator(ada.clone()));
-        let mapped = "::ffff:127.0.0.1".parse().expect("an address");
-        assert_eq!(door.viewer(&said(&["ada"]), mapped), Viewer::Operator(ada.clone()));
-        assert!(!matches!(door.viewer(&said(&["bob"]), PEER), Viewer::Operator(bob) if bob.csrf == ada.csrf));
-        assert_eq!(door.viewer(&said(&["ada"]), ELSEWHERE), Viewer::Bypasser);
-        assert_eq!(door.viewer(&said(&["ada", "bob"]), PEER), Viewer::Bypasser);
-        assert_eq!(door.viewer(&said(&[""]), PEER), Viewer::Bypasser);
-        assert_eq!(door.enter(TOKEN, PEER, &HeaderMap::new()), Err(Refused::NoTokens));
     }
 }

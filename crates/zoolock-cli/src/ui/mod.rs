@@ -80,8 +80,8 @@ impl Inner {
         Ok(LockPath::parse(name, &self.service.root)?.to_string())
     }
 
-    fn viewer(&self, headers: &HeaderMap, peer: http::Peer) -> Viewer {
-        self.door.viewer(headers, peer.0.ip())
+    fn viewer(&self, headers: &HeaderMap) -> Viewer {
+        self.door.viewer(headers)
     }
 }
 
@@ -134,23 +134,12 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 /// A page without TLS on the network is somebody's decision, since reverse proxies live on other hosts, too. It is to be
 /// one that was noticed.
 fn warn(plan: &Ui, address: SocketAddr, talk: &Talk) {
-    if let Some(plan::Access::Proxy { peers, .. }) = &plan.access
-        && peers.iter().any(std::net::IpAddr::is_loopback)
-    {
-        talk.note(
-            "--trusted-proxy is this machine: whoever has a process here can say that he is anybody, and revoke and \
-             break; use --token-file where others have",
-        );
-    }
     if address.ip().is_loopback() {
         return;
     }
     talk.note("whoever reaches this address sees every lock, unencrypted; let a firewall or a proxy choose who does");
-    match &plan.access {
-        Some(plan::Access::Token(_)) => {
-            talk.note("the token to log in with crosses the network unencrypted, unless a proxy speaks TLS");
-        }
-        Some(plan::Access::Proxy { .. }) | None => {}
+    if plan.token.is_some() {
+        talk.note("the token to log in with crosses the network unencrypted, unless a proxy speaks TLS");
     }
 }
 
@@ -161,7 +150,7 @@ fn site(plan: Ui, zoolock: Zoolock, stop: watch::Receiver<bool>, talk: &Arc<Talk
         zoolock: zoolock.clone(),
         boards: Boards::start(zoolock.clone(), Arc::clone(&history)),
         eyes: Eyes::new(zoolock, Arc::clone(&history), pokes),
-        door: Door::new(plan.access),
+        door: Door::new(plan.token),
         service: plan.service,
         hosts: plan.hosts,
         history,

@@ -1,10 +1,9 @@
 //! What `zoolock ui` is told, checked.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 
-use axum::http::HeaderName;
 use zeroize::Zeroizing;
 
 use crate::args::{Global, UiArgs};
@@ -25,26 +24,16 @@ pub(crate) struct Ui {
     pub(crate) listen: SocketAddr,
     /// In lower case.
     pub(crate) hosts: Vec<String>,
-    /// Who may change something; without it nobody.
-    pub(crate) access: Option<Access>,
+    /// The token that operators log in with. `None`: nobody can change anything.
+    pub(crate) token: Option<Token>,
 }
 
-/// How an operator is known.
-pub(crate) enum Access {
-    /// By a token that he logs in with.
-    Token(Zeroizing<Vec<u8>>),
-    /// By what a reverse proxy says.
-    Proxy { header: HeaderName, peers: Vec<IpAddr> },
-}
+/// The token that operators log in with. `Debug` does not print it.
+pub(crate) struct Token(pub(crate) Zeroizing<Vec<u8>>);
 
-impl fmt::Debug for Access {
+impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Token(_) => f.write_str("Token"),
-            Self::Proxy { header, peers } => {
-                f.debug_struct("Proxy").field("header", header).field("peers", peers).finish()
-            }
-        }
+        f.write_str("Token")
     }
 }
 
@@ -52,25 +41,9 @@ impl fmt::Debug for Access {
 pub(crate) fn plan(global: &Global, asked: UiArgs) -> Result<Plan, Failure> {
     refuse_json(global, "ui")?;
     let hosts = asked.host.iter().map(|host| name(host)).collect::<Result<_, _>>()?;
-    let access = match (&asked.token_file, &asked.trusted_header) {
-        (Some(path), _) => Some(Access::Token(token(path)?)),
-        (None, Some(header)) => {
-            let header = header.parse::<HeaderName>().map_err(|_| {
-                Failure::usage(format!("--trusted-header {header:?}: is no name of a header"))
-            })?;
-            let peers = asked.trusted_proxy.iter().map(std::net::IpAddr::to_canonical).collect();
-            Some(Access::Proxy { header, peers })
-        }
-        (None, None) if asked.allow_operate => {
-            return Err(Failure::usage(
-                "--allow-operate: nobody could log in; give --token-file FILE, or --trusted-header HEADER and \
-                 --trusted-proxy IP",
-            ));
-        }
-        (None, None) => None,
-    };
+    let token = asked.token_file.as_deref().map(token).transpose()?;
     let listen = address("--listen", &asked.listen)?;
-    Ok(Plan::Ui(Box::new(Ui { service: service(global, None)?, listen, hosts, access })))
+    Ok(Plan::Ui(Box::new(Ui { service: service(global, None)?, listen, hosts, token })))
 }
 
 /// A name without a port: the proxy's port is nobody's business.
@@ -83,7 +56,7 @@ fn name(host: &str) -> Result<String, Failure> {
     Ok(host)
 }
 
-fn token(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+fn token(path: &Path) -> Result<Token, Failure> {
     let token = private("--token-file", path, TOKEN_LIMIT + 1)?;
     if token.len() as u64 > TOKEN_LIMIT {
         return Err(Failure::usage(format!(
@@ -100,7 +73,7 @@ fn token(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
             path.display()
         )));
     }
-    Ok(token)
+    Ok(Token(token))
 }
 
 #[cfg(test)]
@@ -123,17 +96,13 @@ mod tests {
     #[test]
     fn nothing_can_be_changed_unless_that_is_asked_for() {
         let plan = planned(&[]).expect("nothing is wrong with it");
-        assert!(plan.access.is_none() && plan.listen.ip().is_loopback());
+        assert!(plan.token.is_none() && plan.listen.ip().is_loopback());
     }
 
     #[test]
     fn who_may_operate_must_be_known() {
-        assert!(planned(&["--allow-operate"]).expect_err("by whom?").contains("nobody could log in"));
-        let header = ["--allow-operate", "--trusted-header", "X-Forwarded-User"];
-        assert!(planned(&header).expect_err("from whom?").contains("--trusted-proxy"));
+        assert!(planned(&["--allow-operate"]).expect_err("by whom?").contains("--token-file"));
         assert!(planned(&["--token-file", "t"]).expect_err("read-only").contains("--allow-operate"));
-        let proxy = [&header[..], &["--trusted-proxy", "::1"]].concat();
-        assert!(matches!(planned(&proxy).expect("complete").access, Some(Access::Proxy { .. })));
     }
 
     #[test]

@@ -159,7 +159,10 @@ impl Watching<'_> {
                 "{part} may not be read: whoever holds or waits there is not shown; give credentials that may"
             )
         });
-        let doubts: Vec<String> = lock.clash.iter().cloned().chain(hidden).collect();
+        let foreign = lock.foreign_semaphore.iter().map(|foreign| {
+            format!("is a semaphore of {}: its holders and waiters are not shown", foreign.library)
+        });
+        let doubts: Vec<String> = lock.clash.iter().cloned().chain(hidden).chain(foreign).collect();
         for doubt in doubts.iter().filter(|doubt| !self.doubts.contains(doubt)) {
             self.talk.note(format_args!("{}: {}", self.path, printable(doubt)));
         }

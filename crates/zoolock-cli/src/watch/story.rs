@@ -191,8 +191,7 @@ impl Story {
                 next &= *at < holders;
                 continue;
             }
-            let how =
-                written.filter(|(_, number)| of_queue(&stand.entry) == Some(*number)).map(|(how, _)| how);
+            let how = written.filter(|(_, of)| number(&stand.entry.node) == Some(*of)).map(|(how, _)| how);
             let entry = &stand.entry;
             let waited = Event {
                 waited_ms: Some(stand.came.until(now)),
@@ -226,11 +225,11 @@ impl Story {
         let everybody = || lock.holder.iter().chain(&lock.beside).chain(&lock.waiters);
         let known: HashMap<u32, &str> = before
             .iter()
-            .filter_map(|stand| Some((of_queue(&stand.entry)?, stand.entry.node.as_str())))
+            .filter_map(|stand| Some((number(&stand.entry.node)?, stand.entry.node.as_str())))
             .collect();
         let (mut new, mut highest) = (0_u32, lock.previous_number);
         for entry in everybody() {
-            let Some(number) = of_queue(entry) else { continue };
+            let Some(number) = number(&entry.node) else { continue };
             highest = highest.max(Some(number));
             match known.get(&number) {
                 Some(node) => self.renamed += u32::from(*node != entry.node),
@@ -294,12 +293,6 @@ fn key(entry: &Entry) -> Key {
     (entry.node.clone(), entry.token.clone())
 }
 
-/// The number of a node in the lock's own directory; kazoo's leases have none.
-fn of_queue(entry: &Entry) -> Option<u32> {
-    let counts = !entry.node.contains('/') && (entry.family, entry.role) != ("kazoo", "permit");
-    if counts { number(&entry.node) } else { None }
-}
-
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -336,7 +329,7 @@ mod tests {
             now.at += Duration::from_secs(1);
             let word = |event: Event| match event.contender {
                 Some(contender) => {
-                    format!("{} {}", event.event, of_queue(&contender).expect("a number"))
+                    format!("{} {}", event.event, number(&contender.node).expect("a number"))
                 }
                 None => format!("{} {}", event.event, event.count.expect("a count")),
             };

@@ -70,9 +70,7 @@ impl Contender {
             if directory.children == 2 && directory.pzxid == me.czxid {
                 return self.come_near(me, nearer, Proof::Two, Some(directory), turn);
             }
-            if let Some(farther) = nearer.before()
-                && self.has_markers()
-            {
+            if let Some(farther) = nearer.before() {
                 return self.watch(me, me.prefix.name(farther), turn);
             }
         }
@@ -85,16 +83,11 @@ impl Contender {
         looks_ahead && delay == 0 && !tracks_crashes && mode == Mode::Wait && me.prefix.is_computable()
     }
 
-    /// Whether whoever leaves may say so: without, only who came as the second can know that one is the first.
-    fn has_markers(&self) -> bool {
-        !self.config.hardened
-    }
-
     /// The one whose name we waited for is gone. Whether that was the one before the one before us.
     pub(super) fn came_near(&mut self, me: Node, gone: &str, turn: &mut Turn) -> bool {
         let Some(nearer) = me.sequence.before() else { return false };
         let Some(farther) = nearer.before() else { return false };
-        let near = self.looks_ahead(me) && self.has_markers() && gone == me.prefix.name(farther);
+        let near = self.looks_ahead(me) && gone == me.prefix.name(farther);
         if near {
             self.come_near(me, nearer, Proof::Released(farther), None, turn);
         }

@@ -83,13 +83,11 @@ impl Contender {
     }
 
     pub(super) fn near_the_end(&self, me: Node) -> bool {
-        // Leases are counted; what their numbers are does not matter, and their names never repeat.
-        let numbered = self.on(Rule::RetireNearTheEnd) && !me.prefix.is_lease();
-        numbered && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
+        self.may_retire() && (me.sequence.0 < 0 || me.sequence >= self.config.retire_from)
     }
 
     fn may_retire(&self) -> bool {
-        self.on(Rule::RetireNearTheEnd) && !self.config.prefix().is_lease()
+        self.on(Rule::RetireNearTheEnd)
     }
 
     fn make_directory_or_leave(&mut self, turn: &mut Turn) {
@@ -150,10 +148,6 @@ impl Contender {
         mine.dedup();
         // One that is being deleted already, from a directory that was retired, is none to keep.
         mine.retain(|node| !self.is_departing(*node));
-        if self.config.hardened && self.config.kind.is_permits() && mine.len() > 1 {
-            // All but one would take permits from others for as long as we hold, and go with the session alone.
-            return self.start_again(mine, turn);
-        }
         // A place that was found is kept, even where the create that was the barrier was refused.
         let keep = if self.wanted && !mine.is_empty() { Some(mine.remove(0)) } else { None };
         for node in mine {
@@ -167,24 +161,11 @@ impl Contender {
             (Some(me), _) => self.look(me, turn),
             (None, _) if !self.wanted => self.phase = Phase::Leaving,
             (None, Some(Failure::NodeExists)) if self.may_retire() => self.retire(turn),
-            // Ours was there, and somebody deleted it in between.
-            (None, Some(Failure::NodeExists)) if !self.config.prefix().is_sequential() => self.join(turn),
             (None, Some(failure)) => {
                 self.phase = Phase::Leaving;
                 self.fail(Reason::Refused(failure), turn);
             }
             (None, None) => self.join(turn),
-        }
-    }
-
-    /// Leaves with all that is there, for somebody to ask again on another session.
-    fn start_again(&mut self, mine: Vec<Node>, turn: &mut Turn) {
-        for node in mine {
-            self.depart(node, None, false, turn);
-        }
-        self.phase = Phase::Leaving;
-        if self.wanted {
-            self.fail(Reason::Doubled, turn);
         }
     }
 
@@ -198,8 +179,8 @@ impl Contender {
             self.phase = Phase::Leaving;
             return;
         }
-        if matches!(self.config.kind, Kind::Upgrade { .. }) || self.config.hardened {
-            // Our own reader keeps the directory from getting empty; or it is not ours to delete.
+        if matches!(self.config.kind, Kind::Upgrade { .. }) {
+            // Our own reader keeps the directory from getting empty.
             self.phase = Phase::Leaving;
             return self.fail(Reason::Exhausted, turn);
         }

@@ -34,10 +34,6 @@ impl Contender {
     ) {
         let departure = self.departure(node, marker, report, false);
         self.departures.push(departure);
-        if self.config.hardened {
-            // It goes with the session, and with nothing else.
-            return;
-        }
         // What is sent without a connection arrives who knows when: then the name may be somebody else's.
         if self.offline && self.on(Rule::NoBlindDelete) {
             self.check_departure(node.czxid, turn);
@@ -101,9 +97,7 @@ impl Contender {
     fn depart_after(&mut self, departure: Departure, turn: &mut Turn) {
         let czxid = departure.node.czxid;
         self.departures.push(departure);
-        if !self.config.hardened {
-            self.check_departure(czxid, turn);
-        }
+        self.check_departure(czxid, turn);
     }
 
     fn send_departure(&mut self, czxid: Zxid, turn: &mut Turn) {

@@ -121,7 +121,7 @@ pub enum Request {
         /// The version of the directory's data that we saw.
         version: i32,
     },
-    /// Write the size of a semaphore into the directory; for a [`Kind::Lease`](super::Kind::Lease) as the others do.
+    /// Write the size of a semaphore into the directory.
     WriteSize {
         /// What to write.
         size: Size,
@@ -338,7 +338,7 @@ pub enum Reason {
     Broken,
     /// Locks of another kind live in this directory.
     OtherKind,
-    /// A semaphore in the layout of others lives in this directory, and we want something else.
+    /// A semaphore in the layout of another client library lives in this directory.
     OtherLayout(Layout),
     /// Contenders of different families stand in this queue that do not see each other, or us.
     Clash(Clash),
@@ -350,8 +350,6 @@ pub enum Reason {
     Outranked,
     /// The directory is near the end of its numbers, and we cannot leave it without losing what we hold there.
     Exhausted,
-    /// After a lost reply more than one node of ours is there, and none can be deleted: ask again on another session.
-    Doubled,
     /// The server will not have it.
     Refused(Failure),
     /// The session ended.

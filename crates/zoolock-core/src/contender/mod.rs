@@ -70,9 +70,6 @@ pub struct Config {
     /// Whether to read beforehand what proves that we are next, so as to be granted a round trip sooner. How the holder
     /// before us left is read after the grant then.
     pub looks_ahead: bool,
-    /// Whether the session is its own, and ends with it, and the service lets nobody write or delete in the directory.
-    /// Then no node of ours is ever deleted, and nothing is said in any: all goes with the session.
-    pub hardened: bool,
     /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
     pub retire_from: Sequence,
     /// The rules in force; [`Rules::all`] but in tests.
@@ -102,11 +99,6 @@ pub enum Kind {
         /// Of how many.
         size: u32,
     },
-    /// One permit of a semaphore that is laid out as others do it, by whoever holds its guard.
-    Lease {
-        /// How many permits there are.
-        size: u32,
-    },
 }
 
 impl Config {
@@ -127,7 +119,7 @@ impl Kind {
     /// How many permits there are, for those who want some.
     fn size(self) -> Option<u32> {
         match self {
-            Kind::Permits { size, .. } | Kind::Lease { size } => Some(size),
+            Kind::Permits { size, .. } => Some(size),
             _ => None,
         }
     }
@@ -140,7 +132,6 @@ impl Kind {
     fn asker(self, size: u32) -> Asker {
         match self {
             Kind::Permits { .. } => Asker::Permits { size },
-            Kind::Lease { .. } => Asker::Leases { size },
             Kind::Upgrade { from } => Asker::Upgrade { prefix: from.prefix, sequence: from.sequence },
             Kind::Mutex | Kind::Write | Kind::Read | Kind::Upgradable => Asker::Lock,
         }

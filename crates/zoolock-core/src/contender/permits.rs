@@ -29,14 +29,7 @@ impl Contender {
     /// The size of the semaphore: that of the record. Ours must be the same when we come; later it may be changed.
     pub(super) fn agreement(&self, directory: Option<Directory>) -> Agreement {
         let Some(ours) = self.config.kind.size() else { return Agreement::Size(0) };
-        if matches!(self.config.prefix(), Prefix::CuratorLease(_)) {
-            // Curator writes it nowhere.
-            return Agreement::Size(ours);
-        }
         let Some(directory) = directory else { return Agreement::Refused(Reason::ForeignRecord) };
-        if self.config.prefix().is_lease() {
-            return self.agreement_with_kazoo(&directory, ours);
-        }
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) => {
                 if !self.permits.agreed && size.permits != ours {
@@ -48,22 +41,6 @@ impl Contender {
             Record::Marker(marker) if marker.directory != directory.czxid => Agreement::Missing(ours),
             Record::Marker(_) => Agreement::Refused(Reason::OtherKind),
             Record::Foreign | Record::Leases(_) => Agreement::Refused(Reason::ForeignRecord),
-        }
-    }
-
-    /// As kazoo does it: a number is the size, and whatever else the data may be is somebody else's business.
-    fn agreement_with_kazoo(&self, directory: &Directory, ours: u32) -> Agreement {
-        match directory.record {
-            Record::Leases(size) if !self.permits.agreed && size != ours => {
-                Agreement::Refused(Reason::OtherSize(size))
-            }
-            Record::Leases(size) => Agreement::Size(size),
-            Record::Empty => Agreement::Missing(ours),
-            Record::Semaphore(size) if size.is_of(directory.czxid) => Agreement::Refused(Reason::OtherKind),
-            Record::Marker(marker) if marker.directory == directory.czxid => {
-                Agreement::Refused(Reason::OtherKind)
-            }
-            Record::Semaphore(_) | Record::Marker(_) | Record::Foreign => Agreement::Size(ours),
         }
     }
 
@@ -94,7 +71,7 @@ impl Contender {
 
     fn tells_grants(&self) -> bool {
         let waited = self.config.kind.is_permits() && self.permits.seen_waiting;
-        waited && !self.config.hardened && self.on(Rule::GrantIsTold)
+        waited && self.on(Rule::GrantIsTold)
     }
 
     pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {

@@ -6,10 +6,8 @@ mod ahead;
 mod beginning;
 mod edges;
 mod far;
-mod hardened;
 mod joining;
 mod kinds;
-mod leases;
 mod letting_go;
 mod permits;
 mod waiting;
@@ -27,7 +25,6 @@ fn config(kind: Kind) -> Config {
         tracks_crashes: false,
         delay: 0,
         watch_own_after: 0,
-        hardened: false,
         retire_from: Sequence::RETIRE_FROM,
         names: Names::default(),
         looks_ahead: false,

@@ -79,13 +79,13 @@ impl Contender {
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
             // Said by the record alone, so that it need not be listed.
-            record => other_layout::<&str>(&[], record, self.config.prefix()).map(Reason::OtherLayout),
+            record => Layout::proven_by::<&str>(&[], record).map(Reason::OtherLayout),
         }
     }
 
     /// One flight: the directory, then our own node, so that the node is known to have been there when the marker was.
     pub(super) fn look(&mut self, me: Node, turn: &mut Turn) {
-        if matches!(self.config.kind, Kind::Permits { .. } | Kind::Lease { .. } | Kind::Upgrade { .. }) {
+        if matches!(self.config.kind, Kind::Permits { .. } | Kind::Upgrade { .. }) {
             // Nobody's marker hands over to them.
             return self.list(me, false, turn);
         }
@@ -257,15 +257,11 @@ impl Contender {
                 {
                     Decision::Next
                 }
-                // Nobody can say that it was granted.
-                Decision::WaitFor(_) if self.config.kind.is_permits() && self.config.hardened => {
-                    Decision::Next
-                }
                 decision => decision,
             }
         };
         let record = directory.map_or(Record::Empty, |directory| directory.record);
-        let agreement = match other_layout(&children.names, record, me.prefix) {
+        let agreement = match Layout::proven_by(&children.names, record) {
             Some(layout) => Agreement::Refused(Reason::OtherLayout(layout)),
             None => self.agreement(directory),
         };
@@ -471,14 +467,4 @@ impl Contender {
             _ => None,
         }
     }
-}
-
-/// The semaphore of others that lives here, unless it is what we are for.
-fn other_layout<S: AsRef<str>>(children: &[S], record: Record, prefix: Prefix) -> Option<Layout> {
-    let own = match prefix {
-        Prefix::CuratorLease(_) => Some(Layout::Curator),
-        Prefix::KazooLease(_) => Some(Layout::Kazoo),
-        _ => None,
-    };
-    Layout::proven_by(children, record).filter(|proven| Some(*proven) != own)
 }

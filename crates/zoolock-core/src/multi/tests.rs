@@ -35,7 +35,6 @@ impl Drive {
             tracks_crashes: false,
             delay: 0,
             watch_own_after: 0,
-            hardened: false,
             retire_from: Sequence::RETIRE_FROM,
             names: Names::default(),
             looks_ahead: true,

@@ -225,23 +225,14 @@ mod tests {
             CuratorRead(id),
             KazooLock(id),
             KazooRead(id),
-            CuratorLease(id),
             WriteLock(session),
             WriteLock(SessionId(7)),
         ];
-        assert_eq!(
-            CuratorLease(id).name(Sequence(7)),
-            "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lease-0000000007"
-        );
-        assert_eq!(KazooLease(id).name(Sequence(7)), "3f2504e04f8911d39a0c0305e82c3301");
-        assert_eq!(KazooLease(id).number("3f2504e04f8911d39a0c0305e82c3301"), Some(Sequence(0)));
-        assert_eq!(KazooLease(id).number("3f2504e04f8911d39a0c0305e82c33010"), None);
-        assert_eq!(KazooLease(id).parsed(Sequence(7)), Name::parse(&KazooLease(id).name(Sequence(7))));
         assert_eq!(CuratorRead(id).to_string(), "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-__READ__");
         for prefix in ours.into_iter().chain(theirs) {
             for number in [0, 7, i32::MAX, -5, i32::MIN] {
                 let name = Name::parse(&prefix.name(Sequence(number))).expect("ours");
-                assert_eq!(prefix.parsed(Sequence(number)), Some(name));
+                assert_eq!(prefix.parsed(Sequence(number)), name);
                 assert_eq!(name.sequence, Sequence(number));
                 assert_eq!(name.weight, if let Permit(weight) = prefix { weight } else { 1 });
                 assert_eq!(name.role == Role::Exclusive, prefix.is_exclusive());
@@ -254,10 +245,7 @@ mod tests {
     fn those_that_others_have_to_tell_from_each_other_have_an_id() {
         use Prefix::*;
         let id = ContenderId(1);
-        for prefix in [CuratorLock(id), CuratorWrite(id), CuratorRead(id), CuratorLease(id)] {
-            assert!(prefix.has_id(), "{prefix:?}");
-        }
-        for prefix in [KazooLock(id), KazooRead(id), KazooLease(id)] {
+        for prefix in [CuratorLock(id), CuratorWrite(id), CuratorRead(id), KazooLock(id), KazooRead(id)] {
             assert!(prefix.has_id(), "{prefix:?}");
         }
         for prefix in [Lock, Write, Read, Upgradable, Permit(1), WriteLock(SessionId(1))] {

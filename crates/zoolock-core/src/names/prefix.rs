@@ -53,10 +53,6 @@ pub enum Prefix {
     KazooLock(ContenderId),
     /// `<hex32>__rlock__`: kazoo's reader.
     KazooRead(ContenderId),
-    /// `_c_<uuid>-lease-`: a permit of Curator's semaphore.
-    CuratorLease(ContenderId),
-    /// `<hex32>`, and no number: a permit of kazoo's semaphore.
-    KazooLease(ContenderId),
     /// `x-<session>-`: the recipe that comes with ZooKeeper.
     WriteLock(SessionId),
 }
@@ -76,9 +72,6 @@ impl Prefix {
             (Naming::Kazoo, Kind::Mutex | Kind::Write | Kind::Upgrade { .. }) => Prefix::KazooLock(id),
             (Naming::Kazoo, Kind::Read) => Prefix::KazooRead(id),
             (Naming::WriteLock, Kind::Mutex) => Prefix::WriteLock(session),
-            (Naming::Curator, Kind::Lease { .. }) => Prefix::CuratorLease(id),
-            (Naming::Kazoo, Kind::Lease { .. }) => Prefix::KazooLease(id),
-            (Naming::Native, Kind::Lease { .. }) => return None,
             (Naming::Curator | Naming::Kazoo, Kind::Upgradable | Kind::Permits { .. }) => return None,
             (Naming::WriteLock, _) => return None,
         })
@@ -88,14 +81,12 @@ impl Prefix {
     pub fn name(self, sequence: Sequence) -> String {
         // In one allocation: it is asked for with every request.
         let mut name = String::with_capacity(64);
-        let written =
-            if self.is_sequential() { write!(name, "{self}{sequence}") } else { write!(name, "{self}") };
-        written.expect("a string takes whatever there is");
+        write!(name, "{self}{sequence}").expect("a string takes whatever there is");
         name
     }
 
-    /// The name with this number as it is parsed; `None` where that says that it is no contender.
-    pub fn parsed(self, sequence: Sequence) -> Option<Name> {
+    /// The name with this number as it is parsed.
+    pub fn parsed(self, sequence: Sequence) -> Name {
         let (spelling, role) = match self {
             Prefix::Lock => (Spelling::Lock, Role::Exclusive),
             Prefix::Write => (Spelling::Marked, Role::Exclusive),
@@ -107,28 +98,15 @@ impl Prefix {
             Prefix::CuratorRead(_) => (Spelling::CuratorMarked, Role::Shared),
             Prefix::KazooLock(_) => (Spelling::Kazoo, Role::Exclusive),
             Prefix::KazooRead(_) => (Spelling::Kazoo, Role::Shared),
-            Prefix::CuratorLease(_) => (Spelling::CuratorLease, Role::Permit),
-            Prefix::KazooLease(_) => return None,
             Prefix::WriteLock(_) => (Spelling::WriteLock, Role::Exclusive),
         };
         let weight = if let Prefix::Permit(weight) = self { weight } else { 1 };
-        Some(Name { spelling, role, weight, sequence })
+        Name { spelling, role, weight, sequence }
     }
 
-    /// The number of a name that begins like this; any for one that has none.
+    /// The number of a name that begins like this.
     pub fn number(self, name: &str) -> Option<Sequence> {
-        let rest = name.strip_prefix(&self.to_string())?;
-        if self.is_sequential() { Sequence::parse(rest) } else { rest.is_empty().then_some(Sequence(0)) }
-    }
-
-    /// Whether the service appends a number.
-    pub fn is_sequential(self) -> bool {
-        !matches!(self, Prefix::KazooLease(_))
-    }
-
-    /// Whether it is a permit in the layout of others, where children are counted and their numbers mean nothing.
-    pub fn is_lease(self) -> bool {
-        matches!(self, Prefix::CuratorLease(_) | Prefix::KazooLease(_))
+        Sequence::parse(name.strip_prefix(&self.to_string())?)
     }
 
     /// Whether it tells of which acquisition it is.
@@ -138,13 +116,12 @@ impl Prefix {
             Prefix::WriteLock(_) => false,
             Prefix::CuratorLock(_) | Prefix::CuratorWrite(_) | Prefix::CuratorRead(_) => true,
             Prefix::KazooLock(_) | Prefix::KazooRead(_) => true,
-            Prefix::CuratorLease(_) | Prefix::KazooLease(_) => true,
         }
     }
 
     /// Whether it stands for somebody who wants to be alone.
     pub fn is_exclusive(self) -> bool {
-        !self.reads() && !self.is_lease() && !matches!(self, Prefix::Permit(_))
+        !self.reads() && !matches!(self, Prefix::Permit(_))
     }
 
     /// Whether it stands for a reader.
@@ -187,8 +164,6 @@ impl fmt::Display for Prefix {
             Prefix::CuratorRead(id) => curator(f, id, "__READ__"),
             Prefix::KazooLock(id) => write!(f, "{id}__lock__"),
             Prefix::KazooRead(id) => write!(f, "{id}__rlock__"),
-            Prefix::CuratorLease(id) => curator(f, id, "lease-"),
-            Prefix::KazooLease(id) => write!(f, "{id}"),
             // The id of a session is enough to take it over, but this is what the recipe's other users look for.
             Prefix::WriteLock(session) => write!(f, "x-{}-", session.0),
         }

@@ -1,8 +1,8 @@
-//! Contends for one lock by this library, as a process of its own beside those of other makes.
+//! A process that contends for a lock with this library, beside processes of other client libraries.
 //!
-//! `interop-peer CONNECT KIND LOCK REFEREE SECTIONS CONTENDERS`; what it is told and what it says is in
-//! `tests/interop/peer.rs`. A kind is `mutex`, `read`, `write` or `semaphore:SIZE:TAKE`, then `@` and a naming, and
-//! `+pattern` where kazoo's clients were told to look for our names.
+//! Usage: `interop-peer CONNECT KIND LOCK REFEREE SECTIONS CONTENDERS`. `tests/foreign/interop/peer.rs` describes the
+//! arguments, the input and the output. KIND is `mutex`, `read` or `write`, then `@` and a
+//! naming. `+pattern` follows if kazoo's clients are configured to see our znodes.
 
 use std::io::{BufRead as _, Write as _};
 use std::process::exit;
@@ -13,16 +13,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, Client, CreateMode};
-use zoolock::{Guard, Mutex, PermitGuard, ReadGuard, RwLock, Semaphore, WriteGuard, Zoolock};
+use zoolock::{Guard, Mutex, ReadGuard, RwLock, WriteGuard, Zoolock};
 use zoolock_tests::{Failure, ServerOptions, tree};
 
-/// How long a section lasts.
+/// Length of a critical section.
 const INSIDE: Duration = Duration::from_millis(1);
-/// Every so many sections holders of permits wait for each other, for no longer than this.
-const TOGETHER: usize = 10;
-const PATIENCE: Duration = Duration::from_millis(300);
-/// How often they look whether all are there.
-const LOOK: Duration = Duration::from_millis(5);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -56,29 +51,29 @@ async fn run() -> Result<()> {
         sections: sections.parse()?,
         stopped: AtomicBool::new(false),
     });
-    let (go, begun) = watch::channel(false);
-    let obedient = plan.clone();
-    std::thread::spawn(move || obey(&obedient, &go));
-    let (ready, mut are_ready) = mpsc::channel(1);
-    let mut all = JoinSet::new();
+    let (start, started) = watch::channel(false);
+    let controlled = plan.clone();
+    std::thread::spawn(move || read_orders(&controlled, &start));
+    let (ready, mut ready_contenders) = mpsc::channel(1);
+    let mut tasks = JoinSet::new();
     let contenders: usize = contenders.parse()?;
     for _ in 0..contenders {
-        all.spawn(contend(plan.clone(), ready.clone(), begun.clone()));
+        tasks.spawn(contend(plan.clone(), ready.clone(), started.clone()));
     }
-    let mut missing = contenders;
-    let mut diaries = Vec::new();
-    while diaries.len() < contenders {
+    let mut not_ready = contenders;
+    let mut logs = Vec::new();
+    while logs.len() < contenders {
         tokio::select! {
-            Some(()) = are_ready.recv() => {
-                missing -= 1;
-                if missing == 0 {
+            Some(()) = ready_contenders.recv() => {
+                not_ready -= 1;
+                if not_ready == 0 {
                     say("ready");
                 }
             }
-            Some(done) = all.join_next() => diaries.push(done??),
+            Some(done) = tasks.join_next() => logs.push(done??),
         }
     }
-    say(&report(diaries));
+    say(&report(logs));
     exit(0);
 }
 
@@ -87,20 +82,22 @@ struct Plan {
     kind: String,
     lock: String,
     referee: String,
-    /// None: until it is told to stop.
+    /// Number of critical sections of each contender. 0 means until the order to stop.
     sections: usize,
     stopped: AtomicBool,
 }
 
-/// By the service's transactions: when a contender asked for the lock, when it was inside.
+/// The critical sections of a contender. Moments are transaction ids of the server.
 #[derive(Default)]
-struct Diary {
+struct SectionLog {
+    /// The moments before the contender asked for the lock.
     asked: Vec<i64>,
+    /// The moments when it held the lock.
     entered: Vec<i64>,
     waits: Vec<Duration>,
 }
 
-/// Somebody was inside who may not have been.
+/// More contenders held the lock than may hold it together.
 #[derive(Debug)]
 struct Violation(String);
 
@@ -112,27 +109,29 @@ impl std::fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-fn say(what: &str) {
+/// Prints a line.
+fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Who listens has killed us before it stops to.
-    let _ = writeln!(out, "{what}").and_then(|()| out.flush());
+    // The parent kills this process before it closes the pipe, so a failed write does not matter.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn obey(plan: &Plan, go: &watch::Sender<bool>) {
+/// Executes the orders on stdin, and ends the process at the end of stdin.
+fn read_orders(plan: &Plan, start: &watch::Sender<bool>) {
     for order in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
         plan.stopped.fetch_or(order == "stop", Ordering::Relaxed);
-        go.send_replace(true);
+        start.send_replace(true);
     }
     exit(3);
 }
 
-fn report(diaries: Vec<Diary>) -> String {
+fn report(logs: Vec<SectionLog>) -> String {
     let ms = |wait: &Duration| wait.as_secs_f64() * 1000.0;
-    let mut waits: Vec<Duration> = diaries.iter().flat_map(|diary| diary.waits.iter().copied()).collect();
+    let mut waits: Vec<Duration> = logs.iter().flat_map(|log| log.waits.iter().copied()).collect();
     waits.sort();
-    let contenders: Vec<_> = diaries
+    let contenders: Vec<_> = logs
         .into_iter()
-        .map(|diary| serde_json::json!({ "asked": diary.asked, "entered": diary.entered }))
+        .map(|log| serde_json::json!({ "asked": log.asked, "entered": log.entered }))
         .collect();
     let report = serde_json::json!({
         "sections": waits.len(),
@@ -143,13 +142,13 @@ fn report(diaries: Vec<Diary>) -> String {
     report.to_string()
 }
 
-/// One session, one handle of the lock.
+/// Contends with its own session and its own handle of the lock.
 async fn contend(
     plan: Arc<Plan>,
     ready: mpsc::Sender<()>,
-    mut begun: watch::Receiver<bool>,
-) -> Result<Diary> {
-    let (kind, naming) = plan.kind.split_once('@').ok_or_else(|| Failure::new("a kind is KIND@NAMING"))?;
+    mut started: watch::Receiver<bool>,
+) -> Result<SectionLog> {
+    let (kind, naming) = plan.kind.split_once('@').ok_or_else(|| Failure::new("KIND has no @NAMING"))?;
     let mut settings = Zoolock::builder()
         .tick_time(ServerOptions::default().tick)
         .session_timeout(Duration::from_secs(10))
@@ -160,41 +159,34 @@ async fn contend(
     let zl = settings.connect(&plan.connect).await?;
     let client = tree::connect(&plan.connect).await?;
     let handle = Handle::of(&zl, kind, &plan.lock)?;
-    // What is slow the first time is over before the others wait for it.
-    section(&handle, &client, &plan, &mut Diary::default(), false).await?;
+    // The first section is slower. It runs before the sections that are measured.
+    section(&handle, &client, &plan, &mut SectionLog::default()).await?;
     ready.send(()).await?;
-    begun.wait_for(|begun| *begun).await?;
-    let mut diary = Diary::default();
+    started.wait_for(|started| *started).await?;
+    let mut log = SectionLog::default();
     let more = |done| match plan.sections {
         0 => !plan.stopped.load(Ordering::Relaxed),
         sections => done < sections,
     };
-    while more(diary.entered.len()) {
-        let together = diary.entered.len().is_multiple_of(TOGETHER);
-        section(&handle, &client, &plan, &mut diary, together).await?;
+    while more(log.entered.len()) {
+        section(&handle, &client, &plan, &mut log).await?;
     }
     zl.close().await;
-    Ok(diary)
+    Ok(log)
 }
 
-async fn section(
-    handle: &Handle,
-    client: &Client,
-    plan: &Plan,
-    diary: &mut Diary,
-    together: bool,
-) -> Result<()> {
+/// Acquires the lock, checks with the referee that the hold is allowed, and releases it.
+async fn section(handle: &Handle, client: &Client, plan: &Plan, log: &mut SectionLog) -> Result<()> {
     let referee = Referee { client, plan };
-    diary.asked.push(referee.now().await?);
-    let began = Instant::now();
+    log.asked.push(referee.now().await?);
+    let asked = Instant::now();
     let held = handle.acquire().await?;
-    diary.waits.push(began.elapsed());
+    log.waits.push(asked.elapsed());
     let entered = match &held {
-        Held::Mutex(_) | Held::Write(_) => referee.alone().await?,
-        Held::Read(_) => referee.reading().await?,
-        Held::Permits(permits) => referee.with_permits(permits.permits(), together.then_some(began)).await?,
+        Held::Mutex(_) | Held::Write(_) => referee.exclusive().await?,
+        Held::Read(_) => referee.shared().await?,
     };
-    diary.entered.push(entered);
+    log.entered.push(entered);
     held.release().await?;
     Ok(())
 }
@@ -203,24 +195,21 @@ enum Handle {
     Mutex(Mutex),
     Read(RwLock),
     Write(RwLock),
-    Semaphore(Semaphore, u32),
 }
 
 enum Held {
     Mutex(Guard),
     Read(ReadGuard),
     Write(WriteGuard),
-    Permits(PermitGuard),
 }
 
 impl Handle {
     fn of(zl: &Zoolock, kind: &str, lock: &str) -> Result<Handle> {
-        Ok(match kind.split(':').collect::<Vec<_>>().as_slice() {
-            ["mutex"] => Handle::Mutex(zl.mutex(lock)),
-            ["read"] => Handle::Read(zl.rwlock(lock)),
-            ["write"] => Handle::Write(zl.rwlock(lock)),
-            ["semaphore", size, take] => Handle::Semaphore(zl.semaphore(lock, size.parse()?), take.parse()?),
-            _ => return Err(Failure::new(format!("no such kind: {kind}")).into()),
+        Ok(match kind {
+            "mutex" => Handle::Mutex(zl.mutex(lock)),
+            "read" => Handle::Read(zl.rwlock(lock)),
+            "write" => Handle::Write(zl.rwlock(lock)),
+            _ => return Err(Failure::new(format!("unknown kind {kind}")).into()),
         })
     }
 
@@ -229,7 +218,6 @@ impl Handle {
             Handle::Mutex(lock) => Held::Mutex(lock.lock().await?),
             Handle::Read(lock) => Held::Read(lock.read().await?),
             Handle::Write(lock) => Held::Write(lock.write().await?),
-            Handle::Semaphore(semaphore, take) => Held::Permits(semaphore.acquire_many(*take).await?),
         })
     }
 }
@@ -240,133 +228,104 @@ impl Held {
             Held::Mutex(guard) => guard.release().await?,
             Held::Read(guard) => guard.release().await?,
             Held::Write(guard) => guard.release().await?,
-            Held::Permits(guard) => guard.release().await?,
         }
         Ok(())
     }
 }
 
-/// Nodes beside the lock, from which everybody sees who else is inside.
+/// Znodes outside the lock directory that show all contenders which of them hold the lock.
 struct Referee<'a> {
     client: &'a Client,
     plan: &'a Plan,
 }
 
 impl Referee<'_> {
-    /// The last transaction here.
+    /// Returns the last transaction on the children of the referee's znode.
     async fn now(&self) -> Result<i64> {
         let stat = self.client.check_stat(&self.plan.referee).await?;
-        Ok(stat.ok_or("there is no referee")?.pzxid)
+        Ok(stat.ok_or("the referee's znode does not exist")?.pzxid)
     }
 
-    async fn alone(&self) -> Result<i64> {
+    /// Holds an exclusive lock: checks that no other contender holds it. Returns the moment when this contender held
+    /// it.
+    async fn exclusive(&self) -> Result<i64> {
         let entered = match self.create("inside").await {
             Ok(entered) => entered,
             Err(zookeeper_client::Error::NodeExists) => {
-                let whose = self.data("inside").await;
-                return Err(self.violation(&format!("somebody else is alone inside: {whose}")).await);
+                let owner = self.data("inside").await;
+                return Err(self.violation(&format!("somebody else is alone inside: {owner}")).await);
             }
             Err(error) => return Err(error.into()),
         };
         self.expect_none("reader-").await?;
         tokio::time::sleep(INSIDE).await;
         self.delete("inside").await?;
-        // The lock is still ours.
+        // This contender still holds the lock.
         self.expect_none("reader-").await?;
         Ok(entered)
     }
 
-    async fn reading(&self) -> Result<i64> {
-        let node = unique("reader");
-        let entered = self.create(&node).await?;
+    /// Holds a read lock: checks that no writer holds it. Returns the moment when this contender held it.
+    async fn shared(&self) -> Result<i64> {
+        let name = unique("reader");
+        let entered = self.create(&name).await?;
         self.expect_none("inside").await?;
         tokio::time::sleep(INSIDE).await;
         self.expect_none("inside").await?;
-        self.delete(&node).await?;
+        self.delete(&name).await?;
         Ok(entered)
     }
 
-    /// Together with others where it says when this one asked.
-    async fn with_permits(&self, take: u32, asked: Option<Instant>) -> Result<i64> {
-        let nodes: Vec<String> = (0..take).map(|_| unique("permit")).collect();
-        let mut entered = 0;
-        for node in &nodes {
-            entered = self.create(node).await?;
-        }
-        let begun = Instant::now();
-        while !self.all_are_taken().await? && asked.is_some() && begun.elapsed() < PATIENCE {
-            tokio::time::sleep(LOOK).await;
-        }
-        // As long again as it took to come in: whoever is one too many has the time to.
-        tokio::time::sleep(asked.map_or(INSIDE, |asked| asked.elapsed().min(PATIENCE))).await;
-        self.all_are_taken().await?;
-        for node in &nodes {
-            self.delete(node).await?;
-        }
-        Ok(entered)
-    }
-
-    /// Whether all permits are taken. How many there are is what the referee says, whatever the lock thinks.
-    async fn all_are_taken(&self) -> Result<bool> {
-        let (permits, _) = self.client.get_data(&self.plan.referee).await?;
-        let permits: usize = String::from_utf8(permits)?.parse()?;
-        let taken = self.found("permit-").await?.len();
-        match taken > permits {
-            true => Err(self.violation(&format!("{taken} permits of {permits} are taken")).await),
-            false => Ok(taken == permits),
-        }
-    }
-
-    async fn create(&self, node: &str) -> std::result::Result<i64, zookeeper_client::Error> {
+    async fn create(&self, name: &str) -> std::result::Result<i64, zookeeper_client::Error> {
         let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-        let who = self.who();
-        let (stat, _) = self.client.create(&self.path(node), who.as_bytes(), &options).await?;
+        let contender = self.contender();
+        let (stat, _) = self.client.create(&self.path(name), contender.as_bytes(), &options).await?;
         Ok(stat.czxid)
     }
 
-    async fn delete(&self, node: &str) -> Result<()> {
-        Ok(self.client.delete(&self.path(node), None).await?)
+    async fn delete(&self, name: &str) -> Result<()> {
+        Ok(self.client.delete(&self.path(name), None).await?)
     }
 
-    async fn found(&self, prefix: &str) -> Result<Vec<String>> {
+    async fn names_with(&self, prefix: &str) -> Result<Vec<String>> {
         let mut names = self.client.list_children(&self.plan.referee).await?;
         names.retain(|name| name.starts_with(prefix));
         Ok(names)
     }
 
     async fn expect_none(&self, prefix: &str) -> Result<()> {
-        match self.found(prefix).await?.first() {
+        match self.names_with(prefix).await?.first() {
             None => Ok(()),
             Some(name) => {
-                let whose = self.data(name).await;
-                Err(self.violation(&format!("beside us is {name}: {whose}")).await)
+                let owner = self.data(name).await;
+                Err(self.violation(&format!("beside us is {name}: {owner}")).await)
             }
         }
     }
 
-    async fn data(&self, node: &str) -> String {
-        match self.client.get_data(&self.path(node)).await {
+    async fn data(&self, name: &str) -> String {
+        match self.client.get_data(&self.path(name)).await {
             Ok((data, _)) => String::from_utf8_lossy(&data).into_owned(),
             Err(error) => error.to_string(),
         }
     }
 
-    async fn violation(&self, what: &str) -> Box<dyn std::error::Error + Send + Sync> {
+    async fn violation(&self, problem: &str) -> Box<dyn std::error::Error + Send + Sync> {
         let mut queue = self.client.list_children(&self.plan.lock).await.unwrap_or_default();
         queue.sort();
-        Violation(format!("{}: {what}; at the lock are {queue:?}", self.who())).into()
+        Violation(format!("{}: {problem}; at the lock are {queue:?}", self.contender())).into()
     }
 
-    fn who(&self) -> String {
+    fn contender(&self) -> String {
         format!("{} of process {}", self.plan.kind, std::process::id())
     }
 
-    fn path(&self, node: &str) -> String {
-        format!("{}/{node}", self.plan.referee)
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.plan.referee)
     }
 }
 
-fn unique(what: &str) -> String {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    format!("{what}-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
+fn unique(prefix: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{prefix}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -1,4 +1,4 @@
-//! One connection: two pumps, and the requests whose answers are still to come.
+//! A proxied connection: a pump for each direction, and the requests without a reply yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, Result};
@@ -17,17 +17,17 @@ use super::frames::{Frames, Piece};
 use super::stats::Connection;
 use crate::opcode;
 
-/// The xid of an event, which answers no request.
+/// The xid of a watch event.
 const NOTIFICATION: i32 = -1;
 
-/// How many pieces may be on their way in a pump, which bounds how far it reads ahead under a delay.
+/// Maximum number of pieces in a pump. It bounds the read-ahead under a delay.
 const IN_FLIGHT: usize = 1_024;
 
-/// Carries one client's bytes to the server and back until both ends are done, an error, or a fault.
+/// Forwards the bytes of one client until both sides have ended, or until an error or a fault.
 pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<Shared>) {
     let link = Link::open(shared);
     link.shared.faults.passable(Direction::ToServer).await;
-    // A server that is not there closes the client's connection, as its kernel would.
+    // Without a server the client's connection is closed, as the server's kernel would do.
     let Ok(server) = TcpStream::connect(upstream).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
@@ -40,22 +40,22 @@ pub(super) async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<S
 
 struct Link {
     shared: Arc<Shared>,
-    /// The place in `Stats::connections`.
+    /// The index in `Stats::connections`.
     id: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    asked: bool,
-    welcomed: bool,
-    /// Unanswered requests by xid; pings and re-set watches share theirs, so there may be several.
+    connect_requested: bool,
+    connect_answered: bool,
+    /// Unanswered requests by xid. Pings share one xid, and so do requests that set watches again.
     pending: HashMap<i32, VecDeque<Request>>,
 }
 
 struct Request {
     opcode: i32,
-    lose_reply: bool,
+    drop_reply: bool,
 }
 
 impl Link {
@@ -92,39 +92,39 @@ impl Link {
                 }
                 to.write_all(&piece.bytes).await?;
             }
-            // An end does not travel through a black hole either.
+            // A black hole also holds back the end of the connection.
             self.shared.faults.passable(direction).await;
             to.shutdown().await
         };
         tokio::try_join!(read, write).map(|_| ())
     }
 
-    /// Counts a request and remembers it; an error where it is to be lost.
+    /// Counts a request and records it. Returns an error if the request is to be dropped.
     fn request(&self, piece: &Piece) -> Result<()> {
         let bytes = piece.bytes.len() as u64;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = !std::mem::replace(&mut state.asked, true);
+        let first = !std::mem::replace(&mut state.connect_requested, true);
         let header =
             if first { Some((0, opcode::CREATE_SESSION)) } else { piece.number(0).zip(piece.number(4)) };
         let Some((xid, opcode)) = header.filter(|_| piece.is_frame) else {
             self.shared.meter.count(self.id, |counts| counts.bytes_to_server += bytes);
             return Ok(());
         };
-        if self.shared.faults.takes_request(opcode) {
+        if self.shared.faults.take_request_drop(opcode) {
             self.shared.meter.update(|stats| stats.dropped_requests += 1);
-            return Err(cut());
+            return Err(dropped());
         }
-        let lose_reply = self.shared.faults.takes_reply(opcode);
-        state.pending.entry(xid).or_default().push_back(Request { opcode, lose_reply });
+        let drop_reply = self.shared.faults.take_reply_drop(opcode);
+        state.pending.entry(xid).or_default().push_back(Request { opcode, drop_reply });
         self.shared.meter.count(self.id, |counts| counts.add_request(opcode, bytes));
         Ok(())
     }
 
-    /// Counts a reply for its request; an error where it is to be lost.
+    /// Counts the reply to a request. Returns an error if the reply is to be dropped.
     fn reply(&self, piece: &Piece) -> Result<()> {
         let bytes = piece.bytes.len() as u64;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = !std::mem::replace(&mut state.welcomed, true);
+        let first = !std::mem::replace(&mut state.connect_answered, true);
         let xid = if first { Some(0) } else { piece.number(0) };
         let Some(xid) = xid.filter(|_| piece.is_frame) else {
             self.shared.meter.count(self.id, |counts| counts.bytes_to_client += bytes);
@@ -135,9 +135,9 @@ impl Link {
             return Ok(());
         }
         match state.pending.get_mut(&xid).and_then(VecDeque::pop_front) {
-            Some(Request { lose_reply: true, .. }) => {
+            Some(Request { drop_reply: true, .. }) => {
                 self.shared.meter.update(|stats| stats.dropped_replies += 1);
-                Err(cut())
+                Err(dropped())
             }
             Some(Request { opcode, .. }) => {
                 self.shared.meter.count(self.id, |counts| counts.add_reply(opcode, bytes));
@@ -158,6 +158,6 @@ impl Drop for Link {
     }
 }
 
-fn cut() -> Error {
-    Error::new(ErrorKind::ConnectionAborted, "cut on purpose")
+fn dropped() -> Error {
+    Error::new(ErrorKind::ConnectionAborted, "dropped on purpose")
 }

@@ -1,4 +1,4 @@
-//! What the proxy was told to do wrong.
+//! The faults that the proxy injects.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From clients to the server.
@@ -47,13 +47,13 @@ impl Faults {
         });
     }
 
-    /// Waits until bytes may go this way.
+    /// Waits until bytes may pass in this direction.
     pub(super) async fn passable(&self, direction: Direction) {
         let open = |holes: &Holes| match direction {
             Direction::ToServer => !holes.to_server,
             Direction::ToClient => !holes.to_client,
         };
-        self.holes.subscribe().wait_for(open).await.expect("the sender is in self");
+        self.holes.subscribe().wait_for(open).await.expect("self has the sender");
     }
 
     pub(super) fn delay(&self) -> Duration {
@@ -72,14 +72,14 @@ impl Faults {
         *self.rules().replies_to_drop.entry(opcode).or_default() += 1;
     }
 
-    /// Whether this request is the one to swallow; the order to do so is then spent.
-    pub(super) fn takes_request(&self, opcode: i32) -> bool {
-        spend(&mut self.rules().requests_to_drop, opcode)
+    /// Returns whether to drop this request, and uses up one call of `drop_next_request`.
+    pub(super) fn take_request_drop(&self, opcode: i32) -> bool {
+        take_one(&mut self.rules().requests_to_drop, opcode)
     }
 
-    /// Whether the reply to this request is the one to swallow; the order to do so is then spent.
-    pub(super) fn takes_reply(&self, opcode: i32) -> bool {
-        spend(&mut self.rules().replies_to_drop, opcode)
+    /// Returns whether to drop the reply to this request, and uses up one call of `drop_next_reply`.
+    pub(super) fn take_reply_drop(&self, opcode: i32) -> bool {
+        take_one(&mut self.rules().replies_to_drop, opcode)
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
@@ -87,8 +87,8 @@ impl Faults {
     }
 }
 
-fn spend(orders: &mut HashMap<i32, u32>, opcode: i32) -> bool {
-    match orders.get_mut(&opcode) {
+fn take_one(counts: &mut HashMap<i32, u32>, opcode: i32) -> bool {
+    match counts.get_mut(&opcode) {
         Some(left) if *left > 0 => {
             *left -= 1;
             true

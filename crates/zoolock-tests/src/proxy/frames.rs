@@ -1,38 +1,38 @@
-//! Cuts a byte stream into ZooKeeper's frames: four bytes of length, then that many bytes.
+//! Splits a byte stream into ZooKeeper's frames: a length in four bytes, then the content.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-/// Longer than any frame; four-letter words and TLS records read as lengths beyond it.
+/// More than the length of any frame. Four-letter words and TLS records look like longer frames.
 const LONGEST: u32 = 64 << 20;
 
-/// Bytes asked for at a time, at least.
+/// Minimum free space in the buffer before a read.
 const READ: usize = 16 << 10;
 
-/// A piece of the stream, with all its bytes.
+/// A piece of the stream: a frame, or bytes of another protocol.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) bytes: BytesMut,
     pub(super) arrived: Instant,
-    /// A whole frame, not part of something that is none.
+    /// True if this is a whole frame.
     pub(super) is_frame: bool,
 }
 
 impl Piece {
-    /// The big-endian number at `at` behind the length, where the frame reaches that far.
+    /// Returns the big-endian number at offset `at` of the content, or `None` if the content is shorter.
     pub(super) fn number(&self, at: usize) -> Option<i32> {
         let bytes = self.bytes.get(4 + at..8 + at)?;
         Some(i32::from_be_bytes(bytes.try_into().ok()?))
     }
 }
 
-/// Reads pieces.
+/// A reader of pieces.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     stream: R,
     buffer: BytesMut,
-    /// Not ZooKeeper's protocol, so passed on as it comes.
+    /// The stream is not in ZooKeeper's protocol, so its bytes are passed on unchanged.
     raw: bool,
 }
 
@@ -41,7 +41,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Self { stream, buffer: BytesMut::new(), raw: false }
     }
 
-    /// The next piece; `None` at the end. What is left of a torn frame comes as a last raw piece.
+    /// Returns the next piece, or `None` at the end. An incomplete last frame is returned as a piece that is no frame.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Piece>> {
         loop {
             if let Some(piece) = self.cut() {
@@ -83,21 +83,21 @@ mod tests {
     async fn pieces(stream: &[u8]) -> Vec<(Vec<u8>, bool)> {
         let mut frames = Frames::new(stream);
         let mut found = Vec::new();
-        while let Some(piece) = frames.next().await.expect("memory does not fail") {
+        while let Some(piece) = frames.next().await.expect("reading from memory succeeds") {
             found.push((piece.bytes.to_vec(), piece.is_frame));
         }
         found
     }
 
     #[tokio::test]
-    async fn frames_are_cut_at_their_lengths() {
+    async fn stream_is_split_into_frames() {
         let stream = [0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 1, 9];
         let expected = [(vec![0, 0, 0, 2, 7, 8], true), (vec![0; 4], true), (vec![0, 0, 0, 1, 9], true)];
         assert_eq!(pieces(&stream).await, expected);
     }
 
     #[tokio::test]
-    async fn what_is_no_frame_passes_as_it_is() {
+    async fn bytes_outside_frames_pass_unchanged() {
         assert_eq!(pieces(b"ruok").await, [(b"ruok".to_vec(), false)]);
         assert_eq!(pieces(&[0, 0, 0, 9, 1]).await, [(vec![0, 0, 0, 9, 1], false)]);
         assert_eq!(pieces(b"").await, []);

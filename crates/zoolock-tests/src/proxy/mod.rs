@@ -1,4 +1,4 @@
-//! A TCP proxy before a server that counts ZooKeeper's requests and misbehaves on command.
+//! A TCP proxy that counts ZooKeeper requests and injects faults.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub use stats::{Connection, Counts, Stats};
 
 const UNTIL_BOUND: Duration = Duration::from_secs(30);
 
-/// A proxy on 127.0.0.1; dropping it cuts its connections and joins its threads.
+/// A proxy on 127.0.0.1. Dropping it cuts its connections and joins its threads.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
     orders: mpsc::Sender<Order>,
     shared: Arc<Shared>,
-    // Runs apart from the test, so that a test that blocks does not stall its own network.
+    // Separate from the runtime of the test, so that a test that blocks does not stall its own network.
     _runtime: OwnRuntime,
 }
 
@@ -39,7 +39,7 @@ impl Proxy {
     /// Starts a proxy before the server at `upstream` (`host:port`).
     ///
     /// # Errors
-    /// When no port can be had.
+    /// Fails if no port is free.
     pub async fn start(upstream: &str) -> Result<Self> {
         let upstream = upstream.parse::<SocketAddr>();
         let upstream =
@@ -57,25 +57,25 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Where it listens, as `host:port`.
+    /// Returns the address on which it listens, as `host:port`.
     pub fn addr(&self) -> String {
         self.addr.to_string()
     }
 
-    /// What went through so far.
+    /// Returns the statistics so far.
     pub fn stats(&self) -> Stats {
         self.shared.meter.read().clone()
     }
 
-    /// What went through all connections so far.
+    /// Returns the counts of all connections so far.
     pub fn counts(&self) -> Counts {
         self.shared.meter.read().total.clone()
     }
 
-    /// Waits until the statistics are as `condition` wants them.
+    /// Waits until `condition` is true for the statistics.
     ///
     /// # Panics
-    /// When they are not within 30 s.
+    /// Panics if it is not true within 30 s.
     pub async fn until(&self, what: &str, condition: impl Fn(&Stats) -> bool) {
         let reached = timeout(UNTIL_BOUND, async {
             loop {
@@ -93,54 +93,57 @@ impl Proxy {
         }
     }
 
-    /// Closes all connections; when it returns they are closed. New ones are accepted.
+    /// Closes all connections, and returns when they are closed. New connections are accepted.
     pub async fn cut(&self) {
         self.order(Order::Cut).await;
     }
 
-    /// Refuses new connections, as a machine without the server does, or listens again. Those that are open
-    /// stay.
+    /// Refuses new connections, as a machine without the server does, or accepts them again. Open connections stay
+    /// open.
     pub async fn refuse(&self, on: bool) {
         self.order(|done| Order::Refuse(on, done)).await;
     }
 
-    /// Keeps all connections and forwards nothing, or forwards again what has waited. A connection that is
-    /// closed meanwhile is not seen to be closed on the other side.
+    /// Holds back all bytes of all connections, or forwards them again.
+    ///
+    /// The proxy also holds back the end of a connection, so the other side does not see it.
     pub fn blackhole(&self, on: bool) {
         self.blackhole_towards(Direction::ToServer, on);
         self.blackhole_towards(Direction::ToClient, on);
     }
 
-    /// [`Proxy::blackhole`] for one direction.
+    /// Does the same as [`Proxy::blackhole`] for one direction.
     pub fn blackhole_towards(&self, direction: Direction, on: bool) {
         self.shared.faults.blackhole(direction, on);
     }
 
-    /// Loses the reply to the next request of this kind, and with it the connection: the server has done it,
-    /// the client cannot know. Orders add up; [`Stats::dropped_replies`] counts those carried out.
+    /// Drops the reply to the next request with this opcode, and closes the connection.
+    ///
+    /// The server has executed the request, and the client cannot know. Calls add up. [`Stats::dropped_replies`] counts
+    /// the dropped replies.
     pub fn drop_next_reply(&self, opcode: i32) {
         self.shared.faults.drop_next_reply(opcode);
     }
 
-    /// Loses the next request of this kind, and with it the connection: the server never sees it.
+    /// Drops the next request with this opcode before the server receives it, and closes the connection.
     pub fn drop_next_request(&self, opcode: i32) {
         self.shared.faults.drop_next_request(opcode);
     }
 
-    /// Forwards everything this much later, both ways.
+    /// Delays all bytes by this time in each direction.
     pub fn delay(&self, delay: Duration) {
         self.shared.faults.set_delay(delay);
     }
 
     async fn order(&self, order: impl FnOnce(oneshot::Sender<()>) -> Order) {
-        let (done, carried_out) = oneshot::channel();
+        let (done, executed) = oneshot::channel();
         let sent = self.orders.send(order(done)).await;
-        sent.expect("the gate runs as long as the proxy lives");
-        carried_out.await.expect("the gate carries out what it receives, or panicked and said why");
+        sent.expect("the gate runs as long as the proxy exists");
+        executed.await.expect("the gate executes every order unless it panics");
     }
 }
 
-/// What connections and the proxy both see.
+/// State shared by the proxy and its connections.
 #[derive(Debug)]
 struct Shared {
     meter: Meter,
@@ -189,7 +192,8 @@ impl Gate {
         self.connections.shutdown().await;
     }
 
-    /// The port is reserved among tests, so whoever sits on it goes away again.
+    /// Listens on the port. Tries again while another process uses it: the port is reserved among tests, so the other
+    /// process uses it only for a moment.
     async fn listen(&mut self) -> TcpListener {
         if let Some(listening) = self.listener.take() {
             return listening;
@@ -200,7 +204,7 @@ impl Gate {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        panic!("somebody else listens on {}", self.port.addr());
+        panic!("another process listens on {}", self.port.addr());
     }
 }
 
@@ -209,7 +213,7 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            // The client left before it was let in, or there are no descriptors for a moment.
+            // The client closed the connection before it was accepted, or this process is out of descriptors.
             Err(_) => sleep(Duration::from_millis(1)).await,
         }
     }

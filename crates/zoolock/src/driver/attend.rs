@@ -180,7 +180,7 @@ impl Acquisition {
                     state.is_polled = false;
                     if state.over {
                         self.see_through(vec![next.answer]);
-                    } else if self.session.end().is_none() && !state.closes {
+                    } else if self.session.end().is_none() {
                         state.in_flight.push_front(next);
                     }
                     // Else nobody would poll it any more, and it would keep the client, and us.

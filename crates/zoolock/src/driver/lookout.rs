@@ -10,7 +10,7 @@ use zoolock_core::Record;
 use zoolock_core::Zxid;
 use zoolock_core::census::census;
 use zoolock_core::layout::Layout;
-use zoolock_core::names::{Family, Name, Spelling};
+use zoolock_core::names::{Name, Spelling};
 
 use super::Acquisition;
 use crate::events::LockEvent;
@@ -34,7 +34,7 @@ struct Sight {
 enum Stranger {
     /// Contenders written in these ways.
     Clash(Spelling, Spelling),
-    /// A semaphore of another make, or a lock where we hold one of its permits.
+    /// A semaphore of another client library.
     Layout(Layout),
 }
 
@@ -86,23 +86,13 @@ impl Acquisition {
     fn stranger(&self, place: usize, names: &[String], record: Record) -> Option<(Stranger, String)> {
         let node = lock(&self.state).machine.node(place)?;
         let mine = node.name();
-        let mut others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
-        let (own, layout) = (Name::parse(&mine), Layout::proven_by(names, record));
-        match (own, layout) {
-            // A permit in the directory of kazoo's semaphore, where no lock should be.
-            (None, _) => {
-                let lock = others.next()?;
-                Some((Stranger::Layout(Layout::Kazoo), naming::two_layouts(&lock, Family::Kazoo)))
-            }
-            (Some(own), Some(layout)) if own.spelling != Spelling::CuratorLease => {
-                let make = if layout == Layout::Kazoo { Family::Kazoo } else { Family::Curator };
-                Some((Stranger::Layout(layout), naming::two_layouts(&own, make)))
-            }
-            _ => {
-                let clash = census(others, own, self.config.names)?;
-                let kinds = (clash.blind.spelling, clash.unseen.spelling);
-                Some((Stranger::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
-            }
+        let own = node.prefix.parsed(node.sequence);
+        if let Some(layout) = Layout::proven_by(names, record) {
+            return Some((Stranger::Layout(layout), naming::two_layouts(&own, layout)));
         }
+        let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
+        let clash = census(others, Some(own), self.config.names)?;
+        let kinds = (clash.blind.spelling, clash.unseen.spelling);
+        Some((Stranger::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
     }
 }

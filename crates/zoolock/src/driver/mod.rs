@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use zoolock_core::contender::{
-    Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply, Request, RequestId, SessionEnd, WatchId,
+    Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply, Request, RequestId, WatchId,
 };
 use zoolock_core::record::Left;
 use zoolock_core::{Action, Config, ContenderId, Event, Instant};
@@ -38,7 +38,6 @@ use zoolock_core::{Action, Config, ContenderId, Event, Instant};
 use crate::asker::Asker;
 use crate::clock;
 use crate::data::NodeData;
-use crate::error::Error;
 use crate::events::{Listeners, LockEvent};
 use crate::keeper::{KeeperError, Watch};
 use crate::metrics::Course;
@@ -91,8 +90,6 @@ struct State {
     /// Nobody waits for what is sent now.
     in_no_hurry: bool,
     over: bool,
-    /// Its session is being closed, which is how it lets go: nothing is sent any more.
-    closes: bool,
     /// Whether it ever stood in the queue.
     stood: bool,
     /// The words of the last refusal.
@@ -163,7 +160,6 @@ impl Acquisition {
                 queued: false,
                 in_no_hurry: false,
                 over: false,
-                closes: false,
                 stood: false,
                 words: String::new(),
                 course,
@@ -203,11 +199,6 @@ impl Acquisition {
         lock(&self.state).machine.node(0)
     }
 
-    /// That of one of them.
-    pub(crate) fn node_in(&self, place: usize) -> Option<Node> {
-        lock(&self.state).machine.node(place)
-    }
-
     /// The words in which the service last refused something.
     pub(crate) fn words(&self) -> String {
         lock(&self.state).words.clone()
@@ -240,16 +231,7 @@ impl Acquisition {
             // Sooner than the session would say it: a delete must not wait in the client's queue.
             self.step(state, Event::Disconnected);
         }
-        let gave_up = match state.progress {
-            Progress::Pending => event == Event::Cancel,
-            // It was granted, and nobody was told.
-            Progress::Granted(_) => {
-                state.ticket.is_none()
-                    && matches!(event, Event::Cancel | Event::Release(_))
-                    && !state.machine.is_leaving()
-            }
-            Progress::Failed(_) => false,
-        };
+        let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
         let is_end = matches!(event, Event::SessionOver(_));
         self.step(state, event);
         if is_end {
@@ -363,9 +345,6 @@ impl Acquisition {
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
         let others = others_in(&event);
         let actions = state.machine.step(event, self.session.lease_valid());
-        if self.session.serves_one() && !state.closes && state.machine.is_leaving() {
-            self.leave_with_session(state);
-        }
         // Whoever waits for something waits for one of the others, or for the watch on our node.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
         let wakes = state.machine.watches_own() || actions.iter().any(is_news);
@@ -379,12 +358,11 @@ impl Acquisition {
                 }
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
-                    if self.config.hardened {
-                        // Nobody hears of it before whoever asked has made sure.
-                        self.relieve_guard(state);
-                    } else {
-                        self.begin(state, grant);
-                    }
+                    state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
+                    state.course.granted();
+                    self.relieve_guard(state);
+                    self.tell(state, LockEvent::Acquired);
+                    self.look_out(state);
                 }
                 Action::Previous(previous) => state.previous = Some(previous),
                 Action::Failed(reason) => {
@@ -394,10 +372,10 @@ impl Acquisition {
                 }
                 Action::Lost(loss) => {
                     state.lost = Some(loss);
-                    self.tell_lost(state, loss);
+                    state.course.lost(loss);
+                    self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
                 }
                 Action::Released(how) => {
-                    let how = self.as_it_was_meant(state, how);
                     state.departed = Some(how);
                     state.course.released();
                     if how == Departed::Clean {
@@ -406,7 +384,8 @@ impl Acquisition {
                 }
                 Action::Revoked => {
                     state.revoked = true;
-                    self.tell_revoked(state);
+                    state.course.revoked();
+                    self.tell(state, LockEvent::Revoked);
                 }
                 Action::Downgraded(node) => {
                     state.downgraded = Some(node);
@@ -429,77 +408,6 @@ impl Acquisition {
         }
         if wakes {
             self.changed.notify_waiters();
-        }
-    }
-
-    /// It holds the lock, and whoever listens or counts hears of it.
-    fn begin(self: &Arc<Self>, state: &mut State, grant: Grant) {
-        state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
-        state.course.granted();
-        self.relieve_guard(state);
-        self.tell(state, LockEvent::Acquired);
-        self.look_out(state);
-    }
-
-    /// A hardened lock was looked at once more, and nobody can take it away.
-    pub(crate) fn is_confirmed(self: &Arc<Self>) {
-        let state = &mut *lock(&self.state);
-        let Progress::Granted(grant) = state.progress else { return };
-        self.begin(state, grant);
-        // What has happened meanwhile.
-        if let Some(loss) = state.lost {
-            self.tell_lost(state, loss);
-        }
-        if state.revoked {
-            self.tell_revoked(state);
-        }
-    }
-
-    /// That look found why not, or came too late; to be given back after that.
-    pub(crate) fn is_unconfirmed(&self, error: Option<&Error>) {
-        let course = &mut lock(&self.state).course;
-        match error {
-            Some(error) => course.refused(error),
-            None => course.failed(Reason::TimedOut),
-        }
-    }
-
-    fn tell_lost(&self, state: &mut State, loss: Loss) {
-        if state.ticket.is_some() {
-            state.course.lost(loss);
-            self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
-        }
-    }
-
-    fn tell_revoked(&self, state: &State) {
-        if state.ticket.is_some() {
-            state.course.revoked();
-            self.tell(state, LockEvent::Revoked);
-        }
-    }
-
-    /// Lets go by closing the session, which it has for itself.
-    fn leave_with_session(self: &Arc<Self>, state: &mut State) {
-        if self.session.end().is_some() {
-            return;
-        }
-        state.closes = true;
-        // As long as they are there the client does not close the session.
-        state.in_flight.clear();
-        state.tasks.drain(..).for_each(|task| task.abort());
-        self.session.tasks().spawn(self.session.clone().end_with_its_acquisition());
-    }
-
-    /// The end of the session is no loss where it was to be closed, and the service says that it is. What ended in another
-    /// way, or is not known to have ended, may have ended before, or stand there for a while.
-    fn as_it_was_meant(&self, state: &State, how: Departed) -> Departed {
-        match how {
-            Departed::Lost(Loss::SessionOver(SessionEnd::Closed))
-                if state.closes && self.session.is_gone() =>
-            {
-                Departed::Clean
-            }
-            how => how,
         }
     }
 
@@ -537,8 +445,7 @@ impl Acquisition {
 
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
         // Once the session is over nothing is answered any more; the machine hears of that instead.
-        let ends = state.closes || self.session.end().is_some();
-        let Some(keeper) = self.session.keeper().filter(|_| !ends) else { return };
+        let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
         // It looks at the other acquisitions: not under our mutex.
         let is_inward = matches!(request, Request::FindMine);
         let confirms = requests::is_write(&request).then(clock::now);

@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use zoolock_core::Sequence;
 use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request, Says, WatchId};
 use zoolock_core::names::{Naming, Prefix};
-use zoolock_core::record::{Left, Marker, Record, Size};
-use zoolock_core::{Kind, Sequence};
+use zoolock_core::record::{Left, Marker, Record};
 
 use super::{Acquisition, News};
 use crate::data::{self, NodeData};
@@ -59,35 +59,24 @@ impl Acquisition {
         match request {
             Request::Join => {
                 let prefix = self.config.prefix();
-                let (path, data) = (directory.child(&prefix.to_string()), self.data.encode());
-                let joined = match prefix.is_sequential() {
-                    true => keeper.join(&path, &data),
-                    false => keeper.join_as(&path, &data),
-                };
+                let joined = keeper.join(&directory.child(&prefix.to_string()), &self.data.encode());
                 news(joined, move |(sequence, czxid)| Ok(Reply::Joined(Node { prefix, sequence, czxid })))
             }
             Request::JoinAll => self.join_all(keeper),
             Request::MakeDirectory => {
                 let lasting = self.config.tracks_crashes || self.config.delay > 0 || self.expects_to_stay();
-                // What is not written to forgets nothing when it goes, and nobody could remove it.
-                let lasting = lasting && !self.config.hardened;
-                let made: Answer<()> =
-                    Box::pin(directory::make(keeper, path.to_owned(), lasting, self.size_in_advance()));
+                let made: Answer<()> = Box::pin(directory::make(keeper, path.to_owned(), lasting));
                 done(made)
             }
-            Request::ReadDirectory => {
-                let hardened = self.config.hardened;
-                news(keeper.read(path), move |(data, stat)| {
-                    let record = Record::parse(&data);
-                    Ok(Reply::Directory(Directory {
-                        czxid: stat.czxid,
-                        pzxid: stat.pzxid,
-                        version: stat.version,
-                        children: stat.children,
-                        record: if hardened { record.without_marker() } else { record },
-                    }))
-                })
-            }
+            Request::ReadDirectory => news(keeper.read(path), |(data, stat)| {
+                Ok(Reply::Directory(Directory {
+                    czxid: stat.czxid,
+                    pzxid: stat.pzxid,
+                    version: stat.version,
+                    children: stat.children,
+                    record: Record::parse(&data),
+                }))
+            }),
             Request::List => {
                 news(keeper.children(path), |(names, stat)| Ok(Reply::Children { names, pzxid: stat.pzxid }))
             }
@@ -129,11 +118,7 @@ impl Acquisition {
                 commit(&*keeper, ops.collect())
             }
             Request::WriteSize { size, version } => {
-                let text = match self.config.kind {
-                    Kind::Lease { .. } => size.encode_as_kazoo(),
-                    _ => size.encode(),
-                };
-                news(keeper.write(path, text.as_bytes(), Some(version)), |_| Ok(Reply::Done))
+                news(keeper.write(path, size.encode().as_bytes(), Some(version)), |_| Ok(Reply::Done))
             }
             Request::SayGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();
@@ -290,16 +275,6 @@ impl Acquisition {
             }
         }
         Ok(mine)
-    }
-
-    /// What a directory is made with that nobody can write to later.
-    fn size_in_advance(&self) -> Vec<u8> {
-        match self.config.kind {
-            Kind::Permits { size, .. } if self.config.hardened => {
-                Size { directory: Size::WITH_THE_DIRECTORY, permits: size }.encode().into_bytes()
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later. Its clients are

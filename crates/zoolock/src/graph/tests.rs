@@ -30,6 +30,7 @@ fn lock(path: &str, holders: &[Entry], waiters: &[Entry]) -> Snapshot {
         waiting: waiters.len(),
         previous: "unknown",
         previous_number: None,
+        foreign_semaphore: None,
         permits: None,
         foreign_record: false,
         clash: None,

@@ -18,10 +18,7 @@ use zoolock_core::contender::{Failure, Refusal, SessionEnd};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
 use super::held_back::{HeldBack, Undone};
-use super::{
-    Access, Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Queuers, Right, Stat, Watch,
-    known_as, nodelay,
-};
+use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
 use crate::session::lock;
 use crate::way::Way;
 
@@ -35,7 +32,7 @@ pub(crate) struct ClientKeeper {
     tells_zxids: Arc<AtomicBool>,
     /// Where it does not, the name was what we had thought. Where others queue it seldom is.
     guesses_well: Arc<AtomicBool>,
-    lists: Lists,
+    acls: Arc<[Acl]>,
     runtime: Handle,
 }
 
@@ -150,43 +147,16 @@ async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Err
 const CONTENDER: CreateMode = CreateMode::EphemeralSequential;
 const LINE: CreateMode = CreateMode::PersistentSequential;
 
-/// The access control lists of what we create.
-#[derive(Clone)]
-struct Lists {
-    directory: Arc<[Acl]>,
-    contender: Arc<[Acl]>,
-    /// Of what is neither.
-    other: Arc<[Acl]>,
-}
-
-impl Lists {
-    fn of(access: &Access) -> Lists {
-        let all: Arc<[Acl]> = match access {
-            Access::Everybody => Arc::from(&*Acls::anyone_all()),
-            Access::Ours { readers } => Acls::creator_all().iter().cloned().chain(read_by(readers)).collect(),
-            Access::Hardened(queuers) => return Lists::hardened(queuers),
-        };
-        Lists { directory: all.clone(), contender: all.clone(), other: all }
-    }
-
-    fn hardened(queuers: &Queuers) -> Lists {
-        let all = |permission: Permission| {
-            let ours = if queuers.ours { AuthId::authed() } else { AuthId::anyone() };
-            let members = queuers.members.iter().map(|(scheme, id)| AuthId::new(scheme, id));
-            let queuers_too = std::iter::once(ours).chain(members).map(move |who| Acl::new(permission, who));
-            queuers_too.chain(read_by(&queuers.readers)).collect()
-        };
-        Lists {
-            directory: all(Permission::CREATE | Permission::READ),
-            contender: all(Permission::READ),
-            // What renewals write to. That somebody else writes there does no harm.
-            other: all(Permission::READ | Permission::WRITE),
+/// Returns the access control list of the znodes that this client creates.
+fn acls(access: &Access) -> Arc<[Acl]> {
+    match access {
+        Access::Everybody => Arc::from(&*Acls::anyone_all()),
+        Access::Ours { readers } => {
+            let readers =
+                readers.iter().map(|(scheme, id)| Acl::new(Permission::READ, AuthId::new(scheme, id)));
+            Acls::creator_all().iter().cloned().chain(readers).collect()
         }
     }
-}
-
-fn read_by(readers: &[(String, String)]) -> impl Iterator<Item = Acl> {
-    readers.iter().map(|(scheme, id)| Acl::new(Permission::READ, AuthId::new(scheme, id)))
 }
 
 impl ClientKeeper {
@@ -196,7 +166,7 @@ impl ClientKeeper {
             held_back: Arc::default(),
             tells_zxids: Arc::new(AtomicBool::new(true)),
             guesses_well: Arc::new(AtomicBool::new(true)),
-            lists: Lists::of(access),
+            acls: acls(access),
             runtime: Handle::current(),
         }
     }
@@ -306,11 +276,11 @@ impl ClientKeeper {
     }
 
     fn transact(&self, ops: Vec<Op>) -> Answer<Vec<Created>, Undone> {
-        let (contender, other) = (self.lists.contender.clone(), self.lists.other.clone());
+        let acls = self.acls.clone();
         self.call(|client| async move {
-            let contenders = CONTENDER.with_acls(Acls::new(&contender));
-            let nodes = CreateMode::Ephemeral.with_acls(Acls::new(&contender));
-            let lines = LINE.with_acls(Acls::new(&other));
+            let contenders = CONTENDER.with_acls(Acls::new(&acls));
+            let nodes = CreateMode::Ephemeral.with_acls(Acls::new(&acls));
+            let lines = LINE.with_acls(Acls::new(&acls));
             let mut transaction = client.new_multi_writer();
             for op in &ops {
                 match op {
@@ -334,14 +304,8 @@ impl ClientKeeper {
         })
     }
 
-    fn create(
-        &self,
-        path: &str,
-        data: &[u8],
-        mode: CreateMode,
-        acls: &Arc<[Acl]>,
-    ) -> Answer<(Sequence, Zxid)> {
-        let (path, data, acls) = (path.to_owned(), data.to_owned(), acls.clone());
+    fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Answer<(Sequence, Zxid)> {
+        let (path, data, acls) = (path.to_owned(), data.to_owned(), self.acls.clone());
         self.send(|client| async move {
             let options = mode.with_acls(Acls::new(&acls));
             let (stat, sequence) = client.create(&path, &data, &options).await?;
@@ -380,14 +344,14 @@ impl Keeper for ClientKeeper {
         let Some(next) = held_back.as_ref().filter(|before| before.is_beside(prefix)).map(|b| b.next(prefix))
         else {
             drop(held_back);
-            return self.create(prefix, data, CONTENDER, &self.lists.contender);
+            return self.create(prefix, data, CONTENDER);
         };
         let pays = self.tells_zxids.load(Ordering::Relaxed) || self.guesses_well.load(Ordering::Relaxed);
         if let Some(before) = held_back.take_if(|_| pays && self.is_connected()) {
             return self.rejoin(before, prefix, data);
         }
         drop(held_back);
-        let (created, keeper) = (self.create(prefix, data, CONTENDER, &self.lists.contender), self.clone());
+        let (created, keeper) = (self.create(prefix, data, CONTENDER), self.clone());
         let prefix = prefix.to_owned();
         Box::pin(async move {
             let (sequence, czxid) = created.await?;
@@ -397,21 +361,16 @@ impl Keeper for ClientKeeper {
         })
     }
 
-    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
-        let created = self.create(path, data, CreateMode::Ephemeral, &self.lists.contender);
-        Box::pin(async move { created.await.map(|(_, czxid)| (Sequence(0), czxid)) })
-    }
-
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
-        Box::pin(discard(self.create(path, data, CreateMode::Ephemeral, &self.lists.other)))
+        Box::pin(discard(self.create(path, data, CreateMode::Ephemeral)))
     }
 
-    fn create_container(&self, path: &str, data: &[u8]) -> Answer<()> {
-        Box::pin(discard(self.create(path, data, CreateMode::Container, &self.lists.directory)))
+    fn create_container(&self, path: &str) -> Answer<()> {
+        Box::pin(discard(self.create(path, b"", CreateMode::Container)))
     }
 
-    fn create_persistent(&self, path: &str, data: &[u8]) -> Answer<()> {
-        Box::pin(discard(self.create(path, data, CreateMode::Persistent, &self.lists.directory)))
+    fn create_persistent(&self, path: &str) -> Answer<()> {
+        Box::pin(discard(self.create(path, b"", CreateMode::Persistent)))
     }
 
     fn delete(&self, path: &str) -> Answer<()> {
@@ -422,14 +381,6 @@ impl Keeper for ClientKeeper {
     fn exists(&self, path: &str) -> Answer<Option<Stat>> {
         let path = path.to_owned();
         self.send(|client| async move { Ok(client.check_stat(&path).await?.map(Stat::from)) })
-    }
-
-    fn rights(&self, path: &str) -> Answer<(Vec<Right>, Stat)> {
-        let path = path.to_owned();
-        self.send(|client| async move {
-            let (acls, stat) = client.get_acl(&path).await?;
-            Ok((acls.iter().map(right).collect(), stat.into()))
-        })
     }
 
     fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
@@ -501,16 +452,6 @@ impl Keeper for ClientKeeper {
 
 /// Of whoever creates what is to be its creator's alone.
 pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to which the lock could belong; does it ask clients for certificates?";
-
-fn right(acl: &Acl) -> Right {
-    let may = |what: Permission| acl.permission().has(what);
-    Right {
-        who: known_as(acl.scheme(), acl.id()),
-        writes: may(Permission::WRITE),
-        deletes: may(Permission::DELETE),
-        administers: may(Permission::ADMIN),
-    }
-}
 
 /// Every node has it.
 const ANY_VERSION: i32 = -1;

@@ -43,38 +43,6 @@ pub(crate) enum Access {
     Everybody,
     /// Whoever has our credentials may do everything, and these may look: scheme and id.
     Ours { readers: Vec<(String, String)> },
-    /// Nobody may delete, and nobody may change who may what; see `hardened.rs`.
-    Hardened(Queuers),
-}
-
-/// Who may stand in the queues of hardened locks: scheme and id.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Queuers {
-    /// Whoever has our credentials may; else everybody.
-    pub(crate) ours: bool,
-    /// These may, too.
-    pub(crate) members: Vec<(String, String)>,
-    /// These may look.
-    pub(crate) readers: Vec<(String, String)>,
-}
-
-/// Who that is, without what may be guessed at.
-pub(crate) fn known_as(scheme: &str, id: &str) -> String {
-    match (scheme, id.split_once(':')) {
-        // What follows a user of digest is made of the password.
-        ("digest", Some((user, _))) => format!("{scheme}:{user}"),
-        _ => format!("{scheme}:{id}"),
-    }
-}
-
-/// What one entry of an access control list lets somebody do that a hardened directory lets nobody do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Right {
-    /// Without what may be guessed at.
-    pub(crate) who: String,
-    pub(crate) writes: bool,
-    pub(crate) deletes: bool,
-    pub(crate) administers: bool,
 }
 
 /// What locks need of a Stat.
@@ -146,18 +114,14 @@ pub(crate) trait Keeper: Send + Sync + 'static {
 
     /// Creates an ephemeral sequential node; the number is appended to `prefix`.
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
-    /// Creates an ephemeral node of this name; its number means nothing.
-    fn join_as(&self, path: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
     /// Creates an ephemeral node that is no contender.
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()>;
     /// Creates a container, which the service removes some time after its last child.
-    fn create_container(&self, path: &str, data: &[u8]) -> Answer<()>;
+    fn create_container(&self, path: &str) -> Answer<()>;
     /// Creates a persistent node.
-    fn create_persistent(&self, path: &str, data: &[u8]) -> Answer<()>;
+    fn create_persistent(&self, path: &str) -> Answer<()>;
     fn delete(&self, path: &str) -> Answer<()>;
     fn exists(&self, path: &str) -> Answer<Option<Stat>>;
-    /// What each entry of its access control list lets somebody do.
-    fn rights(&self, path: &str) -> Answer<(Vec<Right>, Stat)>;
     fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)>;
     /// Reads a node and watches it. Where there is none, no watch is left behind.
     fn watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)>;

@@ -10,7 +10,7 @@ use zoolock_server::acl::{Acl, perms};
 use zoolock_server::wire::{self, CreateRequest, OpResult, Reply, Request, op};
 
 use super::Line;
-use crate::keeper::{self, Created, Interruptions, Keeper, KeeperError, Op, Right, Stat, Watch};
+use crate::keeper::{self, Created, Interruptions, Keeper, KeeperError, Op, Stat, Watch};
 
 /// One session.
 pub(super) struct LineKeeper {
@@ -112,27 +112,16 @@ impl Keeper for LineKeeper {
         self.create(prefix, data, EPHEMERAL_SEQUENTIAL)
     }
 
-    fn join_as(&self, path: &str, data: &[u8]) -> keeper::Answer<(Sequence, Zxid)> {
-        self.create(path, data, EPHEMERAL)
-    }
-
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> keeper::Answer<()> {
         self.done(Request::Create(creation(op::CREATE2, path, data, EPHEMERAL)))
     }
 
-    fn create_container(&self, path: &str, data: &[u8]) -> keeper::Answer<()> {
-        self.done(Request::Create(creation(op::CREATE_CONTAINER, path, data, CONTAINER)))
+    fn create_container(&self, path: &str) -> keeper::Answer<()> {
+        self.done(Request::Create(creation(op::CREATE_CONTAINER, path, b"", CONTAINER)))
     }
 
-    fn create_persistent(&self, path: &str, data: &[u8]) -> keeper::Answer<()> {
-        self.done(Request::Create(creation(op::CREATE2, path, data, 0)))
-    }
-
-    fn rights(&self, path: &str) -> keeper::Answer<(Vec<Right>, Stat)> {
-        self.send(Request::GetAcl { path: path.to_owned() }, |(reply, _)| match reply {
-            Reply::AclStat { acl, stat } => Some((acl.iter().map(right).collect(), stat.into())),
-            _ => None,
-        })
+    fn create_persistent(&self, path: &str) -> keeper::Answer<()> {
+        self.done(Request::Create(creation(op::CREATE2, path, b"", 0)))
     }
 
     fn delete(&self, path: &str) -> keeper::Answer<()> {
@@ -234,16 +223,6 @@ impl Keeper for LineKeeper {
 fn creation(op: i32, path: &str, data: &[u8], flags: i32) -> CreateRequest {
     let acl = vec![Acl::anyone(perms::ALL)];
     CreateRequest { op, path: path.to_owned(), data: Some(data.to_vec().into()), acl, flags, ttl: 0 }
-}
-
-fn right(acl: &Acl) -> Right {
-    let may = |what: i32| acl.perms & what != 0;
-    Right {
-        who: acl.who.scheme.clone(),
-        writes: may(perms::WRITE),
-        deletes: may(perms::DELETE),
-        administers: may(perms::ADMIN),
-    }
 }
 
 fn writing(path: &str, data: &[u8], version: Option<i32>) -> Request {

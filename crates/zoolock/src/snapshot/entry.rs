@@ -9,7 +9,7 @@ use zoolock_core::names::{Family, Role, Spelling};
 use zoolock_core::{FencingToken, SessionId, Zxid};
 
 use super::Entry;
-use super::gather::{Contender, Part};
+use super::gather::Contender;
 use crate::asker;
 use crate::data::{self, NodeData, REVOCATIONS};
 use crate::keeper::Stat;
@@ -19,8 +19,8 @@ const LONGEST: usize = 128;
 /// What ZooKeeper's recipe in Java writes, always.
 const OF_THE_RECIPE: [u8; 2] = [0x12, 0x34];
 
-/// Describes a contender. `node`: how its node is called.
-pub(super) fn of(contender: &Contender, node: String, read: Option<(Vec<u8>, Stat)>, epoch: u32) -> Entry {
+/// Describes a contender. `read`: its node, where that may be read; `epoch`: that of its token.
+pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u32) -> Entry {
     let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
     let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
     let created = read.as_ref().and_then(|(_, stat)| u64::try_from(stat.created_ms).ok());
@@ -30,8 +30,8 @@ pub(super) fn of(contender: &Contender, node: String, read: Option<(Vec<u8>, Sta
     };
     let (owner, owner_kind) = owner(&data, read.as_ref().map(|(_, stat)| stat.owner));
     Entry {
-        node: without_session(contender, node),
-        family: match contender.family() {
+        node: without_session(contender),
+        family: match contender.name.family() {
             Family::Native => "native",
             Family::DotNet => "dotnet",
             Family::Curator => "curator",
@@ -39,14 +39,13 @@ pub(super) fn of(contender: &Contender, node: String, read: Option<(Vec<u8>, Sta
             Family::WriteLock => "write-lock",
             Family::Ruby => "zk-ruby",
         },
-        role: match contender.name.map(|name| name.role) {
-            Some(Role::Exclusive) if contender.part == Part::Queue => "exclusive",
-            Some(Role::Shared) => "shared",
-            Some(Role::Upgradable) => "upgradable",
-            // Also whoever is alone at the guard of a semaphore: it wants a permit.
-            Some(Role::Exclusive | Role::Permit) | None => "permit",
+        role: match contender.name.role {
+            Role::Exclusive => "exclusive",
+            Role::Shared => "shared",
+            Role::Upgradable => "upgradable",
+            Role::Permit => "permit",
         },
-        weight: contender.name.map_or(1, |name| name.weight),
+        weight: contender.name.weight,
         token: read.as_ref().map(|(_, stat)| token(stat.czxid)),
         revoked: read.as_ref().is_some_and(|(data, _)| data::says(data).revoked),
         since_ms: data.as_ref().and_then(|d| d.since_ms).or(created),
@@ -101,13 +100,13 @@ fn disguised(session: SessionId) -> String {
 }
 
 /// ZooKeeper's own recipe writes its session into its names, and whoever knows that can take the session over.
-fn without_session(contender: &Contender, node: String) -> String {
-    if contender.name.is_none_or(|name| name.spelling != Spelling::WriteLock) {
-        return node;
+fn without_session(contender: &Contender) -> String {
+    let node = &contender.node;
+    if contender.name.spelling != Spelling::WriteLock {
+        return node.clone();
     }
-    let (directory, name) = node.split_at(node.rfind('/').map_or(0, |at| at + 1));
-    let digits = name.len().checked_sub(10).and_then(|at| name.get(at..));
-    format!("{directory}x-…-{}", digits.unwrap_or_default())
+    let digits = node.len().checked_sub(10).and_then(|at| node.get(at..));
+    format!("x-…-{}", digits.unwrap_or_default())
 }
 
 /// Whether this is the writer's node of somebody who reads already.
@@ -123,18 +122,13 @@ struct Says {
 }
 
 fn says(contender: &Contender, data: &[u8]) -> Says {
-    let of_the_recipe = contender.name.is_some_and(|name| name.spelling == Spelling::WriteLock);
+    let of_the_recipe = contender.name.spelling == Spelling::WriteLock;
     if REVOCATIONS.contains(&data) || (of_the_recipe && data == OF_THE_RECIPE) {
         return Says::default();
     }
     let text = match std::str::from_utf8(data) {
         Ok(text) if !text.chars().any(char::is_control) => text.trim(),
         _ => return Says { host: None, identifier: Some(hex(data)) },
-    };
-    // At the guard of its semaphore kazoo writes its identifier as Python prints bytes.
-    let text = match text.strip_prefix("b'").and_then(|text| text.strip_suffix('\'')) {
-        Some(bytes) if contender.part == Part::Guard => bytes,
-        _ => text,
     };
     // Java names the interface of some addresses behind a percent sign.
     let address = text.split('%').next().unwrap_or_default();
@@ -160,7 +154,6 @@ fn hex(data: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::LockPath;
     use zoolock_core::names::Name;
 
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
@@ -189,9 +182,12 @@ mod tests {
         assert_eq!(of("", None), (None, "unknown"));
     }
 
-    fn told(node: &str, part: Part, data: &[u8]) -> (Option<String>, Option<String>) {
-        let directory = LockPath::from_server("/locks/x".to_owned());
-        let contender = Contender { directory, node: node.to_owned(), part, name: Name::parse(node) };
+    fn contender(node: &str) -> Contender {
+        Contender { node: node.to_owned(), name: Name::parse(node).expect("a contender") }
+    }
+
+    fn told(node: &str, data: &[u8]) -> (Option<String>, Option<String>) {
+        let contender = contender(node);
         let says = says(&contender, data);
         (says.host, says.identifier)
     }
@@ -202,44 +198,33 @@ mod tests {
         let curator = format!("_c_{HEX}-lock-0000000007");
         let host = |host: &str| (Some(host.to_owned()), None);
         let identifier = |text: &str| (None, Some(text.to_owned()));
-        let queue = Part::Queue;
-        assert_eq!(told(&curator, queue, b"10.1.2.3"), host("10.1.2.3"));
-        assert_eq!(told(&curator, queue, b"fe80:0:0:0:0:0:0:1%eth0"), host("fe80:0:0:0:0:0:0:1%eth0"));
-        assert_eq!(told(&curator, queue, b"payments"), identifier("payments"));
-        assert_eq!(told(&curator, queue, b"__REVOKE__"), (None, None));
-        assert_eq!(told(&kazoo, queue, b"job 7"), identifier("job 7"));
-        assert_eq!(told(&kazoo, queue, b""), (None, None));
-        assert_eq!(told(&kazoo, queue, b"b'job 7'"), identifier("b'job 7'"));
-        assert_eq!(told(&kazoo, Part::Guard, b"b'job 7'"), identifier("job 7"));
-        assert_eq!(told(&kazoo, Part::Guard, b"b''"), (None, None));
-        assert_eq!(told(HEX, Part::Lease, b"job 7"), identifier("job 7"));
-        assert_eq!(told("x-7-0000000007", queue, b"\x12\x34"), (None, None));
-        assert_eq!(told("x-7-0000000007", queue, b"\x12\x35"), identifier("0x1235"));
+        assert_eq!(told(&curator, b"10.1.2.3"), host("10.1.2.3"));
+        assert_eq!(told(&curator, b"fe80:0:0:0:0:0:0:1%eth0"), host("fe80:0:0:0:0:0:0:1%eth0"));
+        assert_eq!(told(&curator, b"payments"), identifier("payments"));
+        assert_eq!(told(&curator, b"__REVOKE__"), (None, None));
+        assert_eq!(told(&kazoo, b"job 7"), identifier("job 7"));
+        assert_eq!(told(&kazoo, b""), (None, None));
+        assert_eq!(told(&kazoo, b"b'job 7'"), identifier("b'job 7'"));
+        assert_eq!(told("x-7-0000000007", b"\x12\x34"), (None, None));
+        assert_eq!(told("x-7-0000000007", b"\x12\x35"), identifier("0x1235"));
     }
 
     #[test]
     fn no_name_shows_a_session() {
-        let shown = |node: &str| {
-            let directory = LockPath::from_server("/locks/x".to_owned());
-            let name = Name::parse(node.rsplit('/').next().expect("a name"));
-            let contender = Contender { directory, node: node.to_owned(), part: Part::Queue, name };
-            of(&contender, node.to_owned(), None, 0).node
-        };
+        let shown = |node: &str| of(&contender(node), None, 0).node;
         assert_eq!(shown("x-72057594037927936-0000000007"), "x-…-0000000007");
-        assert_eq!(shown("/locks/x/x-5-0000000007"), "/locks/x/x-…-0000000007");
         assert_eq!(shown("lock-0000000007"), "lock-0000000007");
     }
 
     #[test]
     fn what_others_say_is_short_and_without_control_characters() {
-        let (_, long) = told("ex0000000007", Part::Queue, "ü".repeat(1000).as_bytes());
+        let (_, long) = told("ex0000000007", "ü".repeat(1000).as_bytes());
         assert_eq!(long, Some("ü".repeat(LONGEST) + "…"));
-        let (host, _) =
-            told("ex0000000007", Part::Queue, format!("10.1.2.3%{}", "x".repeat(1000)).as_bytes());
+        let (host, _) = told("ex0000000007", format!("10.1.2.3%{}", "x".repeat(1000)).as_bytes());
         assert_eq!(host.map(|host| host.chars().count()), Some(LONGEST + 1));
-        let (_, hostile) = told("ex0000000007", Part::Queue, b"\x1b[2J");
+        let (_, hostile) = told("ex0000000007", b"\x1b[2J");
         assert_eq!(hostile.as_deref(), Some("0x1b5b324a"));
-        let (_, binary) = told("ex0000000007", Part::Queue, &[0xff; 1000]);
+        let (_, binary) = told("ex0000000007", &[0xff; 1000]);
         assert_eq!(binary, Some(format!("0x{}…", "ff".repeat(LONGEST / 2))));
     }
 }

@@ -1,67 +1,48 @@
-//! Which nodes stand for the contenders of one lock, whoever made them.
+//! Reads one directory: the contenders of a lock, and whether it is a semaphore of another client library.
 
 use zoolock_core::contender::{Failure, Refusal};
-use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, Layout, is_kazoo_lease};
-use zoolock_core::names::{Family, Name, Spelling};
+use zoolock_core::layout::{CURATOR_GUARD, CURATOR_LEASES, KAZOO_GUARD, Layout, is_kazoo_lease};
+use zoolock_core::names::{Name, Spelling};
 use zoolock_core::record::Record;
 use zoolock_core::{SessionId, Zxid};
 
 use super::reader::Reader;
 use crate::keeper::{KeeperError, Stat};
-use crate::layout::{Places, places};
 use crate::path::LockPath;
 
-/// What lives at one path.
+/// The content of one lock directory.
 pub(crate) struct Gathered {
     pub(crate) path: LockPath,
-    /// When the directory was made; `None` where there is none.
+    /// Creation of the directory; `None` if there is no directory.
     pub(crate) made: Option<Zxid>,
     pub(crate) record: Record,
-    /// How many permits a semaphore of kazoo has.
-    pub(crate) size: Option<u32>,
-    /// Whether a semaphore of Curator's is here.
-    curators: bool,
+    /// The semaphore of another client library at this path.
+    pub(crate) foreign: Option<Foreign>,
     pub(crate) contenders: Vec<Contender>,
-    /// The directory beside this one that is part of it.
-    pub(crate) beside: Option<LockPath>,
-    /// Children that are no contenders, nor a part of the lock.
+    /// Children that are neither contenders nor a part of the lock.
     pub(crate) others: Vec<String>,
-    /// Directories that would be a part of the lock if they were another make's, and may not be read.
+    /// Directories that may be a part of the lock and may not be read.
     pub(crate) unread: Vec<LockPath>,
 }
 
-/// A node that stands for somebody.
+/// The znode of one contender.
 pub(crate) struct Contender {
-    pub(crate) directory: LockPath,
     pub(crate) node: String,
-    pub(crate) part: Part,
-    /// `None` for kazoo's leases, whose names say nothing.
-    pub(crate) name: Option<Name>,
+    pub(crate) name: Name,
 }
 
-/// Where a contender stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Part {
-    /// In the one queue that a lock is, as a rule.
-    Queue,
-    /// Among the holders of a semaphore of another make.
-    Lease,
-    /// In the queue of those who may become one.
-    Guard,
+/// A semaphore in the layout of another client library. Its znodes are counted, not read.
+pub(crate) struct Foreign {
+    pub(crate) layout: Layout,
+    pub(crate) leases: usize,
+    pub(crate) waiters: usize,
+    pub(crate) lease_directory: LockPath,
+    pub(crate) queue_directory: LockPath,
 }
 
 impl Contender {
-    pub(crate) fn path(&self) -> String {
-        self.directory.child(&self.node)
-    }
-
-    /// Whose name it has.
-    pub(crate) fn family(&self) -> Family {
-        self.name.map_or(Family::Kazoo, |name| name.family())
-    }
-
-    fn order(&self) -> (Part, Option<(u32, bool)>, &str) {
-        (self.part, self.name.map(|name| name.order()), &self.node)
+    pub(crate) fn path(&self, directory: &LockPath) -> String {
+        directory.child(&self.node)
     }
 }
 
@@ -72,143 +53,142 @@ impl Gathered {
             path,
             made: None,
             record: Record::Empty,
-            size: None,
-            curators: false,
+            foreign: None,
             contenders: Vec::new(),
-            beside: None,
             others: Vec::new(),
             unread: Vec::new(),
         }
     }
 
-    /// Of which nothing may be read.
+    /// A directory of which nothing may be read.
     pub(super) fn hidden(path: LockPath) -> Gathered {
         Gathered { unread: vec![path.clone()], ..Gathered::nothing(path) }
     }
 
-    /// Looks at one path; `None` where there is nothing.
+    /// Reads the directory at `path`; `None` if there is none.
     pub(crate) async fn at(reader: &Reader<'_>, path: LockPath) -> Result<Option<Gathered>, KeeperError> {
         let Some((data, stat, children)) = look(reader, path.as_str()).await? else { return Ok(None) };
         let (made, record) = (Some(stat.czxid), Record::parse(&data));
         let mut here = Gathered { made, record, ..Gathered::nothing(path) };
-        here.add(&here.path.clone(), Part::Queue, children);
-        here.add_curators(reader).await?;
-        here.add_kazoos(reader).await?;
-        here.contenders.sort_by(|a, b| a.order().cmp(&b.order()));
+        for node in children {
+            match Name::parse(&node) {
+                Some(name) => here.contenders.push(Contender { node, name }),
+                None => here.others.push(node),
+            }
+        }
+        here.contenders.sort_by(|a, b| (a.name.order(), &a.node).cmp(&(b.name.order(), &b.node)));
+        here.find_curator(reader).await?;
+        if here.foreign.is_none() {
+            here.find_kazoo(reader).await?;
+        }
         Ok(Some(here))
     }
 
-    /// Whether it is a lock, of all that lives in a tree.
+    /// Returns whether the directory is a lock, or may be one.
     pub(crate) fn is_lock(&self) -> bool {
         let ours = matches!(self.record, Record::Marker(_) | Record::Semaphore(_));
-        // Whoever lists locks is to hear of what he may not read.
+        // A list of locks also names the directories that may not be read.
         let perhaps = !self.unread.is_empty();
-        ours || perhaps || self.curators || self.size.is_some() || !self.contenders.is_empty()
+        ours || perhaps || self.foreign.is_some() || !self.contenders.is_empty()
     }
 
-    fn add(&mut self, directory: &LockPath, part: Part, children: Vec<String>) {
-        for node in children {
-            match Name::parse(&node) {
-                name @ Some(_) => {
-                    self.contenders.push(Contender { directory: directory.clone(), node, part, name })
-                }
-                None if part == Part::Queue => self.others.push(node),
-                None => {}
-            }
-        }
+    /// Returns the layout of the foreign semaphore here, also of one that has no leases and no waiters.
+    pub(crate) fn layout(&self) -> Option<Layout> {
+        let found = self.foreign.as_ref().map(|foreign| foreign.layout);
+        found.or_else(|| Layout::proven_by(&self.others, self.record))
     }
 
-    /// `leases` and `locks`, where nobody else uses directories of these names.
-    async fn add_curators(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
+    /// Finds a semaphore of Curator: the children `leases` and `locks`, with no other contenders in them.
+    async fn find_curator(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
         if !self.others.iter().any(|name| name == CURATOR_LEASES) {
             return Ok(());
         }
-        let Places { leases, guard } = places(Layout::Curator, &self.path);
-        let of = |children: &[String], spelling| {
+        let below = |name: &str| LockPath::from_server(self.path.child(name));
+        let (leases, queue) = (below(CURATOR_LEASES), below(CURATOR_GUARD));
+        let all_are = |children: &[String], spelling| {
             children.iter().all(|child| Name::parse(child).is_some_and(|name| name.spelling == spelling))
         };
         let Some(looked) = permitted(look(reader, leases.as_str()).await)? else {
             self.others.retain(|name| name != CURATOR_LEASES);
             self.unread.push(leases);
-            // One that may be read is listed by itself: it may be a lock of its own.
+            // A `locks` that may be read is listed by itself: it may be a lock of its own.
             if self.others.iter().any(|name| name == CURATOR_GUARD)
-                && permitted(look(reader, guard.as_str()).await)?.is_none()
+                && permitted(look(reader, queue.as_str()).await)?.is_none()
             {
                 self.others.retain(|name| name != CURATOR_GUARD);
-                self.unread.push(guard);
+                self.unread.push(queue);
             }
             return Ok(());
         };
         let Some((data, _, held)) = looked else { return Ok(()) };
         let is_lock = matches!(Record::parse(&data), Record::Marker(_) | Record::Semaphore(_));
-        if is_lock || !of(&held, Spelling::CuratorLease) {
+        if is_lock || !all_are(&held, Spelling::CuratorLease) {
             return Ok(());
         }
-        let waiting = self.waiting(reader, &guard).await?;
+        let waiting = self.waiting(reader, &queue).await?;
         if held.is_empty() && waiting.is_none() {
             return Ok(());
         }
         let waiting = waiting.unwrap_or_default();
-        if !of(&waiting, Spelling::CuratorLock) {
+        if !all_are(&waiting, Spelling::CuratorLock) {
             return Ok(());
         }
-        self.curators = true;
         self.others.retain(|name| name != CURATOR_LEASES && name != CURATOR_GUARD);
-        self.add(&leases, Part::Lease, held);
-        self.add(&guard, Part::Guard, waiting);
+        self.foreign = Some(Foreign {
+            layout: Layout::Curator,
+            leases: held.len(),
+            waiters: waiting.len(),
+            lease_directory: leases,
+            queue_directory: queue,
+        });
         Ok(())
     }
 
-    /// Leases in the directory itself, and those who want one in the directory beside it.
-    async fn add_kazoos(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
-        let size = match self.record {
-            Record::Leases(permits) => Some(permits),
-            _ => None,
-        };
+    /// Finds a semaphore of kazoo: leases in the directory itself, and a queue in the directory beside it.
+    async fn find_kazoo(&mut self, reader: &Reader<'_>) -> Result<(), KeeperError> {
+        let has_size = matches!(self.record, Record::Leases(_));
         let leases: Vec<String> = self.others.iter().filter(|name| is_kazoo_lease(name)).cloned().collect();
-        if size.is_none() && leases.is_empty() {
+        if !has_size && leases.is_empty() {
             return Ok(());
         }
-        let Places { guard, .. } = places(Layout::Kazoo, &self.path);
-        let waiting = self.waiting(reader, &guard).await?;
-        if waiting.is_none() && (size.is_none() || leases.is_empty()) {
+        let queue = LockPath::from_server(format!("{}{KAZOO_GUARD}", self.path));
+        let waiting = self.waiting(reader, &queue).await?;
+        if waiting.is_none() && (!has_size || leases.is_empty()) {
             return Ok(());
         }
-        // Others, too, have directories with numbers in them and names of this form below.
+        // Other programs may keep a number in a directory, and children of this form. Their children are not ephemeral.
         if let Some(lease) = leases.first()
             && reader.exists(&self.path.child(lease)).await?.is_some_and(|stat| stat.owner == SessionId(0))
         {
             return Ok(());
         }
-        self.size = size;
         self.others.retain(|name| !leases.contains(name));
-        let directory = &self.path;
-        self.contenders.extend(leases.into_iter().map(|node| Contender {
-            directory: directory.clone(),
-            node,
-            part: Part::Lease,
-            name: None,
-        }));
-        self.add(&guard, Part::Guard, waiting.unwrap_or_default());
-        self.beside = Some(guard);
+        let waiters = waiting.unwrap_or_default().iter().filter(|name| Name::parse(name).is_some()).count();
+        self.foreign = Some(Foreign {
+            layout: Layout::Kazoo,
+            leases: leases.len(),
+            waiters,
+            lease_directory: self.path.clone(),
+            queue_directory: queue,
+        });
         Ok(())
     }
 
-    /// The children of a guard; none where it is there and may not be read.
+    /// Lists the queue of a foreign semaphore; `None` if there is no such directory, empty if it may not be read.
     async fn waiting(
         &mut self,
         reader: &Reader<'_>,
-        guard: &LockPath,
+        queue: &LockPath,
     ) -> Result<Option<Vec<String>>, KeeperError> {
-        let waiting = permitted(children(reader, guard).await)?;
+        let waiting = permitted(children(reader, queue).await)?;
         if waiting.is_none() {
-            self.unread.push(guard.clone());
+            self.unread.push(queue.clone());
         }
         Ok(waiting.unwrap_or(Some(Vec::new())))
     }
 }
 
-/// The answer; `None` where the question is not permitted.
+/// Returns the answer; `None` if reading is not permitted.
 fn permitted<T>(answer: Result<T, KeeperError>) -> Result<Option<T>, KeeperError> {
     match answer {
         Err(error) if is_denied(&error) => Ok(None),

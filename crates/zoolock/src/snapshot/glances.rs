@@ -48,8 +48,7 @@ impl Glances {
     }
 
     /// Looks once: two requests, one for each contender that was not read before, of those who hold and of the next who
-    /// wait, and one more where somebody has gone, who may have written how, or has crashed. Semaphores in the layouts of others have one or
-    /// two directories more to be listed, and kazoo's leases are read each time.
+    /// wait, and one more where somebody has gone, who may have written how, or has crashed.
     ///
     /// # Cancel safety
     /// The contenders that were read before the future was dropped are not read again: a queue that is too long for one
@@ -75,7 +74,7 @@ impl Glances {
 
     fn knows_us(&self, here: &Gathered) -> bool {
         let own = &self.known.own;
-        !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path()))
+        !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path(&here.path)))
     }
 
     /// Asks each of our sessions for what is its own here: names do not tell whose they are.
@@ -86,7 +85,7 @@ impl Glances {
         }
         for session in self.lock.zoolock.sessions() {
             // Each for as long as it is asked, and none that cannot answer: what waits for an answer keeps a session from
-            // being closed, which may be how somebody lets go.
+            // being closed.
             let keeper = session.keeper().filter(|_| session.is_up());
             let Some(answer) = keeper.map(|keeper| keeper.ephemerals(here.path.as_str())) else { continue };
             match answer.await {

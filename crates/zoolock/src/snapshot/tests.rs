@@ -7,10 +7,9 @@ use std::time::Duration;
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Sequence, SessionId, Zxid};
 
-use super::gather::{Contender, Gathered, Part};
 use super::reader::Reader;
 use super::{Known, Snapshot, View, describe, gathered, read};
-use crate::keeper::{Answer, Created, Interruptions, Keeper, Op, Right, Stat, Watch};
+use crate::keeper::{Answer, Created, Interruptions, Keeper, Op, Stat, Watch};
 use crate::path::LockPath;
 use crate::session::lock;
 
@@ -81,23 +80,15 @@ impl Keeper for Changing {
         unused()
     }
 
-    fn join_as(&self, _: &str, _: &[u8]) -> Answer<(Sequence, Zxid)> {
-        unused()
-    }
-
     fn create_ephemeral(&self, _: &str, _: &[u8]) -> Answer<()> {
         unused()
     }
 
-    fn rights(&self, _: &str) -> Answer<(Vec<Right>, Stat)> {
+    fn create_container(&self, _: &str) -> Answer<()> {
         unused()
     }
 
-    fn create_container(&self, _: &str, _: &[u8]) -> Answer<()> {
-        unused()
-    }
-
-    fn create_persistent(&self, _: &str, _: &[u8]) -> Answer<()> {
+    fn create_persistent(&self, _: &str) -> Answer<()> {
         unused()
     }
 
@@ -223,22 +214,4 @@ fn a_record_of_another_directory_tells_of_nobody_in_this_one() {
     let of_another = Marker { directory: Zxid(7), ..marker(Left::Broken, LAST) };
     let seen = glance(&changing(of_another, of_another, &[]), &mut Known::default()).expect("a look");
     assert_eq!((seen.previous, seen.previous_number), ("unknown", None));
-}
-
-#[test]
-fn a_lease_that_came_back_under_the_same_name_is_another_one() {
-    let marked = marker(Left::Released, LAST);
-    let keeper = changing(marked, marked, &[]);
-    let mut known = Known::default();
-    let mut token = |born: i64| {
-        keeper.born.store(born, Ordering::Relaxed);
-        let mut here = Gathered::nothing(path());
-        let node = "5f2b8c9a3d4e4f6a8b7c6d5e4f3a2b1c".to_owned();
-        here.contenders.push(Contender { directory: path(), node, part: Part::Lease, name: None });
-        let reader = Reader::new(&keeper);
-        let look = describe(&reader, here, &VIEW, Some(&mut known));
-        let seen = futures_lite::future::block_on(look).expect("a look").0;
-        seen.holder.expect("a lease").token.expect("it was read")
-    };
-    assert_ne!(token(5), token(6));
 }

@@ -17,7 +17,7 @@ use crate::path::{AUDIT, LockPath, SESSIONS};
 struct Found {
     lock: Option<Snapshot>,
     below: Vec<LockPath>,
-    /// The directory beside it that is a part of it.
+    /// The queue of a foreign semaphore, which is a part of it.
     beside: Option<LockPath>,
 }
 
@@ -72,7 +72,7 @@ async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<
     let others = std::mem::take(&mut here.others);
     let below = others.iter().filter(|name| *name != SESSIONS && *name != AUDIT).map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
-    let beside = here.beside.clone();
+    let beside = here.foreign.as_ref().map(|foreign| foreign.queue_directory.clone());
     let lock = match here.is_lock() {
         true => Some(describe(reader, here, view, None).await?.0),
         false => None,

@@ -73,7 +73,7 @@ impl Shared {
             ..asked.options.clone()
         };
         Shared {
-            lock: Lock { zoolock: asked.zoolock.clone(), names: asked.names.clone(), options, tenure: None },
+            lock: Lock { options, ..Lock::new(asked.zoolock.clone(), asked.names.clone()) },
             settings,
             state: Mutex::new(State {
                 machine: Tenure::new(settings.limits),

@@ -1,6 +1,5 @@
 //! Who waits for whom.
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -17,7 +16,6 @@ use crate::talk::printable;
 use crate::ui::Site;
 use crate::ui::board::{Board, Known};
 use crate::ui::deeds::{Deed, ask_href};
-use crate::ui::http::Peer;
 use crate::ui::login::Viewer;
 
 /// Edges in the table.
@@ -26,13 +24,9 @@ const LISTED: usize = 200;
 const TOLD: usize = 20;
 
 /// `/graph`
-pub(in crate::ui) async fn graph(
-    State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
-    headers: HeaderMap,
-) -> Response {
+pub(in crate::ui) async fn graph(State(site): State<Site>, headers: HeaderMap) -> Response {
     let board = site.boards.look(true, PATIENCE).await;
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Wait-for graph" }
         (shown(&viewer, &board))

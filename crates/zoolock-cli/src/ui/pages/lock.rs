@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -22,7 +21,6 @@ use crate::ui::clock::{now_ms, span};
 use crate::ui::deeds::{Deed, Done, ask_href};
 use crate::ui::eye::Seen;
 use crate::ui::history::Tenure;
-use crate::ui::http::Peer;
 use crate::ui::login::Viewer;
 
 /// How long the page waits for what is to be seen now.
@@ -43,11 +41,10 @@ pub(in crate::ui) struct Asked {
 /// `/lock`
 pub(in crate::ui) async fn lock(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Response {
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let path = match site.path(&asked.name) {
         Ok(path) => path,
         Err(error) => {
@@ -101,11 +98,12 @@ fn shown(viewer: &Viewer, path: &str, seen: &Seen, tenures: &[Tenure], turns: Op
 fn summary(lock: &Snapshot) -> String {
     let waiting = lock.waiting;
     let waits = if waiting == 1 { "waits" } else { "wait" };
-    let held = match (&lock.holder, lock.beside.len()) {
-        (None, _) if lock.unread.is_empty() => "Free".to_owned(),
-        (None, _) => "Free, as far as it may be read".to_owned(),
-        (Some(holder), 0) => format!("Held by {}", who(holder)),
-        (Some(holder), more) => format!("Held by {} and {} more", who(holder), count(more)),
+    let held = match (&lock.holder, lock.beside.len(), &lock.foreign_semaphore) {
+        (None, _, Some(foreign)) => foreign.to_string(),
+        (None, _, None) if lock.unread.is_empty() => "Free".to_owned(),
+        (None, _, None) => "Free, as far as it may be read".to_owned(),
+        (Some(holder), 0, _) => format!("Held by {}", who(holder)),
+        (Some(holder), more, _) => format!("Held by {} and {} more", who(holder), count(more)),
     };
     if waiting == 0 {
         format!("{held} · nobody waits")
@@ -140,7 +138,12 @@ fn queue(viewer: &Viewer, path: &str, lock: &Snapshot) -> Markup {
         section aria-labelledby="queue" {
             h2 #queue { "Queue" }
             @if holders.is_empty() && waiters.is_empty() {
-                p.empty { "Nobody is here." }
+                @match &lock.foreign_semaphore {
+                    Some(foreign) => p.empty {
+                        "This is a semaphore of " (foreign.library) ". Its holders and waiters are not shown."
+                    },
+                    None => p.empty { "Nobody is here." },
+                }
             } @else {
                 (pictures::queue(lock))
                 div.scroll role="region" aria-label="Table of the queue" tabindex="0" {
@@ -208,8 +211,10 @@ fn facts(lock: &Snapshot, seen: &Seen, turns: Option<f64>) -> Markup {
         dl.facts {
             div { dt { "Last one left" } dd { (left(lock.previous)) } }
             div { dt { "Turns a second" } dd title="over the last minute" { (rate(turns)) } }
-            @if let Some(permits) = lock.permits {
-                div { dt { "Permits" } dd { (held) " of " (permits) } }
+            @match (lock.permits, &lock.foreign_semaphore) {
+                (Some(permits), Some(foreign)) => div { dt { "Permits" } dd { (foreign.leases) " of " (permits) } },
+                (Some(permits), None) => div { dt { "Permits" } dd { (held) " of " (permits) } },
+                (None, _) => {}
             }
             div { dt { "Read" } dd { (at(seen.begun_ms)) " in " (cost(seen.cost)) } }
         }
@@ -274,14 +279,14 @@ mod tests {
     }
 
     fn operator() -> Viewer {
-        Viewer::Operator(Operator { name: "ada".to_owned(), csrf: "c".to_owned(), by_token: true })
+        Viewer::Operator(Operator { csrf: "c".to_owned() })
     }
 
     #[test]
     fn only_who_may_is_offered_deeds() {
         let seen = seen(lock("/locks/x", Some(entry("lock-0000000000", "0.5.0")), vec![]));
         let text = |viewer: &Viewer| shown(viewer, "/locks/x", &seen, &[], None).into_string();
-        assert!(!text(&Viewer::ReadOnly).contains("/ask?") && !text(&Viewer::Bypasser).contains("/ask?"));
+        assert!(!text(&Viewer::ReadOnly).contains("/ask?"));
         assert!(
             text(&operator()).contains("/ask?deed=break&amp;name=/locks/x&amp;token=0.5.0"),
             "{}",

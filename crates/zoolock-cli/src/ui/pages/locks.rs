@@ -3,7 +3,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -16,7 +15,6 @@ use super::parts::{Part, ago, at, cell, count, counted, figure, host, left, lock
 use crate::talk::printable;
 use crate::ui::Site;
 use crate::ui::board::{Board, Listed, Row};
-use crate::ui::http::Peer;
 
 /// How long the first page waits for the first reading.
 pub(super) const PATIENCE: Duration = Duration::from_millis(900);
@@ -46,12 +44,11 @@ pub(in crate::ui) struct Asked {
 /// `/`
 pub(in crate::ui) async fn locks(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Response {
     let board = site.boards.look(false, PATIENCE).await;
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Locks" }
         (list(&board, &asked, &site.service.root))
@@ -65,7 +62,7 @@ fn list(board: &Board, asked: &Asked, root: &str) -> Markup {
     let rows = &listed.locks;
     let found = found(listed, asked);
     let part = Part::of(found.len(), asked.page);
-    let held = rows.iter().filter(|lock| lock.holder.is_some()).count();
+    let held = rows.iter().filter(|lock| lock.is_held()).count();
     let waiting: usize = rows.iter().map(|lock| lock.waiting).sum();
     html! {
         p.summary #summary role="status" {
@@ -244,7 +241,9 @@ fn line(row: &Row<'_>, root: &str) -> Markup {
                         @if !lock.beside.is_empty() { span.quiet { " and " (count(lock.beside.len())) " more" } }
                         @if holder.revoked { " " span.badge { "asked to let go" } }
                     }
-                    None => span.quiet { "free" },
+                    None => span.quiet {
+                        @match &lock.foreign_semaphore { Some(foreign) => (foreign), None => "free" }
+                    },
                 }
             }))
             (cell("Host · process", html! { (holder.map_or_else(|| "–".to_owned(), host)) }))

@@ -33,16 +33,15 @@ pub(in crate::ui) struct Leaving {
 /// `/login`
 pub(in crate::ui) async fn form(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Response {
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let next = next(asked.next.as_deref());
     match viewer {
         Viewer::Stranger => page(&viewer, next, None, StatusCode::OK),
         Viewer::Operator(_) => Redirect::to(next).into_response(),
-        Viewer::ReadOnly | Viewer::Bypasser => nobody(&viewer),
+        Viewer::ReadOnly => nobody(&viewer),
     }
 }
 
@@ -53,7 +52,7 @@ pub(in crate::ui) async fn enter(
     headers: HeaderMap,
     Form(entering): Form<Entering>,
 ) -> Response {
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     if !is_from_us(&headers) {
         return word(
             &viewer,
@@ -86,11 +85,10 @@ pub(in crate::ui) async fn enter(
 /// `/logout`
 pub(in crate::ui) async fn leave(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Form(leaving): Form<Leaving>,
 ) -> Response {
-    match site.viewer(&headers, peer) {
+    match site.viewer(&headers) {
         Viewer::Operator(operator) if is_from_us(&headers) && is_same(&operator, &leaving.csrf) => {
             let cookie = HeaderValue::from_str(&site.door.leave(&headers)).expect("digits and words");
             ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()

@@ -85,15 +85,13 @@ impl Page<'_> {
 fn whoever(viewer: &Viewer) -> Markup {
     html! {
         @match viewer {
-            Viewer::ReadOnly | Viewer::Bypasser => span.quiet { "read-only" },
+            Viewer::ReadOnly => span.quiet { "read-only" },
             Viewer::Stranger => a href="/login" { "Log in" },
             Viewer::Operator(operator) => {
-                span { (operator.name) }
-                @if operator.by_token {
-                    form method="post" action="/logout" {
-                        input type="hidden" name="csrf" value=(operator.csrf);
-                        button.plain type="submit" { "Log out" }
-                    }
+                span { "operator" }
+                form method="post" action="/logout" {
+                    input type="hidden" name="csrf" value=(operator.csrf);
+                    button.plain type="submit" { "Log out" }
                 }
             }
         }

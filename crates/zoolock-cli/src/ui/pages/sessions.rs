@@ -1,6 +1,5 @@
 //! Who is there, with what he holds and waits for.
 
-use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -14,7 +13,6 @@ use super::parts::{Part, ago, cell, count, counted, figure, heads, host, lock_hr
 use crate::talk::printable;
 use crate::ui::Site;
 use crate::ui::board::{Board, MANY};
-use crate::ui::http::Peer;
 use crate::ui::owners::{Owner, owners};
 
 /// Locks that are named for each of them.
@@ -31,12 +29,11 @@ pub(in crate::ui) struct Asked {
 /// `/sessions`
 pub(in crate::ui) async fn sessions(
     State(site): State<Site>,
-    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Response {
     let board = site.boards.look(true, PATIENCE).await;
-    let viewer = site.viewer(&headers, peer);
+    let viewer = site.viewer(&headers);
     let main = html! {
         h1 { "Sessions" }
         (list(&board, &asked))

@@ -139,3 +139,28 @@ fn whoever_tells_that_it_was_interrupted_makes_it_look_again() {
     assert_eq!(drive.said(), []);
     assert_eq!(drive.sent[0].1, Request::ReadDirectory);
 }
+
+/// A client that may create contenders may choose any name, also that of the direct predecessor. A znode that is younger
+/// than ours did not exist when ours was created.
+#[test]
+fn forged_predecessor_grants_nothing_when_deleted() {
+    let me = node(7, 20);
+    let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
+    drive.answer(Request::Join, Ok(Reply::Joined(me)));
+    // Two children: our znode, and a holder with a much lower number.
+    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
+    drive.answer(watch(6, 0), Ok(ours(25)));
+    drive.answer(watch_own(me), Ok(mine(me)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    drive.feed(fired(0, true));
+    let is_grant = |said: &Action| matches!(said, Action::Granted(_));
+    assert!(!drive.said().iter().any(is_grant), "two holders");
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    let names = ["lock-0000000003", "lock-0000000007"].map(str::to_owned).to_vec();
+    drive.answer(Request::List, Ok(children(names)));
+    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
+    drive.answer(Request::Exists(me), Ok(mine(me)));
+    assert_eq!(drive.machine.waiting_for(), Some("lock-0000000003"));
+    assert!(!drive.said().iter().any(is_grant), "two holders");
+}

@@ -56,11 +56,6 @@ fn whoever_stands_far_back_waits_for_the_one_before_the_one_before_it() {
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(25), 2, Record::Empty)));
     assert_eq!(drive.asked(), [watch(4, 0)]);
-    // Where nobody says how it leaves, nothing would be known then.
-    let mut drive = Drive::of(Config { looks_ahead: true, hardened: true, ..config(Kind::Mutex) });
-    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
-    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 5, Record::Empty)));
-    assert_eq!(drive.asked(), [watch(5, 0)]);
 }
 
 #[test]

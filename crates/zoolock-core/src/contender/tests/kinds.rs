@@ -1,6 +1,7 @@
 //! Readers that write and writers that read, by hand.
 
 use super::*;
+use crate::layout::Layout;
 
 fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
     Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
@@ -180,5 +181,23 @@ fn one_whose_node_is_still_there_has_not_crashed_for_those_who_come_after_one_th
             _ => None,
         });
         assert_eq!(marker.map(|marker| (marker.sequence, marker.left)), Some((Sequence(6), left)));
+    }
+}
+
+#[test]
+fn foreign_semaphore_is_refused_by_every_kind() {
+    let listing = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let (curators, kazoos) = (listing(&["locks", "leases"]), listing(&["3f2504e04f8911d39a0c0305e82c3301"]));
+    for (others, record, layout) in
+        [(curators, Record::Empty, Layout::Curator), (kazoos, Record::Leases(5), Layout::Kazoo)]
+    {
+        for kind in [Kind::Read, Kind::Write, Kind::Permits { take: 1, size: 5 }] {
+            let mut drive = start(kind);
+            let me = of(drive.machine.config.prefix(), 4, 20);
+            drive.answer(Request::Join, Ok(Reply::Joined(me)));
+            drive.answer(Request::List, Ok(children([&[me.name()][..], &others].concat())));
+            drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, record)));
+            assert_eq!(drive.said(), [Action::Failed(Reason::OtherLayout(layout))], "{kind:?}");
+        }
     }
 }

@@ -20,11 +20,7 @@ fn semaphore(version: i32, record: Record) -> Result<Reply, Failure> {
 }
 
 fn start(size: u32) -> Drive {
-    start_with(config(Kind::Permits { take: 1, size }))
-}
-
-fn start_with(config: Config) -> Drive {
-    let mut drive = Drive::of(config);
+    let mut drive = Drive::of(config(Kind::Permits { take: 1, size }));
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive
 }
@@ -132,14 +128,9 @@ fn the_first_that_lacks_permits_watches_the_children_and_the_next_the_one_before
 
 /// The one before us may have been granted by a larger semaphore, and never say so.
 #[test]
-fn where_the_size_was_changed_or_nobody_can_say_anything_everybody_watches_the_children() {
+fn waiters_of_a_resized_semaphore_watch_the_children() {
     let mut drive = start(1);
     first_look(&mut drive, &[2, 3, 4], semaphore(2, sized(DIRECTORY, 1)));
-    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
-
-    let kind = Kind::Permits { take: 1, size: 1 };
-    let mut drive = start_with(Config { hardened: true, ..config(kind) });
-    first_look(&mut drive, &[2, 3, 4], semaphore(0, sized(Size::WITH_THE_DIRECTORY, 1)));
     assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
 }
 

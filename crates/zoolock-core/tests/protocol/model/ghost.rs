@@ -6,7 +6,6 @@ use zoolock_core::names::Prefix;
 
 use super::bugs::Bug;
 use super::holds::{Hold, exclude_each_other};
-use super::plan::Plan;
 use super::scenario::Scenario;
 use super::tree::Name;
 use super::world::World;
@@ -66,7 +65,7 @@ impl History {
         History {
             last_record: Record::Empty,
             holds: Vec::new(),
-            largest_size: scenario.plans.iter().map(|plan| plan.leases()).max().unwrap_or(0),
+            largest_size: 0,
             upgrades: 0,
             tokens: vec![0; scenario.directories.len()],
             violations: 0,
@@ -356,8 +355,8 @@ impl World {
             }
             Reason::Outranked => ghost.reader.is_some(),
             Reason::Exhausted => ghost.reader.is_some() && scenario.ends(),
-            // The server refuses nothing, and nothing is hardened.
-            Reason::Refused(_) | Reason::Doubled => false,
+            // The server refuses nothing.
+            Reason::Refused(_) => false,
         };
         let again = ghost.failed || ghost.granted || (ghost.gave_up && !ghost.timed_out);
         client.ghost.gave_up = true;
@@ -425,12 +424,5 @@ impl World {
         if !told {
             self.note(Violation::FalseEnd);
         }
-    }
-}
-
-impl Plan {
-    /// The number of leases that there are, as the client says.
-    fn leases(self) -> u32 {
-        if let Plan::Lease { size } = self { size } else { 0 }
     }
 }

@@ -43,8 +43,7 @@ enum End {
 pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     let permit = |prefix| matches!(prefix, Prefix::Permit(_));
     let both_upgradable = one == Prefix::Upgradable && other == Prefix::Upgradable;
-    let mixed = permit(one) != permit(other) || one.is_lease() != other.is_lease();
-    one.is_exclusive() || other.is_exclusive() || both_upgradable || mixed
+    one.is_exclusive() || other.is_exclusive() || both_upgradable || permit(one) != permit(other)
 }
 
 /// Returns whether no conflicting node is queued before this child now. `reader`: the reader that it upgrades.
@@ -59,12 +58,6 @@ pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Rea
                 other.czxid == reader.czxid || waits
             };
             tree.holds(at, reader.czxid) && before.all(harmless)
-        }
-        (prefix, _) if prefix.is_lease() => {
-            let Plan::Lease { size: own } = plan else { return false };
-            // Curator writes the size nowhere.
-            let size = tree.size(at).filter(|_| !prefix.is_sequential()).unwrap_or(own);
-            tree.children(at).len() <= size as usize
         }
         (Prefix::Permit(take), _) => {
             let weight = |other: &Child| match other.name.prefix {
@@ -93,7 +86,7 @@ pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
     }
     let permits = |&(_, prefix, ..): &(usize, Prefix, _, _)| match prefix {
         Prefix::Permit(take) => take,
-        prefix => u32::from(prefix.is_lease()),
+        _ => 0,
     };
     // Permits and several directories are in no scenario together.
     let taken: u32 = held.iter().map(permits).sum();

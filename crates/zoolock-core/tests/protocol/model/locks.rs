@@ -7,13 +7,13 @@ use zoolock_core::contender::Request;
 use zoolock_core::record::{Left, Size};
 
 use super::bugs::Bug;
-use super::ghost::{Fate, Violation};
+use super::ghost::Violation;
 use super::holds::{holding, is_clear, too_many_hold};
 use super::plan::Plan;
 use super::scenario::{Budget, Scenario};
 use super::shared::Shared;
 use super::tree::{Name, Op};
-use super::world::{Client, Sent, Stage, Timer, World};
+use super::world::{Client, Stage, Timer, World};
 
 /// Clients that acquire locks in a world where things go wrong.
 #[derive(Clone, Debug)]
@@ -238,30 +238,11 @@ impl Locks {
 
     /// Returns whether the request may be carried out now. Clients that differ in nothing but their number arrive in its order.
     fn may_arrive(&self, world: &World, i: usize) -> bool {
-        if !self.has_the_guard(world, i, world.clients[i].requests.first()) {
-            return false;
-        }
         if self.0.tries || self.0.plans[i].is_upgrade() {
             return true;
         }
         let before = (0..i).rev().find(|&j| self.0.are_alike(i, j)).map(|before| &world.clients[before]);
         before.is_none_or(|before| before.arrived || !before.is_running() || before.round > 0)
-    }
-
-    /// Returns whether no other client takes a lease now, for one that is about to: it would not have sent the create. A client
-    /// that gave up has released the guard. It sends one more create, only to see behind it what the lost one has left.
-    fn has_the_guard(&self, world: &World, i: usize, sent: Option<&Sent>) -> bool {
-        let join = sent.is_some_and(|sent| sent.request == Request::Join);
-        let gave_up = world.clients[i].ghost.gave_up;
-        if !join || gave_up || !self.0.guarded || !self.0.plans[i].is_lease() {
-            return true;
-        }
-        let takes = |(j, client): (usize, &Shared<Client>)| {
-            let ghost = &client.ghost;
-            let exists = ghost.traces.iter().any(|trace| trace.fate == Fate::Exists);
-            j != i && client.is_running() && exists && !ghost.granted && !ghost.gave_up
-        };
-        !world.clients.iter().enumerate().any(takes)
     }
 
     /// Returns whether all clients are done without a fault, and no reader that tried to upgrade became a writer.
@@ -294,8 +275,7 @@ impl Locks {
             let (at, ghost) = (usize::from(i), &client.ghost);
             let next = |client: &Client| client.late.first().map(|sent| sent.order);
             let mates = self.0.mates(at).filter_map(|mate| next(&world.clients[mate]));
-            let guarded = self.has_the_guard(world, at, client.late.first());
-            if next(client).is_some() && mates.min() == next(client) && guarded {
+            if next(client).is_some() && mates.min() == next(client) {
                 steps.push(Step::Late(i));
             }
             if budget.negatives > 0 && self.is_next(world, at) && self.is_past_the_end(world, at) {
@@ -368,7 +348,6 @@ impl Locks {
         if let Some(size) = world.leader.size(index).filter(|_| budget.resizes > 0) {
             let least = self.0.plans.iter().map(|plan| match plan {
                 Plan::Permits { take, .. } => *take,
-                Plan::Lease { .. } => 1,
                 _ => 0,
             });
             steps.push(Step::Resize(at, size + 1));
@@ -426,11 +405,7 @@ impl Locks {
             Step::Resize(at, permits) => {
                 let at = at as usize;
                 let directory = Zxid(world.leader.created(at).expect("it has a size"));
-                let as_kazoo = scenario.plans.iter().any(|plan| plan.is_lease());
-                let record = match as_kazoo {
-                    true => Record::Leases(permits),
-                    false => Record::Semaphore(Size { directory, permits }),
-                };
+                let record = Record::Semaphore(Size { directory, permits });
                 world.commit(vec![(at, Op::Write(record)), (at, Op::Ring)], None, scenario);
             }
         }

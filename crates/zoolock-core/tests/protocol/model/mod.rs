@@ -12,7 +12,7 @@
 //! * `scenario.rs`, `plan.rs`: the faults, and what each client acquires.
 //!
 //! The searches:
-//! * `single.rs`: mutexes. `kinds.rs`: all other kinds. `leases.rs`: permits in the layouts of other client libraries.
+//! * `single.rs`: mutexes. `kinds.rs`: all other kinds.
 //! * `namings.rs`: contenders that are named as other client libraries name theirs. `ahead.rs`: look-ahead.
 //! * `several.rs`: several locks at once.
 //! * `rules.rs`, `bugs.rs`: what is found without a rule, and in a world whose clients have a bug.
@@ -28,7 +28,6 @@ mod faults;
 mod ghost;
 mod holds;
 mod kinds;
-mod leases;
 mod locks;
 mod machine;
 mod namings;

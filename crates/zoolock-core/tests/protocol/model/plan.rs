@@ -24,10 +24,6 @@ pub(crate) enum Plan {
         take: u32,
         size: u32,
     },
-    /// One permit in a layout of other client libraries.
-    Lease {
-        size: u32,
-    },
 }
 
 impl Plan {
@@ -40,16 +36,11 @@ impl Plan {
             Plan::Upgradable => Kind::Upgradable,
             Plan::Upgrade(_) => Kind::Upgrade { from: from.expect("the reader holds") },
             Plan::Permits { take, size } => Kind::Permits { take, size },
-            Plan::Lease { size } => Kind::Lease { size },
         }
     }
 
     pub(crate) fn is_permits(self) -> bool {
-        matches!(self, Plan::Permits { .. } | Plan::Lease { .. })
-    }
-
-    pub(crate) fn is_lease(self) -> bool {
-        matches!(self, Plan::Lease { .. })
+        matches!(self, Plan::Permits { .. })
     }
 
     pub(crate) fn is_upgrade(self) -> bool {

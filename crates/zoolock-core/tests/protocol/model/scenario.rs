@@ -100,8 +100,6 @@ pub(crate) struct Scenario {
     pub(crate) one_tracks: bool,
     /// The delay after a holder that did not release cleanly, in milliseconds.
     pub(crate) delay: u32,
-    /// A client that takes a lease holds a lock meanwhile.
-    pub(crate) guarded: bool,
     /// The clients look ahead.
     pub(crate) looks_ahead: bool,
     /// All but the last, which reads how its predecessor left.
@@ -137,7 +135,6 @@ impl Scenario {
             tracks: false,
             one_tracks: false,
             delay: 0,
-            guarded: true,
             looks_ahead: false,
             one_reads: false,
             told_offline: true,
@@ -233,11 +230,6 @@ impl Scenario {
 
     pub(crate) fn told_offline(self) -> Scenario {
         Scenario { told_offline: true, ..self.noted("told offline") }
-    }
-
-    /// Clients take leases at the same time.
-    pub(crate) fn unguarded(self) -> Scenario {
-        Scenario { guarded: false, ..self.noted("unguarded") }
     }
 
     /// The first directory is missing.

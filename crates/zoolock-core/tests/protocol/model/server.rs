@@ -1,7 +1,6 @@
 //! The service: how it carries out a request.
 
 use zoolock_core::contender::{Directory as Reading, Failure, Node, Parting, Reply, Request, Says};
-use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names;
 use zoolock_core::record::{Left, Marker};
 use zoolock_core::{Record, SessionId, Zxid};
@@ -97,9 +96,7 @@ impl World {
             }
             Request::WriteSize { size, version } => {
                 self.check_version(at, Some(*version))?;
-                let as_kazoo = scenario.plans[i].is_lease();
-                let record = if as_kazoo { Record::Leases(size.permits) } else { Record::Semaphore(*size) };
-                vec![(at, Op::Write(record))]
+                vec![(at, Op::Write(Record::Semaphore(*size)))]
             }
             Request::SayGranted { node, version, .. } => {
                 if self.existing(at, node)?.version != *version {
@@ -165,9 +162,7 @@ impl World {
         let counter = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?.counter;
         let prefix = scenario.prefix(i);
         let free = |&sequence: &i32| self.leader.child(at, Name { prefix, sequence }).is_none();
-        if !prefix.is_sequential() {
-            Some((0, true)).filter(|(sequence, _)| free(sequence)).ok_or(Failure::NodeExists)
-        } else if counter < scenario.last {
+        if counter < scenario.last {
             Ok((counter, true))
         } else if negative {
             Ok(((i32::MIN..).find(free).expect("there are fewer children than numbers"), false))
@@ -317,8 +312,7 @@ impl World {
                 return Ok(reply(child, Says::default()));
             }
             Request::Watch { name, watch } => {
-                let contender = names::Name::parse(name).is_some() || is_kazoo_lease(name);
-                assert!(contender, "machines watch contenders");
+                assert!(names::Name::parse(name).is_some(), "machines watch contenders");
                 let child = view.children(at).iter().find(|child| child.name.text() == *name);
                 let child = child.ok_or(Failure::NoNode)?;
                 let untracked = !scenario.tracks(child.owner.into());

@@ -159,7 +159,6 @@ impl Tree {
             Directory { czxid, record: Record::Semaphore(size), .. } if size.directory.0 == *czxid => {
                 Some(size.permits)
             }
-            Directory { record: Record::Leases(size), .. } => Some(*size),
             _ => None,
         }
     }

@@ -198,7 +198,6 @@ impl World {
             delay: scenario.delay,
             mode: if tries { Mode::Try } else { Mode::Wait },
             watch_own_after: u32::from(scenario.watches_late),
-            hardened: false,
             retire_from: Sequence(scenario.retire_from),
             names: scenario.names(i),
             looks_ahead: scenario.looks_ahead(i),

@@ -1,0 +1,134 @@
+//! Short runs of every drill, and runs with a seeded bug that the drill must find.
+
+use std::process::{Command, Output, Stdio};
+
+use zoolock_tests::apache::availability;
+use zoolock_tests::skip::long_or_skip;
+
+/// Runs a drill to its end, and prints its output for a failing test.
+fn drill(name: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zoolock-chaos"));
+    command.arg(name).args(args).stdin(Stdio::null());
+    let output = command.output().expect("zoolock-chaos starts");
+    println!("{}\n{}", String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    output
+}
+
+/// Asserts that the drill reported a violation with this text.
+fn assert_finds(output: &Output, finding: &str) {
+    assert_eq!(output.status.code(), Some(1), "the drill found no violation");
+    let report = String::from_utf8_lossy(&output.stdout);
+    let finds = |line: &str| line.starts_with("VIOLATION") && line.contains(finding);
+    assert!(report.lines().any(finds), "no violation contains `{finding}`");
+}
+
+mod load {
+    use super::*;
+
+    /// The tolerance covers the growth of a young process, some percent. The seeded leak grows by half.
+    fn load(args: &[&str]) -> Output {
+        let short = "--sessions 100 --locks 1000 --time 10s --processes 2 --rate 500 --tolerance 20";
+        drill("load", &[&short.split(' ').collect::<Vec<_>>()[..], args].concat())
+    }
+
+    #[test]
+    fn embedded_server_does_not_grow() {
+        assert_eq!(load(&["--only", "serve"]).status.code(), Some(0), "the server grew or kept something");
+    }
+
+    #[test]
+    fn apache_does_not_grow() {
+        if availability().or_skip("apache_does_not_grow") {
+            assert_eq!(
+                load(&["--only", "apache"]).status.code(),
+                Some(0),
+                "the server grew or kept something"
+            );
+        }
+    }
+
+    #[test]
+    fn leaking_clients_are_found() {
+        let output = load(&["--only", "serve", "--break", "leak"]);
+        assert_finds(&output, "the memory of the clients grew");
+    }
+}
+
+mod loss {
+    use super::*;
+
+    #[test]
+    fn holders_on_apache_learn_of_a_loss_in_time() {
+        if !availability().or_skip("holders_on_apache_learn_of_a_loss_in_time") {
+            return;
+        }
+        let output = drill("loss", &["--rounds", "1", "--holders", "3"]);
+        assert_eq!(output.status.code(), Some(0), "a holder learned of the loss too late");
+        let report = String::from_utf8_lossy(&output.stdout);
+        for fault in ["link cut", "holder stopped", "follower isolated"] {
+            assert!(report.contains(&format!("| {fault} | 3 |")), "no {fault}");
+        }
+    }
+
+    #[test]
+    fn holders_on_apache_that_ignore_a_loss_are_found() {
+        if !availability().or_skip("holders_on_apache_that_ignore_a_loss_are_found") {
+            return;
+        }
+        let args = ["--rounds", "1", "--holders", "2", "--only", "cut", "--break", "never-lost"];
+        let output = drill("loss", &args);
+        assert_finds(&output, ", holder of l00: believed ");
+        assert_finds(&output, ", command of l01: ");
+    }
+}
+
+mod chaos {
+    use super::*;
+
+    #[test]
+    fn apache_under_faults_accepts_no_older_token() {
+        if !availability().or_skip("apache_under_faults_accepts_no_older_token") {
+            return;
+        }
+        let faults = "kill-leader,isolate-follower,stop-client,delete-directory";
+        let output = drill("run", &["--time", "40s", "--workers", "2", "--only", faults]);
+        assert_eq!(output.status.code(), Some(0), "there are violations, or the run could not be judged");
+        let report = String::from_utf8_lossy(&output.stdout);
+        for kind in ["mutex", "read/write", "semaphore", "multi", "tenure", "reentrant"] {
+            assert!(report.contains(&format!("{kind} ")), "no {kind} was held");
+        }
+    }
+
+    fn assert_found(bug: &str, fault: &str, finding: &str) {
+        if availability().or_skip(bug) {
+            let output = drill("run", &["--time", "4s", "--workers", "2", "--only", fault, "--break", bug]);
+            assert_finds(&output, finding);
+        }
+    }
+
+    #[test]
+    fn apache_without_acquiring_is_found() {
+        assert_found("no-lock", "flapping-client", " believed from ");
+    }
+
+    #[test]
+    fn apache_without_releasing_is_found() {
+        if long_or_skip("apache_without_releasing_is_found") {
+            assert_found("no-release", "flapping-client", "its release was confirmed");
+        }
+    }
+
+    #[test]
+    fn apache_without_lease_checks_is_found() {
+        if long_or_skip("apache_without_lease_checks_is_found") {
+            assert_found("no-check", "stop-client", " believed from ");
+        }
+    }
+
+    #[test]
+    fn apache_without_fencing_is_found() {
+        if long_or_skip("apache_without_fencing_is_found") {
+            assert_found("unfenced", "stop-client", " wrote with ");
+        }
+    }
+}

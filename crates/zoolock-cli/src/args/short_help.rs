@@ -1,0 +1,61 @@
+//! What `-h` shows: the flags that are used most, on one screen. `--help` shows all flags and the notes.
+
+use clap::Command;
+
+/// The last line of `-h`.
+const NOTE: &str = "See --help for all options.";
+
+/// Global flags that `-h` shows.
+const GLOBAL: [&str; 6] = ["connect", "auth", "root", "json", "quiet", "verbose"];
+
+/// The flags that `-h` shows of commands with many flags.
+const SHOWN: [(&str, &[&str]); 3] = [
+    ("run", &["try_once", "timeout", "note", "keep", "shared", "permits", "connect", "quiet"]),
+    ("hold", &["try_once", "timeout", "note", "shared", "permits", "connect", "json", "quiet"]),
+    ("serve", &["listen", "data", "tls_listen", "require_auth", "users", "metrics", "status", "stop"]),
+];
+
+/// Hides the other flags of each command from `-h`, and moves the notes to `--help`.
+pub(super) fn shorten(mut command: Command) -> Command {
+    // Subcommands have the global flags only after this.
+    command.build();
+    let commands =
+        |command: Command| if command.get_name() == "help" { command.hide(true) } else { short(command) };
+    short(command).mut_subcommands(commands)
+}
+
+fn short(command: Command) -> Command {
+    let chosen = SHOWN.iter().find(|(name, _)| *name == command.get_name()).map(|(_, flags)| *flags);
+    let notes = command.get_after_help().cloned().unwrap_or_default();
+    let command = command.mut_args(|arg| {
+        let id = arg.get_id().as_str();
+        let is_shown = arg.is_positional()
+            || ["help", "version"].contains(&id)
+            || match chosen {
+                Some(flags) => flags.contains(&id),
+                None => !arg.is_global_set() || GLOBAL.contains(&id),
+            };
+        arg.hide_short_help(!is_shown)
+    });
+    command.after_help(NOTE).after_long_help(notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::args::Args;
+
+    #[test]
+    fn flags_of_short_help_exist() {
+        let mut zoolock = Args::command();
+        zoolock.build();
+        let has = |command: &Command, flag: &str| command.get_arguments().any(|arg| arg.get_id() == flag);
+        assert!(GLOBAL.iter().all(|flag| has(&zoolock, flag)));
+        for (name, flags) in SHOWN {
+            let command = zoolock.find_subcommand(name).expect("a command");
+            assert!(flags.iter().all(|flag| has(command, flag)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A command whose descendants resist being killed, to test that none of them outlives the lock.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Running, Sandbox, is_alive, wait_until};
+
+/// Session timeout of these tests, the shortest that zoolock accepts.
+pub(crate) const SESSION: &str = "6s";
+/// Lease of such a session: two thirds of its timeout.
+pub(crate) const LEASE: Duration = Duration::from_secs(4);
+
+/// A `zoolock run` and its command. The command's process group has a member that ignores signals. Another descendant has
+/// left the group and its parents have ended. Both start processes all the time.
+pub(crate) struct ProcessTree {
+    pub(crate) zoolock: Running,
+    /// Process id of the command, which leads the group.
+    pub(crate) leader: String,
+    /// Process id of the member of the group that ignores signals.
+    pub(crate) stubborn: String,
+    /// Process id of the descendant that left the group.
+    pub(crate) escaped: String,
+    /// Environment variable that all processes of the command inherit.
+    mark: String,
+    /// File that the descendants write all the time.
+    heartbeat: PathBuf,
+}
+
+impl ProcessTree {
+    /// Starts the command with the lock `name`, and waits until its descendants run.
+    pub(crate) fn start(sandbox: &Sandbox, address: &str, name: &str, flags: &[&str]) -> Self {
+        // The path makes it unique, also if several tests share a process.
+        let mark = format!("PROCESS_TREE={}", sandbox.path(name).display());
+        let forever = format!("while :; do : > {name}.beat; sleep 0.02; done");
+        let script = format!(
+            "export {mark}
+             sh -c 'trap \"\" TERM INT HUP; echo $$ > {name}.stubborn; {forever}' &
+             (setsid sh -c 'trap \"\" TERM INT HUP; echo $$ > {name}.escaped; {forever}' &)
+             while ! [ -s {name}.stubborn ] || ! [ -s {name}.escaped ]; do sleep 0.01; done
+             echo $$ > {name}.leader; wait"
+        );
+        let fixed = ["run", "--session-timeout", SESSION, "--connect", address];
+        let zoolock = sandbox.converse(&[&fixed[..], flags, &[name, "--", "sh", "-c", &script]].concat());
+        let leader = sandbox.wait_for_file(&format!("{name}.leader"));
+        let stubborn = sandbox.wait_for_file(&format!("{name}.stubborn"));
+        let escaped = sandbox.wait_for_file(&format!("{name}.escaped"));
+        let heartbeat = sandbox.path(&format!("{name}.beat"));
+        Self { zoolock, leader, stubborn, escaped, mark, heartbeat }
+    }
+
+    /// Returns the process ids of all live processes of the command.
+    pub(crate) fn live_pids(&self) -> Vec<String> {
+        let processes = std::fs::read_dir("/proc").expect("/proc is readable").flatten();
+        let pids = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let is_ours = |pid: &String| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes()) && is_alive(pid)
+        };
+        let mut live_pids: Vec<_> = pids.filter(is_ours).collect();
+        // The leader started before it set the variable, so its own environment has no mark.
+        live_pids.extend([&self.leader].into_iter().filter(|pid| is_alive(pid)).cloned());
+        live_pids
+    }
+
+    /// Returns the process ids of all live processes in the command's process group.
+    pub(crate) fn live_pids_of_group(&self) -> Vec<String> {
+        let group = |pid: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(2)).map(str::to_owned)
+        };
+        self.live_pids().into_iter().filter(|pid| group(pid).as_ref() == Some(&self.leader)).collect()
+    }
+
+    /// Waits until all processes of the command are dead. Returns the time from `begun` to their last heartbeat.
+    pub(crate) fn wait_until_dead(&self, begun: SystemTime) -> Duration {
+        wait_until("all processes of the command are dead", || self.live_pids().is_empty());
+        let last = std::fs::metadata(&self.heartbeat)
+            .and_then(|file| file.modified())
+            .expect("the heartbeat file exists");
+        last.duration_since(begun).unwrap_or_default()
+    }
+
+    /// Returns the process id of the reaper, the child of zoolock that kills the command.
+    pub(crate) fn reaper(&self) -> String {
+        child_of(&self.zoolock.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper")
+    }
+}
+
+impl Drop for ProcessTree {
+    fn drop(&mut self) {
+        // These may outlive a clean end of the command.
+        for pid in [&self.escaped, &self.stubborn] {
+            if is_alive(pid) {
+                signal(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Returns the process id of the child of `parent` with this name.
+pub(crate) fn child_of(parent: &str, name: &str) -> Option<String> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|entry| entry.file_name().into_string().ok()).find(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.contains(&format!("({name}) "))
+            && stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(parent)
+    })
+}
+
+/// Sends a signal. Does nothing if the process has ended.
+pub(crate) fn signal(pid: &str, signal: Signal) {
+    let pid = pid.parse().ok().and_then(Pid::from_raw).expect("valid process id");
+    let _ = kill_process(pid, signal);
+}
+
+/// Runs `round` three times, or a hundred times with ZOOLOCK_LONG=1, on several threads. Each call gets another number.
+pub(crate) fn rounds(round: impl Fn(usize) + Sync) {
+    rounds_with_cases(&[()], |(), number| round(number));
+}
+
+/// Runs `round` at least once for each case, or a hundred times for each case with ZOOLOCK_LONG=1, on several threads.
+pub(crate) fn rounds_with_cases<T: Sync>(cases: &[T], round: impl Fn(&T, usize) + Sync) {
+    let is_long = std::env::var_os("ZOOLOCK_LONG").is_some_and(|long| long == "1");
+    let (threads, count) = if is_long { (5, 100 * cases.len()) } else { (3, cases.len().max(3)) };
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    round(&cases[number % cases.len()], number);
+                }
+            });
+        }
+    });
+}

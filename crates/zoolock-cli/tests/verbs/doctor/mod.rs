@@ -1,0 +1,85 @@
+//! `zoolock doctor`. `both_servers` examines healthy servers, and `faults` creates faults for it to find.
+
+mod both_servers;
+mod diagnosis;
+mod dump_proxy;
+mod faults;
+
+use crate::common::{Sandbox, server_with, wait_until};
+use crate::terminal::Terminal;
+
+use self::diagnosis::{Diagnosis, examine};
+
+#[test]
+fn doctor_finds_local_server_protected() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let diagnosis = Diagnosis::of(&sandbox, &["--strict"]);
+    // The server answers no four-letter words, and local mode needs none.
+    for (check, level) in [("access", "ok"), ("server", "ok"), ("ticks", "ok"), ("acl", "ok")] {
+        assert_eq!(diagnosis.level(check), Some(level), "{diagnosis:?}");
+    }
+    assert_eq!(
+        (&diagnosis.report["worst"], diagnosis.level("orphans")),
+        (&"ok".into(), None),
+        "{diagnosis:?}"
+    );
+    assert_eq!((diagnosis.code, &diagnosis.report["service"]), (0, &"local".into()), "{diagnosis:?}");
+    let secret = std::fs::read_to_string(sandbox.state().join("secret")).expect("readable");
+    assert!(!diagnosis.stdout.contains(secret.trim()), "{diagnosis:?}");
+}
+
+#[test]
+fn server_without_four_letter_words_is_examined() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server_with(&sandbox, &["--words", "ruok"]);
+    let diagnosis = examine(&address);
+    assert_eq!((diagnosis.code, diagnosis.level("server")), (0, Some("note")), "{diagnosis:?}");
+    assert_eq!(diagnosis.level("session"), Some("ok"), "{diagnosis:?}");
+}
+
+#[test]
+fn untried_check_is_reported_as_note() {
+    let sandbox = Sandbox::new();
+    let credentials = sandbox.write_private("credentials", "jobs:x\n");
+    // The server accepts one connection only, which the doctor needs for its own session.
+    let (_server, address) = server_with(&sandbox, &["--max-connections", "1"]);
+    let auth = format!("digest:@{credentials}");
+    let args = ["--connect-timeout", "2s", "--connect", &address, "--auth", &auth];
+    let mut last = None;
+    wait_until("the server accepts the session of the doctor", || {
+        // The server may still count a connection that has just ended.
+        let diagnosis = Diagnosis::of(&sandbox, &args);
+        let has_session = diagnosis.level("access").is_some();
+        last = Some(diagnosis);
+        has_session
+    });
+    let diagnosis = last.expect("set above");
+    assert_eq!(diagnosis.level("access"), Some("note"), "{diagnosis:?}");
+    assert!(diagnosis.stdout.contains("could not be tried"), "{diagnosis:?}");
+}
+
+#[test]
+fn table_fits_the_terminal() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let line = format!("stty cols 60; exec {} -q doctor --color never", env!("CARGO_BIN_EXE_zoolock"));
+    let Some(mut terminal) = Terminal::start(&sandbox, &line) else { return };
+    let shown = terminal.rest();
+    assert!(shown.contains("LEVEL") && shown.contains("session"), "{shown}");
+    for line in shown.lines() {
+        assert!(line.chars().count() <= 60, "{line:?}\n{shown}");
+    }
+}
+
+#[test]
+fn findings_are_printed_with_remedies() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.output(&["doctor"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.starts_with("LEVEL    CHECK"), "{done:?}");
+    assert!(done.stdout.lines().any(|line| line.trim_start().starts_with("→ ")), "{done:?}");
+    assert!(!done.stdout.contains('\x1b'), "{done:?}");
+    // The summary is a message, and so goes to standard error.
+    assert!(done.stderr.contains("note"), "{done:?}");
+}

@@ -1,0 +1,272 @@
+//! Local mode: one server per user, which starts when needed and exits when idle.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::common::{Done, Running, Sandbox, is_alive, set_mode, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Returns what `serve --status --json` prints.
+fn status(sandbox: &Sandbox) -> Value {
+    let done = sandbox.output(&["serve", "--status", "--json"]);
+    let status: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(done.code, if status["running"] == true { 0 } else { 1 }, "{done:?}");
+    status
+}
+
+fn server_pid(sandbox: &Sandbox) -> Pid {
+    let pid = status(sandbox)["pid"].as_i64().expect("the server runs");
+    Pid::from_raw(i32::try_from(pid).expect("valid process id")).expect("nonzero process id")
+}
+
+#[test]
+fn simultaneous_commands_share_one_server() {
+    let sandbox = Sandbox::new();
+    let commands: Vec<_> = (0..20)
+        .map(|n| sandbox.converse(&["run", &format!("lock-{n}"), "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]))
+        .collect();
+    let done: Vec<_> = commands.into_iter().map(Running::done).collect();
+    for done in &done {
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+        // Each start of the server has another epoch in its tokens. All commands had the same.
+        assert!(done.stdout.contains("-00000001"), "{done:?}");
+    }
+    let log = std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
+    assert_eq!(log.matches("serving on").count(), 1, "{log}");
+    assert_eq!(status(&sandbox)["running"], true);
+}
+
+#[test]
+fn server_status_and_stop_work() {
+    let sandbox = Sandbox::new();
+    assert_eq!(status(&sandbox)["running"], false);
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0, "stopping without a server is not an error");
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    wait_until("the session is counted", || status(&sandbox)["sessions"].as_u64() >= Some(1));
+    holder.end_of_input();
+    assert_eq!(holder.code(), 0);
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    assert_eq!(status(&sandbox)["running"], false);
+    assert_eq!(
+        sandbox.output(&["run", "x", "--", "true"]).code,
+        0,
+        "the next command starts the server again"
+    );
+    assert_eq!(status(&sandbox)["running"], true);
+}
+
+#[test]
+fn tokens_rise_after_server_crash() {
+    let sandbox = Sandbox::new();
+    let token = || sandbox.output(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN"]).stdout;
+    let before = token();
+    kill_process(server_pid(&sandbox), Signal::KILL).expect("server killed");
+    let after = token();
+    assert!(after > before && !before.is_empty(), "{before} {after}");
+}
+
+#[test]
+fn queue_survives_killed_server() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >first; cat"]);
+    let first = sandbox.wait_for_file("first");
+    let waiter = sandbox.converse(&["run", "x", "--", "sh", "-c", "echo $ZOOLOCK_TOKEN >second"]);
+    sandbox.wait_for_contenders("x", 2);
+    let queue = || {
+        let lock = sandbox.json(&["show", "x"]);
+        (
+            lock["holder"]["pid"].clone(),
+            lock["waiters"][0]["pid"].clone(),
+            lock["waiters"].as_array().map(Vec::len),
+        )
+    };
+    let before = queue();
+    assert_eq!(before.0, holder.0.id());
+    // The kernel sends KILL when memory is short. systemd sends TERM when the unit that started the server ends.
+    for signal in [Signal::KILL, Signal::TERM] {
+        let old = server_pid(&sandbox);
+        kill_process(old, signal).expect("signal sent");
+        // `serve --status` starts no server: the holder and the waiter do.
+        wait_until("another server runs", || {
+            let status = status(&sandbox);
+            status["pid"].is_number() && status["pid"] != old.as_raw_pid()
+        });
+        assert_eq!(sandbox.output(&["run", "--try", "x", "--", "true"]).code, 75, "the lock is still held");
+        assert_eq!(queue(), before, "the queue is unchanged");
+    }
+    assert!(holder.0.try_wait().expect("status of our child").is_none(), "the command still runs");
+    holder.end_of_input();
+    let (holder, waiter) = (holder.done(), waiter.done());
+    assert_eq!((holder.code, waiter.code), (0, 0), "{holder:?} {waiter:?}");
+    assert!(!holder.stderr.contains("lost") && !waiter.stderr.contains("lost"), "{holder:?} {waiter:?}");
+    assert!(sandbox.wait_for_file("second") > first);
+}
+
+#[test]
+fn stopped_server_is_not_restarted_by_holder() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.converse(&["run", "--session-timeout", "6s", "x", "--", "sleep", "100"]);
+    sandbox.wait_for_contenders("x", 1);
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    assert_eq!(holder.done().code, 70);
+    assert_eq!(status(&sandbox)["running"], false);
+}
+
+#[test]
+fn server_inherits_no_open_files() {
+    let sandbox = Sandbox::new();
+    let zoolock = env!("CARGO_BIN_EXE_zoolock");
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", "exec 9>held; exec \"$0\" run x -- true", zoolock]);
+    assert_eq!(shell.status().expect("the shell starts").code(), Some(0));
+    let files = std::fs::read_dir(format!("/proc/{}/fd", server_pid(&sandbox))).expect("the server runs");
+    let files: Vec<_> = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok()).collect();
+    assert!(files.iter().any(|file| file.ends_with("state/lock")), "{files:?}");
+    assert!(!files.iter().any(|file| file.ends_with("held")), "{files:?}");
+}
+
+#[test]
+fn idle_server_exits_without_failing_commands() {
+    let sandbox = Sandbox::new();
+    let run = |name: &str| {
+        let mut command = sandbox.zoolock(["run", name, "--", "true"]);
+        command.env("ZOOLOCK_LOCAL_IDLE", "200ms").output().expect("zoolock starts").status.code()
+    };
+    assert_eq!(run("x"), Some(0));
+    wait_until("the server has exited", || status(&sandbox)["running"] == false);
+    // Runs commands around the moment at which the server exits.
+    for round in 0..12 {
+        assert_eq!(run("x"), Some(0), "round {round}");
+        std::thread::sleep(std::time::Duration::from_millis(150 + 50 * round));
+    }
+}
+
+#[test]
+fn server_with_a_session_keeps_running() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.zoolock(["run", "x", "--", "sleep", "2"]);
+    let status = command.env("ZOOLOCK_LOCAL_IDLE", "100ms").status().expect("zoolock starts");
+    assert_eq!(status.code(), Some(0));
+    let log = std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
+    assert_eq!(log.matches("serving on").count(), 1, "{log}");
+}
+
+#[test]
+fn server_exits_when_its_files_are_removed() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let old = server_pid(&sandbox);
+    std::fs::remove_dir_all(sandbox.state()).expect("directory removed");
+    wait_until("the old server exits", || !is_alive(&old.as_raw_nonzero().to_string()));
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    assert_ne!(server_pid(&sandbox), old);
+}
+
+#[test]
+fn secret_is_required() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let address = status(&sandbox)["address"].as_str().expect("the server has an address").to_owned();
+    let identity = sandbox.state().join("identity").display().to_string();
+    for args in [&["ls"][..], &["run", "x", "--", "touch", "ran"]] {
+        let flags = ["--connect", &address, "--cacert", &identity, "--connect-timeout", "2s"];
+        let done = sandbox.output(&[&flags[..], args].concat());
+        assert_eq!(done.code, 77, "without a secret: {done:?}");
+    }
+    assert!(!sandbox.path("ran").exists());
+    let secret = sandbox.state().join("secret");
+    assert_eq!(std::fs::metadata(&secret).expect("the secret exists").permissions().mode() & 0o777, 0o600);
+    let old = std::fs::read_to_string(&secret).expect("readable");
+    std::fs::write(&secret, format!("{}\n", "0".repeat(64))).expect("file written");
+    let done = sandbox.output(&["ls", "--connect-timeout", "2s"]);
+    assert_eq!(done.code, 77, "with a wrong secret: {done:?}");
+    assert!(done.stderr.contains("secret") && !done.stderr.contains(old.trim()), "{done:?}");
+}
+
+#[test]
+fn unverifiable_server_exits_69_with_remedy() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let identity = sandbox.state().join("identity");
+    let other_sandbox = Sandbox::new();
+    assert_eq!(other_sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    std::fs::copy(other_sandbox.state().join("identity"), &identity).expect("file copied");
+    for _ in 0..2 {
+        for args in [&["ls"][..], &["doctor"], &["run", "x", "--", "touch", "ran"]] {
+            let done = sandbox.output(&[&["--connect-timeout", "1s"], args].concat());
+            assert_eq!(done.code, 69, "{done:?}");
+            assert!(done.stderr.contains("zoolock serve --stop"), "{done:?}");
+        }
+        // The second round runs without an identity.
+        let _ = std::fs::remove_file(&identity);
+    }
+    assert!(!sandbox.path("ran").exists());
+    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0, "the next server has an identity again");
+}
+
+#[test]
+fn process_reusing_server_port_never_sees_secret() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    let address = status(&sandbox)["address"].as_str().expect("the server has an address").to_owned();
+    let secret = std::fs::read_to_string(sandbox.state().join("secret")).expect("readable");
+    kill_process(server_pid(&sandbox), Signal::KILL).expect("server killed");
+    let mut taken = None;
+    wait_until("the port is free", || {
+        taken = std::net::TcpListener::bind(&address).ok();
+        taken.is_some()
+    });
+    let listener = taken.expect("bound above");
+    listener.set_nonblocking(true).expect("socket set");
+    let mut received = Vec::new();
+    let mut connections = 0;
+    // Answers each client like an older server without TLS, and records all that the client sends.
+    wait_until("the holder has reconnected three times", || {
+        if let Ok((mut client, _)) = listener.accept() {
+            client.set_nonblocking(false).expect("socket set");
+            client.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("timeout set");
+            let mut response =
+                vec![0, 0, 0, 37, 0, 0, 0, 0, 0, 0, 0x75, 0x30, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 16];
+            response.extend([0; 17]);
+            let _ = client.write_all(&response);
+            let _ = client.read_to_end(&mut received);
+            connections += 1;
+        }
+        connections >= 3
+    });
+    let received = String::from_utf8_lossy(&received);
+    assert!(!received.is_empty() && !received.contains(secret.trim()), "{received:?}");
+    assert!(!received.contains("zoolock:"), "{received:?}");
+    // New commands use another server, at another port.
+    drop(listener);
+    assert_eq!(sandbox.output(&["run", "y", "--", "true"]).code, 0);
+    holder.end_of_input();
+    holder.wait();
+}
+
+#[test]
+fn state_directory_open_to_others_is_refused() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.state()).expect("directory created");
+    set_mode(sandbox.state(), 0o755);
+    let done = sandbox.output(&["run", "x", "--", "true"]);
+    assert_eq!(done.code, 77, "{done:?}");
+    assert!(done.stderr.contains("chmod 700"), "{done:?}");
+    std::fs::remove_dir(sandbox.state()).expect("directory removed");
+    std::fs::write(sandbox.state(), "").expect("file written");
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 69);
+}
+
+#[test]
+fn missing_home_is_a_clear_error() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
+    command.env_remove("HOME").env_remove("XDG_STATE_HOME").env_remove("ZOOLOCK_STATE_DIR");
+    let done = Done::from(command.output().expect("zoolock starts"));
+    assert_eq!(done.code, 64, "{done:?}");
+    assert!(done.stderr.contains("HOME") && done.stderr.contains("--connect"), "{done:?}");
+}

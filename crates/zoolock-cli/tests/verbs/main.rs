@@ -1,0 +1,25 @@
+//! Tests that run the command `zoolock`: one module for each verb or property, and the guide.
+
+mod bad_input;
+mod common;
+mod doctor;
+mod guide;
+mod json;
+mod keep;
+mod kinds;
+mod list;
+mod local;
+mod loss;
+mod manual;
+mod metrics;
+mod nested;
+mod reaper;
+mod run;
+mod serve;
+mod shells;
+mod short_help;
+mod terminal;
+mod top;
+mod ui;
+mod waiting;
+mod watch;

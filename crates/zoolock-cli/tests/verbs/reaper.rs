@@ -1,0 +1,361 @@
+//! No process of the command outlives the lock, and the exit code is right. The tests kill or stop zoolock, its reaper, the
+//! command and the server.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::common::process_tree::{LEASE, ProcessTree, child_of, rounds, rounds_with_cases, signal};
+use crate::common::{Lines, Running, Sandbox, is_alive, read_until, server, wait_until};
+use rustix::process::Signal;
+use zoolock_tests::proxy::Proxy;
+
+/// Time after the end of the lease in which the command must be dead.
+const SLACK: Duration = Duration::from_millis(200);
+
+/// A reason why a server does not answer.
+enum Outage {
+    Stopped,
+    Killed,
+    CutOff,
+}
+
+/// Starts another contender for the lock.
+fn rival(sandbox: &Sandbox, address: &str, name: &str) -> Running {
+    sandbox.converse(&["hold", "--session-timeout", "6s", "--connect", address, name])
+}
+
+/// Waits until `rival` holds the lock, and asserts that all processes of `tree` are dead by then.
+fn assert_dead_at_grant(rival: &mut Running, tree: &ProcessTree) {
+    let token = Lines::of(rival.take_stdout()).next();
+    assert_eq!(tree.live_pids(), Vec::<String>::new(), "the rival holds the lock with token {token}");
+}
+
+#[test]
+fn command_dies_when_zoolock_is_killed() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        // `--on-lost warn` must not save the command: zoolock, which would obey it, is dead.
+        let flags: &[&str] = if round % 3 == 2 { &["--on-lost", "warn"] } else { &[] };
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), flags);
+        let reaper = tree.reaper();
+        let begun = SystemTime::now();
+        tree.zoolock.signal(Signal::KILL);
+        assert_eq!(tree.zoolock.wait().signal(), Some(Signal::KILL.as_raw()));
+        let last_heartbeat = tree.wait_until_dead(begun);
+        assert!(last_heartbeat < LEASE / 2, "round {round}: {last_heartbeat:?}");
+        wait_until("the reaper has ended", || !is_alive(&reaper));
+    });
+}
+
+#[test]
+fn command_dies_within_lease_of_stopped_zoolock() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let name = format!("x{round}");
+        let mut tree = ProcessTree::start(&sandbox, &address, &name, &[]);
+        let mut rival = rival(&sandbox, &address, &name);
+        let begun = SystemTime::now();
+        tree.zoolock.signal(Signal::STOP);
+        let last_heartbeat = tree.wait_until_dead(begun);
+        assert!(last_heartbeat < LEASE + SLACK, "round {round}: {last_heartbeat:?}");
+        assert_dead_at_grant(&mut rival, &tree);
+        tree.zoolock.signal(Signal::CONT);
+        assert_eq!(tree.zoolock.code(), 70, "round {round}");
+    });
+}
+
+#[test]
+fn signal_to_zoolock_ends_the_whole_group() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds_with_cases(&[(Signal::TERM, 143), (Signal::INT, 130)], |&(wanted, code), round| {
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        tree.zoolock.signal(wanted);
+        assert_eq!(tree.zoolock.code(), code, "round {round}");
+        assert_eq!(tree.live_pids_of_group(), Vec::<String>::new(), "round {round}");
+    });
+}
+
+#[test]
+fn group_ends_when_signal_kills_its_leader() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let ends = [(Signal::KILL, 137), (Signal::TERM, 143), (Signal::INT, 130)];
+    rounds_with_cases(&ends, |&(wanted, code), round| {
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        signal(&tree.leader, wanted);
+        assert_eq!(tree.zoolock.code(), code, "round {round}");
+        assert_eq!(tree.live_pids_of_group(), Vec::<String>::new(), "round {round}");
+    });
+}
+
+#[test]
+fn stopped_command_keeps_lock_until_zoolock_ends() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds_with_cases(&[Signal::TERM, Signal::KILL], |&wanted, round| {
+        let name = format!("x{round}");
+        let mut tree = ProcessTree::start(&sandbox, &address, &name, &[]);
+        signal(&tree.leader, Signal::STOP);
+        std::thread::sleep(LEASE + LEASE / 4);
+        assert!(is_alive(&tree.leader) && is_alive(&tree.stubborn), "round {round}: the lease is renewed");
+        let mut rival = rival(&sandbox, &address, &name);
+        tree.zoolock.signal(wanted);
+        match wanted {
+            // zoolock continues the stopped command, so that it can handle TERM.
+            Signal::TERM => {
+                assert_eq!(tree.zoolock.code(), 143, "round {round}");
+                assert_eq!(tree.live_pids_of_group(), Vec::<String>::new(), "round {round}");
+            }
+            _ => {
+                tree.zoolock.wait();
+                assert_dead_at_grant(&mut rival, &tree);
+            }
+        }
+    });
+}
+
+#[test]
+fn command_dies_when_reaper_is_killed() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        signal(&tree.reaper(), Signal::KILL);
+        assert_eq!(tree.zoolock.code(), 137, "round {round}");
+        assert_eq!(tree.live_pids(), Vec::<String>::new(), "round {round}");
+    });
+}
+
+#[test]
+fn command_dies_within_lease_of_server_outage() {
+    let sandbox = Sandbox::new();
+    rounds_with_cases(&[Outage::Stopped, Outage::Killed, Outage::CutOff], |outage, round| {
+        let (server, address) = server(&sandbox);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("runtime built");
+        let proxy = runtime.block_on(Proxy::start(&address)).expect("proxy started");
+        let mut tree = ProcessTree::start(&sandbox, &proxy.addr(), &format!("x{round}"), &[]);
+        let begun = SystemTime::now();
+        match outage {
+            Outage::Stopped => server.signal(Signal::STOP),
+            Outage::Killed => server.signal(Signal::KILL),
+            Outage::CutOff => proxy.blackhole(true),
+        }
+        let last_heartbeat = tree.wait_until_dead(begun);
+        assert!(last_heartbeat < LEASE + SLACK, "round {round}: {last_heartbeat:?}");
+        assert_eq!(tree.zoolock.code(), 70, "round {round}");
+    });
+}
+
+#[test]
+fn zoolock_kills_group_while_reaper_is_stopped() {
+    let sandbox = Sandbox::new();
+    let (server, address) = server(&sandbox);
+    let mut tree = ProcessTree::start(&sandbox, &address, "x", &[]);
+    let begun = Instant::now();
+    signal(&tree.reaper(), Signal::STOP);
+    server.signal(Signal::STOP);
+    wait_until("the group is dead", || tree.live_pids_of_group().is_empty());
+    assert!(begun.elapsed() < LEASE + SLACK, "it took {:?}", begun.elapsed());
+    assert_eq!(tree.zoolock.code(), 70);
+    assert_eq!(tree.live_pids(), Vec::<String>::new());
+}
+
+#[test]
+fn zoolock_kills_leftovers_while_reaper_is_stopped() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let mut tree = ProcessTree::start(&sandbox, &address, "x", &["--grace", "500ms"]);
+    let mut stderr = tree.zoolock.take_stderr();
+    signal(&tree.leader, Signal::KILL);
+    read_until(&mut stderr, &mut String::new(), "left behind");
+    signal(&tree.reaper(), Signal::STOP);
+    assert_eq!(tree.zoolock.code(), 137);
+    assert_eq!(tree.live_pids_of_group(), Vec::<String>::new());
+}
+
+#[test]
+fn resumed_reaper_reads_renewals_before_killing() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let mut tree = ProcessTree::start(&sandbox, &address, &format!("x{round}"), &[]);
+        let reaper = tree.reaper();
+        let begun = Instant::now();
+        signal(&reaper, Signal::STOP);
+        // Longer than the last lease that the reaper has read.
+        wait_until("that lease has ended", || begun.elapsed() > LEASE + LEASE / 2);
+        signal(&reaper, Signal::CONT);
+        let state = || std::fs::read_to_string(format!("/proc/{reaper}/stat")).unwrap_or_default();
+        wait_until("the reaper waits again", || state().contains("(lock-reaper) S"));
+        assert!(is_alive(&tree.leader) && is_alive(&tree.stubborn), "round {round}");
+        tree.zoolock.signal(Signal::KILL);
+        tree.zoolock.wait();
+        wait_until("all processes of the command are dead", || tree.live_pids().is_empty());
+    });
+}
+
+#[test]
+fn clean_end_kills_group_but_spares_daemons() {
+    let sandbox = Sandbox::new();
+    let script =
+        "sh -c 'trap \"echo asked > asked; exit\" TERM; echo $$ > left; while :; do sleep 0.02; done' > /dev/null 2>&1 &
+        setsid sh -c 'echo $$ > daemon; exec sleep 1000' > /dev/null 2>&1 &
+        while ! [ -s left ] || ! [ -s daemon ]; do sleep 0.01; done; exit 3";
+    let done = sandbox.output(&["run", "x", "--", "sh", "-c", script]);
+    assert_eq!(done.code, 3, "{done:?}");
+    assert!(done.stderr.contains("left behind"), "{done:?}");
+    assert_eq!(sandbox.wait_for_file("asked"), "asked");
+    assert!(!is_alive(&sandbox.wait_for_file("left")));
+    let daemon = sandbox.wait_for_file("daemon");
+    assert!(is_alive(&daemon));
+    signal(&daemon, Signal::KILL);
+}
+
+/// Script that starts processes whose name is not UTF-8, one in the group and one outside of it.
+const NON_UTF8: &str = r#"name=$(printf 'caf\351'); cp "$(command -v sleep)" "$name"
+    "./$name" 1000 > /dev/null 2>&1 & echo $! > inside
+    setsid "./$name" 1000 > /dev/null 2>&1 & echo $! > outside
+    for it in inside outside; do
+        while ! readlink /proc/$(cat $it)/exe | grep -q caf; do sleep 0.01; done
+    done
+    echo $$ > leader"#;
+
+#[test]
+fn group_member_with_non_utf8_name_is_killed() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("{NON_UTF8}; exit 3")]);
+    assert_eq!(done.code, 3, "{done:?}");
+    let outside = sandbox.wait_for_file("outside");
+    assert!(!is_alive(&sandbox.wait_for_file("inside")) && is_alive(&outside));
+    signal(&outside, Signal::KILL);
+}
+
+#[test]
+fn escaped_process_with_non_utf8_name_is_killed() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let script = format!("{NON_UTF8}; sleep 1000");
+    let mut running = sandbox.start(&["run", "--connect", &address, "x", "--", "sh", "-c", &script]);
+    sandbox.wait_for_file("leader");
+    let outside = sandbox.wait_for_file("outside");
+    running.signal(Signal::KILL);
+    running.wait();
+    wait_until("the process outside the group is dead", || !is_alive(&outside));
+}
+
+#[test]
+fn local_server_survives_the_command_that_started_it() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    let inner = format!("{} run inner -- sh -c 'echo $$ > inner; sleep 1000'", env!("CARGO_BIN_EXE_zoolock"));
+    let mut outer = sandbox.start(&[
+        "run",
+        "--connect",
+        &address,
+        "outer",
+        "--",
+        "env",
+        "-u",
+        "ZOOLOCK_CONNECT",
+        "sh",
+        "-c",
+        &inner,
+    ]);
+    let inner = sandbox.wait_for_file("inner");
+    outer.signal(Signal::KILL);
+    outer.wait();
+    wait_until("the inner command is dead", || !is_alive(&inner));
+    let done = sandbox.output(&["serve", "--status"]);
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn children_from_before_exec_are_spared() {
+    let sandbox = Sandbox::new();
+    let line = format!(
+        "sleep 1000 & echo $! > other; exec {} run x -- sh -c 'echo $$ > child; sleep 1000'",
+        env!("CARGO_BIN_EXE_zoolock")
+    );
+    let mut running = Running(sandbox.command("sh").args(["-c", &line]).spawn().expect("the shell starts"));
+    let child = sandbox.wait_for_file("child");
+    let other = sandbox.wait_for_file("other");
+    signal(
+        &child_of(&running.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper"),
+        Signal::KILL,
+    );
+    assert_eq!(running.code(), 137);
+    assert!(!is_alive(&child) && is_alive(&other));
+    signal(&other, Signal::KILL);
+}
+
+#[test]
+fn reaper_closes_files_and_command_inherits_them() {
+    let sandbox = Sandbox::new();
+    let script =
+        "ls -l /proc/self/fd > files; grep SigBlk /proc/self/status > blocked; echo $$ > child; sleep 1000";
+    let line = format!(
+        "exec 9> nine; exec {} run x -- sh -c '{script}' < input > output",
+        env!("CARGO_BIN_EXE_zoolock")
+    );
+    std::fs::write(sandbox.path("input"), "").expect("file written");
+    let mut running = Running(sandbox.command("sh").args(["-c", &line]).spawn().expect("the shell starts"));
+    sandbox.wait_for_file("child");
+    let files = sandbox.wait_for_file("files");
+    assert!(files.contains("/nine") && files.contains("/input") && !files.contains("socket"), "{files}");
+    assert!(sandbox.wait_for_file("blocked").ends_with("0000000000000000"));
+    let reaper = child_of(&running.0.id().to_string(), "lock-reaper").expect("zoolock has a reaper");
+    let open: Vec<_> = std::fs::read_dir(format!("/proc/{reaper}/fd"))
+        .expect("the reaper is alive")
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    for name in ["nine", "input", "output", "memfd"] {
+        assert!(!open.iter().any(|path| path.contains(name)), "{open:?}");
+    }
+    assert_eq!(
+        std::fs::read_link(format!("/proc/{reaper}/cwd")).expect("the reaper is alive").as_os_str(),
+        "/"
+    );
+    // The reaper ignores signals.
+    for wanted in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1] {
+        signal(&reaper, wanted);
+    }
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), 143);
+}
+
+#[test]
+fn exit_code_is_known_when_sigchld_is_ignored() {
+    let sandbox = Sandbox::new();
+    let mut env = sandbox.command("env");
+    env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_zoolock"), "run", "x", "--", "sh", "-c", "exit 3"]);
+    let status = env.status().expect("env starts");
+    assert_eq!(status.code(), Some(3));
+}
+
+#[test]
+fn reaper_killed_during_start_leaves_nothing() {
+    let sandbox = Sandbox::new();
+    let (_server, address) = server(&sandbox);
+    rounds(|round| {
+        let name = format!("x{round}");
+        let script = format!("sh -c 'echo $$ > {name}.left; exec sleep 1000' & exec sleep 1000");
+        let flags = ["run", "--connect", &address, &name, "--", "sh", "-c", &script];
+        let mut running = sandbox.converse(&flags);
+        let zoolock = running.0.id().to_string();
+        wait_until("zoolock has a reaper", || child_of(&zoolock, "lock-reaper").is_some());
+        // Spreads the kills over the first 40 ms.
+        std::thread::sleep(
+            Duration::from_micros(400) * u32::try_from(round * 37 % 100).expect("less than 100"),
+        );
+        signal(&child_of(&zoolock, "lock-reaper").expect("zoolock has a reaper"), Signal::KILL);
+        assert_eq!(running.code(), 137, "round {round}");
+        let left = std::fs::read_to_string(sandbox.path(&format!("{name}.left"))).unwrap_or_default();
+        assert!(left.is_empty() || !is_alive(left.trim()), "round {round}");
+    });
+}

@@ -1,0 +1,153 @@
+//! `zoolock run`: the environment, exit code and signals of its command.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Sandbox, is_alive, set_mode, wait_until};
+use rustix::process::Signal;
+use zoolock_tests::on_both_arms;
+
+#[test]
+fn run_exits_with_code_of_its_command() {
+    let sandbox = Sandbox::new();
+    for code in [0, 1, 3, 64, 75, 255] {
+        let done = sandbox.output(&["run", "x", "--", "sh", "-c", &format!("exit {code}")]);
+        assert_eq!(done.code, code, "{done:?}");
+        assert_eq!(done.stderr.is_empty(), code == 0, "{done:?}");
+    }
+    let done = sandbox.output(&["run", "x", "--", "sh", "-c", "kill -KILL $$"]);
+    assert_eq!(done.code, 137, "{done:?}");
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn unrunnable_command_exits_126_or_127() {
+    let sandbox = Sandbox::new();
+    for (command, code) in
+        [("no-such-command-anywhere", 127), ("/no/such", 127), ("/etc/passwd", 126), ("/", 126)]
+    {
+        let done = sandbox.output(&["run", "x", "--", command]);
+        assert_eq!(done.code, code, "{done:?}");
+        assert!(done.stderr.starts_with("zoolock: ") && done.stderr.contains(command), "{done:?}");
+    }
+    assert!(!sandbox.state().exists(), "no server is started for a command that cannot run");
+    // The error of this program shows only when it is started.
+    std::fs::write(sandbox.path("broken"), "#!/no/such/interpreter\n").expect("file written");
+    set_mode(sandbox.path("broken"), 0o755);
+    let done = sandbox.output(&["run", "x", "--", "./broken"]);
+    assert_eq!(done.code, 127, "{done:?}");
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn environment_describes_the_lock() {
+    let sandbox = Sandbox::new();
+    let script = "echo $ZOOLOCK_NAME $ZOOLOCK_PATH $ZOOLOCK_PREVIOUS $ZOOLOCK_TOKEN";
+    let mut last = String::new();
+    for round in 0..3 {
+        let done = sandbox.output(&["run", "dir/x", "--", "sh", "-c", script]);
+        let words: Vec<_> = done.stdout.split_whitespace().collect();
+        let [name, path, previous, token] = words.as_slice() else { panic!("{done:?}") };
+        assert_eq!((*name, *path), ("dir/x", "/locks/dir/x"));
+        assert_eq!(*previous, if round == 0 { "unknown" } else { "clean" });
+        assert!(*token > last.as_str(), "tokens rise as text: {last} {token}");
+        last = (*token).to_owned();
+    }
+}
+
+#[test]
+fn command_reads_standard_input() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.converse(&["run", "x", "--", "cat"]);
+    running.say("one\ntwo\n");
+    running.end_of_input();
+    let done = running.done();
+    assert_eq!((done.code, done.stdout.as_str()), (0, "one\ntwo\n"));
+}
+
+#[test]
+fn term_reaches_group_and_second_one_kills() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'echo heard > heard' TERM; sh -c 'echo $$ > grandchild; exec sleep 1000' & \
+        while :; do sleep 0.05; done";
+    let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", script]);
+    let grandchild = sandbox.wait_for_file("grandchild");
+    running.signal(Signal::TERM);
+    // Two TERM signals that are pending at once would be delivered as one.
+    sandbox.wait_for_file("heard");
+    wait_until("the grandchild got the signal too", || !is_alive(&grandchild));
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), 137);
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn signals_are_passed_to_the_group() {
+    let sandbox = Sandbox::new();
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::USR1, "USR1"), (Signal::USR2, "USR2")] {
+        let file = format!("ready-{name}");
+        let script = format!(
+            "trap 'wait; exit 7' {name}; sh -c 'trap \"echo heard > heard-{name}; exit 0\" {name}; \
+             echo $$ > {file}; while :; do sleep 0.05; done' & wait; wait; wait"
+        );
+        let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", &script]);
+        sandbox.wait_for_file(&file);
+        running.signal(signal);
+        assert_eq!(sandbox.wait_for_file(&format!("heard-{name}")), "heard", "{name}");
+        assert_eq!(running.code(), 7, "{name}");
+    }
+}
+
+#[test]
+fn command_dies_with_zoolock() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.start(&["run", "x", "--", "sh", "-c", "echo $$ > child; exec sleep 1000"]);
+    let child = sandbox.wait_for_file("child");
+    running.signal(Signal::KILL);
+    running.wait();
+    wait_until("the command is dead", || !is_alive(&child));
+}
+
+/// Runs twenty commands at once, fifty times. Each increments a number in a file, and two that overlap lose an update.
+fn count_to_a_thousand(connect: &[&str]) {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("f"), "0\n").expect("file written");
+    let line = [connect, &["run", "counter", "--", "sh", "-c", "n=$(cat f); echo $((n+1)) > f"]].concat();
+    for _ in 0..50 {
+        let commands: Vec<_> = (0..20).map(|_| sandbox.converse(&line)).collect();
+        for running in commands {
+            let done = running.done();
+            assert_eq!(done.code, 0, "{done:?}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(sandbox.path("f")).expect("readable").trim(), "1000");
+    let listed = sandbox.output(&[connect, &["ls", "--json"]].concat());
+    assert!(listed.code == 0 && !listed.stdout.contains("\"node\""), "{listed:?}");
+}
+
+on_both_arms!(a_thousand_runs_count_to_a_thousand, |zookeeper| async move {
+    count_to_a_thousand(&["--connect", &zookeeper.connect_string()]);
+});
+
+#[test]
+fn local_runs_count_to_a_thousand() {
+    count_to_a_thousand(&[]);
+}
+
+on_both_arms!(private lock_of_killed_holder_is_freed_within_session, |zookeeper| async move {
+    let sandbox = Sandbox::new();
+    // The shortest session timeout that zoolock requests.
+    let (address, session) = (zookeeper.connect_string(), Duration::from_secs(6));
+    let flags = ["--session-timeout", "6s", "--connect", &address];
+    let run = |script: &str| sandbox.start(&[&["run"][..], &flags, &["killed", "--", "sh", "-c", script]].concat());
+    let holder = run("echo held > started; exec sleep 600");
+    sandbox.wait_for_file("started");
+    let mut waiter = run("echo $ZOOLOCK_PREVIOUS > took");
+    wait_until("the second command waits", || sandbox.contenders_with(&flags, "killed") == 2);
+    let killed = Instant::now();
+    holder.signal(Signal::KILL);
+    assert_eq!(sandbox.wait_for_file("took"), "unknown");
+    let tick = zookeeper.server().options().tick;
+    assert!(killed.elapsed() <= session + tick + Duration::from_secs(1), "{:?}", killed.elapsed());
+    assert_eq!(waiter.code(), 0);
+});

@@ -1,0 +1,214 @@
+//! `zoolock serve`: its flags, limits and notifications.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::process::{ChildStderr, Command, Stdio};
+
+use crate::common::{PATIENCE, Running, Sandbox, http_get, wait_until};
+use rcgen::generate_simple_self_signed;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+
+/// A server whose standard error the test reads.
+struct Serving {
+    running: Running,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Serving {
+    fn start(sandbox: &Sandbox, args: &[&str]) -> Self {
+        Self::spawn(sandbox.zoolock([&["serve"], args].concat()))
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut running = Running(command.stdout(Stdio::null()).spawn().expect("zoolock starts"));
+        let stderr = running.take_stderr();
+        Self { running, stderr }
+    }
+
+    /// Returns the address in the next line, which must start with `prefix`.
+    fn address(&mut self, prefix: &str) -> SocketAddr {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).expect("UTF-8");
+        let line = line.trim_end();
+        let text = line.strip_prefix("zoolock: ").unwrap_or(line).strip_prefix(prefix);
+        let text = text.unwrap_or_else(|| panic!("{line:?} does not start with {prefix:?}"));
+        text.trim().trim_end_matches("/metrics").parse().expect("an address")
+    }
+
+    fn stop(mut self) {
+        self.running.signal(Signal::TERM);
+        assert_eq!(self.running.code(), 0);
+    }
+}
+
+fn connect(addr: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(addr).expect("the server listens");
+    socket.set_read_timeout(Some(PATIENCE)).expect("timeout set");
+    socket
+}
+
+/// Sends a four-letter word, and returns the answer.
+fn four_letter_word(addr: SocketAddr, word: &str) -> String {
+    let mut socket = connect(addr);
+    socket.write_all(word.as_bytes()).expect("the server reads");
+    let mut answer = Vec::new();
+    // The server may reset the connection instead of closing it.
+    let _ = socket.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Creates a session, and returns the negotiated timeout.
+fn create_session(socket: &mut TcpStream, timeout_ms: i32) -> i32 {
+    let mut request = Vec::new();
+    request.extend(44_i32.to_be_bytes());
+    request.extend([0; 12]);
+    request.extend(timeout_ms.to_be_bytes());
+    request.extend([0; 8]);
+    request.extend(16_i32.to_be_bytes());
+    request.extend([0; 16]);
+    socket.write_all(&request).expect("the server reads");
+    let mut answer = [0; 4 + 36];
+    socket.read_exact(&mut answer).expect("the server answers");
+    answer[8..12].try_into().map(i32::from_be_bytes).expect("four bytes")
+}
+
+#[test]
+fn readiness_is_notified_and_metrics_are_served() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("notify");
+    let notify = UnixDatagram::bind(&path).expect("socket bound");
+    notify.set_read_timeout(Some(PATIENCE)).expect("timeout set");
+    let mut command = sandbox.zoolock(["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    command.env("NOTIFY_SOCKET", &path);
+    let mut serving = Serving::spawn(command);
+    let mut message = [0; 64];
+    let len = notify.recv(&mut message).expect("a message");
+    assert_eq!(&message[..len], b"READY=1\n");
+    let addr = serving.address("serving on ");
+    let metrics = serving.address("metrics at http://");
+    assert_eq!(four_letter_word(addr, "ruok"), "imok");
+    assert!(four_letter_word(addr, "cons").contains("not in the whitelist"));
+    assert!(http_get(metrics, "/ready").starts_with("HTTP/1.1 200"));
+    assert!(http_get(metrics, "/metrics").contains("\nznode_count 5\n"));
+    serving.stop();
+    let len = notify.recv(&mut message).expect("a message");
+    assert_eq!(&message[..len], b"STOPPING=1\n");
+}
+
+#[test]
+fn timeout_limit_and_word_flags_take_effect() {
+    let sandbox = Sandbox::new();
+    let mut serving = Serving::start(
+        &sandbox,
+        &[
+            "--listen",
+            "127.0.0.1:0",
+            "--tick",
+            "100ms",
+            "--min-session-timeout",
+            "3s",
+            "--max-session-timeout",
+            "7s",
+            "--max-connections-per-address",
+            "2",
+            "--words",
+            "conf,ruok",
+        ],
+    );
+    let addr = serving.address("serving on ");
+    let (mut short, mut long) = (connect(addr), connect(addr));
+    assert_eq!(create_session(&mut short, 1), 3000);
+    assert_eq!(create_session(&mut long, 100_000), 7000);
+    assert_eq!(four_letter_word(addr, "conf"), "");
+    drop(short);
+    wait_until("the server accepts a connection again", || four_letter_word(addr, "ruok") == "imok");
+    let mut conf = String::new();
+    wait_until("that connection has closed too", || {
+        conf = four_letter_word(addr, "conf");
+        !conf.is_empty()
+    });
+    for line in ["tickTime=100", "minSessionTimeout=3000", "maxSessionTimeout=7000", "maxClientCnxns=2"] {
+        assert!(conf.contains(line), "{line} is not in {conf}");
+    }
+    serving.stop();
+}
+
+#[test]
+fn tls_listens_on_its_own_address() {
+    let sandbox = Sandbox::new();
+    let generated = generate_simple_self_signed(vec!["localhost".to_owned()]).expect("certificate generated");
+    let (certificate, key) = (sandbox.path("c.pem"), sandbox.path("k.pem"));
+    std::fs::write(&certificate, generated.cert.pem()).expect("file written");
+    std::fs::write(&key, generated.signing_key.serialize_pem()).expect("file written");
+    let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+    let mut args = vec!["--tls-listen", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
+    args.extend(["--metrics", "127.0.0.1:0", "--require-auth", "--tls-client-ca", &certificate]);
+    let mut serving = Serving::start(&sandbox, &args);
+    let tls = serving.address("serving TLS on ");
+    let metrics = serving.address("metrics at http://");
+    assert_eq!(four_letter_word(tls, "ruok"), "");
+    wait_until("the failed handshake is counted", || {
+        http_get(metrics, "/metrics").contains("\nunsuccessful_handshake 1\n")
+    });
+    serving.stop();
+}
+
+#[test]
+fn required_accounts_are_enforced() {
+    let sandbox = Sandbox::new();
+    // The password is pw.
+    let file = sandbox.write_private("users", "me:xlpJGzVhaayvpHfFn/RwowgwqI4=\n");
+    let mut serving =
+        Serving::start(&sandbox, &["--listen", "127.0.0.1:0", "--require-auth", "--users", &file]);
+    let addr = serving.address("serving on ").to_string();
+    let credentials = sandbox.write_private("credentials", "me:pw\n");
+    let auth = format!("digest:@{credentials}");
+    let done = sandbox.output(&["ls", "--connect", &addr, "--auth", &auth]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let done = sandbox.output(&["ls", "--connect", &addr, "--connect-timeout", "2s"]);
+    assert_eq!(done.code, 77, "{done:?}");
+    std::fs::write(&credentials, "me:wp\n").expect("file written");
+    let done = sandbox.output(&["ls", "--connect", &addr, "--auth", &auth]);
+    assert_eq!(done.code, 77, "{done:?}");
+    serving.stop();
+}
+
+/// Returns the resident memory of a process, in KiB.
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel reports VmRSS");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn ten_thousand_idle_sessions_cost_little() {
+    // Fewer sessions if this process may not open that many files.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let count = files.saturating_sub(200).min(10_000);
+    let sandbox = Sandbox::new();
+    let mut serving = Serving::start(&sandbox, &["--listen", "127.0.0.1:0", "--max-session-timeout", "1h"]);
+    let addr = serving.address("serving on ");
+    let pid = serving.running.0.id();
+    let mut first = connect(addr);
+    create_session(&mut first, 3_600_000);
+    let before = resident_kib(pid);
+    let idle: Vec<TcpStream> = (1..count)
+        .map(|_| {
+            let mut socket = connect(addr);
+            create_session(&mut socket, 3_600_000);
+            socket
+        })
+        .collect();
+    let bytes_each = (resident_kib(pid) - before) * 1024 / count;
+    println!("{count} idle sessions cost {bytes_each} bytes each");
+    assert!(four_letter_word(addr, "srvr").contains(&format!("\nConnections: {}\n", count + 1)));
+    assert!(bytes_each < 6_000, "{bytes_each} bytes each");
+    drop(idle);
+    wait_until("the connections have closed", || {
+        four_letter_word(addr, "srvr").contains("\nConnections: 2\n")
+    });
+    serving.stop();
+}

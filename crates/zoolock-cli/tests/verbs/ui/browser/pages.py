@@ -1,0 +1,432 @@
+"""Tests the pages of zoolock ui in a browser.
+
+Environment variables: UI (its address), TOKEN, CONNECT, ZOOLOCK (the command), CHROMIUM, SCREENSHOTS (a directory).
+Optional: LEAVE_OUT (names of tests to skip, separated by spaces) and ONLY (a pattern for names of tests to run).
+The Rust test that starts this script reads requests from its standard output, for what only the library can do."""
+
+import importlib.resources
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+
+from playwright.sync_api import expect, sync_playwright
+
+UI = os.environ["UI"].rstrip("/")
+TOKEN = os.environ["TOKEN"]
+ZOOLOCK = [os.environ["ZOOLOCK"], "--connect", os.environ["CONNECT"]]
+SHOTS = pathlib.Path(os.environ["SCREENSHOTS"])
+AXE = importlib.resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+
+# Every client that may acquire a lock may use such names and notes.
+HOSTILE = "x<img src=x onerror=alert(1)>\"'`&lt;\u202egpj"
+HOSTILE_NOTE = "</text><script>alert(2)</script>\"><svg onload=alert(3)>\x1b[31m\u202e\u2066"
+
+DESKTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 360, "height": 740}
+
+expect.set_options(timeout=10_000)
+
+
+def request(what, answer):
+    """Asks the Rust test to do something, and waits for its answer."""
+    print(f"PLEASE {what}", flush=True)
+    received = sys.stdin.readline().strip()
+    assert received == answer, received
+
+
+def lock_url(name):
+    return f"{UI}/lock?name={urllib.parse.quote('/locks/' + name, safe='')}"
+
+
+def show(name):
+    shown = subprocess.run([*ZOOLOCK, "show", "--json", name], capture_output=True, text=True, check=True)
+    return json.loads(shown.stdout)
+
+
+class Hold:
+    """A process that holds a lock or waits for it."""
+
+    all = []
+
+    def __init__(self, name, note, wait_for=None):
+        self.name, self.note = name, note
+        pipe = subprocess.PIPE
+        line = [*ZOOLOCK, "hold", name, "--note", note]
+        self.process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        Hold.all.append(self)
+        if wait_for is None:
+            self.token = self.process.stdout.readline().strip()
+            assert self.token, f"{note} does not hold {name}"
+        else:
+            self.wait_until(lambda: len(show(name)["waiters"]) >= wait_for)
+
+    @staticmethod
+    def wait_until(condition):
+        for _ in range(400):
+            if condition():
+                return
+            time.sleep(0.025)
+        raise AssertionError("timed out")
+
+    def release(self):
+        self.process.stdin.close()
+
+    def exit_code(self):
+        return self.process.wait(timeout=20)
+
+
+class Browser:
+    """Opens pages, and records the errors that they report."""
+
+    def __init__(self, chromium):
+        self.chromium = chromium
+        self.errors = []
+
+    def context(self, **options):
+        options.setdefault("viewport", DESKTOP)
+        options.setdefault("reduced_motion", "reduce")
+        context = self.chromium.new_context(**options)
+        context.on("weberror", lambda error: self.errors.append(f"error: {error.error}"))
+        context.on("console", self.on_console)
+        context.on("dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        context.on("requestfailed", self.on_request_failed)
+        return context
+
+    def on_console(self, message):
+        # The browser logs an error for each page with one of these status codes.
+        is_expected = re.search(r"status of (400|401|403|404|409|429)", message.text)
+        if message.type in ("error", "warning") and not is_expected:
+            self.errors.append(f"console: {message.text}")
+
+    def on_request_failed(self, request):
+        # Opening another page aborts the requests of the last page.
+        if request.failure != "net::ERR_ABORTED":
+            self.errors.append(f"request: {request.url} {request.failure}")
+
+    def log_in(self, context):
+        page = context.new_page()
+        page.goto(f"{UI}/login")
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("button", name="Log out")).to_be_visible()
+        return page
+
+
+def screenshot(page, name):
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+
+
+def tab_to(page, name):
+    """Presses Tab until an element with this name has the focus."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            "() => document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.trim()"
+        )
+        if re.search(name, focused):
+            return
+    raise AssertionError(f"Tab does not reach {name}")
+
+
+# ---- tests, which TESTS lists in order ----
+
+
+def all_locks_are_listed(browser):
+    page = browser.context().new_page()
+    page.goto(UI)
+    row = page.get_by_role("row").filter(has_text="deploys")
+    expect(row).to_contain_text("database move")
+    expect(row.get_by_role("cell").nth(3)).to_have_text("2")
+    expect(page.locator("#summary")).to_contain_text("waiting")
+    page.get_by_role("link", name="Waiting").click()
+    expect(page.get_by_role("columnheader", name="Waiting")).to_have_attribute("aria-sort", "descending")
+    expect(page.get_by_role("rowheader").first).to_contain_text("deploys")
+    page.get_by_label("Filter").fill("nightly")
+    page.get_by_label("Filter").press("Enter")
+    expect(page.get_by_role("rowheader")).to_have_count(1)
+    page.goto(f"{UI}/?q=nobody-has-this")
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    # A new lock appears without reloading the page.
+    page.goto(UI)
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    later = Hold("late", "came later")
+    expect(page.get_by_role("row").filter(has_text="came later")).to_be_visible()
+    later.release()
+    expect(page.get_by_role("row").filter(has_text="came later")).to_have_count(0)
+
+
+def hand_over_is_shown_within_a_second(browser):
+    page = browser.context().new_page()
+    first = Hold("live", "number one")
+    second = Hold("live", "number two", wait_for=1)
+    page.goto(lock_url("live"))
+    expect(page.locator("#summary")).to_contain_text("number one")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    page.evaluate(
+        """() => {
+            const seen = () => {
+                if (!window.seen && document.getElementById("summary").textContent.includes("number two"))
+                    window.seen = Date.now();
+            };
+            new MutationObserver(seen).observe(document.body, {subtree: true, childList: true, characterData: true});
+        }"""
+    )
+    page.get_by_role("link", name=re.compile("^Skip")).focus()
+    released = time.time() * 1000
+    first.release()
+    page.wait_for_function("() => window.seen")
+    delay = page.evaluate("() => window.seen") - released
+    print(f"a hand-over was shown after {delay:.0f} ms")
+    assert delay < 1000, f"{delay} ms"
+    # The update keeps the focus.
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    expect(page.get_by_role("region", name="Table of the history")).to_contain_text("number one")
+    second.release()
+    expect(page.locator("#summary")).to_contain_text("Free")
+
+
+def only_the_right_token_logs_in(browser):
+    context = browser.context()
+    page = context.new_page()
+    page.goto(lock_url("deploys"))
+    expect(page.get_by_role("link", name=re.compile("^Break"))).to_have_count(3)
+    page.get_by_role("link", name=re.compile("^Break")).first.click()
+    page.get_by_label("Token").fill("not the token at all")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("not the token")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Log in").click()
+    # After the login, the requested page is shown.
+    expect(page.get_by_role("heading", name="Break?")).to_be_visible()
+    cookie = next(cookie for cookie in context.cookies() if cookie["name"].startswith("zoolock_ui_"))
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict", cookie
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("link", name="Log in")).to_be_visible()
+
+
+def holder_is_revoked_by_keyboard_only(browser):
+    page = browser.log_in(browser.context())
+    held = Hold("keys", "asked politely")
+    page.goto(lock_url("keys"))
+    expect(page.locator("#summary")).to_contain_text("asked politely")
+    tab_to(page, "^Revoke ")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Revoke?")).to_be_visible()
+    tab_to(page, "^Revoke this holder$")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("It was asked to let go.")).to_be_visible()
+    expect(page.locator("#summary")).to_contain_text("Free")
+    assert held.exit_code() == 0
+
+
+def broken_lock_passes_to_next_waiter(browser):
+    page = browser.log_in(browser.context())
+    first = Hold("broken", "does not answer")
+    Hold("broken", "next in line", wait_for=1)
+    page.goto(lock_url("broken"))
+    page.get_by_role("link", name=f"Break {first.token}").click()
+    screenshot(page, "ask")
+    page.get_by_label("Why").fill("it hangs")
+    page.get_by_role("button", name="Break this holder").click()
+    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    expect(page.locator("#summary")).to_contain_text("next in line")
+    expect(page.get_by_role("region", name="Table of the history")).to_contain_text("broken")
+    assert first.exit_code() == 70
+    audit = subprocess.run([*ZOOLOCK, "ls"], capture_output=True, text=True, check=True)
+    assert ".audit" not in audit.stdout
+
+
+def stale_token_breaks_no_holder(browser):
+    page = browser.log_in(browser.context())
+    first = Hold("stale", "was seen")
+    second = Hold("stale", "innocent", wait_for=1)
+    page.goto(f"{UI}/ask?deed=break&name=/locks/stale&token={first.token}")
+    expect(page.get_by_role("button", name="Break this holder")).to_be_visible()
+    first.release()
+    assert first.exit_code() == 0
+    second.token = second.process.stdout.readline().strip()
+    with page.expect_response(lambda response: response.url.endswith("/deed")) as refused:
+        page.get_by_role("button", name="Break this holder").click()
+    assert refused.value.status == 409
+    expect(page.get_by_role("heading", name="Too late")).to_be_visible()
+    screenshot(page, "too-late")
+    assert show("stale")["holder"]["token"] == second.token
+    second.release()
+
+
+def hostile_names_are_shown_harmlessly(browser):
+    Hold(HOSTILE, HOSTILE_NOTE)
+    Hold(HOSTILE, HOSTILE_NOTE, wait_for=1)
+    page = browser.log_in(browser.context())
+    for url in (UI, lock_url(HOSTILE), f"{UI}/graph", f"{UI}/sessions"):
+        page.goto(url)
+        expect(page.get_by_text("<script>alert(2)</script>").first).to_be_attached()
+        text = page.locator("main").inner_html()
+        assert "\u202e" not in text and "\x1b" not in text and "\\u{202e}" in text, url
+        assert page.locator("main script, main img, main [onload], main [onerror]").count() == 0, url
+    page.goto(lock_url(HOSTILE))
+    screenshot(page, "hostile")
+    page.get_by_role("link", name=re.compile("^Break")).last.click()
+    page.get_by_role("button", name="Break this waiter").click()
+    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    page.goto(f"{UI}/?q={urllib.parse.quote(HOSTILE_NOTE)}")
+    expect(page.get_by_role("rowheader")).to_have_count(1)
+
+
+def a_deadlock_is_drawn_and_broken(browser):
+    page = browser.log_in(browser.context())
+    page.goto(f"{UI}/graph")
+    expect(page.locator("#summary")).to_contain_text("No deadlock")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    begun = time.time()
+    request("deadlock", "made")
+    made = time.time()
+    page.get_by_role("heading", name=re.compile("Deadlock of 3 owners")).wait_for()
+    drawn = time.time()
+    print(f"a deadlock was drawn after {drawn - made:.1f} s, {drawn - begun:.1f} s after its first lock")
+    assert drawn - made < 2
+    expect(page.locator("svg .box.circle")).to_have_count(3)
+    expect(page.get_by_text("⚠ circle")).to_have_count(3)
+    expect(page.get_by_text("Seen once")).to_have_count(0)
+    page.emulate_media(color_scheme="dark")
+    screenshot(page, "deadlock")
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert_accessible(page, f"a deadlock, {theme}")
+    page.locator(".alert").get_by_role("link", name=re.compile("^Break")).first.click()
+    page.get_by_role("button", name=re.compile("^Break this")).click()
+    expect(page.get_by_text("It was taken away.")).to_be_visible()
+    request("all free", "free")
+    page.goto(f"{UI}/graph")
+    expect(page.locator("#summary")).to_contain_text("No deadlock")
+
+
+def pages_work_without_javascript(browser):
+    page = browser.context(java_script_enabled=False).new_page()
+    page.goto(UI)
+    row = page.get_by_role("row").filter(has_text="deploys")
+    expect(row).to_contain_text("database move")
+    page.get_by_role("link", name="deploys").click()
+    expect(page.locator("#summary")).to_contain_text("2 wait")
+    expect(page.locator("svg.queue")).to_be_visible()
+    page.get_by_role("link", name="Wait-for graph").click()
+    expect(page.locator("svg.web")).to_be_visible()
+
+
+def assert_accessible(page, name):
+    page.evaluate(AXE)
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
+    bad = [rule for rule in found if rule["impact"] in ("serious", "critical")]
+    violations = [(rule["id"], [node["html"] for node in rule["nodes"][:3]]) for rule in bad]
+    assert not bad, f"{name}: {violations}"
+
+
+def axe_finds_no_serious_violation(browser):
+    for theme in ("light", "dark"):
+        context = browser.context(color_scheme=theme)
+        page = context.new_page()
+        page.goto(f"{UI}/login")
+        assert_accessible(page, f"login, {theme}")
+        browser.log_in(context)
+        token = show("deploys")["holder"]["token"]
+        for name, url in {
+            "locks": f"{UI}/",
+            "lock": lock_url("deploys"),
+            "free": lock_url("nothing"),
+            "graph": f"{UI}/graph",
+            "sessions": f"{UI}/sessions",
+            "break": f"{UI}/ask?deed=break&name=/locks/deploys&token={token}",
+            "missing": f"{UI}/missing",
+        }.items():
+            page.goto(url)
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            assert_accessible(page, f"{name}, {theme}")
+            screenshot(page, f"{name}-{theme}")
+
+
+def pages_fit_on_a_phone(browser):
+    context = browser.context(viewport=PHONE, has_touch=True, is_mobile=True, device_scale_factor=2)
+    browser.log_in(context)
+    page = context.new_page()
+    for name, url in {
+        "locks": f"{UI}/",
+        "lock": lock_url("deploys"),
+        "graph": f"{UI}/graph",
+        "sessions": f"{UI}/sessions",
+        "hostile": lock_url(HOSTILE),
+    }.items():
+        page.goto(url)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        width = page.evaluate("() => document.documentElement.scrollWidth")
+        assert width <= PHONE["width"], f"{name} is {width} wide"
+        assert_accessible(page, f"{name} on a phone")
+        screenshot(page, f"{name}-phone")
+
+
+def selected_tests():
+    """Returns the tests to run. Fails for an unknown name in LEAVE_OUT, because that test may have been renamed."""
+    leave_out = set(os.environ.get("LEAVE_OUT", "").split())
+    if unknown := leave_out - {test.__name__ for test in TESTS}:
+        sys.exit(f"LEAVE_OUT: no test is named {', '.join(sorted(unknown))}; TESTS in pages.py lists them")
+    only = re.compile(os.environ.get("ONLY", ""))
+    return [test for test in TESTS if test.__name__ not in leave_out and only.search(test.__name__)]
+
+
+def main():
+    tests = selected_tests()
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    Hold("deploys", "database move")
+    Hold("deploys", "web 4.2", wait_for=1)
+    Hold("deploys", "api 1.9", wait_for=2)
+    Hold("nightly", "backup")
+    Hold("reports/weekly", "render")
+    Hold("reports/weekly", "mail", wait_for=1)
+    try:
+        with sync_playwright() as playwright:
+            # Chromium's sandbox does not work for root, who may run the tests.
+            chromium = playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=["--no-sandbox"])
+            browser = Browser(chromium)
+            for test in tests:
+                begun = time.time()
+                try:
+                    test(browser)
+                    assert not browser.errors, browser.errors
+                except BaseException:
+                    print(f"FAILED {test.__name__}", flush=True)
+                    for context in chromium.contexts:
+                        for page in context.pages:
+                            print(page.url, page.locator("main").inner_text()[:2000])
+                            screenshot(page, f"failed-{test.__name__}")
+                    raise
+                print(f"{test.__name__}: {time.time() - begun:.1f} s", flush=True)
+                for context in chromium.contexts:
+                    context.close()
+            chromium.close()
+    finally:
+        for hold in Hold.all:
+            hold.process.kill()
+            hold.process.wait()
+    print("all is well", flush=True)
+
+
+TESTS = [
+    all_locks_are_listed,
+    hand_over_is_shown_within_a_second,
+    only_the_right_token_logs_in,
+    holder_is_revoked_by_keyboard_only,
+    broken_lock_passes_to_next_waiter,
+    stale_token_breaks_no_holder,
+    a_deadlock_is_drawn_and_broken,
+    hostile_names_are_shown_harmlessly,
+    pages_work_without_javascript,
+    axe_finds_no_serious_violation,
+    pages_fit_on_a_phone,
+]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+//! Waiting for a lock: timeouts, signals and messages.
+
+use crate::common::{Running, Sandbox};
+use rustix::process::Signal;
+
+#[test]
+fn busy_lock_sets_exit_code_and_names_holder() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.start(&["run", "--note", "nightly backup", "x", "--", "sleep", "1000"]);
+    sandbox.wait_for_contenders("x", 1);
+    for (flags, code) in [
+        (&["--try"][..], 75),
+        (&["--timeout", "200ms"], 75),
+        (&["--try", "--on-busy-exit", "0"], 0),
+        (&["--timeout=0s", "--on-busy-exit=9"], 9),
+    ] {
+        let done = sandbox.output(&[&["run"], flags, &["x", "--", "touch", "ran"]].concat());
+        assert_eq!(done.code, code, "{done:?}");
+        assert!(done.stderr.contains("nightly backup"), "{done:?}");
+    }
+    assert!(!sandbox.path("ran").exists());
+    assert_eq!(sandbox.contenders("x"), 1);
+}
+
+/// cron sends all output by mail.
+#[test]
+fn quiet_busy_lock_prints_nothing_with_exit_zero() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.start(&["run", "x", "--", "sleep", "1000"]);
+    sandbox.wait_for_contenders("x", 1);
+    for (flags, prints) in [
+        (&["--try", "--on-busy-exit", "0", "--quiet"][..], false),
+        (&["--timeout=200ms", "--on-busy-exit=0", "--quiet"], false),
+        (&["--try", "--on-busy-exit", "0"], true),
+        (&["--try", "--on-busy-exit", "1", "--quiet"], true),
+        (&["--try", "--quiet"], true),
+    ] {
+        for verb in ["run", "hold"] {
+            let args = if verb == "run" { &["x", "--", "touch", "ran"][..] } else { &["x"] };
+            let done = sandbox.output(&[&[verb][..], flags, args].concat());
+            assert_eq!(!done.stderr.is_empty(), prints, "{verb} {flags:?}: {done:?}");
+        }
+    }
+    assert!(!sandbox.path("ran").exists());
+}
+
+#[test]
+fn a_signal_while_waiting_leaves_no_contender() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    for (signal, code) in [(Signal::TERM, 143), (Signal::USR1, 0)] {
+        let mut waiter = sandbox.converse(&["run", "x", "--", "true"]);
+        sandbox.wait_for_contenders("x", 2);
+        waiter.signal(signal);
+        if signal == Signal::TERM {
+            let done = waiter.done();
+            assert_eq!(done.code, code, "{done:?}");
+            assert!(done.stderr.contains("ended by TERM while waiting for x"), "{done:?}");
+            assert_eq!(sandbox.contenders("x"), 1);
+        } else {
+            // zoolock passes USR1 to its command, and ignores it before the command starts.
+            holder.end_of_input();
+            assert_eq!(waiter.code(), code);
+        }
+    }
+    assert_eq!(holder.code(), 0);
+    assert_eq!(sandbox.contenders("x"), 0);
+}
+
+#[test]
+fn wait_without_terminal_prints_one_line() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.converse(&["hold", "--note", "me", "x"]);
+    sandbox.wait_for_contenders("x", 1);
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = sandbox.zoolock(["run", "x", "--", "true"]);
+    let mut waiter = Running(command.stderr(writer).spawn().expect("zoolock starts"));
+    drop(command);
+    let mut printed = String::new();
+    while !printed.ends_with('\n') {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut reader, &mut byte).expect("zoolock prints a line");
+        printed.push(byte[0].into());
+    }
+    assert!(printed.starts_with("zoolock: waiting for x, held by ") && printed.contains("me"), "{printed}");
+    holder.end_of_input();
+    assert_eq!(waiter.code(), 0);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut rest).expect("UTF-8");
+    assert!(!rest.contains("waiting"), "{rest}");
+}

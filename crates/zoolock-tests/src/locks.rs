@@ -1,0 +1,80 @@
+//! Support for lock tests: sessions, queues, and checks for leftovers.
+
+pub mod leftovers;
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use zoolock::{Builder, Guard, Zoolock};
+
+use crate::{Place, Proxy, ServerOptions};
+
+/// Prints the log of this process, filtered by `RUST_LOG`.
+fn trace() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
+/// Returns client settings for a server with [`ServerOptions::default`].
+pub fn settings() -> Builder {
+    trace();
+    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
+}
+
+/// Returns [`settings`] with a session timeout of 2 s, so that a session expires soon.
+pub fn brisk_settings() -> Builder {
+    settings().session_timeout(Duration::from_secs(2))
+}
+
+/// Opens a session with [`settings`] on the server of this test.
+pub async fn connect(place: &Place) -> Zoolock {
+    settings().connect(&place.connect_string()).await.expect("connected")
+}
+
+/// Opens a session through a proxy before the server of this test.
+pub async fn connect_through(place: &Place, proxy: &Proxy) -> Zoolock {
+    settings().connect(&place.through(&proxy.addr())).await.expect("connected")
+}
+
+/// Returns the path of a lock directory, with the chroot of this test.
+pub fn directory(place: &Place, name: &str) -> String {
+    format!("{}/locks/{name}", place.chroot())
+}
+
+/// Waits until the lock has at least `count` contenders.
+pub async fn until_queued(zl: &Zoolock, name: &str, count: usize) {
+    let mutex = zl.mutex(name);
+    let reached = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            let seen = mutex.snapshot().await.expect("snapshot read");
+            if seen.waiters.len() + seen.beside.len() + usize::from(seen.holder.is_some()) >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    reached.await.unwrap_or_else(|_| panic!("{count} contenders were never queued at {name}"));
+}
+
+/// Queues `count` waiters, one after the other, at a lock that is held.
+pub async fn queue(zl: &Zoolock, name: &str, count: usize) -> Vec<JoinHandle<Guard>> {
+    let mut waiting = Vec::new();
+    for number in 1..=count {
+        let mutex = zl.mutex(name);
+        waiting.push(tokio::spawn(async move { mutex.lock().await.expect("lock granted") }));
+        until_queued(zl, name, 1 + number).await;
+    }
+    waiting
+}
+
+/// Waits until the client has at most `tasks` background tasks.
+pub async fn until_quiet(zl: &Zoolock, tasks: usize) {
+    let reached = tokio::time::timeout(Duration::from_secs(15), async {
+        while zl.background_tasks() > tasks {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    if reached.await.is_err() {
+        panic!("{} background tasks are left, {tasks} were there before", zl.background_tasks());
+    }
+}

@@ -1,0 +1,136 @@
+//! Attacks by a client with rights in the queue, and by requests that check no access control list.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::time::timeout;
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as Refusal, Permission};
+use zoolock::{Error, LossReason};
+use zoolock_server::wire::{RequestHeader, Writer};
+use zoolock_tests::locks::{brisk_settings, connect, directory, settings, until_queued};
+use zoolock_tests::wait::eventually;
+use zoolock_tests::{Failure, Place, on_both_arms, opcode, tree};
+
+use super::BOUND;
+use crate::raw_client::Client;
+
+/// Time during which a waiter must not be granted the lock.
+const MOMENT: Duration = Duration::from_millis(300);
+
+async fn in_time<T>(step: impl Future<Output = T>) -> T {
+    timeout(BOUND, step).await.expect("done in time")
+}
+
+on_both_arms!(forged_contender_delays_waiters_and_grants_nobody, |place| async move {
+    let zl = connect(&place).await;
+    let observer = tree::connect(&place.addr()).await.expect("connected");
+    let anyone = [Acl::new(Permission::ALL, AuthId::anyone())];
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::new(&anyone));
+    // The holder has number 0 and the waiter gets number 3. With 2 the forged znode is its computed predecessor.
+    for number in [1, 2] {
+        let name = format!("nightly-{number}");
+        let lock = directory(&place, &name);
+        let forged = format!("{lock}/lock-{number:010}");
+        let guard = zl.mutex(&name).lock().await.expect("lock granted");
+        let forger = tree::connect(&place.addr()).await.expect("connected");
+        forger.create(&format!("{lock}/x"), b"", &ephemeral).await.expect("znode created");
+        forger.create(&forged, b"", &ephemeral).await.expect("znode created");
+        let mutex = zl.mutex(&name);
+        let mut waiter = tokio::spawn(async move { mutex.lock().await });
+        until_queued(&zl, &name, 3).await;
+        // The forged znode is deleted with its session while the lock is held.
+        drop(forger);
+        let deleted = async || match observer.check_stat(&forged).await.expect("server answered") {
+            None => Ok(()),
+            Some(_) => Err(Failure::new("it still exists")),
+        };
+        eventually("the forged znode is deleted", BOUND, deleted).await.expect("znode deleted");
+        assert!(timeout(MOMENT, &mut waiter).await.is_err(), "two holders");
+        // Waiters also wait for a forged znode when no contender holds the lock.
+        let forger = tree::connect(&place.addr()).await.expect("connected");
+        forger.create(&forged, b"", &ephemeral).await.expect("znode created");
+        guard.release().await.expect("lock released");
+        assert!(timeout(MOMENT, &mut waiter).await.is_err(), "the forged znode was ignored");
+        drop(forger);
+        let guard = in_time(waiter).await.expect("the task does not panic").expect("lock granted");
+        guard.release().await.expect("lock released");
+    }
+    zl.close().await;
+});
+
+on_both_arms!(holder_without_renewals_loses_before_the_next_grant, |place| async move {
+    let holder = brisk_settings().connect(&place.connect_string()).await.expect("connected");
+    let next = brisk_settings().connect(&place.connect_string()).await.expect("connected");
+    let guard = holder.mutex("nightly").lock().await.expect("lock granted");
+    let spoiler = tree::connect(&place.addr()).await.expect("connected");
+    let renewals = directory(&place, ".sessions");
+    let written = async || match spoiler.list_children(&renewals).await {
+        Ok(nodes) if nodes.len() == 1 => Ok(nodes),
+        other => Err(Failure::new(format!("{other:?}"))),
+    };
+    let nodes = eventually("the holder renews by writes", BOUND, written).await.expect("lease renewed");
+    // Replace the znode by one to which the holder may not write.
+    let readable = [Acl::new(Permission::READ, AuthId::anyone())];
+    let persistent = CreateMode::Persistent.with_acls(Acls::new(&readable));
+    let node = format!("{renewals}/{}", nodes[0]);
+    let spoil = async || match spoiler.delete(&node, None).await {
+        Ok(()) | Err(Refusal::NoNode) => {
+            spoiler.create(&node, b"", &persistent).await.map_err(|error| Failure::new(error.to_string()))
+        }
+        Err(error) => Err(Failure::new(error.to_string())),
+    };
+    eventually("the znode is replaced", BOUND, spoil).await.expect("znode replaced");
+    assert!(guard.is_valid(), "the lease was renewed until now");
+    let mutex = next.mutex("nightly");
+    let mut waiter = tokio::spawn(async move { mutex.lock().await });
+    let reason = in_time(async {
+        tokio::select! {
+            biased;
+            reason = guard.lost() => reason,
+            _ = &mut waiter => panic!("two holders"),
+        }
+    });
+    assert_eq!(reason.await, LossReason::Unreachable);
+    assert!(!guard.is_valid());
+    let released = in_time(guard.release()).await;
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    in_time(waiter)
+        .await
+        .expect("the task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("lock released");
+    holder.close().await;
+    next.close().await;
+});
+
+/// Sends `deleteContainer` from a session without credentials. Returns the error code of the reply.
+///
+/// The server itself sends this request to remove an empty container. It checks no access control list.
+async fn delete_container(place: &Place, path: &str) -> i32 {
+    let mut client = Client::begin(place.server().socket_addr(), 10_000, 0).await.expect("connected");
+    let mut frame = BytesMut::new();
+    Writer::frame(&mut frame, |writer| {
+        RequestHeader { xid: 1, op: opcode::DELETE_CONTAINER }.encode(writer);
+        writer.string(path);
+    });
+    client.write(&frame).await.expect("request sent");
+    let (header, _) = client.reply(opcode::DELETE_CONTAINER).await.expect("server answered");
+    header.err
+}
+
+on_both_arms!(delete_container_removes_no_held_lock, |place| async move {
+    let builder = settings().auth("digest", "jobs:secret");
+    let zl = builder.connect(&place.connect_string()).await.expect("connected");
+    let guard = zl.mutex("nightly").lock().await.expect("lock granted");
+    let node = format!("{}{}", place.chroot(), guard.node_path());
+    for path in [node.clone(), directory(&place, "nightly")] {
+        assert_ne!(delete_container(&place, &path).await, 0, "{path}");
+    }
+    let client = tree::connect(&place.addr()).await.expect("connected");
+    assert!(client.check_stat(&node).await.expect("server answered").is_some());
+    assert!(guard.is_valid());
+    guard.release().await.expect("lock released");
+    zl.close().await;
+});

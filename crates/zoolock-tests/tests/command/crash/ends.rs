@@ -1,0 +1,106 @@
+//! A second server on the same data directory, and a full disk.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Resource, Rlimit, prlimit};
+use tempfile::TempDir;
+use tokio::process::Command;
+use zoolock_tests::{Serving, ZoolockBinary};
+
+use crate::crash::world::{World, serve};
+use crate::raw_client::Client;
+
+/// Returns the command and an empty data directory.
+fn set_up() -> (ZoolockBinary, TempDir) {
+    let binary = ZoolockBinary::find().expect("zoolock was built");
+    (binary, tempfile::tempdir().expect("directory created"))
+}
+
+#[tokio::test]
+async fn second_server_on_same_directory_is_refused() {
+    let (binary, data) = set_up();
+    let first = Serving::start(serve(&binary, data.path())).await.expect("server started");
+    let second = serve(&binary, data.path()).stdin(Stdio::null()).output().await.expect("command started");
+    let stderr = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(69), "{stderr}");
+    let path = data.path().display();
+    assert!(
+        stderr.contains(&format!("the data directory {path} is in use by another server; stop it")),
+        "{stderr}"
+    );
+    Client::begin(first.addr(), 10_000, 0).await.expect("the first server still serves");
+    // After the kill the directory is no longer in use.
+    first.kill().await;
+    let third = Serving::start(serve(&binary, data.path())).await.expect("server started");
+    assert_eq!(third.terminate().await.expect("server ended").code, Some(0));
+}
+
+const SEED: u64 = 4711;
+
+/// Checks that the server reported why it ends, and what to do.
+fn assert_reported(stderr: &str, data: &Path, why: &str) {
+    let file = format!(" {}/log.0", data.display());
+    for part in ["stopping, nothing was lost: cannot ", &file, why, "see to the disk"] {
+        assert!(stderr.contains(part), "no {part:?} in {stderr}");
+    }
+}
+
+/// Limits the file size of a server, and checks that it reports the full log and loses nothing.
+async fn assert_nothing_is_lost_at_file_size_limit() {
+    let (binary, data) = set_up();
+    let mut world = World::new(&binary, data.path(), SEED);
+    let server = Serving::start(serve(&binary, data.path())).await.expect("server started");
+    let limit = Some(10 << 20);
+    prlimit(Some(server.pid()), Resource::Fsize, Rlimit { current: limit, maximum: limit })
+        .expect("limit set");
+    let ended = world.while_writing(server.addr(), true, server.ended()).await.expect("server ended");
+    assert_eq!(ended.code, Some(69), "{}", ended.notes);
+    assert_reported(&ended.notes, data.path(), "File too large");
+    world.final_check().await.expect("no acknowledged write is lost");
+}
+
+/// Returns a command that runs a shell script as root in its own mount namespace.
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c"]).kill_on_drop(true);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_write_is_lost_at_file_size_limit() {
+    assert_nothing_is_lost_at_file_size_limit().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_write_is_lost_on_full_disk() {
+    /// Runs a command on a small file system, then again on a larger one.
+    const TWICE: &str = r#"
+        data=$1; shift
+        mount -t tmpfs -o size=20m tmpfs "$data" || exit
+        "$@"; echo "ended with $?" >&2
+        mount -o remount,size=400m tmpfs "$data" && exec "$@""#;
+    let (binary, data) = set_up();
+    let probe = unshare().args(["mount -t tmpfs tmpfs \"$1\"", "sh"]).arg(data.path()).output().await;
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        // Not every user may mount. The file size limit is the closest replacement.
+        println!("cannot mount a file system; testing a file size limit instead");
+        return assert_nothing_is_lost_at_file_size_limit().await;
+    }
+    let mut twice = unshare();
+    let serve = serve(&binary, data.path());
+    twice
+        .args([TWICE, "sh"])
+        .arg(data.path())
+        .arg(serve.as_std().get_program())
+        .args(serve.as_std().get_args());
+    let mut world = World::new(&binary, data.path(), SEED);
+    let mut server = Serving::start(twice).await.expect("server started");
+    let stderr =
+        world.while_writing(server.addr(), true, server.next()).await.expect("second server started");
+    assert_reported(&stderr, data.path(), "No space left on device");
+    assert!(stderr.contains("ended with 69"), "{stderr}");
+    world.check(&server).await.expect("no acknowledged write is lost");
+    let ended = server.terminate().await.expect("server ended");
+    assert_eq!(ended.code, Some(0), "{}", ended.notes);
+}

@@ -1,0 +1,10 @@
+//! Crash tests of `zoolock serve` and its data directory.
+//!
+//! `ZOOLOCK_SEED=n` repeats a run, except for its timing. `ZOOLOCK_LONG=1` runs ten times as long.
+
+mod ends;
+mod kill;
+mod model;
+mod mortal;
+mod worker;
+mod world;

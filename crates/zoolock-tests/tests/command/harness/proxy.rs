@@ -1,0 +1,158 @@
+//! Tests of the proxy: exact counts and each fault.
+
+use std::time::{Duration, Instant};
+
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
+use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
+
+const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
+
+/// Starts a proxy and connects a client through it.
+async fn proxied(place: &Place) -> (Proxy, Client) {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy started");
+    let client = tree::connect(&place.through(&proxy.addr())).await.expect("connected");
+    (proxy, client)
+}
+
+on_both_arms!(bytes_of_listing_are_counted_exactly, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    for number in 0..100 {
+        client.create(&format!("/n{number:03}"), b"", &PERSISTENT).await.expect("znode created");
+    }
+    let before = proxy.counts();
+    let children = client.list_children("/").await.expect("children listed");
+    assert_eq!(children.len(), 100);
+
+    let added = proxy.counts().since(&before);
+    assert_eq!(added.requests(opcode::GET_CHILDREN), 1);
+    // A ping, which the client may send at any time: the frame's length, xid, opcode.
+    let pings = (4 + 4 + 4) * added.requests(opcode::PING);
+    // The frame's length, xid, opcode; the path and its length; the watch flag.
+    let request = 4 + 4 + 4 + (4 + place.chroot().len() as u64) + 1;
+    assert_eq!(added.bytes_to_server, request + pings);
+    assert_eq!(added.replies(opcode::GET_CHILDREN), 1);
+    // The reply to a ping: the frame's length, xid, zxid, error.
+    let pings = (4 + 4 + 8 + 4) * added.replies(opcode::PING);
+    // The frame's length, xid, zxid, error; the number of children; the length and the four letters of each name.
+    let reply = 4 + 4 + 8 + 4 + 4 + 100 * (4 + 4);
+    assert_eq!(added.bytes_to_client, reply + pings);
+    assert_eq!(added.notifications, 0);
+
+    let all = proxy.stats();
+    assert_eq!((all.connections.len(), all.open()), (1, 1));
+    assert_eq!(all.total.requests(opcode::CREATE_SESSION), 1);
+    assert_eq!(all.total.replies(opcode::CREATE_SESSION), 1);
+    assert_eq!(all.connections[0].counts, all.total);
+});
+
+on_both_arms!(watch_events_are_counted_separately, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    let (_, watcher) = client.list_and_watch_children("/").await.expect("children listed");
+    client.create("/n", b"", &PERSISTENT).await.expect("znode created");
+    watcher.changed().await;
+    assert_eq!(proxy.counts().notifications, 1);
+});
+
+on_both_arms!(dropped_reply_leaves_request_executed, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    proxy.drop_next_reply(opcode::CREATE2);
+    client.create("/done", b"", &PERSISTENT).await.expect_err("the reply was dropped");
+    assert_eq!(proxy.stats().dropped_replies, 1);
+    assert_eq!(tree::descendants(&place.connect_string(), "/").await.expect("server answered"), ["/done"]);
+    // Only one reply is dropped, and the session continues over a new connection.
+    client.create("/next", b"", &PERSISTENT).await.expect("znode created");
+    assert_eq!(proxy.stats().connections.len(), 2);
+});
+
+on_both_arms!(dropped_request_is_not_executed, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    proxy.drop_next_request(opcode::CREATE2);
+    client.create("/undone", b"", &PERSISTENT).await.expect_err("the request was dropped");
+    assert_eq!(proxy.stats().dropped_requests, 1);
+    assert_eq!(
+        tree::descendants(&place.connect_string(), "/").await.expect("server answered"),
+        Vec::<String>::new()
+    );
+    client.create("/undone", b"", &PERSISTENT).await.expect("znode created");
+});
+
+on_both_arms!(only_requested_opcode_is_dropped, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    proxy.drop_next_reply(opcode::DELETE);
+    client.create("/n", b"", &PERSISTENT).await.expect("znode created");
+    client.delete("/n", None).await.expect_err("the reply was dropped");
+});
+
+on_both_arms!(cut_closes_every_connection, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    let other = tree::connect(&place.through(&proxy.addr())).await.expect("connected");
+    assert_eq!(proxy.stats().open(), 2);
+    proxy.cut().await;
+    assert!(proxy.stats().connections[..2].iter().all(|connection| connection.closed));
+    proxy.until("both clients reconnect", |stats| stats.open() == 2).await;
+    client.check_stat("/").await.expect("session continues");
+    other.check_stat("/").await.expect("session continues");
+});
+
+on_both_arms!(refusing_proxy_accepts_no_new_connection, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    proxy.refuse(true).await;
+    tokio::net::TcpStream::connect(proxy.addr()).await.expect_err("the proxy refuses connections");
+    client.check_stat("/").await.expect("open connection stays open");
+    proxy.cut().await;
+    assert_eq!(proxy.stats().open(), 0);
+    proxy.refuse(false).await;
+    proxy.until("the client reconnects", |stats| stats.open() == 1).await;
+    client.check_stat("/").await.expect("session continues");
+});
+
+on_both_arms!(blackhole_delays_bytes_without_losing_them, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        let before = proxy.counts();
+        proxy.blackhole_towards(direction, true);
+        let mut reply = std::pin::pin!(client.check_stat("/"));
+        let soon = Duration::from_millis(200);
+        tokio::time::timeout(soon, reply.as_mut()).await.expect_err("no bytes pass a black hole");
+        let requests = proxy.counts().since(&before).requests(opcode::EXISTS);
+        assert_eq!(requests, u64::from(direction == Direction::ToClient));
+        proxy.blackhole_towards(direction, false);
+        reply.await.expect("server answered").expect("the chroot exists");
+    }
+    assert_eq!(proxy.stats().connections.len(), 1);
+});
+
+on_both_arms!(delay_applies_in_each_direction, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    proxy.delay(Duration::from_millis(150));
+    let begun = Instant::now();
+    client.check_stat("/").await.expect("server answered");
+    assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
+    // Requests that are in flight together are delayed together.
+    let begun = Instant::now();
+    let asked: Vec<_> = (0..20).map(|_| client.check_stat("/")).collect();
+    for answer in asked {
+        answer.await.expect("server answered");
+    }
+    assert!(begun.elapsed() < Duration::from_millis(20 * 150), "{:?}", begun.elapsed());
+});
+
+on_both_arms!(four_letter_words_pass_the_proxy, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy started");
+    let addr = proxy.addr().parse().expect("valid address");
+    let answer = zoolock_tests::four_letter::four_letter(addr, "ruok").await.expect("server answered");
+    assert_eq!(answer, "imok");
+    let counts = proxy.counts();
+    assert_eq!((counts.bytes_to_server, counts.bytes_to_client), (4, 4));
+});
+
+on_both_arms!(private proxy_survives_server_restart, |place| async move {
+    let (proxy, client) = proxied(&place).await;
+    place.server().kill().await;
+    proxy.until("the connection ends", |stats| stats.connections[0].closed).await;
+    proxy.cut().await;
+    drop(client);
+    place.server().restart().await.expect("server restarted");
+    let again = tree::connect(&proxy.addr()).await.expect("connected");
+    again.check_stat("/").await.expect("server answered");
+});

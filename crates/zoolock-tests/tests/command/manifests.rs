@@ -1,0 +1,89 @@
+//! Checks of the `Cargo.toml` files: minimum compiler version, documented features, no unsafe code.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns every package in `Cargo.lock`, as `cargo metadata` describes it.
+fn packages() -> Vec<Value> {
+    let metadata = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo started");
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).expect("the output is JSON");
+    metadata["packages"].as_array().expect("packages is a list").clone()
+}
+
+/// Returns the packages of this workspace.
+fn members() -> Vec<Value> {
+    packages().into_iter().filter(|package| package["source"].is_null()).collect()
+}
+
+fn version(text: &str) -> Vec<u32> {
+    let mut parts: Vec<u32> =
+        text.split('.').map(|part| part.parse().expect("a version has numbers")).collect();
+    parts.resize(3, 0);
+    parts
+}
+
+#[test]
+fn no_dependency_needs_a_newer_compiler() {
+    let minimum = version(env!("CARGO_PKG_RUST_VERSION"));
+    let stated: Vec<(String, String)> = packages()
+        .iter()
+        .filter_map(|package| Some((package["id"].to_string(), package["rust_version"].as_str()?.to_owned())))
+        .collect();
+    let newer: Vec<_> = stated.iter().filter(|(_, needed)| version(needed) > minimum).collect();
+    assert!(newer.is_empty(), "{newer:?}");
+    assert!(stated.len() > 100, "only {} packages state a version", stated.len());
+}
+
+#[test]
+fn readme_of_the_library_lists_every_feature() {
+    let readme = read(&root().join("crates/zoolock/README.md"));
+    let listed: BTreeSet<&str> =
+        readme.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let members = members();
+    let library = members.iter().find(|member| member["name"] == "zoolock").expect("zoolock is a member");
+    let features = library["features"].as_object().expect("zoolock has features").keys().map(String::as_str);
+    // `simulation` is internal.
+    assert_eq!(listed, features.filter(|name| *name != "simulation").collect());
+}
+
+/// Only one function needs unsafe code. It sets an option of a socket that the client crate owns (docs/DESIGN.md).
+#[test]
+fn unsafe_code_is_allowed_in_one_place() {
+    let workspace = read(&root().join("Cargo.toml"));
+    assert!(workspace.contains("[workspace.lints.rust]\nunsafe_code = \"deny\"\n"));
+    let mut allowed = Vec::new();
+    for member in members() {
+        let manifest = PathBuf::from(member["manifest_path"].as_str().expect("a member has a manifest"));
+        assert!(read(&manifest).contains("[lints]\nworkspace = true\n"), "{}", manifest.display());
+        let mut directories = vec![manifest.with_file_name("src")];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(&directory).expect("directory read") {
+                let path = entry.expect("entry read").path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let count = read(&path).matches("allow(unsafe_code").count();
+                    allowed.extend(std::iter::repeat_n(path, count));
+                }
+            }
+        }
+    }
+    let [file] = &allowed[..] else { panic!("{allowed:?}") };
+    assert!(file.ends_with("zoolock/src/keeper/nodelay.rs"), "{}", file.display());
+}

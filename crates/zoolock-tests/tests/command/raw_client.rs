@@ -1,0 +1,144 @@
+//! A client that sends single requests, and to which the end of the server is an ordinary result.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use zoolock_server::Hidden;
+use zoolock_server::wire::{
+    ConnectRequest, ConnectResponse, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op,
+};
+use zoolock_tests::Failure;
+
+/// Time for a running server to answer.
+const REPLY_BOUND: Duration = Duration::from_secs(30);
+
+/// The id and the password of a session, with which a client attaches to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    pub(crate) session: i64,
+    pub(crate) password: Hidden,
+}
+
+/// A connection with a session.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: TcpStream,
+    input: BytesMut,
+    next_xid: i32,
+    pub(crate) ticket: Ticket,
+}
+
+/// The server closed the connection or does not listen.
+#[derive(Debug)]
+pub(crate) struct Dead;
+
+impl From<Dead> for Failure {
+    fn from(_: Dead) -> Self {
+        Failure::new(
+            "the running server closed the connection, perhaps because a client has seen a newer zxid",
+        )
+    }
+}
+
+pub(crate) type Alive<T> = Result<T, Dead>;
+
+impl Client {
+    /// Opens a session. `seen` is the last zxid that the client has seen.
+    pub(crate) async fn begin(addr: SocketAddr, timeout_ms: i32, seen: i64) -> Alive<Client> {
+        let none = Ticket { session: 0, password: Hidden(vec![0; 16]) };
+        Client::connect(addr, timeout_ms, seen, &none).await
+    }
+
+    /// Attaches to a session. Returns `None` if the server does not know it.
+    pub(crate) async fn resume(
+        addr: SocketAddr,
+        timeout_ms: i32,
+        seen: i64,
+        ticket: &Ticket,
+    ) -> Alive<Option<Client>> {
+        let client = Client::connect(addr, timeout_ms, seen, ticket).await?;
+        Ok((client.ticket.session != 0).then_some(client))
+    }
+
+    async fn connect(addr: SocketAddr, timeout_ms: i32, seen: i64, ticket: &Ticket) -> Alive<Client> {
+        let socket = TcpStream::connect(addr).await.map_err(|_| Dead)?;
+        socket.set_nodelay(true).map_err(|_| Dead)?;
+        let mut client = Client { socket, input: BytesMut::new(), next_xid: 1, ticket: ticket.clone() };
+        let request = ConnectRequest {
+            protocol: 0,
+            last_zxid_seen: seen,
+            timeout_ms,
+            session: ticket.session,
+            password: ticket.password.clone(),
+            read_only: Some(false),
+        };
+        let mut out = BytesMut::new();
+        Writer::frame(&mut out, |writer| request.encode(writer));
+        client.write(&out).await?;
+        let granted = ConnectResponse::decode(&client.frame().await?).expect("valid connect response");
+        client.ticket = Ticket { session: granted.session, password: granted.password };
+        Ok(client)
+    }
+
+    /// Appends the frame of a request.
+    pub(crate) fn encode(&mut self, request: &Request, out: &mut BytesMut) {
+        let xid = self.next_xid;
+        self.next_xid += 1;
+        Writer::frame(out, |writer| {
+            RequestHeader { xid, op: request.op() }.encode(writer);
+            request.encode(writer);
+        });
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> Alive<()> {
+        self.socket.write_all(bytes).await.map_err(|_| Dead)
+    }
+
+    /// Reads the reply to the oldest unanswered request, which has this operation code.
+    pub(crate) async fn reply(&mut self, code: i32) -> Alive<(ReplyHeader, Reply)> {
+        let frame = self.frame().await?;
+        let mut reader = Reader::new(&frame);
+        let header = ReplyHeader::decode(&mut reader).expect("valid reply header");
+        assert_ne!(header.xid, op::XID_EVENT, "no watch is set");
+        let reply = if header.err == 0 { Reply::decode(code, &mut reader) } else { Ok(Reply::Empty) };
+        Ok((header, reply.expect("valid reply")))
+    }
+
+    /// Sends requests in one write, and reads their replies.
+    pub(crate) async fn call_all(&mut self, requests: &[Request]) -> Alive<Vec<(ReplyHeader, Reply)>> {
+        let mut out = BytesMut::new();
+        requests.iter().for_each(|request| self.encode(request, &mut out));
+        self.write(&out).await?;
+        let mut replies = Vec::new();
+        for request in requests {
+            replies.push(self.reply(request.op()).await?);
+        }
+        Ok(replies)
+    }
+
+    /// Sends a request and reads its reply.
+    pub(crate) async fn call(&mut self, request: Request) -> Alive<(ReplyHeader, Reply)> {
+        self.call_all(&[request]).await?.pop().ok_or(Dead)
+    }
+
+    async fn frame(&mut self) -> Alive<Bytes> {
+        let read = async {
+            loop {
+                if let Some(len) = self.input.first_chunk().map(|len| u32::from_be_bytes(*len) as usize)
+                    && self.input.len() >= 4 + len
+                {
+                    let mut frame = self.input.split_to(4 + len).freeze();
+                    return Ok(frame.split_off(4));
+                }
+                match self.socket.read_buf(&mut self.input).await {
+                    Ok(0) | Err(_) => return Err(Dead),
+                    Ok(_) => {}
+                }
+            }
+        };
+        tokio::time::timeout(REPLY_BOUND, read).await.expect("a running server answers in time")
+    }
+}

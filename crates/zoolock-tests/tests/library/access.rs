@@ -1,0 +1,156 @@
+//! Access control lists of the znodes that a client creates.
+
+use zookeeper_client::{Acl, AuthId, Permission};
+use zoolock::{Builder, Error, Zoolock};
+use zoolock_tests::locks::{connect, directory, settings};
+use zoolock_tests::{Place, on_both_arms, tree};
+
+async fn open(place: &Place, builder: Builder) -> Zoolock {
+    builder.connect(&place.connect_string()).await.expect("session starts")
+}
+
+fn ours() -> Builder {
+    settings().auth("digest", "jobs:secret")
+}
+
+async fn is_denied<T: std::fmt::Debug>(what: impl Future<Output = Result<T, Error>>) {
+    match what.await {
+        Err(Error::Denied { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+on_both_arms!(credentials_protect_every_created_znode, |place| async move {
+    let (first, second) = (open(&place, ours()).await, open(&place, ours()).await);
+    let (stranger, other) =
+        (connect(&place).await, open(&place, settings().auth("digest", "jobs:wrong")).await);
+    let guard = first.mutex("nightly").lock().await.expect("lock acquired");
+    assert!(second.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
+    for denied in [&stranger, &other] {
+        is_denied(denied.mutex("nightly").try_lock()).await;
+        is_denied(denied.mutex("nightly").snapshot()).await;
+        is_denied(denied.mutex("nightly").break_lock(guard.token())).await;
+        is_denied(denied.mutex("nightly").revoke(guard.token())).await;
+        // Creating a sibling is denied too, because the root has the same ACL.
+        is_denied(denied.mutex("other").try_lock()).await;
+    }
+    // Every ancestor znode, and the contender's znode.
+    let client = tree::connect(&place.addr()).await.expect("session starts");
+    client.auth("digest", b"jobs:secret").await.expect("any credentials will do");
+    let node = second.mutex("nightly").snapshot().await.expect("file is readable").holder.expect("held").node;
+    let top = format!("{}/locks", place.chroot());
+    for path in [top, directory(&place, "nightly"), format!("{}/{node}", directory(&place, "nightly"))] {
+        let (acls, _) = client.get_acl(&path).await.expect("ACL read succeeds");
+        assert_eq!(acls.len(), 1, "{path}: {acls:?}");
+        assert_eq!(acls[0].permission(), Permission::ALL, "{path}");
+        assert_eq!(acls[0].scheme(), "digest", "{path}");
+        assert!(acls[0].id().starts_with("jobs:"), "{path}");
+    }
+    // The other kinds of lock: any client with the credentials may use the znodes that they create.
+    let rwlock = first.rwlock("config");
+    let read = rwlock
+        .upgradable_read()
+        .await
+        .expect("lock acquired")
+        .upgrade()
+        .await
+        .expect("upgrade succeeds")
+        .downgrade();
+    is_denied(stranger.rwlock("config").read()).await;
+    assert!(second.rwlock("config").try_write().await.expect("attempt succeeds").is_none());
+    drop(read.await);
+    second
+        .semaphore("encoders", 2)
+        .acquire()
+        .await
+        .expect("permits acquired")
+        .release()
+        .await
+        .expect("release succeeds");
+    first.multi(["a", "b"]).lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let tracked = first.mutex("tracked").crash_detection();
+    tracked.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    second.mutex("nightly").break_lock(guard.token()).await.expect("break succeeds");
+    second.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    for zl in [first, second, stranger, other] {
+        zl.close().await;
+    }
+});
+
+on_both_arms!(denied_audit_write_names_the_path, |place| async move {
+    // The root is open to all; each client protects its own locks below it.
+    let anybody = connect(&place).await;
+    anybody.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let (first, second) =
+        (open(&place, ours()).await, open(&place, settings().auth("digest", "ops:x")).await);
+    let broken = first.mutex("theirs").lock().await.expect("lock acquired");
+    first.mutex("theirs").break_lock(broken.token()).await.expect("first break creates the audit znode");
+    let kept = second.mutex("mine").lock().await.expect("lock acquired");
+    match second.mutex("mine").break_lock(kept.token()).await {
+        Err(error @ Error::Denied { .. }) => assert!(error.to_string().contains("/locks/.audit"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(kept.is_valid(), "a refused break has no effect");
+    kept.release().await.expect("release succeeds");
+    for zl in [anybody, first, second] {
+        zl.close().await;
+    }
+});
+
+on_both_arms!(reader_identities_may_only_read, |place| async move {
+    let zl = open(&place, ours().reader("world", "anyone")).await;
+    let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
+    let reader = connect(&place).await;
+    let seen = reader.mutex("nightly").snapshot().await.expect("reader may read");
+    assert_eq!(
+        seen.holder.expect("lock has a holder").token.as_deref(),
+        Some(guard.token().to_string().as_str())
+    );
+    assert_eq!(reader.locks(None).await.expect("reader may read").len(), 1);
+    is_denied(reader.mutex("nightly").try_lock()).await;
+    is_denied(reader.mutex("nightly").break_lock(guard.token())).await;
+    is_denied(reader.mutex("nightly").revoke(guard.token())).await;
+    assert!(guard.is_valid());
+    guard.release().await.expect("release succeeds");
+    zl.close().await;
+    reader.close().await;
+});
+
+on_both_arms!(
+    a_queue_is_shared_with_those_who_have_no_credentials_where_that_is_asked_for,
+    |place| async move {
+        let zl = open(&place, ours().world_writable()).await;
+        let guard = zl.mutex("nightly").lock().await.expect("lock acquired");
+        let stranger = connect(&place).await;
+        assert!(stranger.mutex("nightly").try_lock().await.expect("attempt succeeds").is_none());
+        let client = tree::connect(&place.addr()).await.expect("session starts");
+        let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("file is readable");
+        assert_eq!(acls, [Acl::new(Permission::ALL, AuthId::anyone())]);
+        guard.release().await.expect("release succeeds");
+        stranger
+            .mutex("nightly")
+            .lock()
+            .await
+            .expect("lock acquired")
+            .release()
+            .await
+            .expect("release succeeds");
+        zl.close().await;
+        stranger.close().await;
+    }
+);
+
+#[tokio::test]
+async fn invalid_reader_identities_are_refused_locally() {
+    let builders = [
+        (settings().reader("world", "anyone"), "credentials"),
+        (ours().reader("", "x"), "nobody"),
+        (ours().reader("digest", "ops:x").world_writable(), "world-writable"),
+    ];
+    for (builder, word) in builders {
+        match builder.connect("h:1").await {
+            Err(error @ Error::Invalid { .. }) => assert!(error.to_string().contains(word), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

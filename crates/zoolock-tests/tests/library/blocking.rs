@@ -1,0 +1,529 @@
+//! The blocking API on both servers: on plain threads and on threads of async runtimes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::task::coop;
+use zoolock::blocking::{Guard, Mutex, Zoolock};
+use zoolock::{Connection, Error, LossReason, Owner, Previous};
+use zoolock_tests::locks::leftovers::{assert_none, settle};
+use zoolock_tests::locks::{brisk_settings, connect, settings};
+use zoolock_tests::{Place, Recorder, on_both_arms, tree};
+
+/// Time limit of each step, much longer than a step takes.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Runs a blocking closure on its own thread. Panics if it does not return in time.
+async fn in_time<T: Send + 'static>(program: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, outcome) = tokio::sync::oneshot::channel();
+    thread::spawn(move || {
+        let _ = done.send(program());
+    });
+    let outcome = tokio::time::timeout(SOON, outcome).await.expect("program returns in time");
+    outcome.expect("task does not panic")
+}
+
+fn program_at(place: &Place) -> Zoolock {
+    settings().connect_blocking(&place.connect_string()).expect("session starts")
+}
+
+/// Makes every call of the lock kinds other than the mutex.
+fn other_kinds(zl: &Zoolock) {
+    // The lock directory of a semaphore records its size.
+    static ROUND: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let round = ROUND.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    let named = |name: &str| format!("kinds/{round}/{name}");
+    let path = |name: &str| format!("/locks/{}", named(name));
+    let patience = Duration::from_millis(20);
+    let soon = || Instant::now() + SOON;
+    let lock = zl.rwlock(named("rw")).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+    assert_eq!((lock.name(), &*lock.path()), (&*named("rw"), &*path("rw")));
+    let read = lock.read().expect("lock acquired");
+    let beside = lock.try_read().expect("attempt succeeds").expect("read lock acquired");
+    assert!(lock.try_write().expect("attempt succeeds").is_none());
+    assert!(matches!(lock.write_timeout(patience), Err(Error::Timeout { .. })));
+    assert!(matches!(lock.write_deadline(Instant::now()), Err(Error::Timeout { .. })));
+    let lost = beside.upgrade().expect_err("the older reader has priority");
+    assert!(matches!(lost.error, Error::Conflict { .. }), "{}", lost.error);
+    let lost = lost.guard.upgrade_timeout(patience).expect_err("the older reader has priority");
+    let lost = lost.guard.try_upgrade().expect_err("the older reader has priority");
+    lost.guard.release().expect("release succeeds");
+    let write = read.upgrade().expect("upgrade succeeds");
+    lock.revoke(write.ticket()).expect("contender exists");
+    assert!(!lock.snapshot().expect("read succeeds").waiters.is_empty() || write.is_valid());
+    let read = write.downgrade().expect("downgrade succeeds");
+    assert!(read.revoked_timeout(SOON) && read.is_revoked(), "read and upgradable guard share one holder");
+    drop((
+        read,
+        lock.read_timeout(SOON).expect("lock acquired"),
+        lock.read_deadline(soon()).expect("lock acquired"),
+    ));
+    let write = lock.write().expect("lock acquired");
+    assert!(
+        write.check().path.ends_with(write.node_path().rsplit('/').next().expect("node path has a name"))
+    );
+    assert_eq!((write.path(), write.previous()), (&*path("rw"), Previous::Clean));
+    drop(write);
+    let up = lock.upgradable_read().expect("lock acquired");
+    assert!(lock.try_upgradable_read().expect("attempt succeeds").is_none());
+    assert!(
+        lock.upgradable_read_timeout(patience).is_err()
+            && lock.upgradable_read_deadline(Instant::now()).is_err()
+    );
+    let write = up.try_upgrade().expect("upgrade succeeds");
+    lock.break_lock(write.ticket()).expect("znode exists");
+    assert_eq!(write.lost_timeout(SOON), Some(LossReason::Broken));
+    drop(write);
+
+    let mut permits = zl.semaphore(named("permits"), 2).requeue_on_expiry();
+    let (heard, hears) = std::sync::mpsc::channel();
+    permits.listen(move |event| drop(heard.send(event)));
+    let one = permits.acquire().expect("permits acquired");
+    assert!(
+        matches!(hears.recv_timeout(SOON), Ok(zoolock::LockEvent::Acquired(ticket)) if ticket == one.ticket())
+    );
+    assert!(permits.try_acquire(2).expect("attempt succeeds").is_none());
+    assert!(
+        permits.acquire_timeout(2, patience).is_err() && permits.acquire_deadline(2, Instant::now()).is_err()
+    );
+    permits.resize(3).expect("ours to say");
+    assert_eq!((permits.permits(), one.path()), (3, &*path("permits")));
+    drop(one);
+    drop(permits.acquire_many(3).expect("permits acquired"));
+
+    let multi =
+        zl.multi([named("a"), named("b")]).crash_detection().lock_delay(Duration::ZERO).requeue_on_expiry();
+    let all = multi.lock().expect("lock acquired");
+    assert_eq!(all.paths(), [path("a"), path("b")]);
+    assert!(
+        multi.try_lock().expect("attempt succeeds").is_none()
+            && multi.try_read().expect("attempt succeeds").is_none()
+    );
+    assert!(multi.lock_timeout(patience).is_err() && multi.lock_deadline(Instant::now()).is_err());
+    let token = all.token();
+    all.release().expect("release succeeds");
+    let reads = [
+        multi.read().expect("lock acquired"),
+        multi.read_timeout(SOON).expect("lock acquired"),
+        multi.read_deadline(soon()).expect("lock acquired"),
+    ];
+    assert_eq!(reads[2].paths().len(), 2);
+    drop(reads);
+    assert!(multi.lock_timeout(SOON).expect("lock acquired").token() > token);
+}
+
+fn every_call(address: &str) {
+    let zl = settings().connect_blocking(address).expect("session starts");
+    let other = Zoolock::from_async(zl.clone().into_async());
+    let mutex = zl.mutex("calls");
+    assert_eq!((mutex.name(), mutex.path().as_str()), ("calls", "/locks/calls"));
+
+    let guard = mutex.lock().expect("lock acquired");
+    assert!(guard.is_valid() && guard.valid_until().remaining() > Duration::from_secs(3));
+    assert_eq!(
+        (guard.path(), guard.loss(), guard.connection()),
+        ("/locks/calls", None, Connection::Connected)
+    );
+    assert!(guard.node_path().starts_with("/locks/calls/lock-"));
+    guard.on_lost(|_| panic!("it is not lost"));
+    assert_eq!(guard.lost_timeout(Duration::ZERO), None);
+    assert_eq!(guard.lost_timeout(Duration::from_millis(20)), None);
+    assert!(other.mutex("calls").try_lock().expect("attempt succeeds").is_none());
+    let patience = Duration::from_millis(20);
+    assert!(matches!(mutex.lock_timeout(patience), Err(Error::Timeout { .. })));
+    assert!(matches!(mutex.lock_deadline(Instant::now() + patience), Err(Error::Timeout { .. })));
+    assert!(matches!(mutex.lock_reentrant_timeout(patience), Err(Error::Timeout { .. })));
+    assert!(mutex.try_lock_reentrant().expect("attempt succeeds").is_none());
+    let holder = mutex.snapshot().expect("read succeeds").holder.expect("lock has a holder");
+    assert_eq!(holder.token, Some(guard.token().to_string()));
+    assert!(!zl.locks(None).expect("read succeeds").is_empty());
+    assert_eq!(zl.locks(Some("calls")).expect("read succeeds").len(), 1);
+    let token = guard.token();
+    zoolock::blocking::Guard::from_async(guard.into_async()).release().expect("release succeeds");
+
+    let guard = mutex.lock_timeout(SOON).expect("lock acquired");
+    assert!(guard.token() > token);
+    drop(guard);
+    mutex.lock_deadline(Instant::now() + SOON).expect("lock acquired").release().expect("release succeeds");
+    let guard = mutex.lock().expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Clean);
+    guard.release().expect("release succeeds");
+
+    let owner = Owner::new();
+    let one = mutex.lock_as(&owner).expect("lock acquired");
+    let two = mutex.try_lock_as(&owner).expect("attempt succeeds").expect("ours");
+    let three = mutex.lock_as_timeout(&owner, patience).expect("lock acquired");
+    let four = mutex.lock_as_deadline(&owner, Instant::now()).expect("lock acquired");
+    assert_eq!((four.depth(), four.token(), four.previous()), (4, one.token(), Previous::Clean));
+    assert!(four.node_path() == one.node_path() && four.is_valid() && four.lost_timeout(patience).is_none());
+    two.release().expect("release succeeds");
+    drop((three, one));
+    four.release().expect("release succeeds");
+
+    let one = mutex.lock_reentrant().expect("lock acquired");
+    let two = mutex.try_lock_reentrant().expect("attempt succeeds").expect("ours");
+    let three = mutex.lock_reentrant_timeout(patience).expect("lock acquired");
+    assert_eq!((one.depth(), two.token(), three.path()), (3, one.token(), "/locks/calls"));
+    one.release().expect("release succeeds");
+    two.release().expect("release succeeds");
+    three.release().expect("release succeeds");
+
+    other_kinds(&zl);
+    let value = zl.with_lock("calls", SOON, |guard| {
+        assert!(matches!(zl.with_lock("calls", patience, |_| ()), Err(Error::Timeout { .. })));
+        guard.is_valid()
+    });
+    assert!(value.expect("lock acquired"));
+    assert!(matches!(zl.mutex("a//b").lock(), Err(Error::Invalid { .. })));
+
+    let guard = mutex.lock().expect("lock acquired");
+    zl.close();
+    assert_eq!(guard.lost(), LossReason::Closed);
+    assert_eq!(guard.lost_timeout(SOON), Some(LossReason::Closed));
+    assert!(matches!(guard.release(), Err(Error::Lost { reason: LossReason::Closed, .. })));
+}
+
+on_both_arms!(every_call_works_on_a_plain_thread, |place| async move {
+    let address = place.connect_string();
+    in_time(move || every_call(&address)).await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+    place.assert_no_watches().await;
+});
+
+on_both_arms!(every_call_works_inside_any_runtime, |place| async move {
+    let address = place.connect_string();
+    in_time(move || {
+        let current =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
+        // The thread of `block_on`, a task, a local task and a thread of `spawn_blocking`.
+        current().block_on(async { every_call(&address) });
+        let task = address.clone();
+        current().block_on(async {
+            tokio::spawn(async move { every_call(&task) }).await.expect("task does not panic")
+        });
+        let task = address.clone();
+        tokio::task::LocalSet::new().block_on(&current(), async {
+            tokio::task::spawn_local(async move { every_call(&task) }).await.expect("task does not panic");
+        });
+        let task = address.clone();
+        current().block_on(async {
+            tokio::task::spawn_blocking(move || every_call(&task)).await.expect("task does not panic");
+        });
+        // A multi-threaded runtime, and one without timers or I/O.
+        let threads =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("runtime starts");
+        let task = address.clone();
+        threads.block_on(async {
+            tokio::spawn(async move { every_call(&task) }).await.expect("task does not panic")
+        });
+        // An executor like the one inside the blocking calls.
+        futures_lite::future::block_on(async { every_call(&address) });
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+    place.assert_no_watches().await;
+});
+
+on_both_arms!(blocking_task_continues_with_exhausted_budget, |place| async move {
+    let address = place.connect_string();
+    in_time(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
+        runtime.block_on(async move {
+            let task = tokio::spawn(async move {
+                // A tokio task has a budget of operations on channels and timers. Once it is used up, these
+                // operations are pending until the task yields its thread.
+                while coop::has_budget_remaining() {
+                    coop::consume_budget().await;
+                }
+                every_call(&address);
+            });
+            task.await.expect("task does not panic");
+        });
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+});
+
+on_both_arms!(lease_is_renewed_while_only_thread_blocks, |place| async move {
+    let address = place.connect_string();
+    in_time(move || {
+        let zl = brisk_settings().connect_blocking(&address).expect("session starts");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime starts");
+        runtime.block_on(async move {
+            let guard = zl.mutex("held").lock().expect("lock acquired");
+            let first = guard.valid_until();
+            // With a session timeout of 2 s, a lease lasts 1.3 s unless it is renewed.
+            assert_eq!(guard.lost_timeout(Duration::from_secs(3)), None);
+            assert!(guard.is_valid() && guard.valid_until() > first);
+            guard.release().expect("release succeeds");
+        });
+    })
+    .await;
+});
+
+on_both_arms!(threads_and_tasks_exclude_each_other, |place| async move {
+    let (ours, theirs) = (connect(&place).await, connect(&place).await);
+    ours.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let tasks = [settle(&ours).await, settle(&theirs).await];
+    let recorder = Arc::new(Recorder::new());
+    let history = recorder.clone();
+    let clients = [ours.clone(), theirs.clone()].map(Zoolock::from_async);
+    in_time(move || {
+        thread::scope(|scope| {
+            for number in 0..6usize {
+                let (mutex, recorder) = (clients[number % 2].mutex("crowd"), &recorder);
+                scope.spawn(move || {
+                    for round in 0..15 {
+                        // Reentrant and plain acquisitions exclude each other.
+                        if (number + round) % 3 == 0 {
+                            let guard = mutex.lock().expect("lock granted");
+                            recorder.enter(number, guard.token());
+                            thread::yield_now();
+                            recorder.exit(number, guard.token());
+                            guard.release().expect("release succeeds");
+                        } else {
+                            let guard = mutex.lock_reentrant().expect("lock granted");
+                            recorder.enter(number, guard.token());
+                            let again = mutex.lock_reentrant().expect("lock acquired");
+                            drop(guard);
+                            assert_eq!(again.depth(), 1);
+                            recorder.exit(number, again.token());
+                            again.release().expect("release succeeds");
+                        }
+                    }
+                });
+            }
+        });
+    })
+    .await;
+    let history = history.history();
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
+    assert_eq!(history.entered().len(), 90);
+    assert_none(&place, &ours, tasks[0], "crowd").await;
+    assert_none(&place, &theirs, tasks[1], "crowd").await;
+});
+
+on_both_arms!(only_the_owning_thread_reenters, |place| async move {
+    let zl = program_at(&place);
+    in_time(move || {
+        let mutex = zl.mutex("by-thread");
+        fn outer(mutex: &Mutex) {
+            let guard = mutex.lock_reentrant().expect("lock acquired");
+            inner(mutex);
+            assert_eq!(guard.depth(), 1);
+            guard.release().expect("release succeeds");
+        }
+        fn inner(mutex: &Mutex) {
+            let guard = mutex.lock_reentrant().expect("ours already");
+            assert_eq!(guard.depth(), 2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    assert!(mutex.try_lock_reentrant().expect("attempt succeeds").is_none());
+                    let late =
+                        mutex.lock_reentrant_timeout(Duration::from_millis(100)).expect_err("lock is held");
+                    assert!(matches!(late, Error::Timeout { .. }), "{late}");
+                });
+            });
+        }
+        outer(&mutex);
+        // A thread that ends drops its guard, which releases the lock.
+        thread::scope(|scope| {
+            scope.spawn(|| drop(mutex.lock_reentrant().expect("lock acquired")));
+        });
+        mutex.lock_timeout(SOON).expect("lock acquired").release().expect("release succeeds");
+        zl.close();
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+});
+
+/// Deletes the znode of a holder, as an operator may.
+async fn break_lock(place: &Place, node: &str) {
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    operator.delete(&format!("{}{node}", place.chroot()), None).await.expect("znode exists");
+}
+
+on_both_arms!(blocking_calls_report_a_loss, |place| async move {
+    let (client, zl) = (connect(&place).await, program_at(&place));
+    client.mutex("doomed").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let ours = Zoolock::from_async(client.clone());
+    let tasks = settle(&client).await;
+    let guard = in_time(move || ours.mutex("doomed").lock().expect("lock acquired")).await;
+    let (heard, hears) = mpsc::channel();
+    let callback = (heard.clone(), zl.clone());
+    guard.on_lost(move |reason| {
+        let (heard, zl) = callback;
+        // The callback may block on calls of this library.
+        zl.mutex("elsewhere").lock_timeout(SOON).expect("lock acquired").release().expect("release succeeds");
+        heard.send((reason, thread::current().name().map(str::to_owned))).expect("receiver is alive");
+    });
+    let same = Zoolock::from_async(client.clone());
+    let (entered, enters) = mpsc::channel();
+    guard.on_lost(move |_| {
+        // A callback that blocks delays neither lease renewal of other locks nor other callbacks.
+        let guard = same.mutex("elsewhere").lock_timeout(SOON).expect("lock acquired");
+        entered.send(guard.is_valid()).expect("receiver is alive");
+        guard.release().expect("release succeeds");
+    });
+    let node = guard.node_path();
+    let began = Instant::now();
+    // Several threads wait for the loss of the same guard, each with a different call.
+    let (guard, reasons) = {
+        let ready = Arc::new(Barrier::new(3));
+        let shared = Arc::new(guard);
+        let waiting: Vec<_> = (0..2)
+            .map(|way| {
+                let (guard, ready) = (shared.clone(), ready.clone());
+                thread::spawn(move || {
+                    ready.wait();
+                    if way == 0 { Some(guard.lost()) } else { guard.lost_timeout(SOON) }
+                })
+            })
+            .collect();
+        let started = in_time(move || ready.wait());
+        started.await;
+        break_lock(&place, &node).await;
+        let reasons = in_time(move || {
+            waiting.into_iter().map(|w| w.join().expect("task does not panic")).collect::<Vec<_>>()
+        });
+        (shared.clone(), reasons.await)
+    };
+    assert_eq!(reasons, [Some(LossReason::Broken); 2]);
+    assert!(began.elapsed() < SOON, "the call returned before its timeout");
+    let (reason, name) = in_time(move || hears.recv_timeout(SOON).expect("callback runs")).await;
+    assert_eq!((reason, name.as_deref()), (LossReason::Broken, Some("zoolock-lost")));
+    assert!(in_time(move || enters.recv_timeout(SOON).expect("callback runs")).await);
+    assert!(!guard.is_valid() && guard.loss() == Some(LossReason::Broken));
+    // A callback registered after the loss runs at once.
+    let (late, hears) = mpsc::channel();
+    guard.on_lost(move |reason| late.send(reason).expect("receiver is alive"));
+    let reason = in_time(move || hears.recv_timeout(SOON)).await;
+    assert_eq!(reason, Ok(LossReason::Broken));
+    let guard = Arc::into_inner(guard).expect("no thread holds the guard");
+    let released = in_time(move || guard.release()).await;
+    assert!(matches!(released, Err(Error::Lost { reason: LossReason::Broken, .. })));
+    assert_none(&place, &client, tasks, "doomed").await;
+    assert_none(&place, &client, tasks, "elsewhere").await;
+});
+
+on_both_arms!(released_guard_calls_no_loss_callback, |place| async move {
+    let client = connect(&place).await;
+    client.mutex("calm").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let tasks = settle(&client).await;
+    let zl = Zoolock::from_async(client.clone());
+    in_time(move || {
+        let mutex = zl.mutex("calm");
+        let owner = Owner::new();
+        for way in 0..5 {
+            let (heard, hears) = mpsc::channel::<LossReason>();
+            let callback = move |reason| heard.send(reason).expect("receiver is alive");
+            let guard = if way < 3 { Some(mutex.lock().expect("lock acquired")) } else { None };
+            match (way, guard) {
+                (0, Some(guard)) => {
+                    guard.on_lost(callback);
+                    guard.release().expect("release succeeds");
+                }
+                (1, Some(guard)) => {
+                    guard.on_lost(callback);
+                    drop(guard);
+                }
+                (_, Some(guard)) => {
+                    guard.on_lost(callback);
+                    drop(guard.into_async());
+                }
+                (way, None) => {
+                    let outer = mutex.lock_as(&owner).expect("lock acquired");
+                    let inner = mutex.lock_as(&owner).expect("lock acquired");
+                    inner.on_lost(callback);
+                    // Drop the guard that registered the callback; keep the other guard.
+                    if way == 3 {
+                        inner.release().expect("release succeeds")
+                    } else {
+                        drop(inner)
+                    }
+                    assert!(outer.is_valid());
+                    assert_eq!(
+                        hears.recv_timeout(SOON),
+                        Err(RecvTimeoutError::Disconnected),
+                        "the callback is dropped"
+                    );
+                    continue;
+                }
+            }
+            assert_eq!(
+                hears.recv_timeout(SOON),
+                Err(RecvTimeoutError::Disconnected),
+                "the callback is dropped"
+            );
+        }
+    })
+    .await;
+    assert_none(&place, &client, tasks, "calm").await;
+});
+
+on_both_arms!(release_during_panic_is_recorded, |place| async move {
+    /// Releases its guard when it is dropped.
+    struct Tidy(Option<Guard>);
+
+    impl Drop for Tidy {
+        fn drop(&mut self) {
+            self.0.take().expect("guard is present").release().expect("release succeeds");
+        }
+    }
+
+    let (zl, client) = (program_at(&place), connect(&place).await);
+    let job = in_time(move || {
+        let guard = zl.mutex("rough").lock().expect("lock acquired");
+        catch_unwind(AssertUnwindSafe(|| {
+            let _tidy = Tidy(Some(guard));
+            panic!("on purpose");
+        }))
+    });
+    assert!(job.await.is_err(), "the task panics");
+    assert_eq!(client.mutex("rough").snapshot().await.expect("snapshot succeeds").previous, "panicked");
+});
+
+on_both_arms!(work_under_a_lock_stops_on_loss, |place| async move {
+    let zl = program_at(&place);
+    in_time(move || {
+        let panics = catch_unwind(AssertUnwindSafe(|| {
+            zl.with_lock("work", SOON, |_guard| -> () { panic!("on purpose") })
+        }));
+        panics.expect_err("the task panics");
+        // The closure may release the guard early or return it.
+        let value = zl.with_lock("work", SOON, |guard| {
+            guard.release().expect("release succeeds");
+            zl.with_lock("work", SOON, |_| ()).expect("lock acquired again");
+            1
+        });
+        assert_eq!(value.expect("lock acquired"), 1);
+        let guard = zl.with_lock("work", SOON, |guard| guard).expect("lock acquired");
+        assert!(guard.is_valid());
+        assert!(zl.mutex("work").try_lock().expect("attempt succeeds").is_none());
+        drop(guard);
+        let lost = zl.with_lock("work", SOON, |guard| {
+            zl.close();
+            guard.lost()
+        });
+        assert!(matches!(lost, Err(Error::Lost { reason: LossReason::Closed, .. })), "{lost:?}");
+    })
+    .await;
+    tree::assert_no_ephemerals(&place.addr(), place.chroot()).await;
+});
+
+#[test]
+fn blocking_program_may_embed_its_server() {
+    let zl = Zoolock::embedded().expect("server starts");
+    let guard = zl.mutex("nightly").lock().expect("lock acquired");
+    assert!(zl.mutex("nightly").try_lock().expect("attempt succeeds").is_none());
+    guard.release().expect("release succeeds");
+    zl.close();
+    let error = Zoolock::connect("h:port").expect_err("address is invalid");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+}

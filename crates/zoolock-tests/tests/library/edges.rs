@@ -1,0 +1,268 @@
+//! Regression tests for rare conditions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zoolock::{Connection, Error, Zoolock};
+use zoolock_tests::locks::leftovers::{assert_none, settle};
+use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued, until_quiet};
+use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
+
+/// Runs a future on a thread without a tokio runtime.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let std::task::Poll::Ready(output) =
+            future.as_mut().poll(&mut std::task::Context::from_waker(&waker))
+        {
+            return output;
+        }
+        std::thread::park();
+    }
+}
+
+on_both_arms!(async_api_works_without_a_tokio_runtime, |place| async move {
+    let address = place.connect_string();
+    let program = std::thread::spawn(move || {
+        block_on(async {
+            let zl = settings().connect(&address).await.expect("session starts");
+            let guard = zl.mutex("a").lock_timeout(Duration::from_secs(3)).await.expect("lock acquired");
+            let error =
+                zl.mutex("a").lock_timeout(Duration::from_millis(50)).await.expect_err("lock is held");
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            guard.release().await.expect("release succeeds");
+            zl.close().await;
+        });
+    });
+    program.join().expect("task does not panic");
+});
+
+on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
+    const LOCKS: usize = 200;
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    // Both sessions are connected and idle.
+    for zl in [&zl, &other] {
+        zl.mutex("first").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    }
+    let (tasks, others) = (settle(&zl).await, settle(&other).await);
+    let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(at.to_string())).collect::<Vec<_>>();
+    let (ours, theirs) = (mutexes(&zl), mutexes(&other));
+    let held = futures_util::future::try_join_all(ours.iter().map(|mutex| mutex.lock())).await.expect("lock acquired");
+    let mut waiting = Box::pin(futures_util::future::try_join_all(theirs.iter().map(|mutex| mutex.lock())));
+    // Each holder watches its own znode; each waiter watches the holder's.
+    let watched = async {
+        while place.server().watch_count().await.expect("read succeeds") < 2 * LOCKS as u64 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut waiting => panic!("they are held"),
+        () = watched => {}
+    }
+    until_quiet(&zl, tasks).await;
+    until_quiet(&other, others).await;
+    drop(held);
+    for guard in waiting.await.expect("lock acquired") {
+        guard.release().await.expect("release succeeds");
+    }
+    assert_none(&place, &zl, tasks, "0").await;
+    until_quiet(&other, others).await;
+});
+
+on_both_arms!(kept_guard_does_not_delay_close, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = connect_through(&place, &proxy).await;
+    zl.mutex("kept").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let before = proxy.counts();
+    let guard = zl.mutex("kept").lock().await.expect("lock acquired");
+    proxy.blackhole_towards(Direction::ToClient, true);
+    // The read of its own znode, besides that of the directory. It gets no reply before the close.
+    proxy.until("the watch", |stats| stats.total.since(&before).requests(opcode::GET_DATA) > 1).await;
+    let (address, queue) = (place.addr(), directory(&place, "kept"));
+    let gone = tree::assert_no_contenders(&address, &queue);
+    let closed = tokio::spawn(async move { zl.close().await });
+    tokio::time::timeout(Duration::from_secs(4), gone).await.expect("closes before the session expires");
+    assert!(!guard.is_valid());
+    proxy.blackhole_towards(Direction::ToClient, false);
+    closed.await.expect("task does not panic");
+    drop(guard);
+});
+
+/// Deletes the lock directory and its children, as an operator may.
+async fn remove(place: &Place, name: &str) {
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    let directory = directory(place, name);
+    for child in operator.list_children(&directory).await.expect("znode exists") {
+        operator.delete(&format!("{directory}/{child}"), None).await.expect("znode exists");
+    }
+    operator.delete(&directory, None).await.expect("directory is empty");
+}
+
+on_both_arms!(delayed_release_spares_a_later_znode, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
+    let mut connection = guard.connection();
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
+    remove(&place, "x").await;
+    let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
+    assert_eq!(other_guard.node_path(), guard.node_path());
+    let released = tokio::spawn(guard.release());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.refuse(false).await;
+    assert!(matches!(released.await.expect("task does not panic"), Err(Error::Lost { .. })));
+    assert!(other_guard.is_valid(), "the other holder's znode was deleted");
+    other_guard.release().await.expect("release succeeds");
+});
+
+on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let held = steady.mutex("x").lock().await.expect("lock acquired");
+    proxy.refuse(true).await;
+    // The read sent with the create stays pending for the whole outage.
+    proxy.drop_next_reply(opcode::GET_DATA);
+    let waiting = tokio::spawn({
+        let mutex = zl.mutex("x");
+        async move { mutex.lock_timeout(Duration::from_millis(1500)).await }
+    });
+    until_queued(&steady, "x", 2).await;
+    proxy.until("the lost reply", |stats| stats.dropped_replies == 1).await;
+    remove(&place, "x").await;
+    drop(held);
+    steady.mutex("x").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
+    assert!(other_guard.node_path().ends_with("/lock-0000000001"), "{}", other_guard.node_path());
+    waiting.await.expect("task does not panic").expect_err("its time is over");
+    proxy.refuse(false).await;
+    // Wait until the clean-up of the timed-out waiter has arrived, and a little longer.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(other_guard.is_valid(), "the other holder's znode was deleted");
+    other_guard.release().await.expect("release succeeds");
+});
+
+on_both_arms!(waiters_with_lost_replies_never_share_a_znode, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let held = steady.mutex("x").lock().await.expect("lock acquired");
+    let path = directory(&place, "x");
+    let lose_a_create = || {
+        proxy.drop_next_reply(opcode::CREATE2);
+        let mutex = zl.mutex("x");
+        tokio::spawn(async move { mutex.lock().await })
+    };
+    let settled = async |count: usize| {
+        proxy.until("the lost reply", |stats| stats.dropped_replies == count as u64).await;
+        // Wait until the duplicate znode is deleted.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tree::assert_contenders(&place.addr(), &path, count + 1).await;
+    };
+    let first = lose_a_create();
+    settled(1).await;
+    // Another client overwrites the data that identifies the waiter's znode.
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    operator.set_data(&format!("{path}/lock-0000000001"), b"__REVOKE__", None).await.expect("znode exists");
+    let second = lose_a_create();
+    settled(2).await;
+    held.release().await.expect("release succeeds");
+    let guard = first.await.expect("task does not panic").expect("lock granted");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!second.is_finished(), "two holders");
+    guard.release().await.expect("release succeeds");
+    second
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
+});
+
+on_both_arms!(lost_guard_has_no_lease_left, |place| async move {
+    let zl = connect(&place).await;
+    let (guard, _other) = (
+        zl.mutex("x").lock().await.expect("lock acquired"),
+        zl.mutex("y").lock().await.expect("lock acquired"),
+    );
+    assert!(!guard.valid_until().has_passed());
+    remove(&place, "x").await;
+    guard.lost().await;
+    assert!(guard.valid_until().has_passed(), "the lease has ended although the session continues");
+});
+
+on_both_arms!(closure_may_return_its_guard, |place| async move {
+    let zl = connect(&place).await;
+    let work = zl.with_lock("x", Duration::from_secs(1), |guard| async move { guard });
+    let guard = tokio::time::timeout(Duration::from_secs(5), work)
+        .await
+        .expect("call returns in time")
+        .expect("lock acquired");
+    assert!(guard.is_valid());
+    guard.release().await.expect("release succeeds");
+});
+
+on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
+    let zl = connect(&place).await;
+    for name in ["a/lock-0000000000", "read-2024010101"] {
+        let error = zl.mutex(name).lock().await.expect_err(name);
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    }
+    zl.mutex("a").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    assert_eq!(zl.locks(Some("/")).await.expect("listing of the whole chroot succeeds").len(), 1);
+});
+
+on_both_arms!(short_timeouts_share_one_connection_attempt, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = connect_through(&place, &proxy).await;
+    zl.close().await;
+    // The handshake takes longer than each acquire timeout.
+    proxy.delay(Duration::from_millis(100));
+    let mut acquired = 0;
+    for _ in 0..15 {
+        if let Ok(guard) = zl.mutex("x").lock_timeout(Duration::from_millis(350)).await {
+            drop(guard);
+            acquired += 1;
+        }
+    }
+    assert!(acquired > 5, "{acquired} acquired");
+});
+
+on_both_arms!(last_release_survives_an_outage, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
+    drop(zl);
+    let mut connection = guard.connection();
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
+    drop(guard);
+    // Longer than a close waits.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    proxy.refuse(false).await;
+    // Before the session can expire.
+    let next = steady.mutex("x").lock_timeout(Duration::from_secs(4)).await.expect("lock granted");
+    next.release().await.expect("release succeeds");
+});
+
+#[tokio::test]
+async fn out_of_range_durations_are_refused() {
+    for builder in [
+        Zoolock::builder().session_timeout(Duration::MAX),
+        Zoolock::builder().tick_time(Duration::MAX),
+        Zoolock::builder().tick_time(Duration::ZERO),
+        Zoolock::builder().grace(Duration::MAX),
+    ] {
+        let error = builder.connect("127.0.0.1:1").await.expect_err("duration is out of range");
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    }
+}

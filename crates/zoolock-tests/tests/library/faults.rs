@@ -1,0 +1,299 @@
+//! Lost replies, connections and sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zoolock::{Connection, Error, LossReason};
+use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, settings, until_queued};
+use zoolock_tests::{Proxy, on_both_arms, opcode, tree};
+
+on_both_arms!(create_with_lost_reply_is_found_again, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = connect_through(&place, &proxy).await;
+    zl.mutex("lost").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    for happened in [true, false] {
+        for _ in 0..3 {
+            match happened {
+                true => proxy.drop_next_reply(opcode::CREATE2),
+                false => proxy.drop_next_request(opcode::CREATE2),
+            }
+            let guard = zl.mutex("lost").lock_timeout(Duration::from_secs(10)).await.expect("lock acquired");
+            assert!(guard.is_valid());
+            let seen = zl.mutex("lost").snapshot().await.expect("read succeeds");
+            assert_eq!(
+                seen.holder.expect("lock has a holder").node,
+                guard.node_path().rsplit('/').next().expect("node path has a name")
+            );
+            guard.release().await.expect("release succeeds");
+        }
+    }
+    let stats = proxy.stats();
+    assert_eq!((stats.dropped_replies, stats.dropped_requests), (3, 3));
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "lost")).await;
+});
+
+on_both_arms!(queue_position_survives_lost_replies_and_connections, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let held = steady.mutex("queue").lock().await.expect("lock acquired");
+    proxy.drop_next_reply(opcode::CREATE2);
+    let first = tokio::spawn({
+        let mutex = shaky.mutex("queue");
+        async move { mutex.lock().await }
+    });
+    until_queued(&steady, "queue", 2).await;
+    let second = tokio::spawn({
+        let mutex = steady.mutex("queue");
+        async move { mutex.lock().await }
+    });
+    until_queued(&steady, "queue", 3).await;
+    // Lose the reply to the watch, then the connection several times, then the watch event.
+    proxy.drop_next_reply(opcode::GET_DATA);
+    for _ in 0..3 {
+        proxy.cut().await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    held.release().await.expect("release succeeds");
+    proxy.refuse(false).await;
+    let guard = first.await.expect("task does not panic").expect("lock granted");
+    assert!(!second.is_finished(), "the second waiter is still queued");
+    guard.release().await.expect("release succeeds");
+    second
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "queue")).await;
+});
+
+on_both_arms!(release_with_lost_reply_happens_once, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    for happened in [true, false, true, false] {
+        let guard = shaky.mutex("once").lock().await.expect("lock acquired");
+        let waiting = tokio::spawn({
+            let mutex = steady.mutex("once");
+            async move { mutex.lock().await }
+        });
+        until_queued(&steady, "once", 2).await;
+        match happened {
+            true => proxy.drop_next_reply(opcode::MULTI),
+            false => proxy.drop_next_request(opcode::MULTI),
+        }
+        guard.release().await.expect("release succeeds");
+        let next = waiting.await.expect("task does not panic").expect("lock granted");
+        assert!(next.is_valid());
+        next.release().await.expect("release succeeds");
+    }
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "once")).await;
+});
+
+on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let held = steady.mutex("ghost").lock().await.expect("lock acquired");
+    // Cancelled during the create; the client never receives the outcome.
+    proxy.drop_next_reply(opcode::CREATE2);
+    let error = shaky.mutex("ghost").lock_timeout(Duration::from_millis(5)).await.expect_err("lock is held");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    // Cancelled in the queue; the delete loses once its request and once its reply.
+    for happened in [true, false] {
+        let waiting = tokio::spawn({
+            let mutex = shaky.mutex("ghost");
+            async move { mutex.lock().await }
+        });
+        until_queued(&steady, "ghost", 2).await;
+        match happened {
+            true => proxy.drop_next_reply(opcode::DELETE),
+            false => proxy.drop_next_request(opcode::DELETE),
+        }
+        waiting.abort();
+        let _ = waiting.await;
+        proxy.until("the dropped message", |stats| stats.dropped_replies + stats.dropped_requests > 0).await;
+    }
+    let next = tokio::spawn({
+        let mutex = steady.mutex("ghost");
+        async move { mutex.lock_timeout(Duration::from_secs(10)).await }
+    });
+    held.release().await.expect("release succeeds");
+    next.await
+        .expect("task does not panic")
+        .expect("no stale znode blocks the queue")
+        .release()
+        .await
+        .expect("release succeeds");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "ghost")).await;
+});
+
+on_both_arms!(holder_survives_a_short_disconnect, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let guard = zl.mutex("short").lock().await.expect("lock acquired");
+    let mut connection = guard.connection();
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    connection.wait_for(|now| *now == Connection::Suspect).await.expect("state changes in time");
+    assert!(guard.is_valid(), "a disconnect alone loses no lock");
+    proxy.refuse(false).await;
+    connection.wait_for(|now| *now == Connection::Connected).await.expect("connects again");
+    // Much later than the first lease deadline.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(guard.is_valid());
+    guard.release().await.expect("release succeeds");
+});
+
+on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    for link in ["silent", "dead"] {
+        let guard = zl.mutex("cut").lock().await.expect("lock acquired");
+        let waiting = tokio::spawn({
+            let mutex = rival.mutex("cut");
+            async move { mutex.lock().await }
+        });
+        until_queued(&rival, "cut", 2).await;
+        if link == "silent" {
+            proxy.blackhole(true);
+        } else {
+            proxy.refuse(true).await;
+            proxy.cut().await;
+        }
+        let reason = guard.lost().await;
+        assert_eq!(reason, LossReason::Unreachable, "{link}");
+        assert!(!waiting.is_finished(), "{link}: the rival held before the holder knew");
+        assert!(!guard.is_valid());
+        assert!(guard.valid_until().has_passed());
+        let next = waiting.await.expect("task does not panic").expect("lock granted");
+        assert!(next.token() > guard.token());
+        // The connection is restored; the guard stays lost.
+        proxy.blackhole(false);
+        proxy.refuse(false).await;
+        assert!(!guard.is_valid(), "{link}");
+        assert_eq!(guard.lost().await, LossReason::Unreachable, "{link}: said once, and always the same");
+        assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+        next.release().await.expect("release succeeds");
+    }
+    // The client opens a new session for the next acquire.
+    let guard = zl.mutex("cut").lock_timeout(Duration::from_secs(20)).await.expect("lock acquired");
+    guard.release().await.expect("release succeeds");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "cut")).await;
+});
+
+on_both_arms!(waiters_of_expired_sessions_can_queue_again, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let held = rival.mutex("expired").lock().await.expect("lock acquired");
+    let waiting = tokio::spawn({
+        let mutex = zl.mutex("expired");
+        async move { mutex.lock().await }
+    });
+    until_queued(&rival, "expired", 2).await;
+    proxy.blackhole(true);
+    // Wait until the server has deleted the znode.
+    tree::assert_contenders(&place.addr(), &directory(&place, "expired"), 1).await;
+    proxy.blackhole(false);
+    let error = waiting.await.expect("task does not panic").expect_err("its session is gone");
+    assert!(matches!(error, Error::Lost { reason: LossReason::SessionExpired, .. }), "{error}");
+    let again = tokio::spawn({
+        let mutex = zl.mutex("expired");
+        async move { mutex.lock().await }
+    });
+    until_queued(&rival, "expired", 2).await;
+    held.release().await.expect("release succeeds");
+    again
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
+});
+
+on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
+    // A session timeout of 2 s is renewed by writes, 4 s by sync. Sync suffices from 3 × syncLimit × tick on.
+    let writing = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let syncing = brisk_settings().session_timeout(Duration::from_secs(4));
+    let syncing = syncing.connect(&place.connect_string()).await.expect("session starts");
+    let strict = brisk_settings().session_timeout(Duration::from_secs(4)).strict_renewal();
+    let strict = strict.connect(&place.connect_string()).await.expect("session starts");
+    let clients = [("writes", writing), ("syncs", syncing), ("strict", strict)];
+    let mut guards = Vec::new();
+    for (name, zl) in &clients {
+        guards.push((name, zl.mutex(name).lock().await.expect("lock acquired")));
+    }
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for (name, guard) in &guards {
+            assert!(guard.is_valid(), "{name}");
+        }
+    }
+    for (name, guard) in guards {
+        guard.release().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+});
+
+on_both_arms!(private holder_survives_a_server_restart, |place| async move {
+    let zl = connect(&place).await;
+    let guard = zl.mutex("restart").lock().await.expect("lock acquired");
+    let token = guard.token();
+    place.server().restart().await.expect("server starts");
+    guard.release().await.expect("session survived the restart");
+    let guard = zl.mutex("restart").lock_timeout(Duration::from_secs(20)).await.expect("lock acquired");
+    assert!(guard.token() > token, "tokens never decrease");
+    guard.release().await.expect("release succeeds");
+});
+
+on_both_arms!(random_disconnects_preserve_exclusion, |place| async move {
+    let recorder = Arc::new(zoolock_tests::Recorder::new());
+    let mut proxies = Vec::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    for client in 0..4 {
+        let proxy = Arc::new(Proxy::start(&place.addr()).await.expect("proxy starts"));
+        let zl = settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+        proxies.push(proxy);
+        for task in 0..3 {
+            let (mutex, recorder, who) = (zl.mutex("storm"), recorder.clone(), format!("{client}.{task}"));
+            tasks.spawn(async move {
+                for round in 0..25 {
+                    if (round + task) % 4 == 0 {
+                        // Cancels the acquisition at a random moment.
+                        let _ = tokio::time::timeout(Duration::from_millis(7 * round), mutex.lock()).await;
+                        continue;
+                    }
+                    let guard = mutex.lock().await.expect("lock granted");
+                    recorder.enter(&who, guard.token());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    assert!(guard.is_valid(), "short disconnects lose no lock");
+                    recorder.exit(&who, guard.token());
+                    guard.release().await.expect("release succeeds");
+                }
+            });
+        }
+    }
+    let storm = tokio::spawn(async move {
+        let ops = [opcode::CREATE2, opcode::MULTI, opcode::DELETE, opcode::GET_DATA, opcode::GET_CHILDREN];
+        for round in 0.. {
+            let proxy: &Arc<Proxy> = &proxies[round % proxies.len()];
+            match round % 3 {
+                0 => proxy.drop_next_reply(ops[round / 3 % ops.len()]),
+                1 => proxy.drop_next_request(ops[round / 3 % ops.len()]),
+                _ => proxy.cut().await,
+            }
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    });
+    while let Some(done) = tasks.join_next().await {
+        done.expect("task does not panic");
+    }
+    storm.abort();
+    let history = recorder.history();
+    history.one_holder().expect("one holder at a time");
+    history.tokens_rise().expect("tokens increase");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "storm")).await;
+});

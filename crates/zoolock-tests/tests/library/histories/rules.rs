@@ -1,0 +1,153 @@
+//! Rules for one lock name.
+
+use std::collections::BTreeMap;
+
+use zoolock::{FencingToken, Previous};
+
+/// Role of a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Role {
+    Reader,
+    Upgradable,
+    Writer,
+    Permits(u32),
+    /// The release has started, but its result is not yet known.
+    Releasing,
+}
+
+impl Role {
+    fn excludes(self, other: Role) -> bool {
+        match (self, other) {
+            (Role::Releasing, _) | (_, Role::Releasing) => false,
+            (Role::Writer, _) | (_, Role::Writer) => true,
+            (Role::Upgradable, Role::Upgradable) => true,
+            // `conflicting` adds up the weights of permits.
+            _ => false,
+        }
+    }
+
+    pub(crate) fn weight(self) -> u32 {
+        match self {
+            Role::Permits(weight) => weight,
+            _ => 0,
+        }
+    }
+}
+
+/// How the last exclusive hold ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Holding,
+    Clean,
+    /// Ended by a panic, or without a release.
+    Crashed,
+    /// Broken by an operator.
+    NotClean,
+    /// Broken during the release, or the reply was lost.
+    Unsure,
+}
+
+/// A lock name and its recorded events.
+#[derive(Debug)]
+pub(crate) struct LockRecord {
+    pub(crate) name: &'static str,
+    /// Number of permits of a semaphore; `None` for a lock.
+    pub(crate) size: Option<u32>,
+    /// True if operators never break this lock through the library, so the previous release is never unknown.
+    pub(crate) exact: bool,
+    /// The last exclusive holder. Initially the holder that created the name and released it.
+    pub(crate) last: (u64, End),
+    newest: BTreeMap<Role, FencingToken>,
+    /// The highest token of an exclusive holder.
+    highest: Option<(u64, FencingToken)>,
+    /// For each grant of permits: the permits left by it and by all earlier grants.
+    left: BTreeMap<FencingToken, i64>,
+}
+
+impl LockRecord {
+    pub(crate) fn new(name: &'static str, size: Option<u32>, exact: bool) -> LockRecord {
+        LockRecord {
+            name,
+            size,
+            exact,
+            last: (0, End::Clean),
+            newest: BTreeMap::new(),
+            highest: None,
+            left: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the holders that conflict with the new grant. At least one of them must have lost its lock.
+    pub(crate) fn conflicting<'a>(
+        &self,
+        role: Role,
+        holders: impl Iterator<Item = (&'a u64, Role)> + Clone,
+    ) -> Vec<u64> {
+        match self.size {
+            None => holders.filter(|(_, other_role)| role.excludes(*other_role)).map(|(id, _)| *id).collect(),
+            Some(size) => {
+                let sum: u32 = holders.clone().map(|(_, role)| role.weight()).sum();
+                if sum + role.weight() <= size { Vec::new() } else { holders.map(|(id, _)| *id).collect() }
+            }
+        }
+    }
+
+    /// Checks that grants follow queue order. `ahead` is the number of permits of holders with a lower ticket.
+    pub(crate) fn check_order(&mut self, role: Role, ticket: FencingToken, ahead: u32) -> Result<(), String> {
+        if let Some(size) = self.size {
+            let weight = i64::from(role.weight());
+            for (later, left) in self.left.range_mut(ticket..) {
+                if *left < weight {
+                    return Err(format!(
+                        "{ticket} has {weight} permits of {size} after the later {later}, which had left only {left}"
+                    ));
+                }
+                *left -= weight;
+            }
+            self.left.insert(ticket, i64::from(size) - i64::from(ahead) - weight);
+            return Ok(());
+        }
+        for (other_role, newest) in &self.newest {
+            if role.excludes(*other_role) && *newest > ticket {
+                return Err(format!("{role:?} {ticket} is granted after the later {other_role:?} {newest}"));
+            }
+        }
+        let newest = self.newest.entry(role).or_insert(ticket);
+        *newest = ticket.max(*newest);
+        Ok(())
+    }
+
+    /// Records the start of an exclusive hold.
+    pub(crate) fn record_writer(&mut self, id: u64, token: FencingToken) -> Result<(), String> {
+        if let Some((holder, highest)) = self.highest
+            && (token < highest || (token == highest && holder != id))
+        {
+            return Err(format!("token {token} of #{id} after {highest} of #{holder}"));
+        }
+        self.highest = Some((id, token));
+        self.last = (id, End::Holding);
+        Ok(())
+    }
+
+    pub(crate) fn record_end(&mut self, id: u64, end: End) {
+        if self.last.0 == id {
+            self.last.1 = end;
+        }
+    }
+}
+
+/// Returns true if `reported` is correct for the previous holders of these names.
+pub(crate) fn is_previous_allowed(reported: Previous, records: &[&LockRecord]) -> bool {
+    let ends: Vec<End> = records.iter().map(|record| record.last.1).collect();
+    let unsure = |end: &End| matches!(end, End::Unsure | End::Holding);
+    match reported {
+        Previous::Clean => ends.iter().all(|end| *end == End::Clean || unsure(end)),
+        Previous::Crashed => {
+            ends.iter().any(|end| matches!(end, End::Crashed | End::NotClean) || unsure(end))
+        }
+        _ => {
+            let known = |end: &End| matches!(end, End::Clean | End::Crashed);
+            !(records.iter().all(|record| record.exact) && ends.iter().all(known))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Crash detection: how the previous holder released.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+use zoolock::{Error, LockEvent, Previous, Zoolock};
+use zoolock_tests::{Place, on_both_arms, tree};
+
+use zoolock_tests::locks::{brisk_settings, connect, directory, until_queued};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Acquires the lock with another client and crashes while holding it.
+async fn crash(place: &Place, name: &str, tracking: bool) {
+    let doomed = connect(place).await;
+    let mutex = doomed.mutex(name);
+    let mutex = if tracking { mutex.crash_detection() } else { mutex };
+    let guard = mutex.lock().await.expect("lock acquired");
+    // The session ends without a release, as if the process were killed.
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    operator.delete(&guard_node(place, &guard), None).await.expect("znode exists");
+    let _ = timeout(SOON, guard.lost()).await.expect("loss reported in time");
+}
+
+fn guard_node(place: &Place, guard: &zoolock::Guard) -> String {
+    format!("{}{}", place.chroot(), guard.node_path())
+}
+
+on_both_arms!(next_holder_learns_of_crash_or_release, |place| async move {
+    let zl = connect(&place).await;
+    let mutex = zl.mutex("tracked").crash_detection();
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Unknown, "the lock had no previous holder");
+    guard.release().await.expect("release succeeds");
+    // A failed try does not count as a holder.
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Clean);
+    assert!(zl.mutex("tracked").try_lock().await.expect("attempt succeeds").is_none());
+    guard.release().await.expect("release succeeds");
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Clean, "failed tries in between do not count");
+    drop(guard);
+    crash(&place, "tracked", true).await;
+    // A cancelled waiter in between does not clear the crash.
+    let waiting = zl.mutex("tracked").lock_timeout(SOON).await.expect("lock acquired");
+    assert_eq!(waiting.previous(), Previous::Crashed, "a holder without crash detection is told too");
+    waiting.release().await.expect("release succeeds");
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Clean, "the holder after the crash released cleanly");
+    drop(guard);
+    // The lock is tracked, so the crash of a holder that did not request tracking is known too.
+    crash(&place, "tracked", false).await;
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Crashed);
+    guard.release().await.expect("release succeeds");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "tracked")).await;
+});
+
+on_both_arms!(without_tracking_a_crash_is_unknown, |place| async move {
+    let zl = connect(&place).await;
+    crash(&place, "plain", false).await;
+    let guard = zl.mutex("plain").lock().await.expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Unknown);
+});
+
+on_both_arms!(killed_process_counts_as_a_crash, |place| async move {
+    let zl = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
+    let doomed = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
+    let guard = doomed.rwlock("killed").crash_detection().write().await.expect("lock acquired");
+    let next = tokio::spawn({
+        let zl = zl.clone();
+        async move { zl.rwlock("killed").crash_detection().write().await }
+    });
+    until_queued(&zl, "killed", 2).await;
+    proxy.blackhole(true);
+    let next =
+        timeout(SOON, next).await.expect("lock granted").expect("task does not panic").expect("lock granted");
+    assert_eq!(next.previous(), Previous::Crashed);
+    assert!(!guard.is_valid());
+    next.release().await.expect("release succeeds");
+    let reader = zl.rwlock("killed").read().await.expect("lock acquired");
+    assert_eq!(reader.previous(), Previous::Clean);
+});
+
+on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
+    const DELAY: Duration = Duration::from_millis(1500);
+    let zl = connect(&place).await;
+    let mutex = zl.mutex("slow").crash_detection().lock_delay(DELAY);
+    // The first holder does not know how its predecessor ended.
+    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let began = Instant::now();
+    for _ in 0..3 {
+        mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    }
+    assert!(began.elapsed() < DELAY, "{:?} for three after a clean release", began.elapsed());
+    crash(&place, "slow", true).await;
+    let began = Instant::now();
+    let error = mutex.lock_timeout(DELAY / 3).await.expect_err("the timeout includes the lock delay");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert!(began.elapsed() >= DELAY, "after a crash it took {:?}", began.elapsed());
+    assert_eq!(guard.previous(), Previous::Crashed);
+    guard.release().await.expect("release succeeds");
+    let began = Instant::now();
+    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    assert!(began.elapsed() < DELAY);
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "slow")).await;
+});
+
+on_both_arms!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
+    let zl: Zoolock = connect(&place).await;
+    let mutex = zl.mutex("brief").crash_detection();
+    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    let mut events = mutex.events();
+    for patience in 0..40u64 {
+        // Cancelled at a random moment between the create and the grant.
+        let _ = timeout(Duration::from_micros(patience * 100), mutex.lock()).await;
+    }
+    let guard = mutex.lock().await.expect("lock acquired");
+    assert_eq!(guard.previous(), Previous::Clean);
+    drop(guard);
+    assert!(matches!(
+        events.next().await,
+        Some(LockEvent::Queued { .. } | LockEvent::GaveUp | LockEvent::Acquired(_) | LockEvent::Released(_))
+    ));
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "brief")).await;
+});
+
+on_both_arms!(timed_out_multi_lock_keeps_the_crash, |place| async move {
+    let zl = connect(&place).await;
+    let busy = zl.mutex("busy").lock().await.expect("lock acquired");
+    for tracking in [true, false] {
+        let name = if tracking { "washed" } else { "washed-too" };
+        crash(&place, name, tracking).await;
+        // It holds one of the two locks for a while, but was never granted both.
+        let both = zl.multi([name, "busy"]);
+        let error = both.lock_timeout(Duration::from_millis(300)).await.expect_err("one lock is held");
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        let guard = zl.mutex(name).lock().await.expect("lock acquired");
+        assert_eq!(guard.previous(), if tracking { Previous::Crashed } else { Previous::Unknown });
+    }
+    drop(busy);
+});
+
+on_both_arms!(partial_loss_leaves_no_clean_release, |place| async move {
+    let zl = connect(&place).await;
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
+    // An upgraded writer whose read znode is deleted.
+    let lock = zl.rwlock("part").crash_detection();
+    lock.write().await.expect("lock acquired").release().await.expect("release succeeds");
+    let writer = lock.read().await.expect("lock acquired").upgrade().await.expect("upgrade succeeds");
+    let reader = format!("{}{}", place.chroot(), writer.node_path());
+    operator.delete(&reader, None).await.expect("znode exists");
+    let _ = timeout(SOON, writer.lost()).await.expect("loss reported in time");
+    drop(writer);
+    assert_eq!(lock.write().await.expect("lock acquired").previous(), Previous::Crashed);
+    // One lock of a multi lock is deleted.
+    let both = zl.multi(["one", "two"]).crash_detection();
+    let guard = both.lock().await.expect("lock acquired");
+    operator
+        .delete(&format!("{}/lock-0000000000", directory(&place, "two")), None)
+        .await
+        .expect("znode exists");
+    let _ = timeout(SOON, guard.lost()).await.expect("loss reported in time");
+    drop(guard);
+    let one = zl.mutex("one").lock().await.expect("lock acquired");
+    assert_ne!(one.previous(), Previous::Clean);
+});

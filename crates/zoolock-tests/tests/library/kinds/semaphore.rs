@@ -1,0 +1,255 @@
+//! Permits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use zookeeper_client::{Acls, CreateMode};
+use zoolock::{Error, Naming, Semaphore};
+use zoolock_tests::{on_both_arms, tree};
+
+use zoolock_tests::locks::{connect, directory, until_queued};
+
+const SOON: Duration = Duration::from_secs(20);
+const LEASE: &str = "leases/_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lease-0000000000";
+const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
+
+on_both_arms!(so_many_hold_and_no_more, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let semaphore = zl.semaphore("five", 5);
+    let three = semaphore.acquire_many(3).await.expect("free");
+    let one = other.semaphore("five", 5).acquire().await.expect("free");
+    assert!(semaphore.try_acquire(2).await.expect("an answer").is_none());
+    let last = semaphore.try_acquire(1).await.expect("an answer").expect("one is left");
+    assert!(semaphore.try_acquire(1).await.expect("an answer").is_none());
+    let error = semaphore.acquire_timeout(1, Duration::from_millis(100)).await.expect_err("none is left");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    let two = tokio::spawn(async move { other.semaphore("five", 5).acquire_many(2).await });
+    until_queued(&zl, "five", 4).await;
+    drop(last);
+    drop(one);
+    let two = timeout(SOON, two).await.expect("its turn").expect("no panic").expect("granted");
+    drop((three, two));
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "five")).await;
+});
+
+on_both_arms!(sizes_are_agreed_and_changed_on_purpose, |place| async move {
+    let zl = connect(&place).await;
+    let mut semaphore = zl.semaphore("sized", 2);
+    let error = zl.semaphore("sized", 2).resize(3).await.expect_err("nobody has used it");
+    assert!(matches!(error, Error::Invalid { .. } | Error::Unavailable { .. }), "{error}");
+    let held = semaphore.acquire_many(2).await.expect("free");
+    let error = zl.semaphore("sized", 3).acquire().await.expect_err("another size");
+    assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("2 permits"), "{error}");
+    for (permits, size) in [(0, 2), (3, 2), (1, 0)] {
+        let error = zl.semaphore("sized", size).acquire_many(permits).await.expect_err("makes no sense");
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    }
+    // Growing wakes those who wait.
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    until_queued(&zl, "sized", 2).await;
+    semaphore.resize(3).await.expect("ours to say");
+    assert_eq!(semaphore.permits(), 3);
+    let third = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
+    assert!(zl.semaphore("sized", 2).try_acquire(1).await.is_err(), "the old size is refused now");
+    // Shrinking takes nothing away, and nobody gets in until it fits.
+    semaphore.resize(1).await.expect("ours to say");
+    assert!(held.is_valid() && third.is_valid());
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    until_queued(&zl, "sized", 3).await;
+    let behind = tokio::spawn({
+        let zl = zl.clone();
+        async move { zl.semaphore("sized", 1).acquire().await }
+    });
+    until_queued(&zl, "sized", 4).await;
+    held.release().await.expect("ours");
+    assert!(semaphore.try_acquire(1).await.expect("an answer").is_none());
+    third.release().await.expect("ours");
+    for waiter in [waiting, behind] {
+        let guard = timeout(SOON, waiter).await.expect("its turn").expect("no panic").expect("granted");
+        guard.release().await.expect("ours");
+    }
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "sized")).await;
+});
+
+on_both_arms!(semaphores_and_locks_refuse_each_other, |place| async move {
+    let zl = connect(&place).await;
+    let held = zl.semaphore("permits", 5).acquire().await.expect("free");
+    for error in [
+        zl.mutex("permits").lock().await.expect_err("another kind"),
+        zl.rwlock("permits").read().await.expect_err("another kind"),
+        zl.rwlock("permits").write().await.expect_err("another kind"),
+        zl.multi(["permits", "other"]).lock().await.expect_err("another kind"),
+    ] {
+        assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("semaphore"), "{error}");
+    }
+    held.release().await.expect("ours");
+    let error = zl.mutex("permits").lock().await.expect_err("still a semaphore");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    let guard = zl.mutex("plain").lock().await.expect("free");
+    let error = zl.semaphore("plain", 5).acquire().await.expect_err("a mutex is there");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    guard.release().await.expect("ours");
+    let error = zl.semaphore("plain", 5).acquire().await.expect_err("its record says so");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    for name in ["permits", "plain", "other"] {
+        tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
+    }
+});
+
+fn rounds() -> u32 {
+    if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
+}
+
+on_both_arms!(two_who_want_two_of_two_are_never_stuck, |place| async move {
+    let clients = [connect(&place).await, connect(&place).await];
+    two_want_two(clients.map(|zl| zl.semaphore("two", 2)), rounds()).await;
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "two")).await;
+});
+
+on_both_arms!(a_crowd_of_different_appetites_is_served_and_nobody_is_forgotten, |place| async move {
+    let clients = [connect(&place).await, connect(&place).await, connect(&place).await];
+    a_crowd_is_served(&clients.map(|zl| zl.semaphore("crowd", 7)), 30, 10).await;
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
+});
+
+/// Longest wait for a permit.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Curator's own client takes permits one by one: two with one each of two wait for ever.
+async fn two_want_two(semaphores: [Semaphore; 2], rounds: u32) {
+    let inside = Arc::new(AtomicI64::new(0));
+    let mut tasks = JoinSet::new();
+    for semaphore in semaphores {
+        let inside = inside.clone();
+        tasks.spawn(async move {
+            for _ in 0..rounds {
+                let guard = timeout(BOUND, semaphore.acquire_many(2)).await.expect("stuck").expect("granted");
+                assert_eq!(inside.fetch_add(2, Ordering::SeqCst), 0);
+                inside.fetch_sub(2, Ordering::SeqCst);
+                guard.release().await.expect("ours");
+            }
+        });
+    }
+    all_done(tasks).await;
+}
+
+/// So many tasks of different appetites, on one semaphore each in turn.
+async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
+    let inside = Arc::new(AtomicI64::new(0));
+    let mut tasks = JoinSet::new();
+    for (task, semaphore) in (0..crowd).zip(semaphores.iter().cycle().cloned()) {
+        let (size, inside) = (semaphore.permits(), inside.clone());
+        tasks.spawn(async move {
+            for round in 0..rounds {
+                let take = 1 + (task + round) % size;
+                if (task + round) % 4 == 0 {
+                    // Some give up, at any point: their successors must not wait for them.
+                    let patience = Duration::from_millis(u64::from((task * 3 + round) % 9));
+                    match semaphore.acquire_timeout(take, patience).await {
+                        Ok(guard) => drop(guard),
+                        Err(Error::Timeout { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    continue;
+                }
+                let guard = timeout(BOUND, semaphore.acquire_many(take)).await;
+                let guard = guard.unwrap_or_else(|_| panic!("task {task} waits for {take} for ever"));
+                let guard = guard.expect("granted");
+                let now = inside.fetch_add(take.into(), Ordering::SeqCst) + i64::from(take);
+                assert!(now <= size.into(), "{now} of {size} are out");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(take.into(), Ordering::SeqCst);
+                guard.release().await.expect("ours");
+            }
+        });
+    }
+    all_done(tasks).await;
+}
+
+async fn all_done(mut tasks: JoinSet<()>) {
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no task fails");
+    }
+}
+
+/// The name of each semaphore of another library, its data, its children, and the library.
+const FOREIGN: [(&str, &str, &[&str], &str); 4] = [
+    ("curators", "", &["locks", "leases", LEASE], "Curator"),
+    // Curator's `locks` is a container, which the server removes when it is empty.
+    ("reaped", "", &["leases", LEASE], "Curator"),
+    ("kazoos", "3", &[HEX], "kazoo"),
+    ("idle", "3", &[], "kazoo"),
+];
+
+on_both_arms!(foreign_semaphore_is_refused_before_anything_is_created, |place| async move {
+    let zl = connect(&place).await;
+    let client = tree::connect(&place.addr()).await.expect("a session");
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    for (name, data, children, library) in FOREIGN {
+        let directory = directory(&place, name);
+        client.mkdir(&directory, &persistent).await.expect("directory created");
+        client.set_data(&directory, data.as_bytes(), None).await.expect("data written");
+        for child in children {
+            let options = if child.len() > HEX.len() - 1 { &ephemeral } else { &persistent };
+            client.create(&format!("{directory}/{child}"), b"", options).await.expect("znode created");
+        }
+        let stat = async || client.check_stat(&directory).await.expect("an answer").expect("it exists");
+        let before = stat().await;
+        let mut semaphore = zl.semaphore(name, 3);
+        let refusals = [
+            semaphore.acquire().await.map(drop),
+            semaphore.try_acquire(1).await.map(drop),
+            semaphore.acquire_timeout(3, SOON).await.map(drop),
+            zl.semaphore(name, 3).acquire().await.map(drop),
+            semaphore.resize(4).await,
+        ];
+        let after = stat().await;
+        assert_eq!((after.cversion, after.version), (before.cversion, before.version), "{name} was changed");
+        for refusal in refusals {
+            assert_foreign(refusal.expect_err(name), library);
+        }
+    }
+    // Other kinds are refused too, but only after their create.
+    for (name, _, _, library) in FOREIGN.into_iter().filter(|(name, ..)| *name != "reaped") {
+        let refusals = [
+            zl.mutex(name).lock().await.map(drop),
+            zl.mutex(name).try_lock().await.map(drop),
+            zl.rwlock(name).read().await.map(drop),
+            zl.rwlock(name).write().await.map(drop),
+            zl.multi([name, "other"]).lock().await.map(drop),
+        ];
+        for refusal in refusals {
+            assert_foreign(refusal.expect_err(name), library);
+        }
+    }
+});
+
+fn assert_foreign(error: Error, library: &str) {
+    let told = error.to_string();
+    assert!(matches!(error, Error::Invalid { .. }), "{told}");
+    let what = format!("is a semaphore of {library}");
+    let remedy = format!("use another name, or take its permits with {library}");
+    assert!(told.contains(&what) && told.contains(&remedy), "{told}");
+}
+
+on_both_arms!(semaphore_without_native_naming_is_refused, |place| async move {
+    let zl = connect(&place).await;
+    for naming in [Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
+        let error = zl.semaphore("x", 2).naming(naming).acquire().await.expect_err("no such semaphore");
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains("only native has one"), "{error}");
+    }
+    let client = tree::connect(&place.addr()).await.expect("a session");
+    let made = client.check_stat(&directory(&place, "x")).await.expect("an answer");
+    assert_eq!(made.map(|stat| stat.czxid), None, "nothing is created");
+});

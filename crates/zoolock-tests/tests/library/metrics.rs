@@ -1,0 +1,227 @@
+//! Compares the metrics of the library with docs/METRICS.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tokio::sync::{Mutex, MutexGuard};
+use zoolock::{Builder, Error, LossReason, Zoolock};
+use zoolock_tests::{Arm, Proxy, Server, ServerOptions, opcode};
+
+const DOCS: &str = include_str!("../../../../docs/METRICS.md");
+
+/// Type, unit, and labels of a metric.
+type Sort = (String, String, BTreeSet<String>);
+
+/// Returns the rows of a table in the document.
+fn documented(heading: &str) -> BTreeMap<String, Sort> {
+    let section =
+        DOCS.split("\n## ").find(|section| section.starts_with(heading)).expect("document has the section");
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let code = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let labels = cells[3].split(',').map(code).filter(|label| !label.is_empty()).collect();
+        (code(cells[0]), (code(cells[1]), code(cells[2]), labels))
+    })
+    .collect()
+}
+
+/// The metrics seen so far and their current values. A snapshot resets the values but keeps the descriptions.
+#[derive(Default)]
+struct Seen {
+    sorts: BTreeMap<String, Sort>,
+    /// Sums of counters and gauges, and numbers of values of histograms.
+    totals: BTreeMap<(String, Vec<(String, String)>), f64>,
+}
+
+impl Seen {
+    fn look(&mut self, snapshotter: &Snapshotter) {
+        for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
+            let (kind, key) = key.into_parts();
+            let name = key.name().to_owned();
+            assert!(description.is_some_and(|text| !text.is_empty()), "{name} is not described");
+            let kind = match kind {
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Histogram => "histogram",
+            };
+            let unit = unit.expect("metric has a unit").as_str().to_owned();
+            let labels: Vec<(String, String)> =
+                key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+            let names = labels.iter().map(|(name, _)| name.clone()).collect();
+            let sort = (kind.to_owned(), unit, names);
+            let before = self.sorts.insert(name.clone(), sort.clone());
+            assert!(before.is_none_or(|before| before == sort), "{name} is now this, now that");
+            *self.totals.entry((name, labels)).or_default() += match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(change) => change.into_inner(),
+                DebugValue::Histogram(values) => values.len() as f64,
+            };
+        }
+    }
+
+    /// Returns the sum of all series with at least these labels.
+    fn of(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let has = |all: &[(String, String)], (key, value): &(&str, &str)| {
+            all.iter().any(|(of, is)| of == key && is == value)
+        };
+        let series = self
+            .totals
+            .iter()
+            .filter(|((of, all), _)| of == name && labels.iter().all(|label| has(all, label)));
+        series.map(|(_, value)| value).sum()
+    }
+}
+
+/// Returns the only recorder of the process. The lock serializes the tests.
+async fn recorder() -> (&'static Snapshotter, MutexGuard<'static, ()>) {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    static RECORDER: LazyLock<Snapshotter> = LazyLock::new(|| {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        recorder.install().expect("no other recorder is installed");
+        snapshotter
+    });
+    let turn = TURN.lock().await;
+    // Discard the values of the previous test.
+    RECORDER.snapshot();
+    (&*RECORDER, turn)
+}
+
+fn settings() -> Builder {
+    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(6))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquire_time_includes_connecting() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
+    let patience = Duration::from_secs(2);
+    let zl = settings().connect_timeout(patience).connect(&proxy.addr()).await.expect("session starts");
+    zl.close().await;
+    proxy.refuse(true).await;
+    let late = zl.mutex("x").lock_timeout(Duration::from_millis(100)).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    let none = zl.mutex("x").lock().await;
+    assert!(matches!(none, Err(Error::Unavailable { .. })), "{none:?}");
+    seen.look(snapshotter);
+    for outcome in ["timeout", "unavailable"] {
+        assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
+    }
+    proxy.refuse(false).await;
+    let guard = zl.mutex("x").lock().await.expect("session is reopened");
+    guard.release().await.expect("release succeeds");
+    zl.close().await;
+    seen.look(snapshotter);
+    assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_holding", &[])), (0.0, 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_report_the_kind_of_lock() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let zl = settings().connect(&server.addr()).await.expect("session starts");
+
+    let reader =
+        zl.rwlock("rw").write().await.expect("lock acquired").downgrade().await.expect("downgrade succeeds");
+    seen.look(snapshotter);
+    let holding = |seen: &Seen, kind| seen.of("zoolock_holding", &[("kind", kind)]);
+    assert_eq!((holding(&seen, "writer"), holding(&seen, "reader")), (0.0, 1.0));
+    assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "writer")]), 1.0);
+    reader.release().await.expect("release succeeds");
+    zl.close().await;
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_hold_seconds", &[("kind", "reader")]), 1.0);
+    assert_eq!(seen.of("zoolock_holding", &[]), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_match_the_documentation() {
+    let (snapshotter, _turn) = recorder().await;
+    let mut seen = Seen::default();
+
+    let server = Server::start(Arm::Embedded, ServerOptions::default()).await.expect("server starts");
+    let proxy = Proxy::start(&server.addr()).await.expect("proxy starts");
+    let zl = settings().connect(&server.addr()).await.expect("session starts");
+    let shaky = settings().connect(&proxy.addr()).await.expect("session starts");
+
+    // Acquired, busy, timed out, cancelled.
+    let guard = zl.mutex("x").lock().await.expect("lock acquired");
+    assert!(zl.mutex("x").try_lock().await.expect("attempt succeeds").is_none());
+    let late = zl.mutex("x").lock_timeout(Duration::from_millis(50)).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    let dropped = tokio::time::timeout(Duration::from_millis(50), zl.mutex("x").lock()).await;
+    assert!(dropped.is_err());
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", "acquired"), ("kind", "mutex")]), 1.0);
+    for outcome in ["busy", "timeout", "cancelled"] {
+        assert_eq!(seen.of("zoolock_acquire_seconds", &[("outcome", outcome)]), 1.0, "{outcome}");
+    }
+    assert_eq!(seen.of("zoolock_holding", &[("kind", "mutex")]), 1.0);
+    assert_eq!(seen.of("zoolock_hold_seconds", &[]), 0.0);
+
+    // A waiter queues, the holder is asked to release, and the lock is handed over.
+    let waiting = tokio::spawn({
+        let mutex = zl.mutex("x");
+        async move { mutex.lock().await }
+    });
+    while zl.mutex("x").snapshot().await.expect("read succeeds").waiters.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_waiting", &[]), 1.0);
+    zl.mutex("x").revoke(guard.ticket()).await.expect("contender exists");
+    guard.revoked().await;
+    guard.release().await.expect("release succeeds");
+    let guard = waiting.await.expect("task does not panic").expect("lock granted");
+    seen.look(snapshotter);
+    assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
+    assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));
+
+    // The lock is broken.
+    zl.mutex("x").break_lock(guard.ticket()).await.expect("znode exists");
+    assert_eq!(guard.lost().await, LossReason::Broken);
+    drop(guard);
+
+    // Another kind. The reply to its release is lost, so the client checks the znode over a new connection.
+    let writer = shaky.rwlock("y").write().await.expect("lock acquired");
+    proxy.drop_next_reply(opcode::MULTI);
+    writer.release().await.expect("release succeeds");
+
+    // The lease is renewed, because the lock is held for a whole session timeout.
+    let guard = zl.mutex("z").lock().await.expect("lock acquired");
+    let renewed = async {
+        while seen.of("zoolock_renewals_total", &[("outcome", "confirmed")]) == 0.0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            seen.look(snapshotter);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), renewed).await.expect("lease is renewed in time");
+    guard.release().await.expect("release succeeds");
+    shaky.close().await;
+    zl.close().await;
+
+    seen.look(snapshotter);
+    assert_eq!(seen.of("zoolock_losses_total", &[("kind", "mutex"), ("reason", "broken")]), 1.0);
+    assert!(seen.of("zoolock_cleanups_retried_total", &[]) >= 1.0);
+    assert!(seen.of("zoolock_reconnects_total", &[]) >= 1.0);
+    assert_eq!(
+        (seen.of("zoolock_sessions_opened_total", &[]), seen.of("zoolock_sessions_alive", &[])),
+        (2.0, 0.0)
+    );
+    assert_eq!(seen.of("zoolock_sessions_ended_total", &[("reason", "closed")]), 2.0);
+    // No holder or waiter remains, however each of them ended.
+    for gauge in ["zoolock_holding", "zoolock_waiting"] {
+        assert!(
+            seen.totals.iter().filter(|((name, _), _)| name == gauge).all(|(_, value)| *value == 0.0),
+            "{gauge}"
+        );
+    }
+    assert_eq!(seen.sorts, documented("The library"));
+}

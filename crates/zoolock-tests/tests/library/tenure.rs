@@ -1,0 +1,469 @@
+//! Local hand-off: one queue position for all tasks of a process, on both servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use zookeeper_client::{Acls, CreateMode};
+use zoolock::{Connection, Error, FencingToken, Guard, LockEvent, LossReason, Mutex, Previous};
+use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, until_queued};
+use zoolock_tests::{Direction, Proxy, Recorder, on_both_arms, opcode, tree};
+
+/// Time limit of each step, much longer than a step takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Polls a condition until it holds.
+async fn eventually(what: &str, mut is_met: impl AsyncFnMut() -> bool) {
+    let look = async {
+        while !is_met().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LONG, look).await.is_ok(), "waited {LONG:?} until {what}");
+}
+
+/// Starts a task that acquires the lock. Returns once the task has begun to acquire.
+fn soon_locked(mutex: &Mutex) -> tokio::task::JoinHandle<Result<Guard, Error>> {
+    let mutex = mutex.clone();
+    let mut locking = Box::pin(async move { mutex.lock().await });
+    assert!(locking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    tokio::spawn(locking)
+}
+
+/// Queues `count` tasks on clones of `mutex`, in order. Each records its grant.
+fn crowd(mutex: &Mutex, count: usize, recorder: &Arc<Recorder<FencingToken>>) -> tokio::task::JoinSet<()> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for who in 0..count {
+        let (mutex, recorder) = (mutex.clone(), recorder.clone());
+        tasks.spawn(async move {
+            let guard = mutex.lock().await.expect("lock granted");
+            recorder.enter(who, guard.token());
+            tokio::task::yield_now().await;
+            assert!(guard.is_valid());
+            recorder.exit(who, guard.token());
+            guard.release().await.expect("release succeeds");
+        });
+    }
+    tasks
+}
+
+on_both_arms!(tasks_of_a_process_share_a_queue_position, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
+    // The lock is kept for a while, so that a late task finds it.
+    let mutex = zl.mutex("shared").batching(1000, LONG).linger(Duration::from_secs(1));
+    let held = other.mutex("shared").lock().await.expect("lock acquired");
+    let recorder = Arc::new(Recorder::new());
+    let before = proxy.counts();
+    let mut tasks = crowd(&mutex, 200, &recorder);
+    until_queued(&other, "shared", 2).await;
+    held.release().await.expect("release succeeds");
+    while let Some(task) = tasks.join_next().await {
+        task.expect("task does not panic");
+    }
+    // Tokens increase, and no two tasks hold the lock at once.
+    recorder
+        .history()
+        .one_holder()
+        .and_then(|()| recorder.history().tokens_rise())
+        .expect("history is consistent");
+    let sent = proxy.counts().since(&before);
+    assert_eq!(sent.requests(opcode::CREATE2), 1, "{sent:?}");
+    assert_eq!(sent.requests(opcode::MULTI), 0, "{sent:?}");
+    drop(mutex);
+    eventually("the lock is released", async || {
+        other.mutex("shared").snapshot().await.expect("read succeeds").holder.is_none()
+    })
+    .await;
+});
+
+on_both_arms!(reacquiring_a_kept_lock_sends_no_request, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, other) = (connect_through(&place, &proxy).await, connect(&place).await);
+    let mutex = zl.mutex("kept").linger(LONG);
+    let first = mutex.lock().await.expect("lock acquired");
+    let token = first.token();
+    drop(first);
+    // The check for foreign contenders follows the grant.
+    proxy
+        .until("the check for foreign contenders", |stats| stats.total.replies(opcode::GET_CHILDREN2) > 0)
+        .await;
+    let before = proxy.counts();
+    for pass in 1..1000 {
+        // Handles with equal options share the lock, even newly created handles.
+        let guard = match pass % 3 {
+            0 => mutex.lock().await.expect("lock acquired"),
+            1 => zl.mutex("/locks/kept").linger(LONG).lock().await.expect("lock acquired"),
+            _ => mutex.try_lock().await.expect("attempt succeeds").expect("ours"),
+        };
+        assert_eq!((guard.token().czxid(), guard.token().pass()), (token.czxid(), pass));
+        assert_eq!(guard.previous(), Previous::Clean);
+        assert!(guard.is_valid());
+        if pass % 2 == 0 {
+            guard.release().await.expect("release succeeds");
+        }
+    }
+    let sent = proxy.counts().since(&before);
+    assert_eq!((sent.requests(opcode::CREATE2), sent.requests(opcode::MULTI)), (0, 0), "{sent:?}");
+    // Another client is granted the lock at once.
+    let theirs = tokio::time::timeout(LONG / 2, other.mutex("kept").lock()).await;
+    let theirs = theirs.expect("the lock is given to another client in time").expect("lock acquired");
+    assert!(theirs.token() > token);
+    assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
+    theirs.release().await.expect("release succeeds");
+    // The lock is kept again and is released with the last handle.
+    drop(mutex.try_lock().await.expect("attempt succeeds").expect("lock acquired"));
+    tree::assert_contenders(&place.addr(), &directory(&place, "kept"), 1).await;
+    drop(mutex);
+    eventually("the lock is released", async || {
+        other.mutex("kept").try_lock().await.expect("attempt succeeds").is_some()
+    })
+    .await;
+});
+
+on_both_arms!(kept_lock_is_released_after_the_linger_time, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let keep = Duration::from_millis(300);
+    let mutex = zl.mutex("a-while").linger(keep);
+    let guard = mutex.lock().await.expect("lock acquired");
+    let began = Instant::now();
+    drop(guard);
+    eventually("the lock is released", async || {
+        other.mutex("a-while").snapshot().await.expect("read succeeds").holder.is_none()
+    })
+    .await;
+    let kept = began.elapsed();
+    assert!(keep <= kept && kept < keep + Duration::from_secs(5), "{kept:?}");
+    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+});
+
+on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move {
+    const PASSES: u32 = 5;
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let mutex = zl.mutex("fair").batching(PASSES, LONG);
+    let turns = Arc::new(AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (mutex, turns) = (mutex.clone(), turns.clone());
+        tasks.spawn(async move {
+            loop {
+                let guard = mutex.lock().await.expect("lock granted");
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                drop(guard);
+            }
+        });
+    }
+    for _ in 0..5 {
+        eventually("the other tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 3).await;
+        turns.store(0, Ordering::Relaxed);
+        let waiting = tokio::spawn({
+            let mutex = other.mutex("fair");
+            async move { mutex.lock().await }
+        });
+        until_queued(&zl, "fair", 2).await;
+        // From here on, the process knows of the other waiter within a round trip.
+        let before = turns.load(Ordering::Relaxed);
+        let theirs = waiting.await.expect("task does not panic").expect("lock granted");
+        let passes = turns.swap(0, Ordering::Relaxed) - before;
+        // One task held the lock. On a busy machine the event may be a few grants late.
+        assert!(passes <= PASSES + 1 + 20, "{passes} passes");
+        theirs.release().await.expect("release succeeds");
+    }
+});
+
+on_both_arms!(others_wait_no_longer_than_max_hold, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let hold = Duration::from_millis(200);
+    let mutex = zl.mutex("timed").batching(u32::MAX, hold);
+    let turns = Arc::new(AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (mutex, turns) = (mutex.clone(), turns.clone());
+        tasks.spawn(async move {
+            loop {
+                let _guard = mutex.lock().await.expect("lock granted");
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+    eventually("the other tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 10).await;
+    let theirs = tokio::time::timeout(LONG, other.mutex("timed").lock()).await;
+    theirs
+        .expect("other client is not starved")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
+    let before = turns.load(Ordering::Relaxed);
+    eventually("the other tasks continue", async || turns.load(Ordering::Relaxed) > before + 10).await;
+});
+
+on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let mutex = zl.mutex("quitter").batching(10, LONG);
+    let theirs = other.mutex("quitter").lock().await.expect("lock acquired");
+    let error = mutex.lock_timeout(Duration::from_millis(100)).await.expect_err("lock is held");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
+    // The first of two waiters is dropped; the other keeps its position.
+    let gone = tokio::spawn({
+        let mutex = mutex.clone();
+        async move { mutex.lock().await.map(drop) }
+    });
+    let stays = tokio::spawn({
+        let mutex = mutex.clone();
+        async move { mutex.lock().await }
+    });
+    until_queued(&other, "quitter", 2).await;
+    gone.abort();
+    theirs.release().await.expect("release succeeds");
+    stays
+        .await
+        .expect("task does not panic")
+        .expect("lock granted")
+        .release()
+        .await
+        .expect("release succeeds");
+    // Granted and dropped before it was polled: the lock passes to the next task.
+    let mine = mutex.lock().await.expect("lock acquired");
+    let mut unseen = Box::pin(mutex.lock());
+    assert!(unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(mine);
+    drop(unseen);
+    other.mutex("quitter").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "quitter")).await;
+});
+
+on_both_arms!(panic_ends_the_hold_and_is_reported, |place| async move {
+    let zl = connect(&place).await;
+    let mutex = zl.mutex("panics").linger(LONG).batching(1000, LONG);
+    let first = mutex.lock().await.expect("lock acquired");
+    let token = first.token();
+    let panics = tokio::spawn(async move {
+        let _held = first;
+        panic!("on purpose");
+    });
+    let next = mutex.lock().await.expect("lock granted");
+    assert!(panics.await.expect_err("the task panics").is_panic());
+    assert_eq!(next.previous(), Previous::Crashed);
+    assert!(next.token().czxid() > token.czxid(), "the next holder has a new znode");
+});
+
+on_both_arms!(expired_session_hands_lock_to_local_waiter, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, other) = (
+        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        brisk_settings().connect(&place.connect_string()).await.expect("session starts"),
+    );
+    let mutex = zl.mutex("gone").batching(10, LONG).linger(LONG);
+    let guard = mutex.lock().await.expect("lock acquired");
+    let token = guard.token();
+    let waiting = soon_locked(&mutex);
+    proxy.refuse(true).await;
+    proxy.cut().await;
+    let reason = tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time");
+    assert!(matches!(reason, LossReason::Unreachable | LossReason::SessionExpired), "{reason:?}");
+    assert!(!guard.is_valid());
+    eventually("the session has ended", async || {
+        other.mutex("gone").snapshot().await.expect("read succeeds").holder.is_none()
+    })
+    .await;
+    assert!(!waiting.is_finished(), "a lost lock is not handed over");
+    proxy.refuse(false).await;
+    let next = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("finishes in time")
+        .expect("task does not panic")
+        .expect("lock granted");
+    assert!(next.token().czxid() > token.czxid());
+    assert!(next.is_valid());
+    let error = guard.release().await.expect_err("lock is lost");
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!(next.is_valid(), "the late release does not affect the new holder");
+    next.release().await.expect("release succeeds");
+});
+
+on_both_arms!(doubtful_znode_stays_until_its_holder_releases, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let (zl, other) = (
+        brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"),
+        brisk_settings().connect(&place.connect_string()).await.expect("session starts"),
+    );
+    let mutex = zl.mutex("doubt").batching(10, LONG);
+    let guard = mutex.lock().await.expect("lock acquired");
+    let waiting = soon_locked(&mutex);
+    // The server receives our requests and keeps the session. Its replies do not reach us.
+    proxy.blackhole_towards(Direction::ToClient, true);
+    let reason = tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time");
+    assert_eq!(reason, LossReason::Unreachable);
+    proxy.blackhole_towards(Direction::ToClient, false);
+    let mut connection = guard.connection();
+    let confirmed = connection.wait_for(|connection| *connection == Connection::Connected);
+    tokio::time::timeout(LONG, confirmed).await.expect("finishes in time").expect("session continues");
+    let holder =
+        other.mutex("doubt").snapshot().await.expect("read succeeds").holder.expect("znode still exists");
+    assert_eq!(holder.node, guard.node_path().rsplit('/').next().expect("node path has a name"));
+    assert!(!waiting.is_finished(), "the old holder has not released yet");
+    let error = guard.release().await.expect_err("lock is lost");
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    let next = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("finishes in time")
+        .expect("task does not panic")
+        .expect("lock granted");
+    next.release().await.expect("release succeeds");
+});
+
+on_both_arms!(release_of_a_lost_lock_fails, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let mutex = zl.mutex("taken").batching(10, LONG).linger(LONG);
+    for _ in 0..20 {
+        let guard = mutex.lock().await.expect("lock acquired");
+        other.mutex("taken").break_lock(guard.ticket()).await.expect("znode exists");
+        assert_eq!(
+            tokio::time::timeout(LONG, guard.lost()).await.expect("loss reported in time"),
+            LossReason::Broken
+        );
+        let error = guard.release().await.expect_err("lock is lost");
+        assert!(matches!(error, Error::Lost { reason: LossReason::Broken, .. }), "{error}");
+    }
+});
+
+on_both_arms!(closing_the_client_fails_its_waiters, |place| async move {
+    let zl = connect(&place).await;
+    let mutex = zl.mutex("closed").batching(10, LONG);
+    let guard = mutex.lock().await.expect("lock acquired");
+    let waiting = soon_locked(&mutex);
+    // The holder releases as soon as it learns of the close.
+    let holder = tokio::spawn(async move { guard.lost().await });
+    zl.close().await;
+    let told = tokio::time::timeout(LONG, holder)
+        .await
+        .expect("event arrives in time")
+        .expect("task does not panic");
+    assert_eq!(told, LossReason::Closed);
+    let error =
+        tokio::time::timeout(LONG, waiting).await.expect("finishes in time").expect("task does not panic");
+    let error = error.expect_err("client is closed");
+    assert!(matches!(error, Error::Lost { reason: LossReason::Closed, .. }), "{error}");
+    tree::assert_no_contenders(&place.addr(), &directory(&place, "closed")).await;
+});
+
+on_both_arms!(unread_grant_hides_no_crash, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let mutex = zl.mutex("unseen").batching(10, LONG).crash_detection();
+    for others in [false, true] {
+        let theirs = other.mutex("unseen").crash_detection().lock().await.expect("lock acquired");
+        let mut unseen = Box::pin(mutex.lock());
+        let mut glance = || unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        assert!(glance());
+        let next = others.then(|| soon_locked(&mutex));
+        until_queued(&zl, "unseen", 2).await;
+        std::thread::spawn(move || {
+            let _theirs = theirs;
+            panic!("on purpose");
+        })
+        .join()
+        .expect_err("the task panics");
+        // The acquisition is granted and never polled again.
+        eventually("the unread grant is the only contender", async || {
+            let seen = other.mutex("unseen").snapshot().await.expect("read succeeds");
+            seen.holder.is_some() && seen.waiters.is_empty()
+        })
+        .await;
+        drop(unseen);
+        let guard = match next {
+            Some(next) => next.await.expect("task does not panic").expect("lock granted"),
+            None => other.mutex("unseen").crash_detection().lock().await.expect("lock acquired"),
+        };
+        assert_eq!(guard.previous(), Previous::Crashed, "others: {others}");
+        guard.release().await.expect("release succeeds");
+    }
+});
+
+on_both_arms!(each_local_holder_receives_its_events, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let (first, second) = (zl.mutex("heard").batching(10, LONG), zl.mutex("heard").batching(10, LONG));
+    let (mut hears, mut hears_too) = (first.events(), second.events());
+    let guard = first.lock().await.expect("lock acquired");
+    let ticket = guard.ticket();
+    assert_eq!(hears.next().await, Some(LockEvent::Acquired(ticket)));
+    second.lock_timeout(Duration::from_millis(10)).await.expect_err("lock is held");
+    assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
+    assert_eq!(hears_too.next().await, Some(LockEvent::GaveUp));
+    let waiting = tokio::spawn({
+        let second = second.clone();
+        async move { second.lock().await }
+    });
+    assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
+    guard.release().await.expect("release succeeds");
+    assert_eq!(hears.next().await, Some(LockEvent::Released(ticket)));
+    let guard = waiting.await.expect("task does not panic").expect("lock granted");
+    assert_eq!(guard.ticket(), ticket, "both holders share one znode");
+    assert_eq!(hears_too.next().await, Some(LockEvent::Acquired(ticket)));
+    other.mutex("heard").revoke(ticket).await.expect("contender exists");
+    tokio::time::timeout(LONG, guard.revoked()).await.expect("revocation reported in time");
+    assert_eq!(hears_too.next().await, Some(LockEvent::Revoked(ticket)));
+    guard.release().await.expect("release succeeds");
+    assert_eq!(hears_too.next().await, Some(LockEvent::Released(ticket)));
+    // No other holder received that event.
+    drop(first);
+    assert_eq!(hears.next().await, None);
+});
+
+on_both_arms!(revoking_a_kept_lock_releases_it, |place| async move {
+    let (zl, other) = (connect(&place).await, connect(&place).await);
+    let mutex = zl.mutex("asked").linger(LONG);
+    let guard = mutex.lock().await.expect("lock acquired");
+    let ticket = guard.ticket();
+    drop(guard);
+    // The lock is kept, but no task holds it.
+    other.mutex("asked").revoke(ticket).await.expect("contender exists");
+    eventually("the lock is released", async || {
+        other.mutex("asked").snapshot().await.expect("read succeeds").holder.is_none()
+    })
+    .await;
+});
+
+on_both_arms!(linger_conflicts_with_crash_detection, |place| async move {
+    let mutex = connect(&place).await.mutex("both").linger(LONG).crash_detection();
+    let error = mutex.lock().await.expect_err("the options conflict");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+});
+
+on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
+    let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = connect_through(&place, &proxy).await;
+    let stranger = tree::connect(&place.addr()).await.expect("session starts");
+    let [deaf, mutex] = [(); 2].map(|()| zl.mutex("beside").batching(u32::MAX, LONG));
+    let first = deaf.lock().await.expect("lock acquired");
+    let before = proxy.counts();
+    // Longer than the interval between two checks.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    // At most the read of its own znode.
+    let read = proxy.counts().since(&before).requests(opcode::GET_DATA);
+    assert!(read <= 1, "{read} reads whose results are not used");
+    let mut hears = mutex.events();
+    let next = soon_locked(&mutex);
+    first.release().await.expect("release succeeds");
+    let guard = next.await.expect("task does not panic").expect("lock granted");
+    let kazoo = format!("{}/3f2504e04f8911d39a0c0305e82c3301__lock__", directory(&place, "beside"));
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    stranger.create(&kazoo, b"", &options).await.expect("znode created");
+    let heard = async {
+        loop {
+            match hears.next().await {
+                Some(LockEvent::Neighbour(ticket, what)) => return (ticket, what),
+                Some(_) => {}
+                None => panic!("the handle is there"),
+            }
+        }
+    };
+    let (ticket, what) =
+        tokio::time::timeout(LONG, heard).await.expect("foreign contender is reported in time");
+    assert_eq!(ticket, guard.ticket());
+    assert!(what.contains("kazoo"), "{what}");
+});

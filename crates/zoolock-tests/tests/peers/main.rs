@@ -1,7 +1,0 @@
-//! Clients and tests that nobody of this project wrote, on our server.
-
-mod c;
-mod foreign;
-mod java;
-mod kazoo;
-mod zkcli;
