@@ -1,4 +1,4 @@
-//! The machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/model`.
+//! The machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/protocol`.
 
 use super::*;
 

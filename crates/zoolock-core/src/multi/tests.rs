@@ -1,4 +1,4 @@
-//! The multi-lock's machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/multi`.
+//! The multi-lock's machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/protocol`.
 
 mod doubts;
 mod leaving;

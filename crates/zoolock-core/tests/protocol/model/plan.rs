@@ -1,22 +1,24 @@
-//! What each client wants.
+//! The lock that each client acquires.
 
 use zoolock_core::contender::Node;
 use zoolock_core::names::{Names, Naming, Prefix};
 use zoolock_core::{ContenderId, Kind, SessionId};
 
-use crate::bugs::Bug;
-use crate::scenario::{Budget, Scenario};
+use super::bugs::Bug;
+use super::scenario::Scenario;
 
-/// What a client wants, again and again.
+/// The lock that a client acquires in each round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Plan {
     Mutex,
+    /// A mutex inside the lock of that client: begins when it is granted, and ends before it is released.
+    Inside(u8),
     Write,
-    /// To write, and then perhaps to read on.
+    /// A write lock, and perhaps a downgrade.
     WriteThenRead,
     Read,
     Upgradable,
-    /// To write while that client, on the same session, reads: begins when it is granted, or has become a reader.
+    /// A write lock on the session of that client: begins when the client is granted a reader, or downgrades to one.
     Upgrade(u8),
     Permits {
         take: u32,
@@ -25,10 +27,10 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// `from`: the reader's node of one that upgrades.
+    /// `from`: the reader's node, for an upgrade.
     pub(crate) fn kind(self, from: Option<Node>) -> Kind {
         match self {
-            Plan::Mutex => Kind::Mutex,
+            Plan::Mutex | Plan::Inside(_) => Kind::Mutex,
             Plan::Write | Plan::WriteThenRead => Kind::Write,
             Plan::Read => Kind::Read,
             Plan::Upgradable => Kind::Upgradable,
@@ -45,41 +47,23 @@ impl Plan {
         matches!(self, Plan::Upgrade(_))
     }
 
-    fn letter(self) -> String {
+    /// The client whose grant this waits for to begin.
+    pub(crate) fn outer(self) -> Option<usize> {
         match self {
-            Plan::Mutex => "mutex".into(),
-            Plan::Write => "write".into(),
-            Plan::WriteThenRead => "downgrade".into(),
-            Plan::Read => "read".into(),
-            Plan::Upgradable => "upgradable".into(),
-            Plan::Upgrade(of) => format!("upgrade of {of}"),
-            Plan::Permits { take, size } => format!("{take} of {size}"),
+            Plan::Inside(outer) | Plan::Upgrade(outer) => Some(outer.into()),
+            _ => None,
         }
     }
 }
 
 impl Scenario {
-    /// With these clients instead.
-    pub(crate) fn kinds(self, clients: &[Plan]) -> Scenario {
-        let letters: Vec<String> = clients.iter().map(|plan| plan.letter()).collect();
-        let name = format!("[{}]{}", letters.join(", "), self.name.trim_start_matches(|c: char| c != ','));
-        Scenario { clients: clients.to_vec(), name, ..self }
-    }
-
-    /// With these namings, one for each client.
-    pub(crate) fn named(self, namings: &[Naming]) -> Scenario {
-        let name = format!("{} as {namings:?}", self.name);
-        Scenario { namings: namings.to_vec(), name, ..self }
-    }
-
     pub(crate) fn names(&self, i: usize) -> Names {
         Names { naming: self.namings.get(i).copied().unwrap_or_default(), kazoo_pattern: false }
     }
 
-    /// What the names of a client begin with.
+    /// The prefix of a client's nodes.
     pub(crate) fn prefix(&self, i: usize) -> Prefix {
-        let kind = match self.clients[i] {
-            // Whatever it comes from.
+        let kind = match self.plans[i] {
             Plan::Upgrade(_) => Kind::Write,
             plan => plan.kind(None),
         };
@@ -92,52 +76,68 @@ impl Scenario {
         ContenderId(i as u128)
     }
 
-    /// Whether two names in this directory belong to families that do not see each other.
+    /// Returns whether two names in this directory belong to families that do not see each other.
     pub(crate) fn may_clash(&self) -> bool {
         // Curator's own mutex and its read/write lock do not see each other.
-        let mixed =
-            self.clients.iter().any(|plan| (*plan == Plan::Mutex) != (self.clients[0] == Plan::Mutex));
+        let mixed = self.plans.iter().any(|plan| (*plan == Plan::Mutex) != (self.plans[0] == Plan::Mutex));
         let differ = self.namings.iter().any(|naming| *naming != self.namings[0]);
         differ || (mixed && self.namings.contains(&Naming::Curator))
     }
 
-    /// Whose session a client is on.
+    /// The client whose session a client is on.
     pub(crate) fn session(&self, i: usize) -> usize {
-        match self.clients[i] {
+        match self.plans[i] {
             Plan::Upgrade(of) => of.into(),
             _ if self.has(Bug::OneNodeForASession) => 0,
             _ => i,
         }
     }
 
-    /// All clients on the session of one.
+    /// The clients on the session of one.
     pub(crate) fn mates(&self, i: usize) -> impl Iterator<Item = usize> {
         let session = self.session(i);
-        (0..self.clients.len()).filter(move |&j| self.session(j) == session)
+        (0..self.plans.len()).filter(move |&j| self.session(j) == session)
     }
 
     /// The client that upgrades this one.
     pub(crate) fn upgrade_of(&self, i: usize) -> Option<usize> {
-        self.clients.iter().position(|plan| *plan == Plan::Upgrade(i as u8))
+        self.plans.iter().position(|plan| *plan == Plan::Upgrade(i as u8))
     }
 
-    /// Whether two clients differ in nothing but their number.
+    /// Returns whether two clients differ in nothing but their number. With several directories all clients count as different.
     pub(crate) fn are_alike(&self, i: usize, j: usize) -> bool {
         let numbered = self.names(i).naming != Naming::Native || self.names(j).naming != Naming::Native;
-        !numbered
-            && self.clients[i] == self.clients[j]
+        self.directories.len() == 1
+            && !numbered
+            && self.plans[i] == self.plans[j]
             && self.upgrade_of(i).is_some() == self.upgrade_of(j).is_some()
     }
 
-    /// Whether permits and other locks are wanted in one directory.
+    /// Returns whether there are permits and other locks in one directory.
     pub(crate) fn mixes_kinds(&self) -> bool {
-        let permits = self.clients.iter().filter(|plan| plan.is_permits()).count();
-        permits > 0 && permits < self.clients.len()
+        let permits = self.plans.iter().filter(|plan| plan.is_permits()).count();
+        permits > 0 && permits < self.plans.len()
     }
 
-    /// Whether every holder says that it has begun, and nobody else touches the directory.
+    /// Returns whether this client tries to look ahead.
+    pub(crate) fn looks_ahead(&self, i: usize) -> bool {
+        self.looks_ahead && !(self.one_reads && i + 1 == self.plans.len())
+    }
+
+    /// Returns whether this client tracks crashes.
+    pub(crate) fn tracks(&self, i: usize) -> bool {
+        self.tracks || (self.one_tracks && i == 0)
+    }
+
+    /// Returns whether a directory comes near the end of its numbers.
+    pub(crate) fn ends(&self) -> bool {
+        self.retire_from != Scenario::RETIRE_FROM
+    }
+
+    /// Returns whether every holder tracks crashes, and no fault touches the record.
     pub(crate) fn keeps_its_records(&self) -> bool {
-        let meddling = |b: &Budget| b.removals + b.reaps + b.copies + b.scribbles + b.negatives;
-        self.tracks && meddling(&self.budget) == 0 && self.last == 99
+        let b = &self.budget;
+        let meddling = b.removals + b.reaps + b.copies + b.scribbles + b.negatives;
+        self.tracks && meddling == 0 && !self.ends()
     }
 }

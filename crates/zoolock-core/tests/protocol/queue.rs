@@ -1,9 +1,6 @@
 //! [`decide`] against plain rules, for every small queue there is; and whether everybody is granted in the end who asks
 //! again when what it watches changes.
 
-#[path = "table/mod.rs"]
-mod table;
-
 use zoolock_core::Sequence;
 use zoolock_core::names::Names;
 use zoolock_core::names::Prefix::{self, Lock, Permit, Read, Upgradable, Write};
@@ -313,11 +310,6 @@ fn who_waits_for_itself(decide: Decide) -> Option<String> {
         }
     }
     None
-}
-
-#[test]
-fn whatever_is_listed_is_there() {
-    table::names_tests_that_exist("queue", Some("bugs::"));
 }
 
 /// The same questions, answered as others do.

@@ -1,9 +1,9 @@
-//! What the states of a search have in common until one of them changes it: most steps touch one client of several.
+//! Copy on write: most steps change one client of several, and the states share the others.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A value that is copied when it is changed, and not with its world.
+/// A value that is copied when it changes, and not with the state that contains it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shared<T>(Arc<T>);
 

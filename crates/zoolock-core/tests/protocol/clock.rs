@@ -8,20 +8,15 @@
 //! Longer stalls and pauses, which leave the leader in the dark, are at the end; there the server and the leader have a
 //! connection between them, on which pings wait like everything else, in order and for as long as it may take.
 
-#[path = "table/mod.rs"]
-mod table;
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 use zoolock_core::lease::Ensemble;
 use zoolock_core::pace::Pace;
 use zoolock_core::{Instant, Lease, Renewal};
 
-/// A search makes and drops states, and does little else.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use crate::{long, search};
 
 /// Half a tick of the leader's clock is one step.
 const TICK: u32 = 2;
@@ -33,7 +28,7 @@ const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 
 /// How a holder comes to believe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Belief {
+pub(crate) enum Belief {
     /// As ours.
     Lease,
     /// Whatever its server answers renews: pings, reads.
@@ -61,7 +56,7 @@ enum Belief {
 }
 
 impl Belief {
-    const WRONG: [Belief; 11] = [
+    pub(crate) const WRONG: [Belief; 11] = [
         Belief::RenewedByPings,
         Belief::FromTheAnswer,
         Belief::WholeTimeout,
@@ -451,10 +446,6 @@ const NOTHING: Faults = Faults {
     set_back: false,
 };
 
-fn long() -> bool {
-    std::env::var_os("ZOOLOCK_LONG").is_some()
-}
-
 fn with(belief: Belief, faults: Faults) -> Ensembles {
     // A `sync` is enough with this timeout.
     let end = if long() { 2 * T } else { T + T / 2 };
@@ -470,31 +461,13 @@ fn with_a_connection(belief: Belief) -> Ensembles {
 }
 
 fn nothing_is_found(model: Ensembles) {
-    let name = format!("{model:?}");
-    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_bfs().join();
-    println!("{} states: {name}", checker.unique_state_count());
-    if let Some(path) = checker.discovery(OVERLAP) {
-        panic!("{name}: {:?}", path.into_actions());
-    }
-    assert!(checker.discovery(LOST).is_some(), "{name}: nobody ever loses anything");
+    search::finds_nothing(&format!("{model:?}"), model);
 }
 
 fn is_caught(model: Ensembles) {
     let switch = format!("{:?}", model.belief);
-    let found = table::shortest(&model, OVERLAP).unwrap_or_else(|| panic!("{switch}: nothing is found"));
-    println!("{switch}: {} steps, {} states: {:?}", found.steps.len(), found.states, found.steps);
-    table::check_steps(&switch, found.steps.len());
+    search::finds(&switch, &format!("{model:?}"), OVERLAP, &model);
     nothing_is_found(Ensembles { belief: Belief::Lease, ..model });
-}
-
-#[test]
-fn every_bug_is_listed() {
-    table::lists(Belief::WRONG.iter().map(|belief| format!("{belief:?}")));
-}
-
-#[test]
-fn whatever_is_listed_is_there() {
-    table::names_tests_that_exist("clock", Some("bugs::"));
 }
 
 #[test]

@@ -5,18 +5,11 @@
 //! grant once it has waited for the longest hold and the unit, and no more of them than passes; nobody of ours waits
 //! for ever.
 
-#[path = "table/mod.rs"]
-mod table;
-
 use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use zoolock_core::lease::Instant;
 use zoolock_core::tenure::{How, Input, Limits, LocalId, Output, Tenure};
-
-/// A search makes and drops states, and does little else.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const UNIT: Duration = Duration::from_secs(1);
 /// How late an event may be.
@@ -403,9 +396,4 @@ fn whoever_does_not_hear_the_watch_keeps_others_waiting() {
     let process =
         Process { tasks: 2, rounds: 3, limits: limits(1, 1, 9), end: 6, faults: [0; 4], deaf: true };
     assert!(found(process).iter().any(|what| what.contains("waits")), "the search would not notice");
-}
-
-#[test]
-fn whatever_is_listed_is_there() {
-    table::names_tests_that_exist("tenure", None);
 }

@@ -1,15 +1,16 @@
-//! What goes wrong between client and service, and what followers and watches make of a transaction.
+//! Faults between clients and the service, and what followers and watches make of a transaction.
 
 use zoolock_core::contender::{Event, Failure, Reply, Request};
 
-use crate::bugs::Bug;
-use crate::ghost::{Fate, Foul};
-use crate::scenario::Scenario;
-use crate::tree::{Change, Op, Txn};
-use crate::world::{Follower, Inbound, Sent, Stage, World, is_write};
+use super::bugs::Bug;
+use super::ghost::{Fate, Violation};
+use super::scenario::Scenario;
+use super::server::{deletes, is_write};
+use super::tree::{Change, Op, Txn};
+use super::world::{Follower, Inbound, Sent, Stage, World};
 
 impl World {
-    /// The connection breaks and is made again. What was sent may have been carried out, may still be, or never will.
+    /// The connection breaks and is made again. Each request may have been carried out, may still be, or never will.
     pub(crate) fn disconnect(&mut self, i: usize, scenario: &Scenario) {
         let leader = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -25,7 +26,7 @@ impl World {
                     unheard.extend(set);
                     watches.retain(|watch| Some(watch.id) != set);
                 }
-                // It fired, and nobody heard: the client believes it in force, if it knows of it.
+                // It fired, and the event was lost: the client keeps the watch, if it knows of it.
                 Inbound::Fired { watch, .. } if unheard.contains(&watch.id) => {}
                 Inbound::Fired { watch, .. } => watches.push(watch),
                 Inbound::Reconnected => {}
@@ -43,15 +44,15 @@ impl World {
         let of_now = sent.iter().filter(|sent| sent.round == client.round);
         unknown.extend(of_now.map(|sent| (sent.id, outcome(sent))));
         client.late.extend(sent.into_iter().filter(|sent| is_write(&sent.request)));
-        // The client registers again what it knows of. Where something has changed since, that fires at once.
-        // In any order, so in this one: that in which they were set.
+        // The client registers the watches again that it knows of. Where something has changed since, they fire at once.
+        // The server may do that in any order; here it is the order of the ids.
         watches.sort_by_key(|watch| watch.id);
         let view = client.view(&leader);
         let mut fired = Vec::new();
         watches.retain(|watch| {
             let now = match watch.name {
-                Some(name) => view.child(name).map(|child| child.mzxid),
-                None => view.0.as_ref().map(|directory| directory.pzxid),
+                Some(name) => view.child(watch.at, name).map(|child| child.mzxid),
+                None => view.0[watch.at].as_ref().map(|directory| directory.pzxid),
             };
             if now != Some(watch.zxid) {
                 fired.push(Inbound::Fired { watch: watch.clone(), deleted: now.is_none() });
@@ -65,14 +66,16 @@ impl World {
         client.watches = watches;
         client.inbox = fired;
         client.inbox.push(if ended { Inbound::SessionOver } else { Inbound::Reconnected });
-        // Said before anything that comes over the next connection.
-        self.step(i, Event::Disconnected, scenario);
+        // Told before anything that comes over the next connection.
+        if scenario.told_offline {
+            self.step(i, Event::Disconnected, scenario);
+        }
         for (id, outcome) in unknown {
             self.step(i, Event::Answer(id, outcome), scenario);
         }
     }
 
-    /// The session is over, and the acquisition goes on in the next one, at a follower that has not heard yet.
+    /// The session expires, and the acquisition goes on in the next one, at a follower that has not heard of the end.
     pub(crate) fn next_session(&mut self, i: usize, scenario: &Scenario) {
         let tree = self.leader.clone();
         let client = &mut *self.clients[i];
@@ -86,12 +89,8 @@ impl World {
         client.watches.clear();
         client.inbox = vec![Inbound::Reconnected];
         client.follower = Some(Follower { tree, behind: Vec::new() });
-        let owned = self.leader.children().iter().filter(|child| child.owner as usize == i);
-        let ops: Vec<_> = owned.map(|child| Op::Delete(child.name)).collect();
-        if !ops.is_empty() {
-            self.commit(ops, None, scenario);
-        }
-        // They were those of another session: a grant to one of them is none.
+        self.delete_ephemerals(i, scenario);
+        // They were those of another session, so that a grant with one of them is wrong.
         for trace in &mut self.clients[i].ghost.traces {
             trace.was_clear = false;
         }
@@ -131,9 +130,18 @@ impl World {
                 client.inbox.push(Inbound::SessionOver);
             }
         }
+        self.delete_ephemerals(i, scenario);
+    }
+
+    /// Deletes the nodes of a session.
+    fn delete_ephemerals(&mut self, i: usize, scenario: &Scenario) {
         let session = scenario.session(i);
-        let owned = self.leader.children().iter().filter(|c| scenario.session(c.owner.into()) == session);
-        let ops: Vec<_> = owned.map(|child| Op::Delete(child.name)).collect();
+        let mut ops = Vec::new();
+        for at in 0..self.leader.0.len() {
+            let children = self.leader.children(at).iter();
+            let owned = children.filter(|child| scenario.session(child.owner.into()) == session);
+            ops.extend(owned.map(|child| (at, Op::Delete(child.name))));
+        }
         if !ops.is_empty() {
             self.commit(ops, None, scenario);
         }
@@ -148,16 +156,16 @@ impl World {
 
     // ---- followers ----
 
-    fn fire(&mut self, i: usize, changes: &[Change]) {
+    fn fire(&mut self, i: usize, changes: &[(usize, Change)]) {
         let client = &mut self.clients[i];
-        for change in changes {
+        for (at, change) in changes {
             let (name, deleted) = match change {
                 Change::Deleted(child) => (Some(child.name), true),
                 Change::Written(name) => (Some(*name), false),
                 Change::Children { gone } => (None, *gone),
             };
-            while let Some(at) = client.watches.iter().position(|watch| watch.name == name) {
-                let watch = client.watches.remove(at);
+            while let Some(found) = client.watches.iter().position(|w| (w.at, w.name) == (*at, name)) {
+                let watch = client.watches.remove(found);
                 client.inbox.push(Inbound::Fired { watch, deleted });
             }
         }
@@ -183,31 +191,36 @@ impl World {
         }
     }
 
-    /// Makes a transaction, applies it where nobody lags, and keeps the observer's books. `by`: the acquisition whose
-    /// request it is.
-    pub(crate) fn commit(&mut self, ops: Vec<Op>, by: Option<(usize, &Sent)>, scenario: &Scenario) {
+    /// Commits a transaction, applies it where no follower lags, and notes what it means. `by`: the client that sent it,
+    /// and its request.
+    pub(crate) fn commit(&mut self, ops: Vec<(usize, Op)>, by: Option<(usize, &Sent)>, scenario: &Scenario) {
         self.zxid += 1;
         let txn = Txn { zxid: self.zxid, ops };
         let changes = self.leader.apply(&txn);
-        for change in &changes {
-            let Change::Deleted(child) = change else { continue };
-            let own = by.is_some_and(|(i, sent)| (child.owner as usize, child.round) == (i, sent.round));
-            let fate = if own { Fate::Withdrawn } else { Fate::Taken };
-            for trace in self.clients[child.owner as usize].ghost.traces.iter_mut() {
-                if trace.czxid == child.czxid {
-                    trace.fate = fate;
+        let meant = by.map_or(Vec::new(), |(_, sent)| deletes(&sent.request));
+        let deleted = changes.iter().filter_map(|(at, change)| match change {
+            Change::Deleted(child) => Some((*at, child)),
+            _ => None,
+        });
+        for (bit, (at, child)) in deleted.enumerate() {
+            // A delete that hits a later node of its name is not one by the owner, even if that is the same client.
+            let own = by.is_some_and(|(i, _)| child.owner as usize == i)
+                && meant.get(bit).is_some_and(|node| node.czxid.0 == child.czxid);
+            for trace in &mut self.clients[child.owner as usize].ghost.traces {
+                if (trace.at, trace.czxid) == (at, child.czxid) {
+                    trace.fate = if own { Fate::Withdrawn } else { Fate::Taken };
                 }
             }
             let cleanly = own && by.is_some_and(|(_, sent)| sent.cleanly);
-            self.ended(child.czxid, own, cleanly);
+            self.on_deleted(at, child.czxid, own, cleanly);
             if let Some((_, sent)) = by
                 && !own
-                && !sent.looked
+                && sent.looked & (1 << bit) == 0
             {
-                self.note(Foul::DeletedAnothers);
+                self.note(Violation::DeletedAnothers);
             }
         }
-        self.most = self.most.max(self.leader.size().unwrap_or(0));
+        self.note_size();
         self.see_who_is_clear(scenario);
         for i in 0..self.clients.len() {
             if self.clients[i].follower.is_none() {

@@ -1,0 +1,24 @@
+//! Searches of the protocol's state machines, and of the rules that they follow.
+//!
+//! * `model/`: acquisitions of one lock and of several, in a simulated service.
+//! * `clock.rs`: the lease, on two clocks.
+//! * `tenure.rs`: a lock that the tasks of one process share.
+//! * `queue.rs`: the order of the queue, for every small queue.
+//! * `search.rs`: the searches. `table.rs`: the table of `docs/BUGS.md`, and its tests.
+//!
+//! `ZOOLOCK_LONG=1` searches wider.
+
+mod clock;
+mod model;
+mod queue;
+mod search;
+mod table;
+mod tenure;
+
+/// A search allocates and frees states, and does little else.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn long() -> bool {
+    std::env::var_os("ZOOLOCK_LONG").is_some()
+}

@@ -1,0 +1,428 @@
+//! Ghost state: facts that an observer of all of history knows, and what counts as a violation.
+
+use zoolock_core::Record;
+use zoolock_core::contender::{Departed, Failure, Grant, Loss, Node, Previous, Reason, Reply};
+use zoolock_core::names::Prefix;
+
+use super::bugs::Bug;
+use super::holds::{Hold, exclude_each_other};
+use super::scenario::Scenario;
+use super::tree::Name;
+use super::world::World;
+
+/// Something that must never happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub(crate) enum Violation {
+    /// Granted without a lease, twice, after a failure, or though there was no moment at which all of its nodes existed
+    /// and had no conflicting node before them.
+    NeverFirst = 1,
+    /// Granted before a waiter that was queued before it, conflicts with it, and never gave up.
+    OutOfTurn = 1 << 1,
+    /// The token of a grant is not above every earlier one of that directory.
+    TokenFell = 1 << 2,
+    /// A delete hit the node of another contender, and its sender had not checked that its own exists.
+    DeletedAnothers = 1 << 3,
+    /// Reported `Clean`, though the last exclusive holder did not release.
+    FalseClean = 1 << 4,
+    /// Reported an end that did not happen, or the same end twice, or no end at all.
+    FalseEnd = 1 << 5,
+    /// Reported `Crashed`, though the last exclusive holder released, or still holds.
+    FalseCrash = 1 << 6,
+    /// Did not report `Crashed`, though all holders track crashes, the record was left alone, and the last one died.
+    UntoldCrash = 1 << 7,
+    /// Reported a downgrade, though an exclusive contender is queued before the reader.
+    WriterBetween = 1 << 8,
+    /// A release wrote over foreign data in the record, though its sender knew of it.
+    WroteOver = 1 << 9,
+    /// Reported nothing, though the predecessor released and could say so.
+    Untold = 1 << 10,
+    /// A contender that was not granted wrote over a record that it had not written.
+    WroteOverAnothers = 1 << 11,
+    /// Reported a request to release to a client that does not hold, or twice, or without one.
+    FalseRevoke = 1 << 12,
+}
+
+/// Facts about the past of all clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct History {
+    /// The record of the directory that was deleted last.
+    pub(crate) last_record: Record,
+    /// Exclusive holds, and how they ended.
+    pub(crate) holds: Vec<Hold>,
+    /// The largest size that the semaphore had.
+    pub(crate) largest_size: u32,
+    /// Number of readers that became writers.
+    pub(crate) upgrades: u8,
+    /// The highest token granted in each directory.
+    tokens: Vec<i64>,
+    /// Violations so far, as bits.
+    violations: u16,
+}
+
+impl History {
+    pub(crate) fn new(scenario: &Scenario) -> History {
+        History {
+            last_record: Record::Empty,
+            holds: Vec::new(),
+            largest_size: 0,
+            upgrades: 0,
+            tokens: vec![0; scenario.directories.len()],
+            violations: 0,
+        }
+    }
+}
+
+/// The reader of a client that upgrades.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reader {
+    pub(crate) czxid: i64,
+    pub(crate) prefix: Prefix,
+    pub(crate) place: i64,
+}
+
+/// A node that the current acquisition of a client created, whether or not the client knows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Trace {
+    /// The index of its directory.
+    pub(crate) at: usize,
+    /// The transaction that created its directory.
+    pub(crate) directory: i64,
+    pub(crate) czxid: i64,
+    pub(crate) name: Name,
+    pub(crate) place: i64,
+    /// At some moment no conflicting node was before it, or before any other node of the same create.
+    pub(crate) was_clear: bool,
+    pub(crate) fate: Fate,
+    /// The client was told that it exists, and has neither sent a delete since nor been told that it was deleted.
+    ///
+    /// A read through a follower that has not heard of the deletion proves nothing: hence the sync before it.
+    ///
+    /// The server's delete checks only the name, so between a read and the delete that relies on it the name may come to
+    /// belong to another contender. That window stays open and is no violation. A delete that relies on *no* read is
+    /// one.
+    pub(crate) fresh: bool,
+    /// A read has shown since that there is no node of its name, or another one.
+    gone: bool,
+}
+
+impl Trace {
+    /// A node that is about to be created.
+    pub(crate) fn new(at: usize, directory: i64, czxid: i64, name: Name, place: i64) -> Trace {
+        let (fate, was_clear, fresh, gone) = (Fate::Exists, false, false, false);
+        Trace { at, directory, czxid, name, place, was_clear, fate, fresh, gone }
+    }
+
+    /// Returns whether the client knows that it exists. A delete uses this up.
+    pub(crate) fn take_fresh(&mut self) -> bool {
+        std::mem::take(&mut self.fresh) && !self.gone
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Fate {
+    Exists,
+    /// Deleted by a request of its own acquisition.
+    Withdrawn,
+    /// Deleted by another client or an operator, or with its session.
+    Taken,
+}
+
+/// Facts about the current acquisition of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ghost {
+    pub(crate) traces: Vec<Trace>,
+    /// The caller gave up, or was told that it will not get the lock.
+    pub(crate) gave_up: bool,
+    pub(crate) timed_out: bool,
+    pub(crate) failed: bool,
+    pub(crate) granted: bool,
+    /// The czxid of the node that was granted, or that the holder downgraded to.
+    pub(crate) held: i64,
+    pub(crate) lost: Option<Loss>,
+    /// The holder released.
+    pub(crate) released: bool,
+    /// The holder released and was not unwinding.
+    pub(crate) cleanly: bool,
+    /// The holder was told how its release ended.
+    pub(crate) answered: bool,
+    pub(crate) lease_lost: bool,
+    /// The holder asked for a downgrade.
+    pub(crate) downgrading: bool,
+    /// It held the lock then: its writes were complete.
+    pub(crate) wrote_all: bool,
+    /// The last answer was that the writer's node does not exist. Like [`Trace::fresh`].
+    pub(crate) seen_gone: bool,
+    /// The reader that it upgrades.
+    pub(crate) reader: Option<Reader>,
+    /// Of the first grant; an upgrade and a downgrade keep it.
+    pub(crate) token: i64,
+    /// The holder knows the record.
+    pub(crate) read: bool,
+    /// The connection broke before it knew.
+    pub(crate) interrupted: bool,
+    /// An operator asked it to release.
+    pub(crate) asked: bool,
+    /// The holder was told so.
+    pub(crate) revoked: bool,
+}
+
+impl Ghost {
+    /// Returns the nodes that a transaction created, one for each lock.
+    pub(crate) fn traces_of(&self, czxid: i64) -> impl Iterator<Item = &Trace> {
+        self.traces.iter().filter(move |trace| trace.czxid == czxid)
+    }
+
+    pub(crate) fn traces_named(&mut self, at: usize, name: Name) -> impl Iterator<Item = &mut Trace> {
+        self.traces.iter_mut().filter(move |trace| (trace.at, trace.name) == (at, name))
+    }
+
+    fn was_broken(&self) -> bool {
+        self.traces.iter().any(|trace| trace.fate == Fate::Taken)
+    }
+
+    /// Notes what an answer says about its nodes. `about`: the node that was read. `looked`: the node existed then.
+    pub(crate) fn on_answer(
+        &mut self,
+        at: usize,
+        outcome: &Result<Reply, Failure>,
+        about: Option<Name>,
+        looked: bool,
+        wants: &[usize],
+    ) {
+        // A read after a sync, by a holder that may have become a reader already.
+        self.seen_gone = *outcome == Err(Failure::NoNode) && self.downgrading;
+        let here = |node: &Node| (at, node.czxid.0);
+        let seen: Vec<(usize, i64)> = match outcome {
+            Ok(Reply::Joined(node)) => vec![here(node)],
+            Ok(Reply::AllJoined(nodes)) => {
+                wants.iter().zip(nodes).map(|(&at, node)| (at, node.czxid.0)).collect()
+            }
+            Ok(Reply::Node { czxid, .. }) if looked => vec![(at, czxid.0)],
+            Ok(Reply::Mine(nodes)) => nodes.iter().map(here).collect(),
+            _ => Vec::new(),
+        };
+        // The node that has this name now.
+        let now = match outcome {
+            Ok(Reply::Node { czxid, .. }) => Some(czxid.0),
+            Err(Failure::NoNode) => Some(0),
+            _ => None,
+        };
+        for trace in &mut self.traces {
+            if seen.contains(&(trace.at, trace.czxid)) {
+                (trace.fresh, trace.gone) = (true, false);
+            }
+            // A known hole: a single lock that is cancelled while it reads after a wait deletes by name, even if it has read
+            // that its node is missing.
+            let was_read = trace.at == at && about == Some(trace.name) && wants.len() > 1;
+            trace.gone |= was_read && now.is_some_and(|now| now != trace.czxid);
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn note(&mut self, violation: Violation) {
+        if !self.has(violation) {
+            self.history.violations |= violation as u16;
+        }
+    }
+
+    pub(crate) fn has(&self, violation: Violation) -> bool {
+        self.history.violations & violation as u16 != 0
+    }
+
+    pub(crate) fn note_size(&mut self) {
+        let size = (0..self.leader.0.len()).filter_map(|at| self.leader.size(at)).max().unwrap_or(0);
+        if size > self.history.largest_size {
+            self.history.largest_size = size;
+        }
+    }
+
+    pub(crate) fn on_granted(&mut self, i: usize, grant: Grant, scenario: &Scenario) {
+        let client = &self.clients[i];
+        let (czxid, prefix) = (grant.node.czxid.0, grant.node.prefix);
+        let traces: Vec<Trace> = client.ghost.traces_of(czxid).cloned().collect();
+        let clear = !traces.is_empty() && traces.iter().all(|trace| trace.was_clear);
+        if !clear || !client.lease || client.ghost.granted || client.ghost.failed {
+            self.note(Violation::NeverFirst);
+        }
+        if traces.iter().any(|trace| self.passes_over(i, trace, prefix, scenario)) {
+            self.note(Violation::OutOfTurn);
+        }
+        let previous = match grant.previous {
+            Previous::Unknown if scenario.has(Bug::UnknownIsClean) => Previous::Clean,
+            previous => previous,
+        };
+        self.clients[i].ghost.read = !scenario.looks_ahead(i) || previous != Previous::Unknown;
+        self.check_previous(i, &traces, previous, scenario);
+        if prefix.is_exclusive() {
+            traces.iter().for_each(|trace| self.open(i, trace.at, czxid, true));
+        }
+        let reader = self.clients[i].ghost.reader;
+        let token = match reader {
+            Some(_) => self.clients[i].ghost.token,
+            None if scenario.has(Bug::TokenIsTheNumber) => i64::from(grant.node.sequence.0) + 1,
+            None => czxid,
+        };
+        for at in traces.iter().map(|trace| trace.at) {
+            // A late grant, of a node that was deleted meanwhile, proves nothing.
+            let exists = |czxid| self.leader.holds(at, czxid);
+            if prefix.is_exclusive() && exists(czxid) && reader.is_none_or(|reader| exists(reader.czxid)) {
+                // A reader that upgrades again has the same token again.
+                let last = self.history.tokens[at];
+                if token < last || (token == last && reader.is_none()) {
+                    self.note(Violation::TokenFell);
+                }
+                self.history.tokens[at] = last.max(token);
+            }
+        }
+        if reader.is_some() {
+            self.history.upgrades += 1;
+        }
+        let ghost = &mut self.clients[i].ghost;
+        ghost.granted = true;
+        ghost.held = czxid;
+        ghost.token = token;
+    }
+
+    /// The holder is told after its grant how the last one left.
+    pub(crate) fn on_previous(&mut self, i: usize, previous: Previous, scenario: &Scenario) {
+        let ghost = &mut self.clients[i].ghost;
+        ghost.read = true;
+        let traces: Vec<Trace> = ghost.traces_of(ghost.held).cloned().collect();
+        self.check_previous(i, &traces, previous, scenario);
+    }
+
+    pub(crate) fn on_downgraded(&mut self, i: usize, node: Node) {
+        let ghost = &mut self.clients[i].ghost;
+        ghost.held = node.czxid.0;
+        if !ghost.traces_of(ghost.held).any(|trace| trace.was_clear) {
+            self.note(Violation::WriterBetween);
+        }
+    }
+
+    /// Returns whether a waiter is queued before this node that should have been granted before it.
+    fn passes_over(&self, i: usize, granted: &Trace, prefix: Prefix, scenario: &Scenario) -> bool {
+        let reader = self.clients[i].ghost.reader;
+        self.clients.iter().enumerate().any(|(j, other)| {
+            let ghost = &other.ghost;
+            // A waiter whose node was deleted has lost its position, and may not have heard of it.
+            let waits = j != i
+                && other.is_running()
+                && other.session
+                && !ghost.gave_up
+                && !ghost.granted
+                && !ghost.was_broken();
+            let retires = |trace: &Trace| {
+                let number = trace.name.sequence;
+                number < 0 || number >= scenario.retire_from
+            };
+            waits
+                && ghost.traces.iter().any(|trace| {
+                    let theirs = trace.name.prefix;
+                    let permits = matches!((theirs, prefix), (Prefix::Permit(_), Prefix::Permit(_)));
+                    let conflicts = match reader {
+                        // It reads already, and so goes before contenders that wait for it.
+                        Some(reader) => {
+                            trace.place < reader.place || !exclude_each_other(theirs, reader.prefix)
+                        }
+                        None if permits => !trace.was_clear && trace.fate == Fate::Exists,
+                        None => exclude_each_other(theirs, prefix),
+                    };
+                    trace.directory == granted.directory
+                        && trace.place < granted.place
+                        && conflicts
+                        && !ghost.traces_of(trace.czxid).any(retires)
+                })
+        })
+    }
+
+    pub(crate) fn on_failed(&mut self, i: usize, reason: Reason, scenario: &Scenario) {
+        let client = &mut *self.clients[i];
+        let ghost = &client.ghost;
+        let lost_reader = |reader: Reader| !self.leader.holds(scenario.wants[i][0], reader.czxid);
+        let reads_record = scenario.tracks(i) || scenario.plans[i].is_permits();
+        let so = match reason {
+            Reason::TimedOut => ghost.timed_out,
+            Reason::Busy => scenario.tries,
+            Reason::Broken => ghost.was_broken() || ghost.reader.is_some_and(lost_reader),
+            Reason::SessionOver(_) => !client.session,
+            Reason::OtherKind | Reason::OtherLayout(_) => scenario.mixes_kinds(),
+            Reason::Clash(_) => scenario.may_clash(),
+            Reason::OtherSize(_) => scenario.budget.resizes > 0,
+            Reason::ForeignRecord => {
+                (reads_record && scenario.budget.scribbles > 0) || scenario.mixes_kinds()
+            }
+            Reason::Outranked => ghost.reader.is_some(),
+            Reason::Exhausted => ghost.reader.is_some() && scenario.ends(),
+            // The server refuses nothing.
+            Reason::Refused(_) => false,
+        };
+        let again = ghost.failed || ghost.granted || (ghost.gave_up && !ghost.timed_out);
+        client.ghost.gave_up = true;
+        client.ghost.failed = true;
+        if !so || again {
+            self.note(Violation::FalseEnd);
+        }
+    }
+
+    pub(crate) fn on_lost(&mut self, i: usize, loss: Loss, scenario: &Scenario) {
+        let client = &mut *self.clients[i];
+        let ghost = &mut client.ghost;
+        let so = match loss {
+            Loss::Broken => ghost.was_broken(),
+            Loss::Unreachable => ghost.lease_lost,
+            Loss::SessionOver(_) => !client.session,
+        };
+        let again = ghost.lost.is_some() || !ghost.granted || ghost.answered;
+        ghost.lost = Some(loss);
+        // The nodes of the other locks still exist after a delete of one.
+        if loss != Loss::Broken || scenario.wants[i].len() == 1 {
+            ghost.traces.iter_mut().for_each(|trace| trace.fresh = false);
+        }
+        if !so || again {
+            self.note(Violation::FalseEnd);
+        }
+    }
+
+    pub(crate) fn on_released(&mut self, i: usize, departed: Departed, scenario: &Scenario) {
+        let ghost = &self.clients[i].ghost;
+        let gone = ghost.traces_of(ghost.held).all(|trace| trace.fate != Fate::Exists);
+        let so = match departed {
+            Departed::Clean => gone && ghost.lost.is_none(),
+            Departed::Lost(Loss::Broken) if scenario.wants[i].len() == 1 => gone,
+            Departed::Lost(Loss::Broken) => ghost.was_broken(),
+            Departed::Lost(_) => ghost.lost.is_some() || !self.clients[i].session,
+            Departed::Refused(_) => false,
+        };
+        if !so || !ghost.released || ghost.answered {
+            self.note(Violation::FalseEnd);
+        }
+        self.clients[i].ghost.answered = true;
+    }
+
+    /// An operator asks the owner of a node to release.
+    pub(crate) fn on_asked(&mut self, at: usize, name: Name) {
+        let Some(child) = self.leader.child(at, name) else { return };
+        let (owner, round) = (child.owner as usize, child.round);
+        let owner = &mut *self.clients[owner];
+        owner.ghost.asked |= round == owner.round;
+    }
+
+    pub(crate) fn on_revoked(&mut self, i: usize) {
+        let ghost = &mut self.clients[i].ghost;
+        let so = ghost.granted && !ghost.released && ghost.asked && !ghost.revoked;
+        ghost.revoked = true;
+        if !so {
+            self.note(Violation::FalseRevoke);
+        }
+    }
+
+    pub(crate) fn on_over(&mut self, i: usize) {
+        let ghost = &self.clients[i].ghost;
+        let told = if ghost.granted { ghost.answered } else { ghost.gave_up };
+        if !told {
+            self.note(Violation::FalseEnd);
+        }
+    }
+}

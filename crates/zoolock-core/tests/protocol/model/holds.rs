@@ -1,0 +1,259 @@
+//! Exclusive holds: which contenders may hold together, which one held last, and what a holder may be told of it.
+
+use zoolock_core::Record;
+use zoolock_core::contender::{Node, Previous};
+use zoolock_core::names::Prefix;
+
+use super::ghost::{Fate, Reader, Trace, Violation};
+use super::plan::Plan;
+use super::scenario::Scenario;
+use super::tree::{Child, Directory, Name, Tree};
+use super::world::World;
+
+/// A lock that was held exclusively, or whose holder has written that it begins to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Hold {
+    at: usize,
+    /// The transaction that created the directory.
+    directory: i64,
+    /// Its place in the order of holds: the queue position; and for a reader that upgrades the writer's czxid, since it
+    /// comes right after the hold before its reader.
+    order: (i64, i64),
+    /// The node that was granted.
+    czxid: i64,
+    name: Name,
+    /// Its release leaves the record as its successor expects it.
+    tells: bool,
+    /// The holder was told.
+    granted: bool,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum End {
+    /// It has not ended.
+    No,
+    /// The holder released.
+    Clean,
+    /// It ended in another way.
+    Gone,
+}
+
+/// Returns whether two of these never hold together.
+pub(crate) fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
+    let permit = |prefix| matches!(prefix, Prefix::Permit(_));
+    let both_upgradable = one == Prefix::Upgradable && other == Prefix::Upgradable;
+    one.is_exclusive() || other.is_exclusive() || both_upgradable || permit(one) != permit(other)
+}
+
+/// Returns whether no conflicting node is queued before this child now. `reader`: the reader that it upgrades.
+pub(crate) fn is_clear(tree: &Tree, at: usize, child: &Child, reader: Option<Reader>, plan: Plan) -> bool {
+    let mut before = tree.children(at).iter().filter(|other| other.place < child.place);
+    match (child.name.prefix, reader) {
+        (_, Some(reader)) => {
+            // A contender that waits for the reader does not matter.
+            let harmless = |other: &Child| {
+                let waits =
+                    exclude_each_other(reader.prefix, other.name.prefix) && other.place > reader.place;
+                other.czxid == reader.czxid || waits
+            };
+            tree.holds(at, reader.czxid) && before.all(harmless)
+        }
+        (Prefix::Permit(take), _) => {
+            let weight = |other: &Child| match other.name.prefix {
+                Prefix::Permit(take) => Some(take),
+                _ => None,
+            };
+            let ahead: Option<u32> = before.map(weight).sum();
+            // The first one writes its own size.
+            let own = if let Plan::Permits { size, .. } = plan { Some(size) } else { None };
+            let (Some(ahead), Some(size)) = (ahead, tree.size(at).or(own)) else { return false };
+            ahead + take <= size
+        }
+        (prefix, _) => before.all(|other| !exclude_each_other(prefix, other.name.prefix)),
+    }
+}
+
+/// Returns whether two hold together that exclude each other, or more permits are held than there ever were.
+pub(crate) fn too_many_hold(world: &World, scenario: &Scenario) -> bool {
+    // Directory, prefix, reader that it upgrades, and czxid of each node.
+    let mut held: Vec<(usize, Prefix, Option<i64>, i64)> = Vec::new();
+    for i in 0..world.clients.len() {
+        let Some(node) = holding(world, i, scenario) else { continue };
+        let reader = world.clients[i].ghost.reader.map(|reader| reader.czxid);
+        let existing = scenario.wants[i].iter().filter(|&&at| world.leader.holds(at, node.czxid.0));
+        held.extend(existing.map(|&at| (at, node.prefix, reader, node.czxid.0)));
+    }
+    let permits = |&(_, prefix, ..): &(usize, Prefix, _, _)| match prefix {
+        Prefix::Permit(take) => take,
+        _ => 0,
+    };
+    // Permits and several directories are in no scenario together.
+    let taken: u32 = held.iter().map(permits).sum();
+    let collide = |one: &(usize, Prefix, Option<i64>, i64), other: &(usize, Prefix, Option<i64>, i64)| {
+        one.0 == other.0
+            && exclude_each_other(one.1, other.1)
+            && one.2 != Some(other.3)
+            && other.2 != Some(one.3)
+    };
+    let collides = |(at, one): (usize, &_)| held[at + 1..].iter().any(|other| collide(one, other));
+    taken > world.history.largest_size || held.iter().enumerate().any(collides)
+}
+
+/// The first node of a client that holds, as far as it knows, on a session that lives; for an upgrade, with its reader.
+pub(crate) fn holding(world: &World, i: usize, scenario: &Scenario) -> Option<Node> {
+    let client = &world.clients[i];
+    let node = client.machine().and_then(|machine| machine.holding())?;
+    let exists = |reader: Reader| world.leader.holds(scenario.wants[i][0], reader.czxid);
+    (client.session && client.ghost.reader.is_none_or(exists)).then_some(node)
+}
+
+impl World {
+    /// Notes which nodes have no conflicting node before them, after each transaction.
+    pub(crate) fn see_who_is_clear(&mut self, scenario: &Scenario) {
+        let tree = &self.leader;
+        for (i, client) in self.clients.iter_mut().enumerate() {
+            let (reader, plan, wants) = (client.ghost.reader, scenario.plans[i], &scenario.wants[i]);
+            for at in 0..client.ghost.traces.len() {
+                let Trace { fate, was_clear, czxid, .. } = client.ghost.traces[at];
+                if fate != Fate::Exists || was_clear {
+                    continue;
+                }
+                let clear = |&at: &usize| {
+                    let child = tree.created_by(at, czxid);
+                    child.is_some_and(|child| is_clear(tree, at, child, reader, plan))
+                };
+                if wants.iter().all(clear) {
+                    client.ghost.traces[at].was_clear = true;
+                }
+            }
+        }
+    }
+
+    /// The contender writes that its exclusive hold begins.
+    pub(crate) fn on_begun(&mut self, i: usize, at: usize, node: &Node) {
+        self.open(i, at, node.czxid.0, false);
+    }
+
+    fn order(&self, i: usize, trace: &Trace) -> (i64, i64) {
+        match self.clients[i].ghost.reader {
+            Some(reader) => (reader.place, trace.czxid),
+            None => (trace.place, 0),
+        }
+    }
+
+    pub(crate) fn open(&mut self, i: usize, at: usize, czxid: i64, granted: bool) {
+        let found = self.history.holds.iter().position(|hold| (hold.at, hold.czxid) == (at, czxid));
+        if let Some(found) = found {
+            if granted {
+                self.history.holds[found].granted = true;
+            }
+            return;
+        }
+        // A node that was deleted before begins nothing.
+        let exists = |trace: &&Trace| trace.at == at && trace.fate == Fate::Exists;
+        let Some(trace) = self.clients[i].ghost.traces_of(czxid).find(exists) else { return };
+        let &Trace { directory, name, .. } = trace;
+        let (order, tells, end) = (self.order(i, trace), false, End::No);
+        self.history.holds.push(Hold { at, directory, order, czxid, name, tells, granted, end });
+    }
+
+    /// A node was deleted. `own`: by a request of its acquisition; `cleanly`: by the release of its holder.
+    pub(crate) fn on_deleted(&mut self, at: usize, czxid: i64, own: bool, cleanly: bool) {
+        let found = self.history.holds.iter().position(|hold| (hold.at, hold.czxid) == (at, czxid));
+        let Some(found) = found else { return };
+        if own && !self.history.holds[found].granted {
+            // It gave up before it was told, and has undone what it wrote.
+            self.history.holds.remove(found);
+        } else {
+            self.history.holds[found].end = if cleanly { End::Clean } else { End::Gone };
+        }
+    }
+
+    /// Checks what a holder is told of the last exclusive holders. `traces`: its nodes, one for each lock.
+    pub(crate) fn check_previous(
+        &mut self,
+        i: usize,
+        traces: &[Trace],
+        previous: Previous,
+        scenario: &Scenario,
+    ) {
+        let Some(first) = traces.first() else { return };
+        let ghost = &self.clients[i].ghost;
+        let (mut clean, mut crashed, mut untold_crash, mut could_tell) = (true, false, false, true);
+        for trace in traces {
+            let order = self.order(i, trace);
+            let holds = || self.history.holds.iter();
+            let earlier = |hold: &&Hold| hold.directory == trace.directory && hold.order < order;
+            let last = holds().filter(earlier).max_by_key(|hold| hold.order);
+            let last_granted = holds().filter(|h| earlier(h) && h.granted).max_by_key(|hold| hold.order);
+            clean &= last_granted.is_some_and(|hold| hold.end == End::Clean);
+            let gone = last.filter(|hold| hold.end == End::Gone);
+            crashed |= gone.is_some();
+            // An upgrade whose reader's node alone was deleted is behind its successor then. The successor sees that it
+            // lives, and it may die between that read and the grant.
+            let meddled =
+                |hold: &Hold| scenario.budget.breaks > 0 && hold.order.1 != 0 && hold.czxid > trace.czxid;
+            let tracked = gone.is_some_and(|hold| hold.granted && !meddled(hold));
+            untold_crash |= tracked && scenario.keeps_its_records();
+            let told = self.right_before(trace.directory, trace.name);
+            let directory = self.leader.0[trace.at].as_ref();
+            // A multi-lock that lost one of its locks releases the others without a marker.
+            let all_clean = |hold: &Hold| holds().all(|h| h.czxid != hold.czxid || h.end == End::Clean);
+            could_tell &= told.is_some_and(|hold| hold.tells && all_clean(hold))
+                && directory.is_some_and(|directory| !directory.astray);
+        }
+        // A contender that lists first and reads the record then may read of holders after it, if its node was deleted
+        // in between. It is told so next. A multi-lock looks at all of its nodes again before its grant.
+        let exists = |trace: &Trace| {
+            let reader = ghost.reader.map(|reader| reader.czxid);
+            [Some(trace.czxid), reader].into_iter().flatten().all(|czxid| self.leader.holds(trace.at, czxid))
+        };
+        let strict = first.name.prefix == Prefix::Lock || traces.len() > 1 || exists(first);
+        let meddling = scenario.budget.scribbles + scenario.budget.copies + scenario.budget.resizes > 0;
+        let violation = match previous {
+            Previous::Clean if !clean && strict => Violation::FalseClean,
+            Previous::Crashed if !crashed && strict => Violation::FalseCrash,
+            Previous::Unknown if untold_crash => Violation::UntoldCrash,
+            Previous::Unknown if ghost.read && could_tell && !meddling => Violation::Untold,
+            _ => return,
+        };
+        self.note(violation);
+    }
+
+    /// The exclusive hold under the number right before this one, which is a mutex.
+    fn right_before(&self, directory: i64, name: Name) -> Option<&Hold> {
+        let before = Name { sequence: name.sequence.wrapping_sub(1), ..name };
+        let is_it = |hold: &&Hold| hold.directory == directory && hold.name == before && hold.granted;
+        self.history.holds.iter().find(is_it).filter(|_| name.prefix == Prefix::Lock)
+    }
+
+    /// A release writes its marker. Where the holder does not know the record, it may only be wrong about a predecessor
+    /// that left no marker.
+    pub(crate) fn on_marker(&mut self, i: usize, at: usize, node: &Node) {
+        let Some(Directory { czxid, record: Record::Foreign, .. }) = self.leader.0[at] else { return };
+        let released = self.right_before(czxid, Name::of(node)).is_some_and(|hold| hold.end == End::Clean);
+        let ghost = &self.clients[i].ghost;
+        if ghost.read || ghost.held != node.czxid.0 || released {
+            self.note(Violation::WroteOver);
+        }
+    }
+
+    /// A holder releases. If it knows the record, or is right about it, its marker tells its successor.
+    pub(crate) fn on_release(&mut self, i: usize) {
+        let ghost = &self.clients[i].ghost;
+        let (read, interrupted, czxid) = (ghost.read, ghost.interrupted, ghost.held);
+        let traces: Vec<Trace> = ghost.traces_of(czxid).cloned().collect();
+        for trace in &traces {
+            let before = self.right_before(trace.directory, trace.name);
+            // A holder that was interrupted before it could read the record writes nothing on a guess.
+            let guesses = !interrupted && before.is_some_and(|hold| hold.end == End::Clean);
+            let holds = &self.history.holds;
+            let found = holds.iter().position(|hold| (hold.at, hold.czxid) == (trace.at, czxid));
+            if let Some(found) = found {
+                let lost_another = traces.iter().any(|t| t.at != trace.at && t.fate != Fate::Exists);
+                self.history.holds[found].tells = (read || guesses) && !lost_another;
+            }
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The model: the steps that can follow a state, and the properties that no state may violate.
+
+use stateright::{Expectation, Model, Property};
+use zoolock_core::Record;
+use zoolock_core::Zxid;
+use zoolock_core::contender::Request;
+use zoolock_core::record::{Left, Size};
+
+use super::bugs::Bug;
+use super::ghost::Violation;
+use super::holds::{holding, is_clear, too_many_hold};
+use super::plan::Plan;
+use super::scenario::{Budget, Scenario};
+use super::shared::Shared;
+use super::tree::{Name, Op};
+use super::world::{Client, Stage, Timer, World};
+
+/// Clients that acquire locks in a world where things go wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Locks(pub(crate) Scenario);
+
+/// One thing that happens. The first number is the client, or the directory that an operator changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    /// The server carries out the client's next request.
+    Process(u8),
+    /// The client receives the next reply or event.
+    Deliver(u8),
+    /// A timer of the client fires.
+    Wake(u8, u8),
+    /// The client's follower applies one transaction.
+    Apply(u8),
+    /// The holder releases.
+    Release(u8),
+    /// The writer becomes a reader.
+    Downgrade(u8),
+    RenewLease(u8),
+    Expire(u8),
+    // The faults of the budget follow.
+    Panic(u8),
+    Cancel(u8),
+    TimeOut(u8),
+    Disconnect(u8),
+    /// A write from before a disconnect arrives after all.
+    Late(u8),
+    Lag(u8),
+    LoseLease(u8),
+    NextSession(u8),
+    Crash(u8),
+    /// The server carries out a create as one that is prepared behind another, past the end of the numbers.
+    Negative(u8),
+    /// A retired directory is read though nothing has changed.
+    Poll(u8, u8),
+    RemoveAll(u8),
+    Break(u8, Name),
+    Reap(u8),
+    Copy(u8),
+    Scribble(u8),
+    Resize(u8, u32),
+    Revoke(u8, Name),
+}
+
+/// The pause between two reads of a retired directory. Any number of reads that find no change count as one.
+const POLL: u32 = 50;
+
+pub(crate) const EXCLUSION: &str = "a granted lock was free, and conflicting locks are not held together";
+pub(crate) const ORDER: &str = "locks are granted in the order of the queue";
+pub(crate) const TOKENS: &str = "tokens rise in each directory";
+pub(crate) const OWN_ONLY: &str = "no contender deletes the node of another";
+pub(crate) const CLEAN: &str = "clean is reported only of a holder that released";
+pub(crate) const CRASHED: &str = "crashed is reported only of a holder that did not release, and always then";
+pub(crate) const TAKEN_BACK: &str = "a contender that gives up undoes only what it wrote";
+pub(crate) const RECORD: &str = "foreign data in the record stays there";
+pub(crate) const TOLD: &str = "a successor is told that its predecessor released";
+pub(crate) const DOWNGRADE: &str = "no writer comes between a writer and the reader that it becomes";
+pub(crate) const UPGRADE: &str = "one of several readers that upgrade becomes a writer";
+pub(crate) const ENDS: &str = "every client is told how its acquisition ended, once";
+pub(crate) const ASKED: &str = "a holder is told once that it should release";
+pub(crate) const PROGRESS: &str = "no client waits forever";
+pub(crate) const PROMPT: &str = "no client waits for a lock that is free";
+pub(crate) const NOTHING_LEFT: &str = "an acquisition leaves no node behind";
+/// A search must reach these states, or it has searched nothing.
+const HELD: &str = "a client holds several locks";
+const ALL_OVER: &str = "all clients are done";
+
+impl Model for Locks {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.0)]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        if let Some(step) = (0..world.clients.len()).find_map(|i| self.unseen(world, i)) {
+            steps.push(step);
+            return;
+        }
+        self.usual(world, steps);
+        self.unlucky(world, steps);
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = world.clone();
+        self.take(&mut next, step);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Locks>> {
+        let mut properties = vec![
+            Property::always(EXCLUSION, |model: &Locks, w: &World| {
+                !w.has(Violation::NeverFirst) && !too_many_hold(w, &model.0)
+            }),
+            Property::always(ORDER, |_, w: &World| !w.has(Violation::OutOfTurn)),
+            Property::always(TOKENS, |_, w: &World| !w.has(Violation::TokenFell)),
+            Property::always(OWN_ONLY, |_, w: &World| !w.has(Violation::DeletedAnothers)),
+            Property::always(CLEAN, |_, w: &World| !w.has(Violation::FalseClean)),
+            Property::always(CRASHED, |_, w: &World| {
+                !w.has(Violation::FalseCrash) && !w.has(Violation::UntoldCrash)
+            }),
+            Property::always(TAKEN_BACK, |_, w: &World| !w.has(Violation::WroteOverAnothers)),
+            Property::always(RECORD, |_, w: &World| !w.has(Violation::WroteOver)),
+            Property::always(TOLD, |_, w: &World| !w.has(Violation::Untold)),
+            Property::always(DOWNGRADE, |_, w: &World| !w.has(Violation::WriterBetween)),
+            Property::always(UPGRADE, |model: &Locks, w: &World| !model.none_upgraded(w)),
+            Property::always(ENDS, |_, w: &World| !w.has(Violation::FalseEnd)),
+            Property::always(ASKED, |_, w: &World| !w.has(Violation::FalseRevoke)),
+            Property::always(PROGRESS, |model: &Locks, w: &World| !model.is_stuck(w)),
+            Property::always(PROMPT, |model: &Locks, w: &World| !model.is_forgotten(w)),
+            Property::always(NOTHING_LEFT, |_, w: &World| !something_left(w)),
+            Property::sometimes(ALL_OVER, |_, w: &World| !w.clients.iter().any(|client| client.is_running())),
+        ];
+        if self.0.directories.len() > 1 {
+            properties.push(Property::sometimes(HELD, |model: &Locks, w: &World| model.several_are_held(w)));
+        }
+        properties
+    }
+}
+
+/// Returns whether a finished acquisition has a node, while its session lives.
+fn something_left(world: &World) -> bool {
+    (0..world.leader.0.len()).flat_map(|at| world.leader.children(at)).any(|child| {
+        let client = &world.clients[child.owner as usize];
+        client.session && (client.stage == Stage::Done || child.round < client.round)
+    })
+}
+
+/// Returns whether a retired directory would be found without a change when the timer fires.
+fn is_vain(world: &World, client: &Client, timer: &Timer) -> bool {
+    timer.duration == POLL && !client.view(&world.leader).children(timer.at).is_empty()
+}
+
+impl Locks {
+    /// Returns a property that this state violates.
+    pub(crate) fn broken(&self, world: &World) -> Option<&'static str> {
+        let must = |property: &Property<Locks>| property.expectation == Expectation::Always;
+        let broken = |property: &Property<Locks>| !(property.condition)(self, world);
+        self.properties().into_iter().filter(must).find(broken).map(|property| property.name)
+    }
+
+    /// Returns a step of one client that no other client sees, that nothing can come between, and that only makes later
+    /// steps possible earlier. No other order of it has to be searched.
+    fn unseen(&self, world: &World, i: usize) -> Option<Step> {
+        let (client, budget) = (&world.clients[i], &world.budget);
+        let ghost = &client.ghost;
+        let cancellable = budget.cancels > 0 && !ghost.granted && !ghost.gave_up;
+        let touchable =
+            cancellable || budget.disconnects + budget.lapses + budget.crashes > 0 || !client.lease;
+        if touchable || !client.is_running() {
+            return None;
+        }
+        if !client.inbox.is_empty() {
+            return Some(Step::Deliver(i as u8));
+        }
+        let timer = client.timers.iter().position(|timer| timer.duration != POLL)?;
+        Some(Step::Wake(i as u8, timer as u8))
+    }
+
+    /// Adds the steps that are no faults.
+    pub(crate) fn usual(&self, world: &World, steps: &mut Vec<Step>) {
+        for (i, client) in (0u8..).zip(&world.clients) {
+            let at = usize::from(i);
+            if client.follower.is_some() {
+                steps.push(Step::Apply(i));
+            }
+            if self.is_next(world, at) && self.may_arrive(world, at) {
+                steps.push(Step::Process(i));
+            }
+            if client.session && client.stage == Stage::Crashed {
+                steps.push(Step::Expire(i));
+            }
+            if !client.is_running() {
+                continue;
+            }
+            if !client.inbox.is_empty() {
+                steps.push(Step::Deliver(i));
+            }
+            for (timer, what) in (0u8..).zip(&client.timers) {
+                if !is_vain(world, client, what) {
+                    steps.push(Step::Wake(i, timer));
+                }
+            }
+            let holds = client.ghost.granted && !client.ghost.released;
+            if holds && !self.is_upgrading(world, at) && self.inner_is_done(world, at) {
+                steps.push(Step::Release(i));
+                if self.0.plans[at] == Plan::WriteThenRead && !client.ghost.downgrading {
+                    steps.push(Step::Downgrade(i));
+                }
+            }
+            // The lease belongs to the session.
+            if client.session && !client.lease && self.0.session(at) == at {
+                steps.extend([Step::RenewLease(i), Step::Expire(i)]);
+            }
+        }
+    }
+
+    /// Returns whether the caller waits to become a writer, and does not release meanwhile.
+    fn is_upgrading(&self, world: &World, i: usize) -> bool {
+        self.0.upgrade_of(i).is_some_and(|j| {
+            let upgrade = &world.clients[j];
+            upgrade.is_running() && !upgrade.ghost.granted && !upgrade.ghost.gave_up
+        })
+    }
+
+    /// Returns whether the locks inside this one have been acquired and released.
+    fn inner_is_done(&self, world: &World, i: usize) -> bool {
+        let inner = |plan: &Plan| *plan == Plan::Inside(i as u8);
+        let done = |client: &Shared<Client>| client.arrived && !client.is_running();
+        self.0.plans.iter().zip(&world.clients).all(|(plan, client)| !inner(plan) || done(client))
+    }
+
+    /// Returns whether the next request of the session is one of this client.
+    fn is_next(&self, world: &World, i: usize) -> bool {
+        let next = |client: &Client| client.requests.first().map(|sent| sent.order);
+        let mates = self.0.mates(i).filter_map(|mate| next(&world.clients[mate]));
+        next(&world.clients[i]).is_some_and(|order| mates.min() == Some(order))
+    }
+
+    /// Returns whether the request may be carried out now. Clients that differ in nothing but their number arrive in its order.
+    fn may_arrive(&self, world: &World, i: usize) -> bool {
+        if self.0.tries || self.0.plans[i].is_upgrade() {
+            return true;
+        }
+        let before = (0..i).rev().find(|&j| self.0.are_alike(i, j)).map(|before| &world.clients[before]);
+        before.is_none_or(|before| before.arrived || !before.is_running() || before.round > 0)
+    }
+
+    /// Returns whether all clients are done without a fault, and no reader that tried to upgrade became a writer.
+    fn none_upgraded(&self, world: &World) -> bool {
+        let began = |(plan, client): (&Plan, &Shared<Client>)| plan.is_upgrade() && client.round > 0;
+        let wanted = self.0.plans.iter().zip(&world.clients).any(began);
+        let over = !world.clients.iter().any(|client| client.is_running());
+        // Others in the queue may block all of them, and then all are told.
+        let among_two = self.0.plans.len() <= 4 && self.0.rounds == 1 && !self.0.ends();
+        let upgrades = |i: usize| self.0.plans[i].is_upgrade() || self.0.upgrade_of(i).is_some();
+        let among_themselves = among_two && (0..self.0.plans.len()).all(upgrades);
+        wanted
+            && over
+            && among_themselves
+            && world.history.upgrades == 0
+            && self.0.budget == Budget::default()
+            && !self.0.tries
+    }
+
+    /// Returns whether a client holds more than one lock, at once or one inside another.
+    fn several_are_held(&self, world: &World) -> bool {
+        let several = |i: usize| self.0.wants[i].len() > 1 || self.0.plans[i].outer().is_some();
+        (0..world.clients.len()).any(|i| several(i) && holding(world, i, &self.0).is_some())
+    }
+
+    /// Adds the faults that the budget allows.
+    pub(crate) fn unlucky(&self, world: &World, steps: &mut Vec<Step>) {
+        let budget = &world.budget;
+        for (i, client) in (0u8..).zip(&world.clients) {
+            let (at, ghost) = (usize::from(i), &client.ghost);
+            let next = |client: &Client| client.late.first().map(|sent| sent.order);
+            let mates = self.0.mates(at).filter_map(|mate| next(&world.clients[mate]));
+            if next(client).is_some() && mates.min() == next(client) {
+                steps.push(Step::Late(i));
+            }
+            if budget.negatives > 0 && self.is_next(world, at) && self.is_past_the_end(world, at) {
+                steps.push(Step::Negative(i));
+            }
+            if !client.is_running() || !client.session {
+                continue;
+            }
+            if budget.panics > 0 && ghost.granted && !ghost.released && !self.is_upgrading(world, at) {
+                steps.push(Step::Panic(i));
+            }
+            if budget.cancels > 0 && !ghost.granted && !ghost.gave_up {
+                steps.extend([Step::Cancel(i), Step::TimeOut(i)]);
+            }
+            if budget.lags > 0 && client.follower.is_none() {
+                steps.push(Step::Lag(i));
+            }
+            // A fault of the session strikes all clients on it.
+            if self.0.session(at) == at {
+                let something_to_lose = |j: usize| {
+                    let client = &world.clients[j];
+                    !client.requests.is_empty() || !client.inbox.is_empty() || !client.watches.is_empty()
+                };
+                if budget.disconnects > 0 && self.0.mates(at).any(something_to_lose) {
+                    steps.push(Step::Disconnect(i));
+                }
+                if budget.lapses > 0 && self.0.has(Bug::GoesOnInTheNextSession) {
+                    let joining = client.machine().is_some_and(|machine| !machine.is_queued());
+                    if joining && something_to_lose(at) {
+                        steps.push(Step::NextSession(i));
+                    }
+                } else if budget.lapses > 0 && client.lease {
+                    steps.push(Step::LoseLease(i));
+                }
+                if budget.crashes > 0 {
+                    steps.push(Step::Crash(i));
+                }
+            }
+            for (timer, what) in (0u8..).zip(&client.timers) {
+                if budget.polls > 0 && is_vain(world, client, what) {
+                    steps.push(Step::Poll(i, timer));
+                }
+            }
+        }
+        (0..world.leader.0.len()).for_each(|at| self.meddling(world, at, steps));
+    }
+
+    /// Adds what operators and other software may do to a directory.
+    fn meddling(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
+        let (budget, at) = (&world.budget, index as u8);
+        let Some(directory) = &world.leader.0[index] else {
+            if budget.copies > 0 && world.history.last_record != Record::Empty {
+                steps.push(Step::Copy(at));
+            }
+            return;
+        };
+        let children = directory.children.iter();
+        if budget.removals > 0 && !directory.children.is_empty() {
+            steps.push(Step::RemoveAll(at));
+        }
+        if budget.breaks > 0 {
+            steps.extend(children.clone().map(|child| Step::Break(at, child.name)));
+        }
+        if budget.reaps > 0 && directory.children.is_empty() {
+            steps.push(Step::Reap(at));
+        }
+        if budget.scribbles > 0 {
+            steps.push(Step::Scribble(at));
+        }
+        if let Some(size) = world.leader.size(index).filter(|_| budget.resizes > 0) {
+            let least = self.0.plans.iter().map(|plan| match plan {
+                Plan::Permits { take, .. } => *take,
+                _ => 0,
+            });
+            steps.push(Step::Resize(at, size + 1));
+            // A weight that never fits again waits until its deadline.
+            let smaller = Some(size - 1).filter(|&size| least.max() <= Some(size));
+            steps.extend(smaller.map(|size| Step::Resize(at, size)));
+        }
+        if budget.revokes > 0 {
+            steps.extend(children.filter(|child| !child.revoked).map(|child| Step::Revoke(at, child.name)));
+        }
+    }
+
+    fn is_past_the_end(&self, world: &World, i: usize) -> bool {
+        let at = self.0.wants[i][0];
+        let counter = world.leader.0[at].as_ref().map_or(0, |directory| directory.counter);
+        let join = Request::Join;
+        counter >= self.0.last && world.clients[i].requests.first().is_some_and(|sent| sent.request == join)
+    }
+
+    pub(crate) fn take(&self, world: &mut World, step: Step) {
+        let scenario = &self.0;
+        self.spend(&mut world.budget, step);
+        match step {
+            Step::Process(i) => world.process(i as usize, false, scenario),
+            Step::Negative(i) => world.process(i as usize, true, scenario),
+            Step::Deliver(i) => world.deliver(i as usize, scenario),
+            Step::Wake(i, timer) | Step::Poll(i, timer) => world.wake(i as usize, timer as usize, scenario),
+            Step::Apply(i) => world.apply(i as usize),
+            Step::Release(i) => world.release(i as usize, Left::Released, scenario),
+            Step::Panic(i) => world.release(i as usize, Left::Panicked, scenario),
+            Step::Downgrade(i) => world.downgrade(i as usize, scenario),
+            Step::RenewLease(i) => world.renew_lease(i as usize, scenario),
+            Step::Expire(i) => world.expire(i as usize, scenario),
+            Step::Late(i) => world.arrive_late(i as usize, scenario),
+            Step::Cancel(i) => world.give_up(i as usize, false, scenario),
+            Step::TimeOut(i) => world.give_up(i as usize, true, scenario),
+            Step::Disconnect(i) => {
+                scenario.mates(i as usize).for_each(|mate| world.disconnect(mate, scenario));
+            }
+            Step::Lag(i) => world.lag(i as usize),
+            Step::LoseLease(i) => world.lose_lease(i as usize, scenario),
+            Step::NextSession(i) => world.next_session(i as usize, scenario),
+            Step::Crash(i) => world.crash(i as usize, scenario),
+            Step::RemoveAll(at) => world.remove_all(at as usize, scenario),
+            Step::Reap(at) => world.remove_directory(at as usize, None, scenario),
+            Step::Copy(at) => world.copy_directory(at as usize, scenario),
+            Step::Revoke(at, name) => {
+                world.on_asked(at as usize, name);
+                world.commit(vec![(at as usize, Op::Revoke(name))], None, scenario);
+            }
+            Step::Break(at, name) => world.commit(vec![(at as usize, Op::Delete(name))], None, scenario),
+            Step::Scribble(at) => {
+                world.commit(vec![(at as usize, Op::Write(Record::Foreign))], None, scenario);
+            }
+            Step::Resize(at, permits) => {
+                let at = at as usize;
+                let directory = Zxid(world.leader.created(at).expect("it has a size"));
+                let record = Record::Semaphore(Size { directory, permits });
+                world.commit(vec![(at, Op::Write(record)), (at, Op::Ring)], None, scenario);
+            }
+        }
+    }
+
+    /// Takes a fault from the budget.
+    fn spend(&self, budget: &mut Budget, step: Step) {
+        let fault = match step {
+            Step::Panic(_) => &mut budget.panics,
+            Step::Cancel(_) | Step::TimeOut(_) => &mut budget.cancels,
+            Step::Disconnect(_) => &mut budget.disconnects,
+            Step::Lag(_) => &mut budget.lags,
+            Step::LoseLease(_) | Step::NextSession(_) => &mut budget.lapses,
+            Step::Crash(_) => &mut budget.crashes,
+            Step::Negative(_) => &mut budget.negatives,
+            Step::Poll(..) => &mut budget.polls,
+            Step::RemoveAll(_) => &mut budget.removals,
+            Step::Break(..) => &mut budget.breaks,
+            Step::Reap(_) => &mut budget.reaps,
+            Step::Copy(_) => &mut budget.copies,
+            Step::Scribble(_) => &mut budget.scribbles,
+            Step::Resize(..) => &mut budget.resizes,
+            Step::Revoke(..) => &mut budget.revokes,
+            _ => return,
+        };
+        *fault -= 1;
+    }
+
+    /// Returns whether nothing can happen without a fault, every holder has released, and a client still waits.
+    fn is_stuck(&self, world: &World) -> bool {
+        let mut steps = Vec::new();
+        self.usual(world, &mut steps);
+        steps.is_empty() && world.clients.iter().any(|client| client.is_running())
+    }
+
+    /// Returns whether nothing can happen until a holder releases, and a client waits that no conflicting node is before.
+    fn is_forgotten(&self, world: &World) -> bool {
+        let mut steps = Vec::new();
+        self.usual(world, &mut steps);
+        let quiet = steps.iter().all(|step| matches!(step, Step::Release(_) | Step::Downgrade(_)));
+        quiet
+            && world.clients.iter().enumerate().any(|(i, client)| {
+                let (tree, ghost) = (&world.leader, &client.ghost);
+                let waits = client.is_running() && !ghost.granted && !ghost.gave_up;
+                let clear = |czxid| {
+                    self.0.wants[i].iter().all(|&at| {
+                        let child = tree.created_by(at, czxid);
+                        child.is_some_and(|child| is_clear(tree, at, child, ghost.reader, self.0.plans[i]))
+                    })
+                };
+                waits && ghost.traces.iter().any(|trace| clear(trace.czxid))
+            })
+    }
+}

@@ -1,0 +1,68 @@
+//! A model of acquisitions: the product's machines, in a service where everything goes wrong.
+//!
+//! Each scenario is searched to the end: every order of steps, and every point at which a fault of its budget can
+//! strike. The rules of [`zoolock_core::Rule`] are shown to be needed: without any one of them the model finds a
+//! violation.
+//!
+//! The world:
+//! * `tree.rs`, `server.rs`: the service, with any number of lock directories.
+//! * `machine.rs`: the machine under test. `world.rs`: clients and connections. `faults.rs`: faults, and followers.
+//! * `ghost.rs`: the observer that recognises a violation. `holds.rs`: which contenders may hold.
+//! * `locks.rs`: the steps and the properties.
+//! * `scenario.rs`, `plan.rs`: the faults, and what each client acquires.
+//!
+//! The searches:
+//! * `single.rs`: mutexes. `kinds.rs`: all other kinds.
+//! * `namings.rs`: contenders that are named as other client libraries name theirs. `ahead.rs`: look-ahead.
+//! * `several.rs`: several locks at once.
+//! * `rules.rs`, `bugs.rs`: what is found without a rule, and in a world whose clients have a bug.
+//! * `walk.rs`: random walks.
+//!
+//! The model has no permanent refusals (ACL, quota), no throttling, and no clients of other libraries (a client that is
+//! named like one runs our machine). It has no client that falls back to a server which has not seen what the client
+//! saw: ZooKeeper refuses such a connection.
+
+mod ahead;
+pub(crate) mod bugs;
+mod faults;
+mod ghost;
+mod holds;
+mod kinds;
+mod locks;
+mod machine;
+mod namings;
+mod plan;
+mod rules;
+mod scenario;
+mod server;
+mod several;
+mod shared;
+mod single;
+mod tree;
+mod walk;
+mod world;
+
+use std::time::Instant;
+
+use locks::Locks;
+use scenario::Scenario;
+
+use crate::search;
+
+/// Searches all of a scenario. Returns the number of states.
+fn finds_nothing(scenario: Scenario) -> usize {
+    search::finds_nothing(&scenario.name.clone(), Locks(scenario))
+}
+
+/// Searches many scenarios.
+fn finds_nothing_in(scenarios: impl IntoIterator<Item = Scenario>) {
+    let begun = Instant::now();
+    let states: Vec<usize> = scenarios.into_iter().map(finds_nothing).collect();
+    let total: usize = states.iter().sum();
+    println!("== {} scenarios, {total} states, {:.1?}", states.len(), begun.elapsed());
+}
+
+/// Searches until the property is violated, in as few steps as it takes.
+fn finds(switch: &str, property: &str, scenario: Scenario) {
+    search::finds(switch, &scenario.name.clone(), property, &Locks(scenario));
+}

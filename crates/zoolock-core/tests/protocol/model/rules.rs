@@ -1,0 +1,191 @@
+//! Each rule is needed: with it a search finds nothing, and without it the model finds a violation.
+
+use zoolock_core::{Rule, Rules};
+
+use super::locks::{
+    CLEAN, CRASHED, DOWNGRADE, ENDS, EXCLUSION, NOTHING_LEFT, OWN_ONLY, PROGRESS, PROMPT, RECORD, TAKEN_BACK,
+};
+use super::plan::Plan::{Mutex, Permits, Read, Upgrade, Write, WriteThenRead};
+use super::scenario::Scenario;
+use super::{finds, finds_nothing};
+
+/// Searches a scenario without a rule, and then with it.
+pub(crate) fn is_needed(rule: Rule, property: &str, scenario: Scenario) {
+    finds(&format!("{rule:?}"), property, scenario.clone().rules(Rules::without(rule)));
+    finds_nothing(scenario);
+}
+
+fn two(faults: &[&str]) -> Scenario {
+    Scenario::mutexes(2).with(faults)
+}
+
+fn three(faults: &[&str]) -> Scenario {
+    Scenario::mutexes(3).with(faults)
+}
+
+fn crossed(faults: &[&str]) -> Scenario {
+    Scenario::over(&[&[0, 1], &[1, 0]]).with(faults)
+}
+
+fn beside_one(faults: &[&str]) -> Scenario {
+    Scenario::over(&[&[0, 1], &[1]]).with(faults)
+}
+
+#[test]
+fn marker_of_this_directory() {
+    // Number 2 waits for 1, which gives up. The record of another directory says that its 1 released the lock.
+    is_needed(Rule::MarkerOfThisDirectory, EXCLUSION, three(&["cancel"]).in_a_copy());
+}
+
+#[test]
+fn alone_by_pzxid() {
+    // Our node is deleted between our create and our read. The one child is the holder's.
+    is_needed(Rule::AloneByPzxid, EXCLUSION, two(&["break"]));
+}
+
+#[test]
+fn own_node_after_directory() {
+    // Our node is deleted while we wait. Then the holder releases, and its marker names us as the next.
+    is_needed(Rule::OwnNodeAfterDirectory, EXCLUSION, two(&["break"]));
+}
+
+#[test]
+fn identity_by_czxid() {
+    // The reply to our delete is lost, the directory is reaped, and the name is another's when we read.
+    is_needed(Rule::IdentityByCzxid, OWN_ONLY, two(&["disconnect", "reap"]));
+}
+
+#[test]
+fn marker_by_holder_only() {
+    // Number 1 gives up and hands the lock to 2, while 0 holds it.
+    is_needed(Rule::MarkerByHolderOnly, EXCLUSION, three(&["cancel"]));
+}
+
+#[test]
+fn release_without_record() {
+    // An operator writes over the record, the release is refused, and the node stays.
+    is_needed(Rule::ReleaseWithoutRecord, NOTHING_LEFT, two(&["scribble"]));
+    is_needed(Rule::ReleaseWithoutRecord, PROGRESS, two(&["scribble"]));
+}
+
+#[test]
+fn no_blind_delete() {
+    // The reply to our delete is lost, the directory is reaped, and the second delete hits the next owner of the name.
+    is_needed(Rule::NoBlindDelete, OWN_ONLY, two(&["disconnect", "reap"]));
+}
+
+#[test]
+fn retire_near_the_end() {
+    // A negative number is granted. Then the last number, which is given again, is behind it.
+    let scenario = || two(&["negative number"]).near_the_end(4, 4);
+    is_needed(Rule::RetireNearTheEnd, EXCLUSION, scenario());
+    is_needed(Rule::RetireNearTheEnd, ENDS, scenario());
+}
+
+// ---- look-ahead ----
+
+#[test]
+fn leave_aloud() {
+    // The release is refused since an operator has written over the record, and the successor does not read it.
+    is_needed(Rule::LeaveAloud, RECORD, two(&["scribble"]).looking_ahead());
+}
+
+#[test]
+fn ahead_with_own_node() {
+    // Our node is deleted, and then the predecessor releases.
+    is_needed(Rule::AheadWithOwnNode, EXCLUSION, two(&["break"]).looking_ahead());
+}
+
+#[test]
+fn ahead_by_proof() {
+    // The predecessor gives up, and a reader before it holds.
+    let behind_a_reader = three(&["cancel"]).plans(&[Read, Mutex, Mutex]);
+    is_needed(Rule::AheadByProof, EXCLUSION, behind_a_reader.looking_ahead());
+}
+
+#[test]
+fn ahead_untracked() {
+    // It begins without a record behind a contender that tracks crashes, and dies.
+    is_needed(Rule::AheadUntracked, CLEAN, three(&["crash"]).looking_ahead().with_one_that_tracks());
+}
+
+#[test]
+fn ahead_on_one_connection() {
+    // Both nodes are deleted, and it hears of the predecessor's first.
+    is_needed(Rule::AheadOnOneConnection, EXCLUSION, two(&["disconnect", "break"]).looking_ahead());
+}
+
+// ---- other kinds, tracked crashes ----
+
+#[test]
+fn readers_leave_no_marker() {
+    // Two readers hold. The one directly before the writer releases first, and its marker names the writer as the next.
+    is_needed(Rule::ReadersLeaveNoMarker, EXCLUSION, Scenario::of(&[Read, Read, Write]));
+}
+
+#[test]
+fn grant_is_told() {
+    let permits = [1, 1, 2].map(|take| Permits { take, size: 2 });
+    is_needed(Rule::GrantIsTold, PROMPT, Scenario::of(&permits));
+}
+
+#[test]
+fn size_of_that_moment() {
+    // Listed where it does not fit, and deleted. Then the semaphore grows to the size that we asked for.
+    let permits = [Permits { take: 2, size: 2 }, Permits { take: 1, size: 3 }];
+    let scenario = Scenario::of(&permits).of_size(2).with(&["break", "resize"]);
+    is_needed(Rule::SizeOfThatMoment, EXCLUSION, scenario);
+}
+
+#[test]
+fn downgrade_in_place() {
+    // The directory is made again. There another writer has the number of the writer that becomes a reader.
+    let scenario = Scenario::of(&[WriteThenRead, Mutex, Write]).with(&["remove"]).numbered(1);
+    is_needed(Rule::DowngradeInPlace, DOWNGRADE, scenario);
+}
+
+#[test]
+fn held_with_own_node() {
+    is_needed(Rule::HeldWithOwnNode, CRASHED, three(&["break"]).tracking());
+}
+
+#[test]
+fn crashed_after_deletion() {
+    // The reader reads again after a lost reply. The record says that the writer has begun; then the writer releases,
+    // and is not listed.
+    let scenario = Scenario::of(&[Mutex, Read]).with(&["disconnect"]).tracking();
+    is_needed(Rule::CrashedAfterDeletion, CRASHED, scenario);
+}
+
+#[test]
+fn undo_what_is_there() {
+    // The reader's node is deleted, and the writer between the two begins. Then the upgrade undoes its own beginning.
+    let scenario = Scenario::of(&[Read, Upgrade(0), Write]).with(&["cancel"]).tracking();
+    is_needed(Rule::UndoWhatIsThere, TAKEN_BACK, scenario);
+}
+
+// ---- several locks ----
+
+#[test]
+fn verify_all() {
+    // One node is granted, the watch on it is lost with the connection, and it is deleted while another waits.
+    is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["disconnect", "break"]));
+    // A reader is first in its second queue while it reads. Its first directory is deleted meanwhile.
+    is_needed(Rule::VerifyAll, EXCLUSION, beside_one(&["remove"]).plans(&[Read, Mutex]));
+}
+
+#[test]
+fn release_the_rest() {
+    // One node is deleted, or one record written over, while the release is under way.
+    for fault in ["break", "scribble"] {
+        is_needed(Rule::ReleaseTheRest, NOTHING_LEFT, crossed(&[fault]));
+        is_needed(Rule::ReleaseTheRest, PROGRESS, beside_one(&[fault]));
+    }
+}
+
+#[test]
+fn wait_for_older() {
+    // A directory is made again before number 1 has read. It takes the new 0 for its predecessor, which waits for it in
+    // the other queue.
+    is_needed(Rule::WaitForOlder, PROGRESS, crossed(&["remove"]).numbered(1));
+}

@@ -1,0 +1,267 @@
+//! A scenario: which locks the clients acquire, and how often each fault may strike.
+
+use std::fmt::Display;
+
+use zoolock_core::names::Naming;
+use zoolock_core::record::{Left, Marker, Size};
+use zoolock_core::{Record, Rules, Sequence, Zxid};
+
+use super::bugs::Bug;
+use super::plan::Plan;
+
+/// The number of times that each fault may still strike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Budget {
+    /// A waiter cancels, or its deadline passes.
+    pub(crate) cancels: u8,
+    /// A connection is lost, with everything that is under way on it.
+    pub(crate) disconnects: u8,
+    /// A follower falls behind.
+    pub(crate) lags: u8,
+    /// A lease runs out; the session may then expire.
+    pub(crate) lapses: u8,
+    /// A process dies.
+    pub(crate) crashes: u8,
+    /// A holder releases while it unwinds.
+    pub(crate) panics: u8,
+    /// An operator deletes a directory and its children.
+    pub(crate) removals: u8,
+    /// An operator deletes the node of a contender.
+    pub(crate) breaks: u8,
+    /// An empty directory is reaped.
+    pub(crate) reaps: u8,
+    /// A directory is made with the data of one that was deleted before.
+    pub(crate) copies: u8,
+    /// An operator writes over the record.
+    pub(crate) scribbles: u8,
+    /// A create past the end of the numbers gets a negative one.
+    pub(crate) negatives: u8,
+    /// A retired directory is read though nothing has changed.
+    pub(crate) polls: u8,
+    /// An operator gives a semaphore another size.
+    pub(crate) resizes: u8,
+    /// An operator asks the owner of a node to release.
+    pub(crate) revokes: u8,
+}
+
+/// Faults that are searched alone and in pairs. The last two cost most.
+pub(crate) const FAULTS: [&str; 10] =
+    ["cancel", "lag", "crash", "panic", "remove", "break", "reap", "scribble", "disconnect", "lapse"];
+
+/// Number of [`FAULTS`] that are cheap to search.
+pub(crate) const CHEAP: usize = 8;
+
+/// Returns each pair of faults, and each fault twice.
+pub(crate) fn pairs(faults: &'static [&'static str]) -> impl Iterator<Item = [&'static str; 2]> {
+    faults.iter().enumerate().flat_map(|(i, &one)| faults[i..].iter().map(move |&other| [one, other]))
+}
+
+impl Budget {
+    /// Allows a fault once more.
+    fn add(&mut self, fault: &str) {
+        let budget = match fault {
+            "cancel" => &mut self.cancels,
+            "disconnect" => &mut self.disconnects,
+            "lag" => &mut self.lags,
+            "lapse" => &mut self.lapses,
+            "crash" => &mut self.crashes,
+            "panic" => &mut self.panics,
+            "remove" => &mut self.removals,
+            "break" => &mut self.breaks,
+            "reap" => &mut self.reaps,
+            "copy" => &mut self.copies,
+            "scribble" => &mut self.scribbles,
+            "negative number" => &mut self.negatives,
+            "poll" => &mut self.polls,
+            "resize" => &mut self.resizes,
+            "revoke" => &mut self.revokes,
+            _ => panic!("{fault} is not the name of a fault"),
+        };
+        *budget += 1;
+    }
+}
+
+/// One search.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) plans: Vec<Plan>,
+    /// The directories in which each client acquires, in its own order.
+    pub(crate) wants: Vec<Vec<usize>>,
+    /// The naming of each client's nodes; native where there is none.
+    pub(crate) namings: Vec<Naming>,
+    /// Number of acquisitions that each client makes, one after the other.
+    pub(crate) rounds: u8,
+    /// The last client does not wait.
+    pub(crate) tries: bool,
+    /// All clients track crashes.
+    pub(crate) tracks: bool,
+    /// The first client tracks crashes.
+    pub(crate) one_tracks: bool,
+    /// The delay after a holder that did not release cleanly, in milliseconds.
+    pub(crate) delay: u32,
+    /// The clients look ahead.
+    pub(crate) looks_ahead: bool,
+    /// All but the last, which reads how its predecessor left.
+    pub(crate) one_reads: bool,
+    /// Machines are told of a lost connection before they hear of its consequences; otherwise not at all.
+    pub(crate) told_offline: bool,
+    pub(crate) budget: Budget,
+    pub(crate) rules: Rules,
+    pub(crate) bug: Option<Bug>,
+    /// A holder's own node is watched only after a while.
+    pub(crate) watches_late: bool,
+    /// The first number at which a directory is retired.
+    pub(crate) retire_from: i32,
+    /// The last number that a directory can give.
+    pub(crate) last: i32,
+    /// The record and the next number of each directory that exists from the start.
+    pub(crate) directories: Vec<Option<(Record, i32)>>,
+}
+
+impl Scenario {
+    /// Far more numbers than a search uses.
+    pub(crate) const RETIRE_FROM: i32 = 90;
+
+    /// Clients with these plans in one directory, without faults.
+    pub(crate) fn of(plans: &[Plan]) -> Scenario {
+        Scenario {
+            name: format!("{plans:?}"),
+            plans: plans.to_vec(),
+            wants: vec![vec![0]; plans.len()],
+            namings: Vec::new(),
+            rounds: 1,
+            tries: false,
+            tracks: false,
+            one_tracks: false,
+            delay: 0,
+            looks_ahead: false,
+            one_reads: false,
+            told_offline: true,
+            budget: Budget::default(),
+            rules: Rules::all(),
+            bug: None,
+            watches_late: false,
+            retire_from: Scenario::RETIRE_FROM,
+            last: 99,
+            directories: vec![Some((Record::Empty, 0))],
+        }
+    }
+
+    pub(crate) fn mutexes(clients: usize) -> Scenario {
+        Scenario { name: format!("{clients} mutexes"), ..Scenario::of(&vec![Plan::Mutex; clients]) }
+    }
+
+    /// Clients that acquire mutexes in these directories. They are not told when a connection is lost.
+    pub(crate) fn over(wants: &[&[usize]]) -> Scenario {
+        let directories = wants.iter().flat_map(|wants| wants.iter()).max().map_or(0, |most| most + 1);
+        Scenario {
+            name: format!("{wants:?}"),
+            wants: wants.iter().map(|wants| wants.to_vec()).collect(),
+            told_offline: false,
+            directories: vec![Some((Record::Empty, 0)); directories],
+            ..Scenario::of(&vec![Plan::Mutex; wants.len()])
+        }
+    }
+
+    fn noted(self, what: impl Display) -> Scenario {
+        Scenario { name: format!("{}, {what}", self.name), ..self }
+    }
+
+    /// With these faults, once each.
+    pub(crate) fn with(mut self, faults: &[&str]) -> Scenario {
+        faults.iter().for_each(|fault| self.budget.add(fault));
+        if faults.is_empty() { self } else { self.noted(faults.join(" and ")) }
+    }
+
+    /// With these plans, one for each client.
+    pub(crate) fn plans(self, plans: &[Plan]) -> Scenario {
+        Scenario { plans: plans.to_vec(), ..self.noted(format!("{plans:?}")) }
+    }
+
+    /// With these namings, one for each client.
+    pub(crate) fn named(self, namings: &[Naming]) -> Scenario {
+        Scenario { namings: namings.to_vec(), ..self.noted(format!("named {namings:?}")) }
+    }
+
+    pub(crate) fn rounds(self, rounds: u8) -> Scenario {
+        Scenario { rounds, ..self.noted(format!("{rounds} rounds")) }
+    }
+
+    pub(crate) fn rules(self, rules: Rules) -> Scenario {
+        Scenario { rules, ..self }
+    }
+
+    pub(crate) fn with_bug(self, bug: Bug) -> Scenario {
+        Scenario { bug: Some(bug), ..self.noted(format!("{bug:?}")) }
+    }
+
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    pub(crate) fn watching_late(self) -> Scenario {
+        Scenario { watches_late: true, ..self.noted("watching late") }
+    }
+
+    pub(crate) fn trying(self) -> Scenario {
+        Scenario { tries: true, ..self.noted("the last one only tries") }
+    }
+
+    pub(crate) fn tracking(self) -> Scenario {
+        Scenario { tracks: true, ..self.noted("crashes tracked") }
+    }
+
+    pub(crate) fn with_one_that_tracks(self) -> Scenario {
+        Scenario { one_tracks: true, ..self.noted("one tracks crashes") }
+    }
+
+    pub(crate) fn looking_ahead(self) -> Scenario {
+        Scenario { looks_ahead: true, ..self.noted("looking ahead") }
+    }
+
+    pub(crate) fn with_one_that_reads(self) -> Scenario {
+        Scenario { one_reads: true, ..self.noted("one reads") }
+    }
+
+    pub(crate) fn delaying(self) -> Scenario {
+        Scenario { delay: 1, ..self.noted("with a delay") }
+    }
+
+    pub(crate) fn told_offline(self) -> Scenario {
+        Scenario { told_offline: true, ..self.noted("told offline") }
+    }
+
+    /// The first directory is missing.
+    pub(crate) fn without_directory(mut self) -> Scenario {
+        self.directories[0] = None;
+        self.noted("no directory")
+    }
+
+    /// The next number of the first directory is this one.
+    pub(crate) fn numbered(mut self, next: i32) -> Scenario {
+        self.directories[0] = Some((Record::Empty, next));
+        self.noted(format!("at {next}"))
+    }
+
+    /// The numbers end at `last`, directories are retired from 2 on, and the next number of the first one is `next`.
+    pub(crate) fn near_the_end(self, next: i32, last: i32) -> Scenario {
+        Scenario { retire_from: 2, last, ..self.numbered(next).noted(format!("of {last}")) }
+    }
+
+    /// The directory is a copy: its record was written for another one, and says that number 1 released the lock.
+    pub(crate) fn in_a_copy(mut self) -> Scenario {
+        let marker =
+            Marker { directory: Zxid(1), left: Left::Released, sequence: Sequence(1), tracked: false };
+        self.directories[0] = Some((Record::Marker(marker), 0));
+        self.noted("in a copy")
+    }
+
+    /// The directory's record has the size of the semaphore.
+    pub(crate) fn of_size(mut self, permits: u32) -> Scenario {
+        // The transaction that makes the directory, see `World::new`.
+        let size = Size { directory: Zxid(2), permits };
+        self.directories[0] = Some((Record::Semaphore(size), 0));
+        self.noted("sized")
+    }
+}

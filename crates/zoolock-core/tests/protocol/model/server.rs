@@ -1,0 +1,372 @@
+//! The service: how it carries out a request.
+
+use zoolock_core::contender::{Directory as Reading, Failure, Node, Parting, Reply, Request, Says};
+use zoolock_core::names;
+use zoolock_core::record::{Left, Marker};
+use zoolock_core::{Record, SessionId, Zxid};
+
+use super::bugs::Bug;
+use super::ghost::{Trace, Violation};
+use super::scenario::Scenario;
+use super::tree::{Child, Name, Op, Tree};
+use super::world::{Inbound, Sent, Watch, World};
+
+type Outcome = Result<Reply, Failure>;
+
+impl World {
+    /// Carries out the next request of a client. `negative`: a create past the end gets a negative number.
+    pub(crate) fn process(&mut self, i: usize, negative: bool, scenario: &Scenario) {
+        let sent = self.clients[i].requests.remove(0);
+        let outcome = if is_write(&sent.request) {
+            // A write of the session through the quorum: nothing that was sent before it can still arrive.
+            for mate in scenario.mates(i) {
+                if !self.clients[mate].late.is_empty() {
+                    self.clients[mate].late.clear();
+                }
+            }
+            let outcome = self.write(i, &sent, negative, scenario);
+            // The reply comes from the follower, once it has applied the transaction; also that of an error.
+            self.catch_up(i);
+            outcome
+        } else {
+            self.read(i, &sent, scenario)
+        };
+        let client = &mut *self.clients[i];
+        if !client.is_running() || sent.round != client.round {
+            return;
+        }
+        let (set, about) = match &sent.request {
+            Request::Watch { name, watch } => {
+                let own = client.ghost.traces.iter().find(|trace| trace.name.text() == *name);
+                (Some(*watch), own.map(|trace| trace.name))
+            }
+            Request::WatchOwn { node, watch } => (Some(*watch), Some(Name::of(node))),
+            Request::WatchChildren(watch) => (Some(*watch), None),
+            Request::Exists(node) => (None, Some(Name::of(node))),
+            _ => (None, None),
+        };
+        let set = set.filter(|_| outcome.is_ok());
+        let Sent { at, id, looked, .. } = sent;
+        client.inbox.push(Inbound::Answer { at, id, outcome, set, about, looked: looked != 0 });
+    }
+
+    /// A write of a lost connection arrives after all.
+    pub(crate) fn arrive_late(&mut self, i: usize, scenario: &Scenario) {
+        let sent = self.clients[i].late.remove(0);
+        if let Request::Downgrade { node, .. } = &sent.request {
+            let ours = |child: &Child| child.czxid == node.czxid.0;
+            if !self.leader.child(sent.at, Name::of(node)).is_none_or(ours) {
+                // It would delete another's node, and leave a reader of ours behind of which we do not hear. This takes
+                // a name that repeats while a request hangs in a leader that was deposed, and stays open.
+                return;
+            }
+        }
+        let _ = self.write(i, &sent, false, scenario);
+    }
+
+    fn write(&mut self, i: usize, sent: &Sent, negative: bool, scenario: &Scenario) -> Outcome {
+        let at = sent.at;
+        let ops = match &sent.request {
+            Request::Join | Request::JoinAll => return self.join(i, sent, negative, scenario),
+            Request::MakeDirectory if self.leader.0[at].is_some() => return Ok(Reply::Done),
+            Request::MakeDirectory => vec![(at, Op::Make(Record::Empty))],
+            Request::Delete(node) => {
+                self.existing(at, node)?;
+                vec![(at, Op::Delete(Name::of(node)))]
+            }
+            Request::Withdraw(node) => {
+                self.leave(i, sent, &[(at, Parting { node: *node, marker: None })], scenario)?
+            }
+            Request::Release { node, marker, version } => {
+                let parting = Parting { node: *node, marker: Some((*marker, *version)) };
+                self.leave(i, sent, &[(at, parting)], scenario)?
+            }
+            Request::ReleaseAll(partings) => {
+                let places = scenario.wants[i].iter().copied();
+                let partings: Vec<_> = places.zip(partings.iter().copied()).collect();
+                self.leave(i, sent, &partings, scenario)?
+            }
+            Request::Hold { node, marker, version } => {
+                node.as_ref().map(|node| self.existing(at, node)).transpose()?;
+                self.check_version(at, Some(*version))?;
+                if let Some(node) = node {
+                    self.on_begun(i, at, node);
+                }
+                vec![(at, Op::Write(Record::Marker(*marker)))]
+            }
+            Request::WriteSize { size, version } => {
+                self.check_version(at, Some(*version))?;
+                vec![(at, Op::Write(Record::Semaphore(*size)))]
+            }
+            Request::SayGranted { node, version, .. } => {
+                if self.existing(at, node)?.version != *version {
+                    return Err(Failure::BadVersion);
+                }
+                vec![(at, Op::SayGranted(Name::of(node)))]
+            }
+            Request::Downgrade { node, marker } => return self.downgraded(i, sent, node, *marker, scenario),
+            Request::DeleteDirectory => {
+                self.leader.created(at).ok_or(Failure::NoNode)?;
+                if !self.leader.children(at).is_empty() {
+                    return Err(Failure::NotEmpty);
+                }
+                self.remove_directory(at, Some((i, sent)), scenario);
+                return Ok(Reply::Done);
+            }
+            _ => unreachable!("not a write"),
+        };
+        self.commit(ops, Some((i, sent)), scenario);
+        Ok(Reply::Done)
+    }
+
+    fn existing(&self, at: usize, node: &Node) -> Result<&Child, Failure> {
+        self.leader.child(at, Name::of(node)).ok_or(Failure::NoNode)
+    }
+
+    /// `None` writes over any version.
+    fn check_version(&self, at: usize, version: Option<i32>) -> Result<(), Failure> {
+        let now = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?.version;
+        if version.is_some_and(|version| version != now) { Err(Failure::BadVersion) } else { Ok(()) }
+    }
+
+    /// Creates one node in each directory, or none at all.
+    fn join(&mut self, i: usize, sent: &Sent, negative: bool, scenario: &Scenario) -> Outcome {
+        self.clients[i].arrived = true;
+        if scenario.has(Bug::OneNodeForASession)
+            && let Some(child) = self.leader.children(sent.at).first()
+        {
+            return Ok(Reply::Joined(child.name.node(child.czxid)));
+        }
+        let all = sent.request == Request::JoinAll;
+        let places = if all { &scenario.wants[i][..] } else { std::slice::from_ref(&sent.at) };
+        let mut ops = Vec::new();
+        for &at in places {
+            let (sequence, counts) = self.number(i, at, negative, scenario)?;
+            let name = Name { prefix: scenario.prefix(i), sequence };
+            ops.push((at, Op::Create { name, owner: i as u8, round: sent.round, place: None, counts }));
+        }
+        let nodes = self.create(i, sent, ops, scenario);
+        Ok(if all { Reply::AllJoined(nodes) } else { Reply::Joined(nodes[0]) })
+    }
+
+    /// Returns the number of the next child, and whether the counter rises. Past the end it sticks, as that of
+    /// ZooKeeper 3.8.0 does: the last name is used again or refused, and a create that is prepared behind another one
+    /// gets a negative number.
+    fn number(
+        &self,
+        i: usize,
+        at: usize,
+        negative: bool,
+        scenario: &Scenario,
+    ) -> Result<(i32, bool), Failure> {
+        let counter = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?.counter;
+        let prefix = scenario.prefix(i);
+        let free = |&sequence: &i32| self.leader.child(at, Name { prefix, sequence }).is_none();
+        if counter < scenario.last {
+            Ok((counter, true))
+        } else if negative {
+            Ok(((i32::MIN..).find(free).expect("there are fewer children than numbers"), false))
+        } else {
+            Some(scenario.last).filter(free).map(|last| (last, false)).ok_or(Failure::NodeExists)
+        }
+    }
+
+    /// Commits a transaction that creates nodes. Returns them.
+    fn create(&mut self, i: usize, sent: &Sent, ops: Vec<(usize, Op)>, scenario: &Scenario) -> Vec<Node> {
+        // The traces are made before the transaction, which looks for them.
+        let czxid = self.zxid + 1;
+        let mut nodes = Vec::new();
+        for (at, op) in &ops {
+            let (at, &Op::Create { name, place, .. }) = (*at, op) else { continue };
+            nodes.push(name.node(czxid));
+            if sent.round == self.clients[i].round {
+                let directory = self.leader.created(at).expect("the caller found it");
+                let trace = Trace::new(at, directory, czxid, name, place.unwrap_or(czxid));
+                self.clients[i].ghost.traces.push(trace);
+            }
+        }
+        self.commit(ops, Some((i, sent)), scenario);
+        nodes
+    }
+
+    /// Deletes nodes as the driver does it, and leaves the markers, or does nothing at all. Where there is something to
+    /// be read, it writes to the node first: the waiter that its deletion would grant reads again.
+    fn leave(
+        &mut self,
+        i: usize,
+        sent: &Sent,
+        partings: &[(usize, Parting)],
+        scenario: &Scenario,
+    ) -> Result<Vec<(usize, Op)>, Failure> {
+        for (at, Parting { node, marker }) in partings {
+            self.existing(*at, node)?;
+            self.check_version(*at, marker.and_then(|(_, version)| version))?;
+        }
+        let mut ops = Vec::new();
+        for &(at, Parting { node, marker }) in partings {
+            let as_usual = marker.is_some_and(|(marker, _)| marker.left != Left::Panicked);
+            ops.extend((!as_usual).then(|| (at, Op::Touch(Name::of(&node)))));
+            ops.push((at, Op::Delete(Name::of(&node))));
+            let Some((marker, version)) = marker else { continue };
+            ops.push((at, Op::Write(Record::Marker(marker))));
+            let written = self.leader.0[at].as_ref().and_then(|directory| match directory.record {
+                Record::Marker(marker) => Some(marker),
+                _ => None,
+            });
+            let own = [marker, node.beginning_in(marker.directory)];
+            let another = written.is_some_and(|written| !own.contains(&written));
+            // In a directory that was made again it is the window that stays open between read and delete. It is longer
+            // for a multi-lock, which may wait in another directory after the read.
+            let made_again = self.leader.created(at) != Some(marker.directory.0);
+            if !sent.granted && another && !(made_again && scenario.wants[i].len() > 1) {
+                self.note(Violation::WroteOverAnothers);
+            }
+            if version.is_some() && !made_again {
+                self.on_marker(i, at, &node);
+            }
+        }
+        Ok(ops)
+    }
+
+    /// Downgrades as the driver does it: one transaction, and then a read of the reader's node, which may be of an
+    /// earlier transaction.
+    fn downgraded(
+        &mut self,
+        i: usize,
+        sent: &Sent,
+        writer: &Node,
+        marker: Option<(Marker, Option<i32>)>,
+        scenario: &Scenario,
+    ) -> Outcome {
+        let at = sent.at;
+        let directory = self.leader.0[at].as_ref().ok_or(Failure::NoNode)?;
+        let moved = scenario.has(Bug::DowngradesToTheEnd);
+        let sequence = if moved { directory.counter } else { writer.sequence.0 };
+        let name = Name { prefix: writer.prefix.as_reader().expect("a writer"), sequence };
+        let found = self.leader.child(at, name);
+        let Some(child) = self.leader.child(at, Name::of(writer)) else {
+            let ours = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
+            let ours = found.filter(ours).ok_or(Failure::NoNode)?;
+            return Ok(Reply::Joined(ours.name.node(ours.czxid)));
+        };
+        if found.is_some() {
+            return Err(Failure::NodeExists);
+        }
+        let (owner, counts) = (i as u8, directory.counter < scenario.last);
+        let place = Some(child.place).filter(|_| !moved);
+        let create = Op::Create { name, owner, round: sent.round, place, counts };
+        let mut ops = vec![(at, Op::Delete(Name::of(writer))), (at, create)];
+        if let Some((marker, version)) = marker {
+            self.check_version(at, version)?;
+            ops.push((at, Op::Write(Record::Marker(marker))));
+        }
+        Ok(Reply::Joined(self.create(i, sent, ops, scenario)[0]))
+    }
+
+    fn read(&mut self, i: usize, sent: &Sent, scenario: &Scenario) -> Outcome {
+        if sent.request == Request::Sync {
+            self.catch_up(i);
+            return Ok(Reply::Done);
+        }
+        let at = sent.at;
+        let client = &self.clients[i];
+        let view = client.view(&self.leader);
+        let reply = |child: &Child, says: Says| Reply::Node {
+            czxid: Zxid(child.czxid),
+            owner: SessionId(scenario.session(child.owner.into()) as i64),
+            version: child.version,
+            says,
+        };
+        let own = |child: &&Child| (child.owner as usize, child.round) == (i, sent.round);
+        let watched = |child: &Child, id| {
+            let (name, czxid, zxid) = (Some(child.name), child.czxid, child.mzxid);
+            Watch { id, at, name, czxid, zxid }
+        };
+        let (outcome, watch) = match &sent.request {
+            Request::ReadDirectory => {
+                return reading(view, at).map(Reply::Directory).ok_or(Failure::NoNode);
+            }
+            Request::List | Request::WatchChildren(_) => {
+                let pzxid = view.0[at].as_ref().ok_or(Failure::NoNode)?.pzxid;
+                let children = view.children(at);
+                let mut names: Vec<String> = children.iter().map(|child| child.name.text()).collect();
+                if scenario.has(Bug::SortsWholeNames)
+                    && let Some(own) = children.iter().find(own).map(|child| child.name.text())
+                {
+                    names.retain(|name| *name <= own);
+                }
+                let watch = match sent.request {
+                    Request::WatchChildren(id) => Some(Watch { id, at, name: None, czxid: 0, zxid: pzxid }),
+                    _ => None,
+                };
+                (Reply::Children { names, pzxid: Zxid(pzxid) }, watch)
+            }
+            Request::FindMine => {
+                let prefix = scenario.prefix(i);
+                let mine = |child: &&Child| own(child) && child.name.prefix == prefix;
+                let mine = view.children(at).iter().filter(mine);
+                return Ok(Reply::Mine(mine.map(|child| child.name.node(child.czxid)).collect()));
+            }
+            Request::Exists(node) => {
+                let child = view.child(at, Name::of(node)).ok_or(Failure::NoNode)?;
+                return Ok(reply(child, Says::default()));
+            }
+            Request::Watch { name, watch } => {
+                assert!(names::Name::parse(name).is_some(), "machines watch contenders");
+                let child = view.children(at).iter().find(|child| child.name.text() == *name);
+                let child = child.ok_or(Failure::NoNode)?;
+                let untracked = !scenario.tracks(child.owner.into());
+                let says = Says { granted: child.granted, revoked: child.revoked, untracked };
+                (reply(child, says), Some(watched(child, *watch)))
+            }
+            Request::WatchOwn { node, watch } => {
+                let child = view.child(at, Name::of(node)).ok_or(Failure::NoNode)?;
+                (reply(child, Says::default()), Some(watched(child, *watch)))
+            }
+            _ => unreachable!("not a read"),
+        };
+        self.clients[i].watches.extend(watch);
+        Ok(outcome)
+    }
+}
+
+/// Returns whether a request can change anything.
+pub(crate) fn is_write(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Join
+            | Request::JoinAll
+            | Request::MakeDirectory
+            | Request::Delete(_)
+            | Request::Withdraw(_)
+            | Request::Release { .. }
+            | Request::ReleaseAll(_)
+            | Request::Hold { .. }
+            | Request::WriteSize { .. }
+            | Request::SayGranted { .. }
+            | Request::Downgrade { .. }
+            | Request::DeleteDirectory
+    )
+}
+
+/// The nodes that a request deletes.
+pub(crate) fn deletes(request: &Request) -> Vec<Node> {
+    match request {
+        Request::Delete(node)
+        | Request::Withdraw(node)
+        | Request::Release { node, .. }
+        | Request::Downgrade { node, .. } => vec![*node],
+        Request::ReleaseAll(partings) => partings.iter().map(|parting| parting.node).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn reading(tree: &Tree, at: usize) -> Option<Reading> {
+    tree.0[at].as_ref().map(|directory| Reading {
+        czxid: Zxid(directory.czxid),
+        pzxid: Zxid(directory.pzxid),
+        version: directory.version,
+        children: directory.children.len() as u32,
+        record: directory.record,
+    })
+}

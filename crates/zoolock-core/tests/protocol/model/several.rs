@@ -1,0 +1,144 @@
+//! Searches for several locks at once, beside single ones.
+
+use super::locks::{Locks, PROGRESS};
+use super::plan::Plan::{self, Inside, Mutex, Read};
+use super::scenario::{FAULTS, Scenario, pairs};
+use super::{finds, finds_nothing, finds_nothing_in};
+use crate::{long, search};
+
+/// Two clients that name the same locks in opposite orders.
+const CROSSED: &[&[usize]] = &[&[0, 1], &[1, 0]];
+/// A single mutex beside a multi-lock.
+const BESIDE_ONE: &[&[usize]] = &[&[0, 1], &[1]];
+/// Three clients, each of which shares a lock with each other one.
+const RING: &[&[usize]] = &[&[0, 1], &[1, 2], &[2, 0]];
+
+/// Faults that are searched alone and in pairs.
+const WITH_REVOKE: [&str; 11] = {
+    let [a, b, c, d, e, f, g, h, i, j] = FAULTS;
+    [a, b, c, d, e, f, g, h, "revoke", i, j]
+};
+
+fn crossed(faults: &[&str]) -> Scenario {
+    Scenario::over(CROSSED).with(faults)
+}
+
+fn beside_one(faults: &[&str]) -> Scenario {
+    Scenario::over(BESIDE_ONE).with(faults)
+}
+
+fn ring(faults: &[&str]) -> Scenario {
+    Scenario::over(RING).with(faults)
+}
+
+#[test]
+fn without_faults() {
+    finds_nothing_in([
+        crossed(&[]),
+        crossed(&[]).without_directory().rounds(2),
+        crossed(&[]).tracking().rounds(2),
+        ring(&[]),
+        Scenario::over(&[&[0, 1], &[1, 0], &[0]]),
+        Scenario::over(&[&[0, 1, 2], &[2, 1, 0]]),
+    ]);
+}
+
+#[test]
+fn two_with_any_fault() {
+    finds_nothing_in(WITH_REVOKE.map(|fault| crossed(&[fault])));
+}
+
+#[test]
+fn two_with_two_faults() {
+    let chosen = [["lag", "break"], ["crash", "reap"], ["panic", "scribble"], ["remove", "revoke"]];
+    let searched = if long() { pairs(&WITH_REVOKE).collect() } else { chosen.to_vec() };
+    finds_nothing_in(searched.iter().map(|pair| crossed(pair)));
+}
+
+#[test]
+fn beside_a_mutex_with_any_two_faults() {
+    // These come in any order with everything.
+    let costly =
+        |pair: &[&str; 2]| pair.iter().any(|fault| ["cancel", "disconnect", "lapse"].contains(fault));
+    let searched = pairs(&WITH_REVOKE).filter(|pair| long() || !costly(pair));
+    finds_nothing_in(searched.map(|pair| beside_one(&pair)));
+}
+
+#[test]
+fn ring_with_any_fault() {
+    let faults = if long() { &WITH_REVOKE[..] } else { &["lag", "panic"] };
+    finds_nothing_in(faults.iter().map(|fault| ring(&[fault])));
+}
+
+#[test]
+fn lost_connections() {
+    let mut searched = vec![
+        beside_one(&["disconnect"]).told_offline(),
+        beside_one(&["disconnect", "break"]),
+        beside_one(&["disconnect", "remove"]).told_offline(),
+    ];
+    if long() {
+        searched.push(beside_one(&["disconnect", "disconnect"]).told_offline());
+        searched.push(beside_one(&["disconnect", "disconnect"]));
+        searched.push(crossed(&["disconnect", "disconnect"]));
+    }
+    finds_nothing_in(searched);
+}
+
+#[test]
+fn last_one_only_tries() {
+    finds_nothing_in(WITH_REVOKE.map(|fault| crossed(&[fault]).trying()));
+}
+
+#[test]
+fn readers() {
+    let one_reads = |scenario: Scenario| {
+        let plans: [[Plan; 2]; 2] = [[Read, Mutex], [Mutex, Read]];
+        plans.map(|plans| scenario.clone().plans(&plans))
+    };
+    let mut searched: Vec<_> = WITH_REVOKE.iter().flat_map(|fault| one_reads(beside_one(&[fault]))).collect();
+    if long() {
+        searched.extend(WITH_REVOKE.iter().flat_map(|fault| one_reads(crossed(&[fault]))));
+    }
+    searched.push(ring(&[]).plans(&[Read, Mutex, Read]));
+    finds_nothing_in(searched);
+}
+
+#[test]
+fn tracked_crashes() {
+    finds_nothing_in(WITH_REVOKE.map(|fault| beside_one(&[fault]).tracking()));
+}
+
+#[test]
+fn names_that_repeat() {
+    let mut searched = vec![crossed(&["remove"]).numbered(1), beside_one(&["remove"]).numbered(1).rounds(2)];
+    if long() {
+        searched.push(crossed(&["remove", "remove"]).numbered(1));
+        searched.push(ring(&["remove"]).numbered(1));
+    }
+    finds_nothing_in(searched);
+}
+
+#[test]
+fn end_of_the_numbers() {
+    let one = ["lag", "crash", "break", "reap"].map(|fault| crossed(&[fault]).near_the_end(1, 99));
+    finds_nothing_in(one.into_iter().chain([beside_one(&["disconnect"]).near_the_end(2, 99)]));
+}
+
+/// A client that takes one lock and then another, and a client that takes them in the opposite order.
+#[test]
+fn one_after_another_deadlocks() {
+    let nested = |wants| Scenario::over(wants).plans(&[Mutex, Inside(0), Mutex, Inside(2)]);
+    finds("OneAfterAnother", PROGRESS, nested(&[&[0], &[1], &[1], &[0]]));
+    finds_nothing(nested(&[&[0], &[1], &[0], &[1]]));
+    finds_nothing(crossed(&[]));
+}
+
+/// With `ZOOLOCK_LONG=1` these are more than ten million states.
+#[test]
+fn three_clients_want_two_locks() {
+    let faults: &[&str] = if long() { &["break", "lag"] } else { &["lag"] };
+    let scenario = Scenario::over(&[&[0, 1], &[1, 0], &[0, 1]]).with(faults);
+    let states = search::finds_nothing_in_depth(&scenario.name.clone(), Locks(scenario));
+    assert!(!long() || states >= 10_000_000, "{states} states are too few");
+}

@@ -1,0 +1,224 @@
+//! The lock directories as the leader has them, and transactions as followers apply them.
+
+use zoolock_core::contender::Node;
+use zoolock_core::names::Prefix;
+use zoolock_core::{Record, Sequence, Zxid};
+
+/// The name of a contender's znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    pub(crate) prefix: Prefix,
+    pub(crate) sequence: i32,
+}
+
+impl Name {
+    pub(crate) fn text(self) -> String {
+        self.prefix.name(Sequence(self.sequence))
+    }
+
+    pub(crate) fn of(node: &Node) -> Name {
+        Name { prefix: node.prefix, sequence: node.sequence.0 }
+    }
+
+    /// The znode of this name that a transaction created.
+    pub(crate) fn node(self, czxid: i64) -> Node {
+        Node { prefix: self.prefix, sequence: Sequence(self.sequence), czxid: Zxid(czxid) }
+    }
+}
+
+/// A contender's znode.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Child {
+    pub(crate) name: Name,
+    pub(crate) czxid: i64,
+    /// The last transaction that wrote its data.
+    pub(crate) mzxid: i64,
+    /// The version of its data.
+    pub(crate) version: i32,
+    /// Its data says that it was granted.
+    pub(crate) granted: bool,
+    /// Its data asks the owner to release.
+    pub(crate) revoked: bool,
+    /// The client that created it.
+    pub(crate) owner: u8,
+    /// The acquisition of that client that created it.
+    pub(crate) round: u8,
+    /// Its queue position: its own czxid, or the position of the writer that it replaced.
+    pub(crate) place: i64,
+}
+
+/// A lock directory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Directory {
+    pub(crate) czxid: i64,
+    pub(crate) pzxid: i64,
+    pub(crate) version: i32,
+    pub(crate) record: Record,
+    /// A late write arrived here that was meant for an earlier directory of this name.
+    pub(crate) astray: bool,
+    /// The sequence number of the next child.
+    pub(crate) counter: i32,
+    /// In the order of their creation.
+    pub(crate) children: Vec<Child>,
+}
+
+/// The directories; `None` for a missing one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tree(pub(crate) Vec<Option<Directory>>);
+
+/// One transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Txn {
+    pub(crate) zxid: i64,
+    /// Each with the index of its directory.
+    pub(crate) ops: Vec<(usize, Op)>,
+}
+
+/// A part of a transaction. The leader has checked that it can be applied.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Make(Record),
+    Remove,
+    /// `counts`: the directory's counter rises, as with every create until the end of the numbers.
+    Create {
+        name: Name,
+        owner: u8,
+        round: u8,
+        place: Option<i64>,
+        counts: bool,
+    },
+    Delete(Name),
+    /// Writes into a child that it was granted.
+    SayGranted(Name),
+    /// Writes into a child that its owner should release.
+    Revoke(Name),
+    /// Writes to a child; only before a delete in the same transaction.
+    Touch(Name),
+    Write(Record),
+    /// Creates a child that is no contender, and deletes it.
+    Ring,
+}
+
+/// A change that watches report.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Deleted(Child),
+    Written(Name),
+    /// A child was created or deleted, or with `gone` the directory was deleted.
+    Children {
+        gone: bool,
+    },
+}
+
+impl Directory {
+    fn new(czxid: i64, record: Record) -> Directory {
+        let (version, astray, counter) = (0, false, 0);
+        Directory { czxid, pzxid: czxid, version, record, astray, counter, children: Vec::new() }
+    }
+
+    fn child_mut(&mut self, name: Name) -> &mut Child {
+        let child = self.children.iter_mut().find(|child| child.name == name);
+        child.expect("the leader checked that it exists")
+    }
+}
+
+/// The directory that the writer of a record meant.
+fn meant_for(record: &Record) -> Option<i64> {
+    match record {
+        Record::Marker(marker) => Some(marker.directory.0),
+        Record::Semaphore(size) => Some(size.directory.0),
+        Record::Empty | Record::Leases(_) | Record::Foreign => None,
+    }
+}
+
+impl Tree {
+    pub(crate) fn child(&self, at: usize, name: Name) -> Option<&Child> {
+        self.children(at).iter().find(|child| child.name == name)
+    }
+
+    pub(crate) fn children(&self, at: usize) -> &[Child] {
+        self.0[at].as_ref().map_or(&[], |directory| &directory.children)
+    }
+
+    pub(crate) fn created(&self, at: usize) -> Option<i64> {
+        self.0[at].as_ref().map(|directory| directory.czxid)
+    }
+
+    /// The znode that a transaction created in this directory.
+    pub(crate) fn created_by(&self, at: usize, czxid: i64) -> Option<&Child> {
+        self.children(at).iter().find(|child| child.czxid == czxid)
+    }
+
+    pub(crate) fn holds(&self, at: usize, czxid: i64) -> bool {
+        self.created_by(at, czxid).is_some()
+    }
+
+    /// The size of the semaphore in this directory.
+    pub(crate) fn size(&self, at: usize) -> Option<u32> {
+        match self.0[at].as_ref()? {
+            Directory { czxid, record: Record::Semaphore(size), .. } if size.directory.0 == *czxid => {
+                Some(size.permits)
+            }
+            _ => None,
+        }
+    }
+
+    /// Applies a transaction. Returns its changes in order, each with its directory.
+    pub(crate) fn apply(&mut self, txn: &Txn) -> Vec<(usize, Change)> {
+        let mut changes = Vec::new();
+        let zxid = txn.zxid;
+        for &(at, ref op) in &txn.ops {
+            match (op, &mut self.0[at]) {
+                (Op::Make(record), slot) => *slot = Some(Directory::new(zxid, *record)),
+                (Op::Remove, slot) => {
+                    *slot = None;
+                    changes.push((at, Change::Children { gone: true }));
+                }
+                (&Op::Create { name, owner, round, place, counts }, Some(directory)) => {
+                    directory.children.push(Child {
+                        name,
+                        czxid: zxid,
+                        mzxid: zxid,
+                        version: 0,
+                        granted: false,
+                        revoked: false,
+                        owner,
+                        round,
+                        place: place.unwrap_or(zxid),
+                    });
+                    directory.pzxid = zxid;
+                    directory.counter += i32::from(counts);
+                    changes.push((at, Change::Children { gone: false }));
+                }
+                (Op::Delete(name), Some(directory)) => {
+                    let position = directory.children.iter().position(|child| child.name == *name);
+                    let position = position.expect("the leader checked that it exists");
+                    let child = directory.children.remove(position);
+                    changes.push((at, Change::Deleted(child)));
+                    changes.push((at, Change::Children { gone: false }));
+                    directory.pzxid = zxid;
+                }
+                (Op::SayGranted(name) | Op::Revoke(name), Some(directory)) => {
+                    let child = directory.child_mut(*name);
+                    child.granted |= matches!(op, Op::SayGranted(_));
+                    child.revoked |= matches!(op, Op::Revoke(_));
+                    (child.version, child.mzxid) = (child.version + 1, zxid);
+                    changes.push((at, Change::Written(*name)));
+                }
+                (Op::Touch(name), Some(_)) => changes.push((at, Change::Written(*name))),
+                (Op::Write(record), Some(directory)) => {
+                    directory.record = *record;
+                    directory.version += 1;
+                    directory.astray |= meant_for(record).is_some_and(|meant| meant != directory.czxid);
+                }
+                (Op::Ring, Some(directory)) => {
+                    directory.pzxid = zxid;
+                    directory.counter += 1;
+                    changes.push((at, Change::Children { gone: false }));
+                }
+                (_, None) => unreachable!("the leader checked that the directory exists"),
+            }
+        }
+        changes
+    }
+}

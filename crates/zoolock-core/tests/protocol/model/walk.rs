@@ -1,0 +1,260 @@
+//! Random walks: longer than a search, with more clients and more faults.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use zoolock_core::Record;
+use zoolock_core::names::Naming;
+
+use super::locks::{Locks, Step};
+use super::plan::Plan;
+use super::scenario::{Budget, Scenario};
+use super::world::World;
+use crate::long;
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// None of a fault, or at most so many.
+    fn some(&mut self, most: usize) -> u8 {
+        if self.below(2) == 0 { 0 } else { self.below(most + 1) as u8 }
+    }
+}
+
+/// Four clients with any plans in one directory, three acquisitions each, and many faults, of which each walk leaves
+/// some kinds out.
+fn in_one_directory(seed: u64, rng: &mut Rng) -> Scenario {
+    let budget = Budget {
+        cancels: rng.some(6),
+        disconnects: rng.some(8),
+        lags: rng.some(8),
+        lapses: rng.some(3),
+        crashes: rng.some(2),
+        panics: rng.some(3),
+        removals: rng.some(3),
+        breaks: rng.some(4),
+        reaps: rng.some(4),
+        copies: rng.some(2),
+        scribbles: rng.some(2),
+        negatives: rng.some(3),
+        polls: rng.some(100),
+        resizes: rng.some(2),
+        revokes: 0,
+    };
+    let directory = if rng.below(4) == 0 { None } else { Some((Record::Empty, rng.below(9) as i32)) };
+    let walk = Scenario {
+        rounds: 3,
+        tries: rng.below(4) == 0,
+        tracks: rng.below(3) == 0,
+        watches_late: rng.below(2) == 0,
+        looks_ahead: rng.below(2) == 0,
+        one_tracks: rng.below(6) == 0,
+        one_reads: rng.below(4) == 0,
+        delay: u32::from(rng.below(8) == 0),
+        directories: vec![directory],
+        ..Scenario::mutexes(4)
+    };
+    let walk = if rng.below(3) == 0 { Scenario { retire_from: 6, last: 9, ..walk } } else { walk };
+    let plans = plans(rng);
+    let namings = namings(&plans, rng);
+    Scenario {
+        name: format!("seed {seed}"),
+        wants: vec![vec![0]; plans.len()],
+        plans,
+        namings,
+        budget,
+        ..walk
+    }
+}
+
+/// Half of the walks have native names only. The others have names of families that see each other, or do not.
+fn namings(plans: &[Plan], rng: &mut Rng) -> Vec<Naming> {
+    let one = match rng.below(8) {
+        0 => Naming::Curator,
+        1 => Naming::Kazoo,
+        2 => Naming::WriteLock,
+        3 => return plans.iter().map(|plan| fitting(*plan, any(rng))).collect(),
+        _ => return Vec::new(),
+    };
+    plans.iter().map(|plan| fitting(*plan, one)).collect()
+}
+
+fn any(rng: &mut Rng) -> Naming {
+    [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock][rng.below(4)]
+}
+
+/// The naming, or the native one where it has no such kind.
+fn fitting(plan: Plan, naming: Naming) -> Naming {
+    let has = match plan {
+        Plan::Mutex => true,
+        Plan::Upgradable | Plan::Permits { .. } => false,
+        _ => naming != Naming::WriteLock,
+    };
+    if has { naming } else { Naming::Native }
+}
+
+fn plans(rng: &mut Rng) -> Vec<Plan> {
+    let size = 1 + rng.below(3) as u32;
+    let permits = |rng: &mut Rng| Plan::Permits { take: 1 + rng.below(size as usize) as u32, size };
+    let lock = |rng: &mut Rng| match rng.below(7) {
+        0 => Plan::Mutex,
+        1 => Plan::Write,
+        2 => Plan::WriteThenRead,
+        3 | 4 => Plan::Upgradable,
+        _ => Plan::Read,
+    };
+    let (all, permits_of_all) = (rng.below(4), rng.below(16) == 0);
+    let mut plans: Vec<Plan> = (0..4)
+        .map(|_| match all {
+            _ if permits_of_all && rng.below(2) == 0 => permits(rng),
+            0 => Plan::Mutex,
+            1 => permits(rng),
+            _ => lock(rng),
+        })
+        .collect();
+    for i in 0..4 {
+        let reads = matches!(plans[i], Plan::Read | Plan::Upgradable | Plan::WriteThenRead);
+        if reads && rng.below(3) == 0 {
+            plans.push(Plan::Upgrade(i as u8));
+        }
+    }
+    plans
+}
+
+/// Two to four clients, two or three directories, up to three acquisitions each, and many faults.
+fn in_several_directories(seed: u64, rng: &mut Rng) -> Scenario {
+    let directories = 2 + rng.below(2);
+    let wants: Vec<Vec<usize>> = (0..2 + rng.below(3))
+        .map(|_| {
+            let mut all: Vec<usize> = (0..directories).collect();
+            let some = if rng.below(4) == 0 { 1 } else { 2 + rng.below(directories - 1) };
+            (0..some).map(|_| all.remove(rng.below(all.len()))).collect()
+        })
+        .collect();
+    let readers = rng.below(2) == 0;
+    let plan = |rng: &mut Rng| if readers && rng.below(2) == 0 { Plan::Read } else { Plan::Mutex };
+    let plans = wants.iter().map(|_| plan(rng)).collect();
+    let budget = Budget {
+        cancels: rng.some(6),
+        disconnects: rng.some(8),
+        lags: rng.some(8),
+        lapses: rng.some(3),
+        crashes: rng.some(2),
+        panics: rng.some(3),
+        removals: rng.some(3),
+        breaks: rng.some(4),
+        reaps: rng.some(4),
+        scribbles: rng.some(2),
+        revokes: rng.some(3),
+        polls: rng.some(100),
+        ..Budget::default()
+    };
+    // A directory with fewer numbers than four clients need twice would be retired again and again.
+    let retire_from = if rng.below(3) == 0 { 8 } else { Scenario::RETIRE_FROM };
+    let directory = |rng: &mut Rng| (rng.below(4) != 0).then(|| (Record::Empty, rng.below(6) as i32));
+    Scenario {
+        name: format!("seed {seed}"),
+        plans,
+        wants,
+        budget,
+        rounds: 1 + rng.below(3) as u8,
+        tries: rng.below(4) == 0,
+        tracks: rng.below(3) == 0,
+        watches_late: rng.below(2) == 0,
+        told_offline: rng.below(2) == 0,
+        retire_from,
+        directories: (0..directories).map(|_| directory(rng)).collect(),
+        ..Scenario::over(&[])
+    }
+}
+
+/// Returns the request or the message of a step.
+fn about(world: &World, step: Step) -> String {
+    match step {
+        Step::Process(i) => format!("{:?}", world.clients[usize::from(i)].requests.first()),
+        Step::Deliver(i) => format!("{:?}", world.clients[usize::from(i)].inbox.first()),
+        _ => String::new(),
+    }
+}
+
+/// Walks until nothing can happen any more. Returns the number of steps.
+///
+/// # Panics
+/// If a state violates a property.
+fn walk(seed: u64, scenario: fn(u64, &mut Rng) -> Scenario, shown: bool) -> usize {
+    let mut rng = Rng(seed);
+    let locks = Locks(scenario(seed, &mut rng));
+    let mut world = World::new(&locks.0);
+    let mut taken: Vec<Step> = Vec::new();
+    let (mut usual, mut unlucky) = (Vec::new(), Vec::new());
+    loop {
+        usual.clear();
+        unlucky.clear();
+        locks.usual(&world, &mut usual);
+        locks.unlucky(&world, &mut unlucky);
+        let steps =
+            if usual.is_empty() || (!unlucky.is_empty() && rng.below(8) == 0) { &unlucky } else { &usual };
+        if steps.is_empty() {
+            return taken.len();
+        }
+        let step = steps[rng.below(steps.len())];
+        taken.push(step);
+        if shown {
+            println!("{} {step:?} {}", taken.len(), about(&world, step));
+        }
+        locks.take(&mut world, step);
+        if shown {
+            println!("    {:?}\n    {:?}", world.leader.0, world.history);
+        }
+        if let Some(property) = locks.broken(&world) {
+            panic!(
+                "walk with seed {seed} violates `{property}` after {} steps:\n{taken:?}\n{:#?}",
+                taken.len(),
+                locks.0
+            );
+        }
+        assert!(taken.len() < 100_000, "walk with seed {seed} does not end");
+    }
+}
+
+fn walk_all(scenario: fn(u64, &mut Rng) -> Scenario) {
+    let usual = if long() { 0..3_000_000 } else { 0..60_000 };
+    let asked = std::env::var("ZOOLOCK_SEED").ok();
+    let seeds =
+        asked.map_or(usual, |asked| seeds(&asked).expect("ZOOLOCK_SEED is a number, or two with .. between"));
+    let shown = seeds.end == seeds.start + 1;
+    let begun = Instant::now();
+    let steps: usize = seeds.clone().map(|seed| walk(seed, scenario, shown)).sum();
+    println!("random walks: seeds {seeds:?}, {steps} steps, {:.1?}", begun.elapsed());
+}
+
+fn seeds(asked: &str) -> Option<Range<u64>> {
+    let (first, end) = match asked.split_once("..") {
+        Some((first, end)) => (first.parse().ok()?, end.parse().ok()?),
+        None => (asked.parse().ok()?, asked.parse::<u64>().ok()? + 1),
+    };
+    Some(first..end)
+}
+
+#[test]
+fn random_walks_in_one_directory_find_nothing() {
+    walk_all(in_one_directory);
+}
+
+#[test]
+fn random_walks_in_several_directories_find_nothing() {
+    walk_all(in_several_directories);
+}

@@ -1,0 +1,417 @@
+//! A state of the world: the leader, the clients' machines, and a follower and a connection for each client.
+//!
+//! The server carries out the requests of a session in the order in which they were sent. Replies and watch events
+//! arrive in the order in which they were made, and the event of a change before any reply that shows it. A client
+//! reads from its follower. The follower may lag behind the leader by whole transactions, but it shows the session's
+//! own confirmed writes.
+
+use zoolock_core::contender::{
+    Action, Config, Event, Failure, Loss, Mode, Node, Reply, Request, RequestId, SessionEnd, WatchId,
+};
+use zoolock_core::record::Left;
+use zoolock_core::{Record, Sequence, SessionId};
+
+use super::bugs::Bug;
+use super::ghost::{Fate, Ghost, History, Reader};
+use super::machine::Machine;
+use super::plan::Plan;
+use super::scenario::{Budget, Scenario};
+use super::server::{deletes, is_write};
+use super::shared::Shared;
+use super::tree::{Name, Op, Tree, Txn};
+
+/// A state of the world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) leader: Shared<Tree>,
+    pub(crate) zxid: i64,
+    pub(crate) clients: Vec<Shared<Client>>,
+    pub(crate) budget: Budget,
+    pub(crate) history: Shared<History>,
+}
+
+/// A client: a session, and one acquisition after the other on it. A client that upgrades is on the session of its
+/// reader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) stage: Stage,
+    /// The number of its acquisition.
+    pub(crate) round: u8,
+    /// The session lives, on the leader.
+    pub(crate) session: bool,
+    /// The lease of the session is valid.
+    pub(crate) lease: bool,
+    /// A create of its first acquisition was carried out.
+    pub(crate) arrived: bool,
+    /// On the way to the server.
+    pub(crate) requests: Vec<Sent>,
+    /// On the way from the server.
+    pub(crate) inbox: Vec<Inbound>,
+    pub(crate) timers: Vec<Timer>,
+    /// Watches that are set on the server.
+    pub(crate) watches: Vec<Watch>,
+    /// Writes on a lost connection. Each may still arrive until the session's next write does.
+    pub(crate) late: Vec<Sent>,
+    /// The client's follower, while it lags.
+    pub(crate) follower: Option<Follower>,
+    pub(crate) ghost: Ghost,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "most clients are running most of the time")]
+pub(crate) enum Stage {
+    Running(Machine),
+    /// No acquisition runs, or none has begun.
+    Done,
+    /// Its process died.
+    Crashed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sent {
+    pub(crate) round: u8,
+    /// Its position in the order of the session.
+    pub(crate) order: u8,
+    pub(crate) id: RequestId,
+    /// The directory; for a request to several, the first one.
+    pub(crate) at: usize,
+    pub(crate) request: Request,
+    /// For each node that it deletes, a bit: the client knew that the node exists. See [`super::ghost::Trace::fresh`].
+    /// For a read of our own node: the node existed when the read was sent, so the answer is no older than that.
+    pub(crate) looked: u8,
+    /// For a delete: it is the release of a holder that was not unwinding.
+    pub(crate) cleanly: bool,
+    /// Its acquisition had been granted when it was sent.
+    pub(crate) granted: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Inbound {
+    Answer {
+        at: usize,
+        id: RequestId,
+        outcome: Result<Reply, Failure>,
+        /// The watch that the request set.
+        set: Option<WatchId>,
+        /// The node of ours that the request read.
+        about: Option<Name>,
+        /// As in [`Sent`].
+        looked: bool,
+    },
+    Fired {
+        watch: Watch,
+        deleted: bool,
+    },
+    Reconnected,
+    SessionOver,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Timer {
+    pub(crate) id: RequestId,
+    pub(crate) at: usize,
+    pub(crate) duration: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Watch {
+    pub(crate) id: WatchId,
+    pub(crate) at: usize,
+    /// The child; `None` for the list of children.
+    pub(crate) name: Option<Name>,
+    pub(crate) czxid: i64,
+    /// The last change that does not fire it.
+    pub(crate) zxid: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Follower {
+    pub(crate) tree: Shared<Tree>,
+    pub(crate) behind: Vec<Txn>,
+}
+
+impl Client {
+    fn new() -> Client {
+        Client {
+            stage: Stage::Done,
+            round: 0,
+            session: true,
+            lease: true,
+            arrived: false,
+            requests: Vec::new(),
+            inbox: Vec::new(),
+            timers: Vec::new(),
+            watches: Vec::new(),
+            late: Vec::new(),
+            follower: None,
+            ghost: Ghost::default(),
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.stage, Stage::Running(_))
+    }
+
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        match &self.stage {
+            Stage::Running(machine) => Some(machine),
+            _ => None,
+        }
+    }
+
+    /// The tree that the client would read now.
+    pub(crate) fn view<'a>(&'a self, leader: &'a Tree) -> &'a Tree {
+        self.follower.as_ref().map_or(leader, |follower| &follower.tree)
+    }
+}
+
+impl World {
+    pub(crate) fn new(scenario: &Scenario) -> World {
+        let mut world = World {
+            leader: Shared::new(Tree(vec![None; scenario.directories.len()])),
+            // Markers in copied directories were written for transaction 1.
+            zxid: 1,
+            clients: scenario.plans.iter().map(|_| Shared::new(Client::new())).collect(),
+            budget: scenario.budget,
+            history: Shared::new(History::new(scenario)),
+        };
+        for (at, directory) in scenario.directories.iter().enumerate() {
+            if let Some((record, counter)) = directory {
+                world.commit(vec![(at, Op::Make(*record))], None, scenario);
+                world.leader.0[at].as_mut().expect("it was just made").counter = *counter;
+            }
+        }
+        for (i, plan) in scenario.plans.iter().enumerate() {
+            if plan.outer().is_none() {
+                world.begin(i, None, scenario);
+            }
+        }
+        world
+    }
+
+    fn begin(&mut self, i: usize, from: Option<Node>, scenario: &Scenario) {
+        let tries = scenario.tries && i + 1 == self.clients.len();
+        let config = Config {
+            session: SessionId(scenario.session(i) as i64),
+            kind: scenario.plans[i].kind(from),
+            tracks_crashes: scenario.tracks(i),
+            delay: scenario.delay,
+            mode: if tries { Mode::Try } else { Mode::Wait },
+            watch_own_after: u32::from(scenario.watches_late),
+            retire_from: Sequence(scenario.retire_from),
+            names: scenario.names(i),
+            looks_ahead: scenario.looks_ahead(i),
+            id: Scenario::id(i),
+            rules: scenario.rules,
+        };
+        self.clients[i].stage = Stage::Running(Machine::new(config, scenario.wants[i].len()));
+        self.step(i, Event::Start, scenario);
+    }
+
+    /// A client holds its lock: the acquisitions that wait for this begin.
+    fn begin_inner(&mut self, i: usize, node: Node, scenario: &Scenario) {
+        for (j, plan) in scenario.plans.iter().enumerate() {
+            match plan {
+                Plan::Inside(outer) if usize::from(*outer) == i => self.begin(j, None, scenario),
+                Plan::Upgrade(reader) if usize::from(*reader) == i => {
+                    self.begin_upgrade(i, j, node, scenario);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn begin_upgrade(&mut self, i: usize, j: usize, reader: Node, scenario: &Scenario) {
+        let (client, upgrade) = (&self.clients[i], &self.clients[j]);
+        let may_begin = reader.prefix.reads() && !client.ghost.released;
+        if !may_begin || upgrade.stage != Stage::Done || !upgrade.session {
+            return;
+        }
+        let place = client.ghost.traces_of(reader.czxid.0).next().map_or(0, |trace| trace.place);
+        let token = client.ghost.token;
+        let upgrade = &mut *self.clients[j];
+        upgrade.round += 1;
+        upgrade.ghost.reader = Some(Reader { czxid: reader.czxid.0, prefix: reader.prefix, place });
+        upgrade.ghost.token = token;
+        self.begin(j, Some(reader), scenario);
+    }
+
+    // ---- the client ----
+
+    /// Gives the machine an event and does what it says.
+    pub(crate) fn step(&mut self, i: usize, event: Event, scenario: &Scenario) {
+        let client = &mut *self.clients[i];
+        let Stage::Running(machine) = &mut client.stage else { return };
+        for action in machine.step(event, client.lease) {
+            match action {
+                Action::Send(id, request) => self.send(i, id, request, scenario),
+                Action::Unwatch(id) => {
+                    let client = &mut *self.clients[i];
+                    client.watches.retain(|watch| watch.id != id);
+                    client
+                        .inbox
+                        .retain(|inbound| !matches!(inbound, Inbound::Fired { watch, .. } if watch.id == id));
+                }
+                Action::Granted(grant) => {
+                    self.on_granted(i, grant, scenario);
+                    self.begin_inner(i, grant.node, scenario);
+                }
+                Action::Previous(previous) => self.on_previous(i, previous, scenario),
+                Action::Failed(reason) => self.on_failed(i, reason, scenario),
+                Action::Lost(loss) => self.on_lost(i, loss, scenario),
+                Action::Released(departed) => self.on_released(i, departed, scenario),
+                Action::Downgraded(node) => {
+                    self.on_downgraded(i, node);
+                    self.begin_inner(i, node, scenario);
+                }
+                Action::Revoked => self.on_revoked(i),
+                Action::Over => {
+                    self.on_over(i);
+                    return self.end(i, scenario);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, i: usize, id: RequestId, request: Request, scenario: &Scenario) {
+        let wants = &scenario.wants[i];
+        let at = wants[self.clients[i].machine().map_or(0, |machine| machine.place(id))];
+        if let Request::Sleep(duration) = request {
+            return self.clients[i].timers.push(Timer { id, at, duration });
+        }
+        // A client that is alone on its session has the order of its requests.
+        let mates = scenario.mates(i).filter(|_| scenario.mates(i).count() > 1);
+        let under_way = mates.flat_map(|mate| &self.clients[mate].requests);
+        let order = under_way.map(|sent| sent.order + 1).max().unwrap_or(0);
+        let client = &mut *self.clients[i];
+        if !client.session {
+            // No answer will come; the end of the session will be told.
+            return;
+        }
+        let mut looked = 0;
+        for (bit, node) in deletes(&request).iter().enumerate() {
+            let at = if matches!(request, Request::ReleaseAll(_)) { wants[bit] } else { at };
+            for trace in client.ghost.traces_named(at, Name::of(node)) {
+                looked |= u8::from(trace.take_fresh()) << bit;
+            }
+            looked |= u8::from(std::mem::take(&mut client.ghost.seen_gone));
+        }
+        if let Request::Exists(node) = &request {
+            let exists =
+                client.ghost.traces_named(at, Name::of(node)).any(|trace| trace.fate == Fate::Exists);
+            looked = u8::from(exists);
+        }
+        let ghost = &client.ghost;
+        let cleanly = match request {
+            // A holder that becomes a reader writes no more, even if it loses the lock meanwhile.
+            Request::Downgrade { .. } => ghost.wrote_all,
+            // A holder that lost one of several locks by a delete still holds the others.
+            _ => ghost.cleanly && matches!(ghost.lost, None | Some(Loss::Broken)),
+        };
+        let granted = ghost.granted;
+        client.requests.push(Sent { round: client.round, order, id, at, request, looked, cleanly, granted });
+    }
+
+    /// Ends the acquisition. The next one begins, or the client is done.
+    fn end(&mut self, i: usize, scenario: &Scenario) {
+        let client = &mut *self.clients[i];
+        client.stage = Stage::Done;
+        client.ghost = Ghost::default();
+        self.forget(i);
+        let client = &mut *self.clients[i];
+        let begins_by_itself = scenario.plans[i].outer().is_none();
+        if client.session && client.round + 1 < scenario.rounds && begins_by_itself {
+            client.round += 1;
+            self.begin(i, None, scenario);
+        }
+    }
+
+    /// Drops what the client waits for. Writes that were sent still arrive.
+    pub(crate) fn forget(&mut self, i: usize) {
+        let client = &mut *self.clients[i];
+        client.timers.clear();
+        client.watches.clear();
+        client.inbox.clear();
+        client.requests.retain(|sent| is_write(&sent.request));
+    }
+
+    pub(crate) fn deliver(&mut self, i: usize, scenario: &Scenario) {
+        let client = &mut *self.clients[i];
+        let event = match client.inbox.remove(0) {
+            Inbound::Answer { at, id, outcome, about, looked, .. } => {
+                client.ghost.on_answer(at, &outcome, about, looked, &scenario.wants[i]);
+                Event::Answer(id, outcome)
+            }
+            Inbound::Fired { watch, deleted } => {
+                for trace in client.ghost.traces.iter_mut() {
+                    trace.fresh &= !deleted || (trace.at, trace.czxid) != (watch.at, watch.czxid);
+                }
+                Event::Fired { watch: watch.id, deleted }
+            }
+            Inbound::Reconnected => Event::Reconnected,
+            Inbound::SessionOver => Event::SessionOver(SessionEnd::Expired),
+        };
+        self.step(i, event, scenario);
+    }
+
+    pub(crate) fn wake(&mut self, i: usize, timer: usize, scenario: &Scenario) {
+        let Timer { id, .. } = self.clients[i].timers.remove(timer);
+        self.step(i, Event::Answer(id, Ok(Reply::Done)), scenario);
+    }
+
+    /// The holder releases, and its upgrade before it.
+    pub(crate) fn release(&mut self, i: usize, left: Left, scenario: &Scenario) {
+        for j in scenario.upgrade_of(i).into_iter().chain([i]) {
+            let ghost = &mut self.clients[j].ghost;
+            if ghost.granted && !ghost.released {
+                ghost.released = true;
+                ghost.cleanly = left == Left::Released;
+                self.on_release(j);
+                let left = if scenario.has(Bug::UnwindsAsReleased) { Left::Released } else { left };
+                self.step(j, Event::Release(left), scenario);
+            }
+        }
+    }
+
+    pub(crate) fn downgrade(&mut self, i: usize, scenario: &Scenario) {
+        let ghost = &mut self.clients[i].ghost;
+        ghost.downgrading = true;
+        ghost.wrote_all = ghost.lost.is_none();
+        self.step(i, Event::Downgrade, scenario);
+    }
+
+    pub(crate) fn give_up(&mut self, i: usize, timed_out: bool, scenario: &Scenario) {
+        let is_queued = self.clients[i].machine().is_none_or(|machine| machine.is_queued());
+        if scenario.has(if is_queued { Bug::DropsWhoWaits } else { Bug::DropsWhoIsJoining }) {
+            return self.end(i, scenario);
+        }
+        let ghost = &mut self.clients[i].ghost;
+        ghost.gave_up = true;
+        ghost.timed_out = timed_out;
+        self.step(i, if timed_out { Event::TimedOut } else { Event::Cancel }, scenario);
+    }
+
+    /// Deletes a directory and its children.
+    pub(crate) fn remove_all(&mut self, at: usize, scenario: &Scenario) {
+        while let Some(child) = self.leader.children(at).first() {
+            let name = child.name;
+            self.commit(vec![(at, Op::Delete(name))], None, scenario);
+        }
+        self.remove_directory(at, None, scenario);
+    }
+
+    /// Deletes an empty directory.
+    pub(crate) fn remove_directory(&mut self, at: usize, by: Option<(usize, &Sent)>, scenario: &Scenario) {
+        let record = self.leader.0[at].as_ref().map(|directory| directory.record);
+        if let Some(record) = record.filter(|record| *record != self.history.last_record) {
+            self.history.last_record = record;
+        }
+        self.commit(vec![(at, Op::Remove)], by, scenario);
+    }
+
+    /// Makes a directory with the record of the directory that was deleted last.
+    pub(crate) fn copy_directory(&mut self, at: usize, scenario: &Scenario) {
+        let record: Record = self.history.last_record;
+        self.commit(vec![(at, Op::Make(record))], None, scenario);
+    }
+}

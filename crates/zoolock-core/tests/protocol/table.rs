@@ -1,0 +1,65 @@
+//! Tests of `docs/BUGS.md`: the tests that it lists exist, and its numbers of steps are right.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use zoolock_core::Rule;
+
+use crate::clock::Belief;
+use crate::model::bugs::Bug;
+
+const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/BUGS.md"));
+
+struct Row {
+    test: &'static str,
+    switches: Vec<&'static str>,
+    steps: Vec<usize>,
+}
+
+/// | bug | whose | what goes wrong | switches | steps | command |
+fn rows() -> impl Iterator<Item = Row> {
+    TABLE.lines().filter_map(|line| {
+        let (_, test) = line
+            .strip_prefix("| ")?
+            .split_once("`cargo nextest run -p zoolock-core --test protocol -E 'test(=")?;
+        let (test, _) = test.split_once(")'` |").expect("a filter for one test");
+        let cells: Vec<&str> = line.split(" | ").collect();
+        assert_eq!(cells.len(), 6, "{line}");
+        let switches = cells[3].split('`').skip(1).step_by(2).collect();
+        let steps = cells[4].split(", ").filter_map(|steps| steps.parse().ok()).collect();
+        Some(Row { test, switches, steps })
+    })
+}
+
+/// Checks that the table gives this number of steps for the switch.
+pub(crate) fn check_steps(switch: &str, steps: usize) {
+    let rows = rows().filter(|row| row.switches.contains(&switch));
+    let known: Vec<usize> = rows.flat_map(|row| row.steps).collect();
+    assert!(known.contains(&steps), "docs/BUGS.md says {known:?} steps of {switch}, but it took {steps}");
+}
+
+#[test]
+fn lists_every_switch() {
+    let rules = Rule::ALL.iter().map(|rule| format!("{rule:?}"));
+    let bugs = Bug::ALL.iter().map(|bug| format!("{bug:?}"));
+    let beliefs = Belief::WRONG.iter().map(|belief| format!("{belief:?}"));
+    let listed: BTreeSet<&str> = rows().flat_map(|row| row.switches).collect();
+    let missing: Vec<_> =
+        rules.chain(bugs).chain(beliefs).filter(|switch| !listed.contains(switch.as_str())).collect();
+    assert!(missing.is_empty(), "docs/BUGS.md does not list {missing:?}");
+}
+
+#[test]
+fn lists_tests_that_exist_and_every_bug() {
+    let this = std::env::current_exe().expect("this test is an executable");
+    let output = Command::new(this).args(["--list", "--format", "terse"]).output().expect("it can be run");
+    let output = String::from_utf8(output.stdout).expect("names are text");
+    let tests: BTreeSet<&str> = output.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    let listed: BTreeSet<&str> = rows().map(|row| row.test).collect();
+    assert!(!listed.is_empty(), "docs/BUGS.md lists nothing");
+    let missing: Vec<_> = listed.difference(&tests).collect();
+    assert!(missing.is_empty(), "docs/BUGS.md names tests that do not exist: {missing:?}");
+    let about_bugs = |test: &&&str| test.contains("bugs::") || test.contains("rules::");
+    let unlisted: Vec<_> = tests.difference(&listed).filter(about_bugs).collect();
+    assert!(unlisted.is_empty(), "docs/BUGS.md does not list {unlisted:?}");
+}
