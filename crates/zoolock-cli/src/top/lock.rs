@@ -1,6 +1,6 @@
 //! A lock and its people, as the screen needs them: of everything that a snapshot says.
 
-use zoolock::{Entry, Snapshot};
+use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
 use crate::list::role;
 use crate::status::who;
@@ -18,9 +18,7 @@ pub(super) struct Lock {
     pub(super) waiting: usize,
     pub(super) previous: &'static str,
     pub(super) permits: Option<u32>,
-    /// Library and number of leases of another client library's semaphore.
-    pub(super) foreign: Option<String>,
-    pub(super) is_held: bool,
+    pub(super) foreign: Option<ForeignSemaphore>,
     pub(super) clash: Option<String>,
     pub(super) unread: Vec<String>,
     /// Hand-overs a second.
@@ -50,8 +48,7 @@ impl Lock {
         Self {
             name: name(&lock.path, root).to_owned(),
             waiting: lock.waiting,
-            is_held: lock.is_held(),
-            foreign: lock.foreign_semaphore.as_ref().map(ToString::to_string),
+            foreign: lock.foreign_semaphore,
             holders: lock.holder.into_iter().chain(lock.beside).map(Person::of).collect(),
             waiters: lock.waiters.into_iter().map(Person::of).collect(),
             path: lock.path,
@@ -61,6 +58,11 @@ impl Lock {
             unread: lock.unread,
             rate: None,
         }
+    }
+
+    /// Returns whether there is a holder, or a lease of a foreign semaphore.
+    pub(super) fn is_held(&self) -> bool {
+        !self.holders.is_empty() || self.foreign.as_ref().is_some_and(|foreign| foreign.leases > 0)
     }
 
     /// Since when somebody waits, at the longest.

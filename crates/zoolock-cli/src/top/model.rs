@@ -249,7 +249,7 @@ impl Model {
         }
         match news {
             News::Locks(locks, pace) => {
-                self.held = locks.iter().filter(|lock| lock.is_held).count();
+                self.held = locks.iter().filter(|lock| lock.is_held()).count();
                 self.waiting = locks.iter().map(|lock| lock.waiting).sum();
                 self.locks = locks;
                 self.read = Some(Read { at: self.now, pace });

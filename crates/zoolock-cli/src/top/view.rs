@@ -147,7 +147,7 @@ impl Screen<'_> {
                 since.map_or("-".to_owned(), |since| age(model.as_of().saturating_sub(since)))
             };
             let holder = match lock.holders.as_slice() {
-                [] => lock.foreign.clone().unwrap_or_else(|| "-".to_owned()),
+                [] => lock.foreign.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
                 [holder] => holder.words.clone(),
                 [holder, others @ ..] => format!("{} and {} more", holder.words, others.len()),
             };

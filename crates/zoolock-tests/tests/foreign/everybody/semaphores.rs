@@ -14,7 +14,7 @@ use zoolock_tests::locks::{connect, directory};
 const UUID: &str = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 /// A token that no contender has.
-const TOKEN: &str = "0.0000000000000001.0";
+const TOKEN: &str = "00000000-0000000000000001-00000000";
 
 /// The paths that `ls` lists.
 async fn listed(place: &Place) -> Vec<String> {
