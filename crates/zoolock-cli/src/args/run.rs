@@ -39,7 +39,7 @@ at the end of the queue. INT or TERM to zoolock, or ^C, ends both, with the exit
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_HELP, override_usage = "zoolock run [OPTIONS] NAME [NAME]... -- CMD [ARG]...")]
 pub(crate) struct RunArgs {
-    /// Lock to acquire, or several to acquire together: names below --root, or absolute paths
+    /// Lock to acquire, or several to acquire together: names below the root, or absolute paths
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -95,7 +95,7 @@ The lock is released at the end of standard input if that is a pipe, a file or a
 #[derive(Debug, ClapArgs)]
 #[command(after_help = HOLD_HELP)]
 pub(crate) struct HoldArgs {
-    /// Lock to acquire, or several to acquire together: names below --root, or absolute paths
+    /// Lock to acquire, or several to acquire together: names below the root, or absolute paths
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 

@@ -70,6 +70,7 @@ fn words_of_manual(machine: &Machine) -> BTreeSet<String> {
         .map(|page| page.expect("readable entry").path());
     let text: String = pages.map(|page| std::fs::read_to_string(page).expect("UTF-8")).collect();
     let is_word_part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let text = ["\\fB", "\\fI", "\\fR"].iter().fold(text, |text, font| text.replace(font, " "));
     text.replace("\\-", "-").split(|c| !is_word_part(c)).map(str::to_owned).collect()
 }
 
