@@ -51,6 +51,15 @@ impl Gate {
     }
 }
 
+/// Lets syncs succeed when a test ends, also by a panic: the end of the server waits for its log.
+struct OpenAtEnd(Arc<Gate>);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.set(Syncs::Succeed);
+    }
+}
+
 /// A directory whose syncs pass a gate.
 #[derive(Debug)]
 struct GatedDisk {
@@ -140,6 +149,8 @@ async fn told_after(result: Syncs) {
     let disk = GatedDisk { disk: RealDisk::new(dir.path()), gate: Arc::clone(&gate) };
     let limits = Limits { disk: Some(Arc::new(disk)), ..Limits::default() };
     let server = builder().data_dir(dir.path()).limits(limits).start().await.expect("up");
+    // Dropped before the server.
+    let _open = OpenAtEnd(Arc::clone(&gate));
     let addr = server.local_addr();
     let mut writer = Raw::connect(addr).await;
     writer.ok(create("/a", 0)).await;
