@@ -37,8 +37,8 @@ pub(crate) struct Lock {
     pub(crate) options: Options,
     /// Of a handle that shares its place.
     pub(crate) tenure: Option<Known>,
-    /// Set when a semaphore's directory was found to be free of foreign semaphores.
-    pub(crate) checked: Arc<AtomicBool>,
+    /// For a semaphore: set once its directory was found to be no foreign semaphore. `None` for other kinds.
+    pub(crate) layout_checked: Option<Arc<AtomicBool>>,
 }
 
 /// Until when to wait.
@@ -58,7 +58,7 @@ impl Patience {
 
 impl Lock {
     pub(crate) fn new(zoolock: Zoolock, names: Vec<String>) -> Lock {
-        Lock { options: zoolock.options(), zoolock, names, tenure: None, checked: Arc::default() }
+        Lock { options: zoolock.options(), zoolock, names, tenure: None, layout_checked: None }
     }
 
     /// The first name, as it was given.
@@ -129,7 +129,7 @@ impl Lock {
         let reserved = watched_bytes(kind, self.options.naming, &directories);
         loop {
             let kind_name = kind_name(kind, directories.len());
-            let Some((room, course)) = self.begin(kind_name, kind, reserved, patience).await? else {
+            let Some((room, course)) = self.begin(kind_name, reserved, patience).await? else {
                 return Ok(None);
             };
             match self.acquire_on(room, kind, directories.clone(), patience, None, course).await? {
@@ -147,12 +147,11 @@ impl Lock {
     async fn begin(
         &self,
         kind_name: &'static str,
-        kind: Kind,
         bytes: usize,
         patience: Patience,
     ) -> Result<Option<(Room, Course)>, Error> {
         let mut course = Course::begin(kind_name, self.label());
-        match self.checked_room(kind, bytes, patience).await {
+        match self.checked_room(bytes, patience).await {
             Ok(Some(room)) => Ok(Some((room, course))),
             Ok(None) => {
                 course.failed(Reason::TimedOut);
@@ -165,40 +164,29 @@ impl Lock {
         }
     }
 
-    /// Reserves watch capacity on a session. The first time for a semaphore, also checks that the directory is not
-    /// a foreign semaphore.
-    async fn checked_room(
-        &self,
-        kind: Kind,
-        bytes: usize,
-        patience: Patience,
-    ) -> Result<Option<Room>, Error> {
+    /// Reserves watch capacity on a session. Before the first acquisition of a semaphore's handle, also checks that the
+    /// directory is no foreign semaphore.
+    async fn checked_room(&self, bytes: usize, patience: Patience) -> Result<Option<Room>, Error> {
         let room = self.room(bytes, patience).await?;
-        if let Some(room) = &room
-            && matches!(kind, Kind::Permits { .. })
-            && !self.is_checked()
-        {
-            let checked = Box::pin(self.within(patience, self.check_layout(room.session())));
-            if checked.await.transpose()?.is_none() {
+        let unchecked = self.layout_checked.as_deref().filter(|checked| !checked.load(Ordering::Relaxed));
+        if let (Some(room), Some(checked)) = (&room, unchecked) {
+            let check = Box::pin(self.within(patience, self.check_layout(room.session(), checked)));
+            if check.await.transpose()?.is_none() {
                 return Ok(None);
             }
         }
         Ok(room)
     }
 
-    fn is_checked(&self) -> bool {
-        self.checked.load(Ordering::Relaxed)
-    }
-
     /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo counts
     /// every child of the directory as a permit.
     ///
     /// If the directory cannot be read the acquisition goes on: it checks again after its create.
-    async fn check_layout(&self, session: &Session) -> Result<(), Error> {
+    async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {
         let Some(keeper) = session.keeper() else { return Ok(()) };
         match self.foreign_layout(&*keeper).await {
             Ok(Some(layout)) => return Err(self.other_layout(layout)),
-            Ok(None) => self.checked.store(true, Ordering::Relaxed),
+            Ok(None) => checked.store(true, Ordering::Relaxed),
             Err(_) => {}
         }
         Ok(())

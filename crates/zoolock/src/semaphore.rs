@@ -1,5 +1,6 @@
 //! The semaphore.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock_core::Kind;
@@ -193,6 +194,8 @@ impl Zoolock {
     /// A semaphore by name, with so many permits: relative to the root, or absolute where it starts with `/`. Nothing
     /// is sent; a bad name or size is reported by the first call that would use it.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        Semaphore { lock: Lock::new(self.clone(), vec![name.as_ref().to_owned()]), permits }
+        let mut lock = Lock::new(self.clone(), vec![name.as_ref().to_owned()]);
+        lock.layout_checked = Some(Arc::default());
+        Semaphore { lock, permits }
     }
 }

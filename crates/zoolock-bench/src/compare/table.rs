@@ -18,7 +18,7 @@ pub(super) fn page(results: &Results) -> String {
     text
 }
 
-/// The same figures as CSV: one line for each client on each server in each work, times in microseconds.
+/// Returns the results as CSV: one line for each work, client and server, with times in microseconds.
 pub(super) fn csv(results: &Results) -> String {
     let mut text = "work,client,server,rounds,figure,least,most,p99,client_cpu,failed\n".to_owned();
     for work in &results.works {

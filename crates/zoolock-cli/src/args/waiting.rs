@@ -1,8 +1,8 @@
-//! What is asked of a lock that is taken.
+//! Flags of the commands that acquire locks.
 
 use clap::Args as ClapArgs;
 
-/// How long to wait for a lock, and what others see of us.
+/// How long to wait for a lock, and what the contender shows to others.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Waiting {
     /// Do not wait when the lock is held
@@ -13,19 +13,19 @@ pub(crate) struct Waiting {
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<String>,
 
-    /// Exit code when the lock was not acquired in time; 0: that is no error, and --quiet does not say it
+    /// Exit code when the lock was not acquired in time; with 0 it is no error, and --quiet prints nothing
     #[arg(long, value_name = "CODE", default_value_t = 75)]
     pub(crate) on_busy_exit: u8,
 
-    /// Renew the lock by writes, which not even a leader that was cut off can confirm, however long the session timeout
+    /// Renew the lock by writes, which a cut-off leader cannot confirm, for any session timeout
     #[arg(long)]
     pub(crate) strict_renewal: bool,
 
-    /// A word to whoever looks at the lock
+    /// Text to show with this contender
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
-    /// To whom the lock belongs, for `why` and `deadlocks`: commands of one job have one owner [default: for run, a new
+    /// Owner of the lock, for `why` and `deadlocks`: give all commands of a job the same one [default: for run, a new
     /// one, which CMD inherits]
     #[arg(long, env = "ZOOLOCK_OWNER", value_name = "ID")]
     pub(crate) owner: Option<String>,
@@ -37,44 +37,44 @@ pub(crate) struct Waiting {
     pub(crate) export: ExportArgs,
 }
 
-/// What monitors see while a lock is waited for and held.
+/// Metrics of a lock while it is waited for and held.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Monitoring")]
 pub(crate) struct ExportArgs {
-    /// Where to answer /metrics over HTTP, for Prometheus; it asks for no credentials
+    /// Address to serve /metrics on over HTTP, for Prometheus, without credentials
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
 
-    /// The collector of OpenTelemetry's to push metrics to, as http://HOST:4318
+    /// OpenTelemetry collector to push metrics to, as http://HOST:4318
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<String>,
 
-    /// Tell the figures of different locks apart, by a label lock with the path
+    /// Label the metrics of each lock with its path
     #[arg(long)]
     pub(crate) metrics_by_lock: bool,
 }
 
-/// What kind of lock is taken.
+/// Kind of the lock.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Kind of lock")]
 pub(crate) struct KindArgs {
-    /// Hold it together with others that share it; without it, alone
+    /// Share the lock with other holders that use --shared; without it, hold it alone
     #[arg(long, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
 
-    /// Hold it alone, as the write side of Curator's read/write lock
+    /// Hold the lock alone, as the write side of Curator's read/write lock
     #[arg(long, conflicts_with = "permits")]
     pub(crate) write: bool,
 
-    /// It is a semaphore of so many permits; everybody has to say the same number
+    /// Number of permits of a semaphore; all its users must give the same number
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<u32>,
 
-    /// Whose names to use, so that clients of other makes in the same queue see us: native, curator, kazoo, write-lock
+    /// Znode naming scheme, for sharing a queue with other client libraries: native, curator, kazoo, write-lock
     #[arg(long, env = "ZOOLOCK_NAMING", value_name = "NAMING", default_value = "native")]
     pub(crate) naming: String,
 
-    /// Every kazoo client of this lock was made with extra_lock_patterns=["lock-"], and so sees native names
+    /// Declare that every kazoo client of this lock has extra_lock_patterns=["lock-"], so that it sees native names
     #[arg(long)]
     pub(crate) kazoo_pattern: bool,
 

@@ -34,7 +34,7 @@ impl Role {
     }
 }
 
-/// How the last exclusive hold ended.
+/// The end of the last exclusive hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Holding,
