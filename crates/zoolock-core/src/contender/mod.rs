@@ -617,6 +617,7 @@ impl Contender {
             || matches!(
                 self.phase,
                 Phase::Waiting { .. }
+                    | Phase::Looking { .. }
                     | Phase::AwaitingLease { .. }
                     | Phase::Delaying { .. }
                     | Phase::Pausing(_)

@@ -129,14 +129,22 @@ fn a_beginning_is_taken_back_where_it_is_the_record() {
             Request::Release { version, .. } => Some(*version),
             _ => None,
         };
-        if let Some(found) = found {
-            // It pauses before it looks, so its node is looked at before it goes.
-            drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
-            drive.answer(hold, Err(Failure::BadVersion));
-            drive.answer(Request::Sync, Ok(Reply::Done));
-            drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(found))));
-            drive.answer(Request::Exists(me), Ok(mine(me)));
+        match found {
+            Some(found) => {
+                // It pauses before it looks, so its node is looked at before it goes.
+                drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
+                drive.answer(hold, Err(Failure::BadVersion));
+                drive.answer(Request::Sync, Ok(Reply::Done));
+                drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(found))));
+            }
+            None => {
+                // It was looking again when it was cancelled. After a wait its node is read before it is deleted.
+                drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
+                drive.answer(Request::Exists(me), Ok(mine(me)));
+                drive.answer(Request::Sync, Ok(Reply::Done));
+            }
         }
+        drive.answer(Request::Exists(me), Ok(mine(me)));
         assert_eq!(
             drive.sent.iter().find_map(leaving),
             Some(takes_back.then_some(3)),

@@ -212,9 +212,7 @@ impl Ghost {
             if seen.contains(&(trace.at, trace.czxid)) {
                 (trace.fresh, trace.gone) = (true, false);
             }
-            // A known hole: a single lock that is cancelled while it reads after a wait deletes by name, even if it has read
-            // that its node is missing.
-            let was_read = trace.at == at && about == Some(trace.name) && wants.len() > 1;
+            let was_read = trace.at == at && about == Some(trace.name);
             trace.gone |= was_read && now.is_some_and(|now| now != trace.czxid);
         }
     }
