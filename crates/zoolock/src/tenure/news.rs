@@ -10,7 +10,7 @@ use zoolock_core::tenure::Input;
 use super::shared::Shared;
 use crate::clock;
 use crate::driver::Acquisition;
-use crate::session::{Connection, Room, lock};
+use crate::session::{Connection, WatchReservation, lock};
 
 /// Tells it; whether anybody wanted to know.
 fn tell(shared: &Weak<Shared>, number: u64, input: Input) -> bool {
@@ -58,7 +58,7 @@ pub(super) async fn look(shared: Weak<Shared>, acquisition: Arc<Acquisition>, nu
     // The number of children costs nothing; their names are read only where they are few.
     if matches!(keeper.exists(directory).await, Ok(Some(stat)) if stat.children == 1) {
         session.reserve_anyway(directory.len());
-        let _room = Room::of(session, directory.len());
+        let _room = WatchReservation::of(session, directory.len());
         if let Ok((names, _, watch)) = keeper.watch_children(directory).await
             && names.len() == 1
         {

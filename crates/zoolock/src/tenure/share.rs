@@ -63,7 +63,7 @@ impl Share {
     }
 
     /// The task is told that it has it.
-    pub(crate) fn is_seen(&mut self) {
+    pub(crate) fn record_seen(&mut self) {
         self.seen = true;
     }
 
@@ -105,8 +105,8 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let state = &mut *lock(&self.shared.state);
         if let Some(waiter) = state.waiting.remove(&self.who) {
-            state.hears_no_more(self.who);
-            self.shared.happen(state, Input::GiveUp(self.who));
+            state.stop_events(self.who);
+            self.shared.handle_event(state, Input::GiveUp(self.who));
             waiter.options.listeners.tell(LockEvent::GaveUp);
         }
         // A grant that nobody has seen is dropped with the channel, after this, and so passed on.
