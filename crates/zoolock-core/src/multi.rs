@@ -1,14 +1,14 @@
-//! Several locks at once: one transaction creates the znodes of all, one deletes them.
+//! Several locks at once: one transaction creates all their znodes, another one deletes them.
 //!
-//! One zxid orders all queues alike, so whoever waits waits for somebody older: there is no cycle, whatever order the
-//! callers name the locks in. In its queue each lock is waited for by a [`Contender`] of its own.
+//! One zxid orders all queues in the same way, so a waiter waits only for older contenders. There is no
+//! cycle, in every order of the names. Each lock has a [`Contender`] that waits in its queue.
 //!
-//! A grant says that at one moment all our znodes were there and each stood first: at that of the create where nothing
-//! had happened to any queue since, or else when all were looked at again after each was found to be first. A znode that
-//! is deleted later is told as lost, by the watch on it.
+//! A grant says that at one moment all our znodes existed and each was the head of its queue. That moment is
+//! the create if no queue has changed since. Otherwise all znodes are read again after each was found to be
+//! the head. The deletion of a znode after that is reported as a loss, by the watch on it.
 //!
-//! Requests and watches of the lock at place `i` have `i` in the upper byte of their ids; the driver knows by it which
-//! directory is meant.
+//! The upper byte of a request's or watch's id is the index of its lock. It tells the driver which directory
+//! is meant.
 
 use crate::contender::{
     Action, Config, Contender, Departed, Event, Failure, Grant, Loss, Mode, Node, POLLS_BEFORE_JOINING_AGAIN,
@@ -18,13 +18,13 @@ use crate::ids::Zxid;
 use crate::record::Left;
 use crate::rules::Rule;
 
-/// How many locks one multi-lock may have.
+/// Maximum number of locks in one multi-lock.
 pub const MOST_PLACES: usize = 128;
 
-/// From here on, within a place, ids are those of the multi-lock itself.
+/// The first id, within a lock's range, that belongs to the multi-lock itself.
 const OWN: u16 = 128;
 
-/// Which of several directories a request is for.
+/// Returns the index of the directory that a request is for.
 pub fn place(id: RequestId) -> usize {
     usize::from(id.0 >> 8)
 }
@@ -36,21 +36,21 @@ pub struct Multi {
     parts: Vec<Part>,
     phase: Phase,
     wanted: bool,
-    /// A create of ours may have been carried out without our knowing.
+    /// A create with a lost reply may have succeeded.
     doubt: bool,
     refusal: Option<Failure>,
-    /// What the last create brought, while others are searched for.
+    /// The znodes of the last create, while others are searched for.
     created: Vec<Node>,
     pending: Vec<(RequestId, Purpose)>,
-    /// Something was waited for since the create.
+    /// Set if a contender has waited since the create.
     waited: bool,
-    /// An answer of those that belong together was lost.
+    /// Set if an answer of the current flight was lost.
     unsure: bool,
     offline: bool,
     tries: u8,
     revoked: bool,
     lost: Option<Loss>,
-    /// What was heard of the releases so far.
+    /// The outcome of the releases so far.
     departed: Option<Departed>,
 }
 
@@ -58,7 +58,7 @@ pub struct Multi {
 struct Part {
     contender: Contender,
     grant: Option<Grant>,
-    /// Nodes of ours that were found.
+    /// The znodes of ours that were found.
     found: Vec<Node>,
     released: bool,
 }
@@ -81,7 +81,7 @@ enum Phase {
         polls: u8,
     },
     Releasing(Left),
-    /// Each for itself.
+    /// Releasing each lock by itself.
     Parting,
     Leaving,
     Over,
@@ -114,10 +114,10 @@ struct Turn {
 }
 
 impl Multi {
-    /// An acquisition of so many locks that has done nothing yet.
+    /// Returns an acquisition of `places` locks that has not started.
     pub fn new(config: Config, places: usize) -> Multi {
         let part = || Part {
-            // All are looked at again before the grant.
+            // All znodes are read again before the grant.
             contender: Contender::new(Config { looks_ahead: false, ..config.clone() }),
             grant: None,
             found: Vec::new(),
@@ -142,7 +142,7 @@ impl Multi {
         }
     }
 
-    /// Takes one event and says what to do. `lease_valid`: whether the session's lease is valid *now*.
+    /// Handles one event and returns the actions. `lease_valid`: whether the session's lease is valid *now*.
     pub fn step(&mut self, event: Event, lease_valid: bool) -> Vec<Action> {
         let mut turn = Turn { actions: Vec::new(), lease_valid };
         match event {
@@ -162,7 +162,7 @@ impl Multi {
             }
             Event::LeaseRenewed if self.phase == Phase::AwaitingLease => self.verify(&mut turn),
             Event::LeaseRenewed => {}
-            // Before the grant nobody believes anything.
+            // Before the grant the caller does not rely on the lease.
             Event::LeaseLost if self.phase == Phase::Held => self.tell_all(&event, &mut turn),
             Event::LeaseLost => {}
             Event::SessionOver(end) => self.session_over(end, &mut turn),
@@ -176,29 +176,29 @@ impl Multi {
         turn.actions
     }
 
-    /// The nodes that hold the locks, while all are held and not lost; in the order of the places.
+    /// Returns the znodes that hold the locks, while all are held and not lost; in the order of the locks.
     pub fn holding(&self) -> Option<Vec<Node>> {
         let held = self.phase == Phase::Held && self.lost.is_none();
         held.then(|| self.parts.iter().filter_map(|part| part.contender.node()).collect())
     }
 
-    /// The node at one place, where there is one.
+    /// Returns the znode of one lock, if there is one.
     pub fn node(&self, place: usize) -> Option<Node> {
         self.parts.get(place)?.contender.node()
     }
 
-    /// Whether it holds and knows what all its nodes say.
+    /// Returns whether it holds and watches all its own znodes.
     pub fn watches_own(&self) -> bool {
         self.phase == Phase::Held && self.parts.iter().all(|part| part.contender.watches_own())
     }
 
-    /// Whether nobody waits or holds any more and clean-up is all that is left.
+    /// Returns whether only clean-up is left.
     pub fn is_leaving(&self) -> bool {
         !self.wanted
             || matches!(self.phase, Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over)
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether there is nothing left to do.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
@@ -206,7 +206,7 @@ impl Multi {
     // ---- the contenders ----
 
     fn tell(&mut self, place: usize, event: Event, turn: &mut Turn) {
-        // The lease is looked at once, when all are held.
+        // The lease is checked once, when all locks are held.
         let Some(part) = self.parts.get_mut(place) else { return };
         let actions = part.contender.step(event, true);
         self.heed(place, actions, turn);
@@ -225,7 +225,7 @@ impl Multi {
         }
     }
 
-    /// Does what the contender at one place says.
+    /// Runs the actions of one contender.
     fn heed(&mut self, place: usize, actions: Vec<Action>, turn: &mut Turn) {
         let upper = (place as u16) << 8;
         for action in actions {
@@ -245,7 +245,7 @@ impl Multi {
                     self.parts[place].released = true;
                     self.departed = Some(worse(self.departed, departed));
                 }
-                // Before the grant there is nobody to tell; who lets go already knows.
+                // Before the grant the caller is not told. A caller that releases does not need it.
                 Action::Revoked => {
                     let again = std::mem::replace(&mut self.revoked, true);
                     if !again && self.phase == Phase::Held {
@@ -289,7 +289,7 @@ impl Multi {
                 self.fail(Reason::Refused(Failure::Unknown), turn);
             }
             Ok(Reply::AllJoined(nodes)) if self.doubt => {
-                // The barrier: nothing of ours that was sent before it can still arrive.
+                // The barrier: no earlier create of ours can still arrive.
                 self.created = nodes;
                 self.search(turn);
             }
@@ -298,7 +298,7 @@ impl Multi {
                 self.doubt = true;
                 self.pause(After::Join, turn);
             }
-            // One directory is missing. What earlier creates may have left in the others has to be found.
+            // One directory is missing. Znodes of earlier creates in the others must be found.
             Err(Failure::NoNode) if self.doubt => self.search(turn),
             Err(Failure::NoNode) => self.make_directories_or_leave(turn),
             Err(Failure::Throttled) => self.pause(After::Join, turn),
@@ -373,7 +373,7 @@ impl Multi {
                 part.found = nodes;
             }
             Err(Failure::NoNode) => {}
-            // The service will not let us look; what we know of is all we can act on.
+            // The server does not let us search. We can act only on the znodes that we know.
             Err(Failure::Refused(_)) => self.parts[place].found.extend(self.created.get(place)),
             _ => self.unsure = true,
         }
@@ -383,7 +383,7 @@ impl Multi {
         if self.unsure { self.pause(After::Search, turn) } else { self.sort_out(turn) }
     }
 
-    /// The oldest set that is complete is ours; whatever else was found goes.
+    /// Keeps the oldest complete set of znodes, and deletes the others.
     fn sort_out(&mut self, turn: &mut Turn) {
         let refusal = self.refusal.take();
         self.doubt = false;
@@ -425,7 +425,7 @@ impl Multi {
 
     // ---- grant ----
 
-    /// All are held: are they still?
+    /// Checks that all znodes still exist, after all locks were found to be held.
     fn verify(&mut self, turn: &mut Turn) {
         self.phase = Phase::Verifying;
         self.unsure = false;
@@ -450,7 +450,7 @@ impl Multi {
             }
         };
         if !mine {
-            // Its own watch may not have been in force. What has its name now is not ours to delete.
+            // The watch on it may not have been set yet. The znode with its name now is not ours to delete.
             let actions = self.parts[place].contender.finish();
             self.heed(place, actions, turn);
             return self.fail(Reason::Broken, turn);
@@ -489,7 +489,8 @@ impl Multi {
         }
         let partings: Option<Vec<_>> = self.parts.iter().map(|part| part.contender.parting(left)).collect();
         match partings {
-            // What is sent without a connection arrives who knows when: then each looks before it deletes.
+            // Without a connection the request would arrive late. Then each contender checks before it
+            // deletes.
             Some(partings) if self.lost.is_none() && !self.offline => {
                 self.phase = Phase::Releasing(left);
                 self.send(0, Purpose::Release, Request::ReleaseAll(partings), turn);
@@ -498,10 +499,10 @@ impl Multi {
         }
     }
 
-    /// Each for itself: one that is missing must not keep the others.
+    /// Releases each lock by itself, so that a missing znode does not block the other releases.
     fn part(&mut self, left: Left, turn: &mut Turn) {
         self.phase = Phase::Parting;
-        // Who has lost one of them has done nothing cleanly under the others.
+        // A caller that has lost one lock did not finish cleanly under the others.
         let left = if self.lost.is_some() && left == Left::Released { Left::Broken } else { left };
         self.tell_all(&Event::Release(left), turn);
     }
@@ -532,9 +533,9 @@ impl Multi {
 
     fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
         match self.phase {
-            // A deadline is for the waiting only.
+            // A deadline limits only the waiting.
             Phase::Held if reason.is_none() => {
-                // It was granted, and the caller never saw it.
+                // It was granted, but the caller never saw it.
                 self.each(turn, |_, part| part.withdraw());
                 return self.leave(turn);
             }
@@ -566,7 +567,7 @@ impl Multi {
         }
     }
 
-    /// Ends the contenders; what they are deleting they go on to delete.
+    /// Ends the contenders. Deletes in progress continue.
     fn leave(&mut self, turn: &mut Turn) {
         for (_, purpose) in &mut self.pending {
             *purpose = Purpose::Void;
@@ -585,7 +586,7 @@ impl Multi {
                     self.lost = Some(loss);
                     turn.actions.push(Action::Lost(loss));
                 }
-                // It has yet to let go.
+                // The release is still to come.
                 self.each(turn, |_, part| {
                     part.step(Event::SessionOver(end), true);
                     Vec::new()
@@ -608,7 +609,8 @@ impl Multi {
 
     fn conclude(&mut self, turn: &mut Turn) {
         if self.phase == Phase::Standing && self.parts.iter().all(|part| part.grant.is_some()) {
-            // A reader may come first between two readings of the first flight, when another place has gone already.
+            // Between two reads of the first flight a reader may become the head, when another lock's queue
+            // has changed.
             let untouched = self.parts.iter().all(|part| part.contender.is_untouched());
             if (self.waited || !untouched) && self.config.rules.on(Rule::VerifyAll) {
                 self.verify(turn);

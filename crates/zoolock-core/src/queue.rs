@@ -1,59 +1,60 @@
-//! The order of contenders, and who waits for whom.
+//! The order of contenders, and the predecessor of each.
 //!
-//! One listing of the directory, and the answer for one contender. Children that are no contenders are passed over;
-//! contenders of other families count for what their names say.
+//! [`decide`] takes one listing of the directory, and answers for one contender. It ignores children that are
+//! no contenders. Contenders of other client libraries count according to their names.
 
 use crate::census::{Clash, census};
 use crate::ids::Sequence;
 use crate::names::{Name, Names, Prefix, Role};
 
-/// Who asks.
+/// The kind of request that a contender makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asker {
-    /// Whoever wants to be alone, or to read beside readers.
+    /// An exclusive lock, or a read lock.
     Lock,
-    /// Whoever wants permits of a semaphore of this size.
+    /// Permits of a semaphore of this size.
     Permits {
-        /// How many permits there are.
+        /// Number of permits of the semaphore.
         size: u32,
     },
-    /// The writer's znode of a reader that wants to write: it holds already, as a reader.
+    /// The writer's znode of a reader that upgrades: it holds already, as a reader.
     Upgrade {
-        /// What the reader's own znode is called.
+        /// Prefix of the reader's own znode.
         prefix: Prefix,
-        /// Its number.
+        /// Sequence number of the reader's own znode.
         sequence: Sequence,
     },
 }
 
-/// What a listing of the directory says to one contender.
+/// The result of a listing for one contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Nobody stands in the way.
+    /// The contender holds the lock.
     Held,
-    /// This child stands in the way.
+    /// The contender waits for this child.
     WaitFor(String),
-    /// Permits are missing, and everybody before us has theirs: any of them may free what we need.
+    /// Permits are missing, and every predecessor has its permits: any of them may free what we need.
     Next,
-    /// We are not in the list.
+    /// Our znode is not in the list.
     Gone,
-    /// A reader wants to write, and others go before it.
+    /// A reader upgrades, and another reader goes first.
     Outranked,
-    /// Locks of another kind live in this directory.
+    /// This directory contains locks of another kind.
     OtherKind,
-    /// Contenders of different families that do not see each other, or us.
+    /// Contenders of different client libraries ignore each other's znodes, or ours.
     Clash(Clash),
 }
 
-/// Finds the place of one contender among `children`.
+/// Decides whether one contender among `children` holds the lock, or which child it waits for.
 ///
-/// * Whoever wants to be alone waits for the nearest lower contender of any family and any role.
-/// * A reader waits for the nearest lower one that wants to be alone, an upgradable reader also for its own kind.
-/// * Permits are granted when the weights of those before and their own fit, all or none.
-/// * A reader that wants to write waits for the other readers that read already, and goes before writers that wait
-///   for it. If two want it, the upgradable one goes before, then the one that came first, and the other is told; so
-///   is one where other readers stand behind a writer that waits.
-/// * Nobody is answered where somebody stands in the queue that would hold beside us, or beside another one there.
+/// * An exclusive contender waits for the nearest predecessor of any client library and any role.
+/// * A reader waits for the nearest exclusive predecessor. An upgradable reader also waits for upgradable
+///   predecessors.
+/// * Permits are granted, all or none, if the weights of the predecessors and its own fit.
+/// * An upgrading reader waits for the other readers that hold, and goes before writers that wait for it. If
+///   two readers upgrade, the upgradable one goes first, then the older one, and the other one is outranked.
+///   It is also outranked if other readers are queued behind a waiting writer.
+/// * The answer is [`Decision::Clash`] if a contender in the queue ignores our znode, or another one's.
 pub fn decide<S: AsRef<str>>(
     children: &[S],
     prefix: Prefix,
@@ -81,8 +82,8 @@ pub fn decide<S: AsRef<str>>(
     if let Some(clash) = census(others.iter().map(|(name, _)| *name), Some(prefix.parsed(me)), names) {
         return Decision::Clash(clash);
     }
-    // The same number twice: a reader under its own write repeats the writer's (Curator's do). Whoever it is, it was
-    // there before we could be granted.
+    // Equal sequence numbers: a reader under its own write lock repeats the writer's number (Curator's do).
+    // In any case that znode existed before we could be granted.
     let position = position(me);
     let before = others.into_iter().filter(|(name, _)| name.position() <= position);
     match (asker, prefix) {
@@ -92,12 +93,13 @@ pub fn decide<S: AsRef<str>>(
     }
 }
 
-/// Who holds among contenders in the order of their queue ([`Name::order`]), for those who look from outside.
-/// `permits`: the size of the semaphore. Where `upgrades` says of a writer that it is a reader's, and but one
-/// holds before it, that is its own. A reader with the number of a writer that holds is that writer's (Curator).
+/// Returns which contenders hold the lock, for observers. `queue` is sorted by [`Name::order`]. `permits`:
+/// the size of the semaphore. `upgrades`: whether a writer's znode belongs to an upgrading reader; if there
+/// is only one holder before it, it is that holder's own. A reader with the number of a writer that holds
+/// belongs to that writer (Curator).
 ///
-/// One that was granted by a larger semaphore than there is now, or that has not heard yet that it is its turn, cannot
-/// be told from the names.
+/// The names do not show that a contender was granted by a larger semaphore, or that it does not know of its
+/// grant yet.
 pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
     let mut weight = 0u64;
     let (mut exclusive, mut upgradable) = (0usize, 0usize);
@@ -116,7 +118,7 @@ pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option
                 }
                 Role::Exclusive => {
                     exclusive += 1;
-                    // Writers that stand between it and its reader wait for that one.
+                    // Writers between it and its reader wait for that reader.
                     let holds = before == 0 || (holding == 1 && upgrades(before));
                     writer = writer.or(holds.then_some(name.sequence));
                     holds
@@ -141,7 +143,7 @@ fn excludes(theirs: Role, ours: Prefix) -> bool {
 }
 
 fn nearest<'a>(before: impl Iterator<Item = (Name, &'a str)>) -> Decision {
-    // The first of several with one number, so that the answer does not depend on who asks.
+    // The first of several with one number, so that the answer is the same for every contender.
     match before.reduce(|a, b| if b.0.position() > a.0.position() { b } else { a }) {
         None => Decision::Held,
         Some((_, name)) => Decision::WaitFor(name.to_owned()),
@@ -167,14 +169,14 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
     if all.iter().all(|(_, child)| *child != mine) {
         return Decision::Gone;
     }
-    // Whoever stands behind a writer does not read yet.
+    // Readers behind a writer do not hold yet.
     let writer = all.iter().filter(|(name, _)| name.role == Role::Exclusive).map(|(name, _)| name.position());
     let writer = writer.min().unwrap_or(u32::MAX);
     if writer < position(from) {
-        // It holds, or thinks so: then we do not. Only a client of another make can bring that about.
+        // That writer holds, or assumes so: then we do not hold. Only another client library can cause that.
         return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
-    // An upgradable reader behind ours waits for us, and so long as our reader's node is there.
+    // An upgradable reader behind ours waits for us while our reader's znode exists.
     let waits_for_us = |name: &Name| {
         prefix == Prefix::Upgradable && name.role == Role::Upgradable && name.position() > position(from)
     };
@@ -183,8 +185,8 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
         .filter(|(name, child)| name.role != Role::Exclusive && *child != mine && !waits_for_us(name));
     let readers: Vec<_> = readers.collect();
     if readers.iter().any(|(name, _)| name.position() > writer) {
-        // They read as soon as the writer before them gives up, since they do not wait for what comes behind them. And
-        // we cannot wait for them: that writer waits for us.
+        // They hold as soon as the writer before them gives up, since they do not wait for our writer's
+        // znode. We cannot wait for them: that writer waits for us.
         return Decision::Outranked;
     }
     let ranks_before_us = |name: &Name| {

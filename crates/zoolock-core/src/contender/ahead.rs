@@ -1,32 +1,39 @@
-//! Looking ahead: the one before us is known to be the first, so that its going alone grants.
+//! Look-ahead: grants the lock when the predecessor's znode is deleted, without another read.
 //!
-//! Without it, whoever was right behind a holder that left has to read the record first, a round trip between two
-//! holders. With it, that is done while the one before us still holds. Whoever is far back in the queue waits for the
-//! one before the one before us to go, and for nothing else; then one flight brings a watch on the one before us, the
-//! record, which proves that nobody is left before that one, and a watch on our own node, whose end we would hear of
-//! first. Only behind `lock-` names: a writer that becomes a reader leaves its name and stays. The record is read once more
-//! when the lock has been held for a while: until then it is taken to be as a holder leaves it.
+//! Without look-ahead, the successor of a holder reads the record after the predecessor is gone: one round
+//! trip in which no contender holds the lock. With look-ahead it reads the proof while the predecessor still
+//! holds.
+//!
+//! 1. A waiter watches only its second predecessor (two positions ahead).
+//! 2. When that znode is deleted, one flight sends a watch on the predecessor, a read of the record, and a
+//!    watch on our own znode. The deletion of our own znode must be reported first.
+//! 3. If the record proves that the predecessor is the head of the queue, its deletion grants the lock.
+//!
+//! This works only behind `lock-` names: a writer that becomes a reader changes its name and stays. The
+//! record is read again when the lock has been held for a while. Until then it is assumed to be what a
+//! releasing holder writes.
 
 use super::*;
 
-/// How sure we are that the one before us is the first.
+/// The progress of look-ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) enum Ahead {
-    /// Not at all.
+    /// Look-ahead is not in use.
     #[default]
     No,
-    /// The flight is under way.
+    /// The flight has been sent.
     Arming { proof: Proof, directory: Option<Directory>, own: WatchId, gone: Gone },
-    /// Its going grants. `directory`: as it will leave it.
+    /// The deletion of the predecessor grants the lock. `directory`: as the predecessor will leave it.
     Sure { directory: Directory, own: WatchId, previous: Previous },
 }
 
-/// Why nobody stands before the one before us.
+/// The proof that the predecessor is the head of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Proof {
-    /// There were two children when we came, and it is one of them.
+    /// The directory had two children when our znode was created: ours and the predecessor's.
     Two,
-    /// If the record says that the one with this number, right before it, released the lock.
+    /// Valid if the record says that the contender with this number, directly before the predecessor,
+    /// released the lock.
     Released(Sequence),
 }
 
@@ -42,13 +49,13 @@ impl Proof {
     }
 }
 
-/// Whether the one before us went before the flight was over. If so, we are looking and not waiting.
+/// Whether the predecessor was deleted before the flight ended. If so, we look again instead of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Gone {
     No,
     /// Before the record was read.
     Before,
-    /// Perhaps after that.
+    /// Perhaps after the record was read.
     Since,
 }
 
@@ -62,7 +69,7 @@ impl Ahead {
 }
 
 impl Contender {
-    /// Takes the place in the queue that `directory`, read in one flight with our create, says we have.
+    /// Waits for the predecessor according to `directory`, which was read in one flight with our create.
     pub(super) fn line_up(&mut self, me: Node, nearer: Sequence, directory: Directory, turn: &mut Turn) {
         let ours = directory.czxid < me.czxid;
         let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
@@ -77,13 +84,13 @@ impl Contender {
         self.watch(me, me.prefix.name(nearer), turn);
     }
 
-    /// Where a delay or the mark of a beginning may stand between two holders there is nothing to be gained.
+    /// Returns whether look-ahead can save time. It cannot if a delay or a write comes between two holders.
     fn looks_ahead(&self, me: Node) -> bool {
         let Config { looks_ahead, delay, tracks_crashes, mode, .. } = self.config;
         looks_ahead && delay == 0 && !tracks_crashes && mode == Mode::Wait && me.prefix.is_computable()
     }
 
-    /// The one whose name we waited for is gone. Whether that was the one before the one before us.
+    /// Starts the flight if the deleted znode was our second predecessor. Returns whether it did.
     pub(super) fn came_near(&mut self, me: Node, gone: &str, turn: &mut Turn) -> bool {
         let Some(nearer) = me.sequence.before() else { return false };
         let Some(farther) = nearer.before() else { return false };
@@ -115,16 +122,17 @@ impl Contender {
         self.ahead = Ahead::Arming { proof, directory, own, gone: Gone::No };
     }
 
-    /// The watch on the one before us is set.
+    /// Handles the watch on the predecessor.
     pub(super) fn armed_before(&mut self, reply: Reply, turn: &mut Turn) {
         let untracked = matches!(reply, Reply::Node { says: Says { untracked: true, .. }, .. });
-        // It will say that it has begun, and then the next one has to, too.
+        // The predecessor writes when it begins, and then we must, too.
         if !untracked && self.on(Rule::AheadUntracked) {
             self.disarm(turn);
         }
     }
 
-    /// The one before us is gone: its going grants, or the rest of the flight may say so.
+    /// Grants the lock if the deletion of the predecessor does. Otherwise the rest of the flight may grant
+    /// it.
     pub(super) fn granted_ahead(&mut self, me: Node, since: bool, turn: &mut Turn) -> bool {
         let may_hold = self.may_hold(turn);
         match &mut self.ahead {
@@ -132,7 +140,7 @@ impl Contender {
             &mut Ahead::Sure { directory, own, previous } if may_hold => {
                 self.hold_ahead(me, directory, own, previous, turn);
             }
-            // What it said of itself was never read, and the record was read while it was there.
+            // The predecessor's own data was never read, and the record was read while it existed.
             Ahead::Arming { proof: Proof::Two, .. } if !since => {
                 self.disarm(turn);
                 return false;
@@ -162,7 +170,7 @@ impl Contender {
         let (Phase::Waiting { me, .. } | Phase::Looking { me, .. }) = self.phase else {
             return self.disarm(turn);
         };
-        // Whoever was asked to let go learns that from a look of its own.
+        // A revocation must be reported by a read after the grant.
         let asked = matches!(outcome, Ok(Reply::Node { says: Says { revoked: true, .. }, .. }));
         let mine = self.still_mine(me, outcome) == Some(true) && !asked;
         let proved = directory.filter(|_| mine).and_then(|directory| self.proved(me, proof, directory, gone));
@@ -174,7 +182,8 @@ impl Contender {
                 self.hold_ahead(me, directory, own, previous, turn);
             }
             _ if mine && gone == Gone::Before && directory.is_some_and(|seen| proof.is_in(&seen)) => {
-                // It gave up, or stands there under another name; nobody else has a reason to list now.
+                // The predecessor gave up, or queued again under another name. No other contender has a
+                // reason to list now.
                 self.forget_ahead(turn);
                 self.list(me, false, turn);
             }
@@ -182,8 +191,8 @@ impl Contender {
         }
     }
 
-    /// The directory as the one before us leaves it, where that one is known to be the first, and what is known of how
-    /// it left.
+    /// Returns the directory as the predecessor leaves it, if that is proven to be the head of the queue, and
+    /// what is known of how the previous holder left.
     fn proved(
         &self,
         me: Node,
@@ -192,8 +201,8 @@ impl Contender {
         gone: Gone,
     ) -> Option<(Directory, Previous)> {
         let marker = directory.record.marker_of(directory.czxid);
-        // Where crashes are tracked the record is written before the grant. What is not ours to write, or tells of
-        // another directory, tells nothing.
+        // If crashes are tracked the record is written before the grant. A record that we may not overwrite,
+        // or of another directory, proves nothing.
         let writable = directory.record.is_writable(directory.czxid);
         let usual = writable && !marker.is_some_and(|marker| marker.tracked);
         if !usual || directory.czxid >= me.czxid {
@@ -202,12 +211,13 @@ impl Contender {
         if self.hands_to(&directory, me) {
             return Some((directory, self.previous(&directory, me, &[])));
         }
-        // One that was not there may stand there under another name.
+        // A predecessor that was missing may have queued again under another name.
         if gone == Gone::Before || (!proof.is_in(&directory) && self.on(Rule::AheadByProof)) {
             return None;
         }
-        // If it releases the lock: whoever holds and leaves in any other way says so first (`LeaveAloud`). If it dies, our
-        // own release finds another version and leaves no marker, unless we have read the record by then.
+        // Assume that the predecessor releases the lock: a holder that leaves in another way writes to its
+        // znode first (`LeaveAloud`). If it crashes, our own release finds another version and leaves no
+        // marker, unless we have read the record by then.
         let sequence = me.sequence.before()?;
         let left = Marker { directory: directory.czxid, left: Left::Released, sequence, tracked: false };
         let version = directory.version.wrapping_add(1);
@@ -230,30 +240,31 @@ impl Contender {
             self.watch_own(turn);
         }
         if previous != Previous::Unknown {
-            // The record was read when that one had left.
+            // The record was read after the previous holder had left.
             return;
         }
         match self.config.watch_own_after {
             0 => self.read_record(turn),
-            // Whoever is gone before that has no need of it.
+            // A holder that releases before that does not need the record.
             pause => self.send(Purpose::PauseRecord, Request::Sleep(pause), turn),
         }
     }
 
-    /// Off the path to the grant.
+    /// Reads the record after the grant.
     pub(super) fn read_record(&mut self, turn: &mut Turn) {
         if matches!(self.phase, Phase::Held { .. }) {
             self.send(Purpose::ReadRecord, Request::ReadDirectory, turn);
         }
     }
 
-    /// What the one before us left: how it went, and what our release may write over.
+    /// Handles the record that the predecessor left: how it left, and the version that our release may
+    /// overwrite.
     pub(super) fn record_read(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
         let Phase::Held { me, directory, .. } = &mut self.phase else { return };
         let me = *me;
         *directory = match outcome {
             Ok(Reply::Directory(seen)) if seen.czxid < me.czxid => Some(*seen),
-            // What we could not read we do not write over.
+            // A record that we could not read is not overwritten.
             _ => None,
         };
         if let Err(Failure::Unknown | Failure::Throttled) = outcome {
@@ -270,7 +281,7 @@ impl Contender {
         turn.lease_valid && !(self.offline && self.on(Rule::AheadOnOneConnection))
     }
 
-    /// Whether the watch was the one on our own node.
+    /// Handles a watch event on our own znode. Returns whether it was one.
     pub(super) fn fired_ahead(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) -> bool {
         let own = self.ahead.own() == Some(fired);
         if own && deleted {
@@ -284,14 +295,14 @@ impl Contender {
         own
     }
 
-    /// What fires after a reconnect comes in any order.
+    /// After a reconnect, watches fire in any order.
     pub(super) fn interrupted(&mut self, turn: &mut Turn) {
         if self.on(Rule::AheadOnOneConnection) {
             self.disarm(turn);
         }
     }
 
-    /// From now on as without.
+    /// Continues without look-ahead.
     pub(super) fn disarm(&mut self, turn: &mut Turn) {
         if self.forget_ahead(turn)
             && let Phase::Looking { me, .. } = self.phase
@@ -300,7 +311,7 @@ impl Contender {
         }
     }
 
-    /// Whether there was anything to forget.
+    /// Drops the look-ahead. Returns whether there was one.
     pub(super) fn forget_ahead(&mut self, turn: &mut Turn) -> bool {
         let Some(own) = std::mem::take(&mut self.ahead).own() else { return false };
         turn.actions.push(Action::Unwatch(own));

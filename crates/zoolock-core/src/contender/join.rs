@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What to do after a pause.
+/// The next step after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum After {
     Join,
@@ -10,9 +10,9 @@ pub(super) enum After {
     Look(Node),
 }
 
-/// How often a retired directory is looked at before we try our luck in it again.
+/// Number of polls of a retired directory before we join it again.
 pub(crate) const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
-/// How long between two looks at a retired directory, in milliseconds.
+/// Pause between two polls of a retired directory, in milliseconds.
 pub(crate) const RETIRE_POLL: u32 = 50;
 
 impl Contender {
@@ -22,7 +22,8 @@ impl Contender {
         }
     }
 
-    /// Create and read in one flight: the requests of a session are answered in order, so the others see the first.
+    /// Sends create and read in one flight. A session's requests are answered in order, so the reads see the
+    /// create.
     pub(super) fn join(&mut self, turn: &mut Turn) {
         self.phase = Phase::Joining;
         self.send(Purpose::Join, Request::Join, turn);
@@ -34,8 +35,8 @@ impl Contender {
     pub(super) fn joined(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         match outcome {
             Ok(Reply::Joined(node)) if self.doubt => {
-                // The create that was just confirmed is the barrier: nothing of ours that was sent before it can
-                // still arrive. Now whatever the lost replies stood for can be found.
+                // The confirmed create is a barrier: no earlier create of ours can still arrive. Now the
+                // search finds the znodes of all lost replies.
                 self.found.push(node);
                 self.search(turn);
             }
@@ -47,7 +48,8 @@ impl Contender {
                 self.pause(if barrier { After::Join } else { After::Search }, turn);
             }
             Err(Failure::NoNode) => {
-                // The leader's own word, after everything we ever sent: no directory, so nothing of ours in it.
+                // The leader's answer, after everything that we sent: there is no directory, so there is no
+                // znode of ours.
                 self.void_pending();
                 self.doubt = false;
                 self.make_directory_or_leave(turn);
@@ -92,7 +94,7 @@ impl Contender {
 
     fn make_directory_or_leave(&mut self, turn: &mut Turn) {
         if matches!(self.config.kind, Kind::Upgrade { .. }) {
-            // The reader's node went with it.
+            // The reader's znode was deleted with it.
             self.phase = Phase::Leaving;
             self.fail(Reason::Broken, turn);
         } else if self.wanted {
@@ -136,8 +138,8 @@ impl Contender {
         let mut mine = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(Failure::NoNode) => Vec::new(),
-            // The server will not let us look. What we know of is all we can act on; what we do not know of goes
-            // with the session (docs/DESIGN.md, "What stays open").
+            // The server does not let us search. We can act only on the znodes that we know; others are
+            // deleted with the session (docs/DESIGN.md, "What stays open").
             Err(Failure::Refused(_)) => self.found.clone(),
             _ => return self.pause(After::Search, turn),
         };
@@ -146,9 +148,9 @@ impl Contender {
         self.found.clear();
         mine.sort_by_key(|node| node.czxid);
         mine.dedup();
-        // One that is being deleted already, from a directory that was retired, is none to keep.
+        // A znode that is already being deleted, in a retired directory, is not kept.
         mine.retain(|node| !self.is_departing(*node));
-        // A place that was found is kept, even where the create that was the barrier was refused.
+        // A znode that was found is kept, even if the create that served as the barrier was refused.
         let keep = if self.wanted && !mine.is_empty() { Some(mine.remove(0)) } else { None };
         for node in mine {
             self.depart(node, None, false, turn);
@@ -171,8 +173,8 @@ impl Contender {
 
     // ---- the end of the numbers ----
 
-    /// Past the end the counter sticks, repeats and turns negative (tried on 3.8.0), so the directory has to go: wait
-    /// until it is empty, delete it, join the next one.
+    /// Retires the directory. Past the end, its counter repeats and turns negative (tested on 3.8.0). So we
+    /// wait until the directory is empty, delete it, and join the next one.
     fn retire(&mut self, turn: &mut Turn) {
         if !self.wanted {
             self.void_pending();
@@ -180,12 +182,12 @@ impl Contender {
             return;
         }
         if matches!(self.config.kind, Kind::Upgrade { .. }) {
-            // Our own reader keeps the directory from getting empty.
+            // Our own reader keeps the directory from becoming empty.
             self.phase = Phase::Leaving;
             return self.fail(Reason::Exhausted, turn);
         }
         self.phase = Phase::Retiring { directory: None, polls: 0 };
-        // The reading that went out with the create tells which directory it is that we leave.
+        // The read that was sent with the create tells which directory we leave.
         if self.pending.iter().all(|(_, purpose)| *purpose != Purpose::FirstDirectory) {
             self.retire_read(turn);
         }
@@ -195,7 +197,7 @@ impl Contender {
         self.send(Purpose::RetireRead, Request::ReadDirectory, turn);
     }
 
-    /// The reading that went out with a create which turned out to be near the end.
+    /// Handles the read that was sent with a create whose number is near the end.
     pub(super) fn retire_first(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         if let (Phase::Retiring { directory, .. }, Ok(Reply::Directory(seen))) = (&mut self.phase, outcome) {
             *directory = Some(seen.czxid);
@@ -219,7 +221,7 @@ impl Contender {
                     return self.fail(Reason::Busy, turn);
                 }
                 if polls >= POLLS_BEFORE_JOINING_AGAIN {
-                    // It cannot be told for sure that this is the directory we left, if our first reading was lost.
+                    // If our first read was lost, this may not be the directory that we left.
                     return self.join(turn);
                 }
                 self.phase = Phase::Retiring { directory: Some(retired), polls: polls + 1 };

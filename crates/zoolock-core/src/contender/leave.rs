@@ -1,20 +1,21 @@
-//! Deleting what was ours: until it is gone, and never somebody else's.
+//! Deletes our own znodes, until they are gone, and never another contender's.
 
 use super::*;
 
-/// A node of ours that is to go.
+/// A znode of ours that must be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Departure {
     node: Node,
-    /// The marker to leave, and the version of the record it replaces.
+    /// The marker to leave, and the version of the record that it replaces.
     marker: Option<(Marker, Option<i32>)>,
-    /// Whether the holder waits to hear of it.
+    /// Whether the holder waits for the outcome.
     pub(super) report: bool,
-    /// Whether whoever its end may grant is to look again, should it leave no marker.
+    /// Whether to write to the znode first, so that a successor which its deletion alone would grant looks
+    /// again.
     aloud: bool,
-    /// Whether an earlier delete may have been carried out.
+    /// Whether an earlier delete may have succeeded.
     repeated: bool,
-    /// The mark of our beginning is to be taken back.
+    /// The marker of our beginning, if it must be undone.
     undo: Option<Undo>,
 }
 
@@ -34,7 +35,7 @@ impl Contender {
     ) {
         let departure = self.departure(node, marker, report, false);
         self.departures.push(departure);
-        // What is sent without a connection arrives who knows when: then the name may be somebody else's.
+        // Without a connection a request arrives late: then the name may be another contender's.
         if self.offline && self.on(Rule::NoBlindDelete) {
             self.check_departure(node.czxid, turn);
         } else {
@@ -42,19 +43,21 @@ impl Contender {
         }
     }
 
-    /// Like `depart`, for a node that was not heard of for so long that its name may be somebody else's by now.
+    /// Like `depart`, for a znode that was unobserved for so long that its name may be another contender's
+    /// now.
     pub(super) fn depart_if_there(&mut self, node: Node, turn: &mut Turn) {
         self.depart_after(Departure::new(node, None), turn);
     }
 
-    /// Like `depart_if_there`, for a holder that was told that it has lost the lock.
+    /// Like `depart_if_there`, for a holder whose loss has been reported.
     pub(super) fn depart_doubtful(&mut self, node: Node, turn: &mut Turn) {
         let departure = self.departure(node, None, true, false);
         self.depart_after(Departure { report: false, ..departure }, turn);
     }
 
-    /// Like `depart_if_there`, for one that may have written that it begins, and has not. A writer's node that belongs to
-    /// a reader keeps nobody out once the reader's is gone: by then somebody may have held, and the record be that one's.
+    /// Like `depart_if_there`, for a contender that may have written that it begins, but has not begun. A
+    /// writer's znode of a reader keeps no other contender out once the reader's is deleted: by then another
+    /// contender may have held, and the record may be its own.
     pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, turn: &mut Turn) {
         if !self.on(Rule::UndoWhatIsThere) {
             return self.depart_after(Departure::new(node, Some((undo.marker, None))), turn);
@@ -62,7 +65,7 @@ impl Contender {
         self.depart_after(Departure { undo: Some(undo), ..Departure::new(node, None) }, turn);
     }
 
-    /// Like `depart`, for a node of a holder that may be the one that somebody else deleted.
+    /// Like `depart`, for a holder's znode that another client may have deleted.
     pub(super) fn depart_after_look(
         &mut self,
         node: Node,
@@ -72,7 +75,7 @@ impl Contender {
         self.depart_after(self.departure(node, marker, true, false), turn);
     }
 
-    /// Like `depart`, after a delete that may have been carried out.
+    /// Like `depart`, after a delete that may have succeeded.
     pub(super) fn depart_again(
         &mut self,
         node: Node,
@@ -93,7 +96,7 @@ impl Contender {
         Departure { report, aloud, repeated, ..Departure::new(node, marker) }
     }
 
-    /// Looks whether the node is still ours, and then deletes it.
+    /// Checks that the znode is still ours, and then deletes it.
     fn depart_after(&mut self, departure: Departure, turn: &mut Turn) {
         let czxid = departure.node.czxid;
         self.departures.push(departure);
@@ -131,12 +134,12 @@ impl Contender {
                 if stubborn {
                     return self.departed(czxid, Departed::Refused(failure), turn);
                 }
-                // The record is not ours to write, or was written by somebody else. Those behind us will list.
-                // That it was refused does not say that the node of that name is still ours, so look first.
+                // We may not write the record, or another client has written it. Our successors will list.
+                // The refusal does not prove that the znode of that name is still ours, so check first.
                 (departure.marker, departure.undo) = (None, None);
                 self.check_departure(czxid, turn);
             }
-            // That our node cannot be written to does not say that it cannot be deleted.
+            // A znode that we may not write may still be deletable.
             Err(_) if std::mem::take(&mut departure.aloud) => self.check_departure(czxid, turn),
             Err(failure) => {
                 if std::mem::take(&mut departure.report) {
@@ -152,12 +155,12 @@ impl Contender {
         self.send(Purpose::LeavePause(czxid), Request::Sleep(wait), turn);
     }
 
-    /// Before a delete is sent again: is the node of that name still the one that was ours?
+    /// Checks, before a delete is repeated, that the znode of that name is still ours.
     pub(super) fn check_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         let (node, undo) = (departure.node, departure.undo);
         if let Some(Undo { marker, version }) = undo {
-            // As a barrier: behind it the one that was sent before can no longer arrive.
+            // A barrier: the earlier write cannot arrive after it.
             let (node, marker) = (Some(node), node.beginning_in(marker.directory));
             self.send(Purpose::LeaveBarrier(czxid), Request::Hold { node, marker, version }, turn);
         }
@@ -168,21 +171,21 @@ impl Contender {
         self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), turn);
     }
 
-    /// Whatever the leader says of it will do; but it must have been there.
+    /// Accepts any answer of the leader, as long as there was one.
     pub(super) fn left_barrier(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         if let Err(Failure::Unknown | Failure::Throttled) = outcome {
             self.look_at_departure_later(czxid, turn);
         }
     }
 
-    /// A look that is not known to be up to date is no ground for a delete.
+    /// A check without a successful sync does not allow a delete.
     pub(super) fn left_synced(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         if outcome.is_err() {
             self.look_at_departure_later(czxid, turn);
         }
     }
 
-    /// What the record says, of one that may have written there that it begins.
+    /// Handles the record, if we may have written there that we begin.
     pub(super) fn left_read(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Some(at) = self.departures.iter().position(|d| d.node.czxid == czxid) else { return };
         let Departure { node, undo, .. } = self.departures[at];
@@ -190,7 +193,7 @@ impl Contender {
             Ok(Reply::Directory(Directory { record, version, .. })) => undo
                 .filter(|undo| record == Record::Marker(node.beginning_in(undo.marker.directory)))
                 .map(|undo| (undo.marker, Some(version))),
-            // Who may not read it any more must go all the same.
+            // A contender that may not read the record must still delete its znode.
             Ok(_) | Err(Failure::NoNode | Failure::Refused(_)) => None,
             Err(_) => return self.look_at_departure_later(czxid, turn),
         };
@@ -218,7 +221,7 @@ impl Contender {
         }
     }
 
-    /// Our node is not there. If no delete of ours may have done it, then somebody else deleted it before us.
+    /// Handles a missing znode. If none of our deletes may have deleted it, another client has.
     fn found_gone(&mut self, czxid: Zxid, turn: &mut Turn) {
         let ours = self.departures.iter().any(|d| d.node.czxid == czxid && d.repeated);
         let how = if ours { Departed::Clean } else { Departed::Lost(Loss::Broken) };

@@ -1,4 +1,4 @@
-//! Looking and waiting.
+//! Reading the queue, and waiting.
 
 use super::permits::Agreement;
 use super::*;
@@ -6,15 +6,15 @@ use crate::layout::Layout;
 use crate::names::{Name, Role};
 use crate::queue::{Decision, decide};
 
-/// From this many children on, those who have to list wait a moment first, each another one.
+/// Number of children from which a waiter pauses before it lists. The pauses differ between waiters.
 const SPREAD_FROM: u32 = 64;
-/// The longest such moment, in milliseconds.
+/// Maximum pause, in milliseconds.
 const SPREAD_MAX: u32 = 500;
 
 impl Contender {
-    /// What goes out together with the create: one flight, and we know.
+    /// Sends the reads that go out with the create, in one flight.
     pub(super) fn first_look(&mut self, turn: &mut Turn) {
-        // The name of the one before a mutex of ours can be computed; all others have to list.
+        // The predecessor's name can be computed for a native mutex. All other contenders list.
         if !self.config.prefix().is_computable() {
             self.send(Purpose::FirstChildren, Request::List, turn);
         }
@@ -47,9 +47,9 @@ impl Contender {
             return self.fail(reason, turn);
         }
         if let Some(children) = children {
-            // The names are unique within one incarnation of the directory. If it was made before our node, then it
-            // was this one all the time, and our name in the list was our node. Where the record says how many fit, our
-            // node must still have been there when it did.
+            // The names are unique within one incarnation of the directory. A directory that is older than
+            // our znode was the same in all reads, and our name in the list was our znode. For a semaphore,
+            // our znode must also have existed when the record had that size.
             let of_that_moment = children.pzxid == directory.pzxid || !self.on(Rule::SizeOfThatMoment);
             let fits = self.config.kind.size().is_none() || of_that_moment;
             return match directory.czxid < me.czxid && fits {
@@ -60,7 +60,7 @@ impl Contender {
         if !me.prefix.is_computable() {
             return self.look(me, turn);
         }
-        // Nothing but our own create has happened to the children, and there is one: nobody else is there.
+        // The last change of the children is our own create, and there is one child: there are no others.
         let untouched = directory.pzxid == me.czxid || !self.on(Rule::AloneByPzxid);
         if directory.children == 1 && untouched {
             return self.first(me, Some(directory), &[], turn);
@@ -73,20 +73,21 @@ impl Contender {
         }
     }
 
-    /// What the record alone says against us.
+    /// Returns the reason to fail that the record alone gives.
     fn is_of_other_kind(&self, directory: &Directory) -> Option<Reason> {
         let permits = self.config.kind.is_permits();
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
-            // Said by the record alone, so that it need not be listed.
+            // The record alone tells this, without a listing.
             record => Layout::proven_by::<&str>(&[], record).map(Reason::OtherLayout),
         }
     }
 
-    /// One flight: the directory, then our own node, so that the node is known to have been there when the marker was.
+    /// Reads the directory, then our own znode, in one flight, which proves that the znode existed when the
+    /// marker did.
     pub(super) fn look(&mut self, me: Node, turn: &mut Turn) {
         if matches!(self.config.kind, Kind::Permits { .. } | Kind::Upgrade { .. }) {
-            // Nobody's marker hands over to them.
+            // No marker grants the lock to these kinds.
             return self.list(me, false, turn);
         }
         self.phase = Phase::Looking { me, directory: None };
@@ -110,7 +111,8 @@ impl Contender {
                 self.void_pending();
                 return self.pause(After::Look(me), turn);
             }
-            // No directory: our own node will be missing too. Not readable: the listing has to do.
+            // Without a directory our own znode is missing, too. If it may not be read, the listing is
+            // enough.
             Err(_) => {}
         }
         if !self.on(Rule::OwnNodeAfterDirectory) {
@@ -127,7 +129,7 @@ impl Contender {
         }
     }
 
-    /// Does the record prove that we are first?
+    /// Grants the lock if the record proves that we are the head of the queue. Otherwise lists the queue.
     fn weigh(&mut self, turn: &mut Turn) {
         let Phase::Looking { me, directory } = self.phase else { return };
         match directory {
@@ -148,8 +150,9 @@ impl Contender {
         }
     }
 
-    /// One flight: the children, then the record, then our own node. What the record says of those before us is so
-    /// after they were seen to be gone; and our node was there when the others were.
+    /// Lists the children, then reads the record, then our own znode, in one flight. The record is newer than
+    /// the listing, so it describes all predecessors that are missing in it. Our own znode existed when the
+    /// others did.
     pub(super) fn list(&mut self, me: Node, watching: bool, turn: &mut Turn) {
         let watch = watching.then(|| self.new_watch());
         self.phase = Phase::Listing { me, children: None, directory: None, watch };
@@ -173,7 +176,7 @@ impl Contender {
         let me = *me;
         match outcome {
             Ok(Reply::Children { names, pzxid }) => *children = Some(Children { names, pzxid }),
-            // Our own node will be missing too.
+            // Our own znode is missing, too.
             Err(Failure::NoNode) => {
                 *watch = None;
                 *children = Some(Children { names: Vec::new(), pzxid: Zxid(0) });
@@ -197,7 +200,8 @@ impl Contender {
                 let me = *me;
                 return self.look_again(me, turn);
             }
-            // No directory: our own node will be missing too. Not readable: the listing has to do.
+            // Without a directory our own znode is missing, too. If it may not be read, the listing is
+            // enough.
             Err(_) => {}
         }
         if !self.on(Rule::OwnNodeAfterDirectory) && self.on(Rule::CrashedAfterDeletion) {
@@ -205,7 +209,7 @@ impl Contender {
         }
     }
 
-    /// An answer of the flight was lost; what else it brings counts for nothing.
+    /// Handles a lost answer of the flight. The other answers of it are ignored.
     fn look_again(&mut self, me: Node, turn: &mut Turn) {
         self.void_pending();
         if let Phase::Listing { children: Some(_), watch: Some(watch), .. } = self.phase {
@@ -230,7 +234,8 @@ impl Contender {
         self.judge(me, directory, &children, watch, turn);
     }
 
-    /// What the names say. `watch`: on the children, in force from the moment at which they were listed.
+    /// Decides by the names of the children. `watch`: a watch on the children, set by the same request that
+    /// listed them.
     fn judge(
         &mut self,
         me: Node,
@@ -242,7 +247,8 @@ impl Contender {
         if let (Kind::Upgrade { from }, Some(directory)) = (self.config.kind, directory)
             && directory.czxid > from.czxid
         {
-            // Made again since the reader came: what has its name is another's.
+            // The directory was created after the reader: a znode with the reader's name is another
+            // contender's.
             return self.reader_vanished(me, turn);
         }
         let decide = |size| {
@@ -251,7 +257,8 @@ impl Contender {
                 Decision::WaitFor(before) if self.permits.granted_before.as_ref() == Some(&before) => {
                     Decision::Next
                 }
-                // It was resized: the one before us may hold, and never have waited, and so never say that it holds.
+                // After a resize the predecessor may hold without having waited, and then it never writes its
+                // grant.
                 Decision::WaitFor(_)
                     if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
                 {
@@ -267,7 +274,7 @@ impl Contender {
         };
         let decision = match agreement {
             Agreement::Size(size) => Ok(decide(size)),
-            // The directory must not become a semaphore under somebody who holds it as something else.
+            // The directory must not become a semaphore while a contender holds it as another kind of lock.
             Agreement::Missing(size) if decide(size) == Decision::OtherKind => Ok(Decision::OtherKind),
             Agreement::Missing(_) => Err(None),
             Agreement::Refused(reason) => Err(Some(reason)),
@@ -281,7 +288,7 @@ impl Contender {
             turn.actions.push(Action::Unwatch(watch));
             self.forget_list_watch();
         }
-        // Whoever listed since our create may have seen us wait.
+        // A contender that listed after our create may have seen us wait.
         self.permits.seen_waiting |= children.pzxid != me.czxid;
         match decision {
             Err(None) => self.agree(me, directory, turn),
@@ -335,8 +342,9 @@ impl Contender {
             }
             Ok(reply) => {
                 self.phase = Phase::Waiting { me, before: Some(before), watch };
-                // Either a writer that has become a reader, or the directory was made again and ours is gone. If that
-                // one waits for us elsewhere, as a multi-lock may, nobody would ever move.
+                // The predecessor is a writer that has become a reader, or the directory was created again
+                // and our znode is deleted. If the predecessor waits for us elsewhere, as a multi-lock may,
+                // this would be a deadlock.
                 let younger = matches!(reply, Reply::Node { czxid, .. } if czxid > me.czxid);
                 if !younger {
                     self.armed_before(reply, turn);
@@ -359,7 +367,8 @@ impl Contender {
         }
     }
 
-    /// The watch was set before this look: if our node was there, the directory is ours, and all that is in it.
+    /// Handles a read of our own znode after the watch was set: if it exists, the directory and its children
+    /// are the ones that we know.
     pub(super) fn waited_on(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
         let Some(me) = self.node() else { return };
         let mine = self.still_mine(me, outcome);
@@ -367,7 +376,7 @@ impl Contender {
             turn.actions.push(Action::Unwatch(*watch));
         }
         match (&self.phase, mine) {
-            // However far we have come meanwhile: what has its name now is not ours to delete.
+            // In every phase: the znode with our name is not ours to delete.
             (_, Some(false)) => self.vanished(turn),
             (Phase::Waiting { .. }, None) => {
                 self.disarm(turn);
@@ -394,7 +403,7 @@ impl Contender {
                     }
                 }
             }
-            // It is used up before we could wait for it.
+            // The watch fired before we waited for it.
             Phase::Listing { watch, .. } if *watch == Some(fired) => *watch = None,
             Phase::Held { watch: Some(watch), .. } if *watch == fired => {
                 if deleted {
@@ -413,7 +422,7 @@ impl Contender {
         }
     }
 
-    /// A watch that was set before a reconnect may have missed what it was for: look again.
+    /// Sets watches again: a watch from before a reconnect may have missed its event.
     pub(super) fn reconnected(&mut self, turn: &mut Turn) {
         self.offline = false;
         self.interrupted(turn);
@@ -427,7 +436,7 @@ impl Contender {
                 }
                 turn.actions.push(Action::Unwatch(old));
             }
-            // Its answer may be from before.
+            // The answer may be from before the reconnect.
             Phase::Watching { me, before } => {
                 let (me, before) = (*me, before.clone());
                 self.void_pending();
@@ -442,14 +451,15 @@ impl Contender {
         }
     }
 
-    /// Somebody deleted our place in the queue.
+    /// Fails because another client deleted our znode in the queue.
     pub(super) fn vanished(&mut self, turn: &mut Turn) {
         self.void_pending();
         self.phase = Phase::Leaving;
         self.fail(Reason::Broken, turn);
     }
 
-    /// Somebody deleted the reader's node, or ours. Where the reader's is gone ours is left, and keeps everybody out.
+    /// Handles the deletion of the reader's znode, or of ours, by another client. Without the reader's, ours
+    /// is still there and keeps all others out.
     fn reader_vanished(&mut self, me: Node, turn: &mut Turn) {
         let undo = self.undo.take();
         self.vanished(turn);
@@ -459,7 +469,7 @@ impl Contender {
         }
     }
 
-    /// What a look at our own node says; `None` if it says nothing.
+    /// Returns whether the znode that was read is still ours; `None` if the answer does not tell.
     pub(super) fn still_mine(&self, me: Node, outcome: &Result<Reply, Failure>) -> Option<bool> {
         match outcome {
             Ok(Reply::Node { czxid, owner, .. }) => Some(self.is_mine(me, *czxid, *owner)),

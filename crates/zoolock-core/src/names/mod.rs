@@ -1,6 +1,6 @@
-//! The names of contenders, in every family that shares a ZooKeeper with us.
+//! The names of contenders, in the format of every client library that shares a ZooKeeper with us.
 //!
-//! A contender that we overlook is a second holder (`docs/DESIGN.md`, "Whose names do we read?").
+//! Overlooking a contender results in two holders (`docs/DESIGN.md`, "Whose names do we read?").
 
 mod prefix;
 
@@ -8,7 +8,7 @@ use crate::ids::Sequence;
 
 pub use prefix::{Names, Naming, Prefix};
 
-/// Which implementation gave a contender its name.
+/// The client library that named a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// zoolock, and .NET's mutex.
@@ -25,7 +25,7 @@ pub enum Family {
     Ruby,
 }
 
-/// How a name is written. Who sees a contender depends on nothing else.
+/// The format of a name. It alone determines which contenders see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spelling {
     /// `lock-S`: our mutex, and .NET's.
@@ -53,7 +53,7 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    /// Whose it is.
+    /// Returns the client library that uses it.
     pub fn family(self) -> Family {
         match self {
             Spelling::Lock | Spelling::Marked | Spelling::Upgradable | Spelling::Permit => Family::Native,
@@ -66,14 +66,14 @@ impl Spelling {
     }
 }
 
-/// What a contender asks for.
+/// The kind of lock that a contender asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// To be alone.
+    /// Exclusive access.
     Exclusive,
-    /// To read beside other readers.
+    /// Read access, together with other readers.
     Shared,
-    /// To read now and perhaps write later.
+    /// Read access now, and perhaps write access later.
     Upgradable,
     /// Some permits of a semaphore.
     Permit,
@@ -82,18 +82,18 @@ pub enum Role {
 /// A parsed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
-    /// How it is written.
+    /// Format of the name.
     pub spelling: Spelling,
-    /// What it asks for.
+    /// Kind of lock that it asks for.
     pub role: Role,
-    /// How many permits; one for whatever is no permit.
+    /// Number of permits; 1 if it asks for no permit.
     pub weight: u32,
-    /// Its place in the queue.
+    /// Sequence number.
     pub sequence: Sequence,
 }
 
 impl Name {
-    /// Parses the name of a child, or says that it is no contender.
+    /// Parses the name of a child; `None` if it is no contender.
     pub fn parse(name: &str) -> Option<Name> {
         native(name)
             .or_else(|| dot_net(name))
@@ -103,17 +103,17 @@ impl Name {
             .or_else(|| ruby(name))
     }
 
-    /// Whose it is.
+    /// Returns the client library that uses this format.
     pub fn family(&self) -> Family {
         self.spelling.family()
     }
 
-    /// Where this contender stands: by number, and numbers past the end of the signed range come last.
+    /// Returns the queue position. Negative numbers, past the end of the signed range, come last.
     pub fn position(&self) -> u32 {
         self.sequence.0 as u32
     }
 
-    /// By what a queue is sorted: the position, and of two with one number the writer before the reader that it is.
+    /// Returns the sort key of a queue: the position, then the writer before the reader with the same number.
     pub fn order(&self) -> (u32, bool) {
         (self.position(), self.role != Role::Exclusive)
     }
@@ -133,7 +133,7 @@ fn native(name: &str) -> Option<Name> {
     }
     let (digits, rest) = name.strip_prefix("permit-")?.split_once('-')?;
     let weight = digits.parse::<u32>().ok()?;
-    // As we print it: whoever looks for our own name among others compares text.
+    // Accept only the number as we print it: our own name is compared with others as text.
     let ours = weight > 0 && weight.to_string() == digits;
     let sequence = Sequence::parse(rest)?;
     ours.then_some(Name { spelling: Spelling::Permit, role: Role::Permit, weight, sequence })
@@ -151,8 +151,8 @@ fn dot_net(name: &str) -> Option<Name> {
 fn curator(name: &str) -> Option<Name> {
     let rest = name.strip_prefix("_c_")?;
     let id = rest.bytes().take_while(|b| b.is_ascii_hexdigit() || *b == b'-').count();
-    // Thirty-two hex digits, with or without the four dashes of a UUID, and the dash before the lock's own name. The
-    // dash and hex letters of what follows may run on, so the end is found by the words below.
+    // The UUID has 32 hex digits, with or without four dashes, and a dash follows. The next characters may be
+    // dashes or hex letters, too, so the words below mark its end.
     if id < 33 {
         return None;
     }
@@ -190,7 +190,7 @@ fn write_lock(name: &str) -> Option<Name> {
     }
     let (head, number) = rest.split_at(rest.len() - digits);
     let head = head.strip_suffix('-')?;
-    // A second dash is the sign of the number, not the end of the session.
+    // A second dash is the sign of the number, not the end of the session id.
     let (session, sequence) = match head.strip_suffix('-') {
         Some(session) => (session, Sequence::parse(&format!("-{number}"))?),
         None => (head, Sequence::parse(number)?),
