@@ -1,8 +1,7 @@
 //! Semaphores of other client libraries. They use two directories: one for the permits, and one for a lock
 //! that guards them.
 //!
-//! Both libraries count all children, whatever their names. Only the children show that there is such a
-//! semaphore.
+//! Both libraries count all children of every name. Only the children show that there is such a semaphore.
 
 use crate::record::Record;
 

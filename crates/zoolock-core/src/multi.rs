@@ -37,7 +37,7 @@ pub struct Multi {
     phase: Phase,
     wanted: bool,
     /// A create with a lost reply may have succeeded.
-    doubt: bool,
+    create_in_doubt: bool,
     refusal: Option<Failure>,
     /// The znodes of the last create, while others are searched for.
     created: Vec<Node>,
@@ -71,7 +71,7 @@ enum Phase {
     Pausing(After),
     Searching,
     /// The contenders wait, or hold.
-    Standing,
+    Queued,
     AwaitingLease,
     Verifying,
     Held,
@@ -128,7 +128,7 @@ impl Multi {
             config,
             phase: Phase::New,
             wanted: true,
-            doubt: false,
+            create_in_doubt: false,
             refusal: None,
             created: Vec::new(),
             pending: Vec::new(),
@@ -150,20 +150,20 @@ impl Multi {
             Event::Start => {}
             Event::Answer(id, outcome) if id.0 & 0xff >= OWN => self.answer(id, outcome, &mut turn),
             Event::Answer(id, outcome) => {
-                self.tell(place(id), Event::Answer(RequestId(id.0 & 0xff), outcome), &mut turn);
+                self.step_part(place(id), Event::Answer(RequestId(id.0 & 0xff), outcome), &mut turn);
             }
             Event::Fired { watch, deleted } => {
                 let inner = WatchId(watch.0 & 0xff);
-                self.tell(usize::from(watch.0 >> 8), Event::Fired { watch: inner, deleted }, &mut turn);
+                self.step_part(usize::from(watch.0 >> 8), Event::Fired { watch: inner, deleted }, &mut turn);
             }
             Event::Disconnected | Event::Reconnected => {
                 self.offline = event == Event::Disconnected;
-                self.tell_all(&event, &mut turn);
+                self.step_all(&event, &mut turn);
             }
             Event::LeaseRenewed if self.phase == Phase::AwaitingLease => self.verify(&mut turn),
             Event::LeaseRenewed => {}
             // Before the grant the caller does not rely on the lease.
-            Event::LeaseLost if self.phase == Phase::Held => self.tell_all(&event, &mut turn),
+            Event::LeaseLost if self.phase == Phase::Held => self.step_all(&event, &mut turn),
             Event::LeaseLost => {}
             Event::SessionOver(end) => self.session_over(end, &mut turn),
             Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut turn),
@@ -205,28 +205,28 @@ impl Multi {
 
     // ---- the contenders ----
 
-    fn tell(&mut self, place: usize, event: Event, turn: &mut Turn) {
+    fn step_part(&mut self, place: usize, event: Event, turn: &mut Turn) {
         // The lease is checked once, when all locks are held.
         let Some(part) = self.parts.get_mut(place) else { return };
         let actions = part.contender.step(event, true);
-        self.heed(place, actions, turn);
+        self.run(place, actions, turn);
     }
 
-    fn tell_all(&mut self, event: &Event, turn: &mut Turn) {
+    fn step_all(&mut self, event: &Event, turn: &mut Turn) {
         for place in 0..self.parts.len() {
-            self.tell(place, event.clone(), turn);
+            self.step_part(place, event.clone(), turn);
         }
     }
 
     fn each(&mut self, turn: &mut Turn, what: impl Fn(usize, &mut Contender) -> Vec<Action>) {
         for place in 0..self.parts.len() {
             let actions = what(place, &mut self.parts[place].contender);
-            self.heed(place, actions, turn);
+            self.run(place, actions, turn);
         }
     }
 
     /// Runs the actions of one contender.
-    fn heed(&mut self, place: usize, actions: Vec<Action>, turn: &mut Turn) {
+    fn run(&mut self, place: usize, actions: Vec<Action>, turn: &mut Turn) {
         let upper = (place as u16) << 8;
         for action in actions {
             match action {
@@ -234,7 +234,7 @@ impl Multi {
                     if let Request::Watch { watch, .. } | Request::WatchChildren(watch) = &mut request {
                         watch.0 |= upper;
                     }
-                    self.waited |= self.phase == Phase::Standing && self.parts[place].grant.is_none();
+                    self.waited |= self.phase == Phase::Queued && self.parts[place].grant.is_none();
                     turn.actions.push(Action::Send(RequestId(upper | id.0), request));
                 }
                 Action::Unwatch(watch) => turn.actions.push(Action::Unwatch(WatchId(upper | watch.0))),
@@ -263,7 +263,7 @@ impl Multi {
                 self.lost = Some(loss);
                 turn.actions.push(Action::Lost(loss));
             }
-            Phase::Standing | Phase::AwaitingLease | Phase::Verifying | Phase::Pausing(After::Verify) => {
+            Phase::Queued | Phase::AwaitingLease | Phase::Verifying | Phase::Pausing(After::Verify) => {
                 self.fail(Reason::Broken, turn);
             }
             _ => {}
@@ -275,7 +275,7 @@ impl Multi {
     fn join(&mut self, turn: &mut Turn) {
         self.phase = Phase::Joining;
         self.send(0, Purpose::Join, Request::JoinAll, turn);
-        if !self.doubt {
+        if !self.create_in_doubt {
             self.each(turn, |_, part| part.stand_by());
         }
     }
@@ -288,21 +288,21 @@ impl Multi {
             Ok(Reply::AllJoined(nodes)) if nodes.len() != self.parts.len() => {
                 self.fail(Reason::Refused(Failure::Unknown), turn);
             }
-            Ok(Reply::AllJoined(nodes)) if self.doubt => {
+            Ok(Reply::AllJoined(nodes)) if self.create_in_doubt => {
                 // The barrier: no earlier create of ours can still arrive.
                 self.created = nodes;
                 self.search(turn);
             }
             Ok(Reply::AllJoined(nodes)) => self.arrive(&nodes, turn),
             Ok(_) | Err(Failure::Unknown) => {
-                self.doubt = true;
+                self.create_in_doubt = true;
                 self.pause(After::Join, turn);
             }
             // One directory is missing. Znodes of earlier creates in the others must be found.
-            Err(Failure::NoNode) if self.doubt => self.search(turn),
+            Err(Failure::NoNode) if self.create_in_doubt => self.search(turn),
             Err(Failure::NoNode) => self.make_directories_or_leave(turn),
             Err(Failure::Throttled) => self.pause(After::Join, turn),
-            Err(failure) if self.doubt => {
+            Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
                 self.search(turn);
             }
@@ -320,7 +320,7 @@ impl Multi {
                 _ => self.leave(turn),
             };
         }
-        self.phase = Phase::Standing;
+        self.phase = Phase::Queued;
         self.each(turn, |place, part| part.placed(nodes[place]));
         self.waited = false;
     }
@@ -380,13 +380,13 @@ impl Multi {
         if self.pending.iter().any(|(_, purpose)| matches!(purpose, Purpose::Search(_))) {
             return;
         }
-        if self.unsure { self.pause(After::Search, turn) } else { self.sort_out(turn) }
+        if self.unsure { self.pause(After::Search, turn) } else { self.keep_oldest(turn) }
     }
 
     /// Keeps the oldest complete set of znodes, and deletes the others.
-    fn sort_out(&mut self, turn: &mut Turn) {
+    fn keep_oldest(&mut self, turn: &mut Turn) {
         let refusal = self.refusal.take();
-        self.doubt = false;
+        self.create_in_doubt = false;
         self.created.clear();
         let mut candidates: Vec<Zxid> = match self.parts.first() {
             Some(part) if self.wanted => part.found.iter().map(|node| node.czxid).collect(),
@@ -407,13 +407,13 @@ impl Multi {
                     kept.push(node);
                 } else {
                     let actions = self.parts[place].contender.discard(node);
-                    self.heed(place, actions, turn);
+                    self.run(place, actions, turn);
                 }
             }
         }
         match refusal {
             _ if keep.is_some() => {
-                self.phase = Phase::Standing;
+                self.phase = Phase::Queued;
                 self.each(turn, |place, part| part.found(kept[place]));
                 self.waited = true;
             }
@@ -452,7 +452,7 @@ impl Multi {
         if !mine {
             // The watch on it may not have been set yet. The znode with its name now is not ours to delete.
             let actions = self.parts[place].contender.finish();
-            self.heed(place, actions, turn);
+            self.run(place, actions, turn);
             return self.fail(Reason::Broken, turn);
         }
         if self.pending.iter().any(|(_, purpose)| matches!(purpose, Purpose::Verify(_))) {
@@ -504,7 +504,7 @@ impl Multi {
         self.phase = Phase::Parting;
         // A caller that has lost one lock did not finish cleanly under the others.
         let left = if self.lost.is_some() && left == Left::Released { Left::Broken } else { left };
-        self.tell_all(&Event::Release(left), turn);
+        self.step_all(&Event::Release(left), turn);
     }
 
     fn released(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
@@ -560,7 +560,8 @@ impl Multi {
     fn stop_waiting(&mut self, turn: &mut Turn) {
         let answers_bring_nodes = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::Join)
             || matches!(self.phase, Phase::Searching | Phase::Pausing(After::Search))
-            || (self.doubt && matches!(self.phase, Phase::Pausing(After::Join) | Phase::MakingDirectories));
+            || (self.create_in_doubt
+                && matches!(self.phase, Phase::Pausing(After::Join) | Phase::MakingDirectories));
         if !answers_bring_nodes {
             self.each(turn, |_, part| part.withdraw());
             self.leave(turn);
@@ -608,7 +609,7 @@ impl Multi {
     }
 
     fn conclude(&mut self, turn: &mut Turn) {
-        if self.phase == Phase::Standing && self.parts.iter().all(|part| part.grant.is_some()) {
+        if self.phase == Phase::Queued && self.parts.iter().all(|part| part.grant.is_some()) {
             // Between two reads of the first flight a reader may become the head, when another lock's queue
             // has changed.
             let untouched = self.parts.iter().all(|part| part.contender.is_untouched());
@@ -689,7 +690,7 @@ impl Multi {
             Purpose::Join => self.joined(outcome, turn),
             Purpose::Make => self.made_directory(outcome, turn),
             Purpose::Pause => match self.phase {
-                Phase::Pausing(After::Join) if self.wanted || self.doubt => self.join(turn),
+                Phase::Pausing(After::Join) if self.wanted || self.create_in_doubt => self.join(turn),
                 Phase::Pausing(After::Join) => self.leave(turn),
                 Phase::Pausing(After::Search) => self.search(turn),
                 Phase::Pausing(After::Verify) => self.verify(turn),

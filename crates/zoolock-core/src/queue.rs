@@ -173,7 +173,8 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
     let writer = all.iter().filter(|(name, _)| name.role == Role::Exclusive).map(|(name, _)| name.position());
     let writer = writer.min().unwrap_or(u32::MAX);
     if writer < position(from) {
-        // That writer holds, or assumes so: then we do not hold. Only another client library can cause that.
+        // The earlier writer holds, or assumes so: then we do not hold. Only another client library can cause
+        // that.
         return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
     // An upgradable reader behind ours waits for us while our reader's znode exists.

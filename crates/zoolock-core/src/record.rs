@@ -52,15 +52,15 @@ pub struct Size {
 pub struct Marker {
     /// Creation of the directory that the marker was written for.
     pub directory: Zxid,
-    /// How the holder left.
+    /// The way in which the holder left.
     pub left: Left,
     /// Sequence number of the holder.
     pub sequence: Sequence,
-    /// Whether crashes are tracked: every later holder has written its beginning.
+    /// Set if crashes are tracked: every later holder has written its beginning.
     pub tracked: bool,
 }
 
-/// How the last holder left.
+/// The way in which the last holder left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Left {
     /// It released the lock.

@@ -41,7 +41,7 @@ pub(crate) struct Lock {
     pub(crate) layout_checked: Option<Arc<AtomicBool>>,
 }
 
-/// How long to wait for a lock.
+/// The time to wait for a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Patience {
     /// Do not wait.

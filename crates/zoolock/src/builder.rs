@@ -214,8 +214,8 @@ impl Builder {
         self
     }
 
-    /// Sets the owner of all locks of this client, also across several processes, so that observers see which
-    /// owner waits for which (`zoolock run` passes its own owner to the command as `ZOOLOCK_OWNER`). The text
+    /// Sets the owner of all locks of this client, so that observers see which owner waits for which. Several
+    /// processes may have one owner: `zoolock run` passes its own to the command as `ZOOLOCK_OWNER`. The text
     /// is printable ASCII of at most 64 bytes. It is no credential, and excludes no other client. Without it
     /// the owner is the tokio task that acquires, or the thread outside of a task; see
     /// [`Entry::owner`](crate::Entry::owner). [`Owner`](crate::Owner)s are owners of their own.
@@ -241,16 +241,16 @@ impl Builder {
     }
 
     /// Renews the lease by writes for every session timeout. Without it, a timeout of at least three times
-    /// `syncLimit × tickTime` is renewed by `sync`, which costs the ensemble less, but extends the lease by
-    /// less.
+    /// `syncLimit × tickTime` is renewed by `sync`. A `sync` costs the ensemble less, but extends the lease
+    /// by less.
     pub fn strict_renewal(mut self) -> Self {
         self.strict = true;
         self
     }
 
     /// Adds a label `lock` with the path to all [metrics](crate::metrics) of locks. Off unless set. Each lock
-    /// then has its own series for as long as the recorder keeps them, so use it only in programs with few
-    /// locks whose names do not come from outside.
+    /// then has its own series for as long as the recorder keeps them. Use it only in programs with few locks
+    /// whose names do not come from outside.
     pub fn metrics_by_lock(mut self) -> Self {
         self.measures_by_lock = true;
         self

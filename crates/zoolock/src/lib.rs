@@ -86,9 +86,9 @@
 //! [`blocking`] has the same without async.
 //!
 //! # What a guard promises
-//! While [`Guard::is_valid`] returns `true`, no other client holds the lock, provided that clocks do not
-//! drift by a sixth and that the program is not stopped between the check and the work. For that last case
-//! there is [`Guard::token`]: the resource itself refuses an older one.
+//! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that clocks drift
+//! by less than a sixth, and that the program is not stopped between the check and the work. For a stopped
+//! program there is [`Guard::token`]: the resource itself refuses an older one.
 
 mod acquire;
 mod acquire_methods;

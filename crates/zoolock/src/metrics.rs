@@ -379,7 +379,7 @@ fn number(kind: &str) -> usize {
 }
 
 impl Drop for AcquireMetrics {
-    /// Corrects the gauges, whatever the outcome was.
+    /// Corrects the gauges after any outcome.
     fn drop(&mut self) {
         self.cancelled();
         self.end_holding();

@@ -14,15 +14,15 @@ use crate::error::Error;
 /// The naming scheme of our contenders' znodes, which determines the client libraries that can share a lock
 /// with them. The combinations are in `docs/INTEROP.md`.
 ///
-/// We read the names of all schemes, whatever our own is; the other libraries must read ours. If another
-/// contender in the queue would ignore our znode, the acquisition fails with [`Error::Neighbour`].
+/// We read the names of all schemes; the other libraries must read ours. If another contender in the queue
+/// would ignore our znode, the acquisition fails with [`Error::Neighbour`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Naming {
-    /// `lock-S`, `__READ__S`, `__WRIT__S`, `permit-W-S`: zoolock's own names. The mutex is shared with
-    /// Curator's, with go-zookeeper, `zookeeper-client` and Java's WriteLock, and with kazoo clients that
-    /// look for `lock-` (see `kazoo_pattern`); the read/write lock is shared with Curator's. Its cost does
-    /// not grow with the number of waiters.
+    /// `lock-S`, `__READ__S`, `__WRIT__S`, `permit-W-S`: zoolock's own names. Mutexes are shared with
+    /// Curator, go-zookeeper, `zookeeper-client` and Java's WriteLock. They are also shared with kazoo
+    /// clients that look for `lock-` (see `kazoo_pattern`). Read/write locks are shared with Curator. The
+    /// cost does not grow with the number of waiters.
     #[default]
     Native,
     /// `_c_<uuid>-lock-S`, `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`: Curator's names.

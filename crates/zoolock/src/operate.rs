@@ -26,13 +26,13 @@ struct Found {
     contender: Contender,
     data: Vec<u8>,
     stat: Stat,
-    /// Whether it is the head of the queue.
+    /// Set if it is the head of the queue.
     first: bool,
     /// The paths of the writers' znodes of an upgraded reader.
     upgrades: Vec<String>,
 }
 
-/// How a contender can be asked to release the lock.
+/// The way to ask a contender to release the lock.
 enum RevokeRequest {
     /// Write this in place of the data of its znode.
     Write(Vec<u8>),
@@ -260,7 +260,7 @@ impl Found {
 /// Returns how the contender can be asked. Data that its client library does not read as a request is not
 /// written: to kazoo the data is the name of a client.
 fn revoke_request(found: &Found) -> RevokeRequest {
-    // Our contenders keep their own data, whatever their naming.
+    // Our contenders keep their own data in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
         return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
     }

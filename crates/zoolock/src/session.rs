@@ -245,7 +245,7 @@ impl Session {
         }
     }
 
-    // ---- who stands on it ----
+    // ---- its acquisitions ----
 
     /// Reserves capacity for the watches of one acquisition; `false` if there is none left, or the session
     /// has ended.
@@ -551,8 +551,8 @@ impl Renewer {
     /// Sends a request while the session has no acquisition. Otherwise the next acquisition would wait for
     /// three confirmations, as after a silence.
     ///
-    /// A `sync` is enough, whatever the session timeout. An answer by a leader that is cut off does no harm:
-    /// to write to another leader the client must reconnect, and then that leader learns of the session.
+    /// A `sync` is enough for every session timeout. An answer by a leader that is cut off does no harm: to
+    /// write to another leader the client must reconnect, and then that leader learns of the session.
     fn keep_alive(&mut self) {
         let Some(keeper) = self.session.keeper() else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };

@@ -1,7 +1,8 @@
 //! The sessions of one [`Zoolock`](crate::Zoolock): opened when needed, and again after expiry.
 //!
-//! A session is opened on a task of its own. If a caller's future opened it, a caller whose patience is
-//! shorter than a handshake would start again each time, and leave a half-open session on the server.
+//! A session is opened on a task of its own, not in a caller's future. Otherwise a caller whose patience is
+//! shorter than a handshake would start again each time. It would also leave half-open sessions on the
+//! server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,7 +34,7 @@ struct Pool {
     live: Vec<Arc<Session>>,
     /// The outcome of the opening in progress.
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
-    /// How many times all sessions were closed.
+    /// Number of times that all sessions were closed.
     closed: u64,
 }
 

@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub waiters: Vec<Entry>,
     /// Number of all waiters.
     pub waiting: usize,
-    /// How the last known holder left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
+    /// The way in which the last known holder left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
     pub previous: &'static str,
     /// Sequence number of the holder that `previous` describes, from the end of its znode's name; `None` if
     /// `previous` is `unknown`.
@@ -55,14 +55,14 @@ pub struct Snapshot {
     pub foreign_semaphore: Option<ForeignSemaphore>,
     /// Number of permits, if the lock is a semaphore that records its size. Curator's semaphores do not.
     pub permits: Option<u32>,
-    /// Whether the data of the directory belongs to something else. Then holders write no release marker
+    /// Set if the data of the directory belongs to something else. Then holders write no release marker
     /// there.
     pub foreign_record: bool,
     /// The contenders that ignore each other's znodes, so that two may hold at once, and the remedy.
     pub clash: Option<String>,
     /// The directories that may contain more contenders but may not be read, named as znodes are. In a list
-    /// of locks this is the path of the lock itself if nothing of it may be read; then it may be no lock at
-    /// all.
+    /// of locks this is the path of the lock itself if nothing of it may be read. Such a directory may be no
+    /// lock at all.
     pub unread: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ pub struct Entry {
     /// The token that it has as a holder, with which it can be revoked and broken; `null` if it could not be
     /// read.
     pub token: Option<String>,
-    /// Whether it was asked to release the lock.
+    /// Set if it was asked to release the lock.
     pub revoked: bool,
     /// Time at which it queued, in milliseconds of Unix time: by its own clock, or by the server's clock if
     /// its data has no time.
@@ -126,16 +126,16 @@ pub struct Entry {
     /// The identifier that a contender of another client library writes, for example kazoo's. It is short and
     /// has no control characters. Data that is not text is shown as hexadecimal digits.
     pub identifier: Option<String>,
-    /// Its owner: the same text for all that one owner holds and waits for. `None` if it could not be read.
-    /// Do not trust it: every client that may queue may write any owner.
+    /// Its owner. All locks that one owner holds or waits for have the same text. `None` if it could not be
+    /// read. Do not trust it: every client that may queue may write any owner.
     pub owner: Option<String>,
     /// The origin of `owner`.
     /// - `owner`: the program named it, see [`Owner`](crate::Owner) and
     ///   [`Builder::owner_id`](crate::Builder::owner_id).
     /// - `task`: the tokio task that acquired, or the thread outside of a task. This is wrong if several
     ///   futures of one task acquire, or if a guard moves to another task. If the tasks of a process [share a
-    ///   place](crate::Mutex::batching), the place is an owner of its own, since the lock passes from task to
-    ///   task without a request to the server. Deadlocks through such a lock are not seen.
+    ///   place](crate::Mutex::batching), the place is an owner of its own. The lock then passes from task to
+    ///   task without a request to the server, so deadlocks through such a lock are not seen.
     /// - `session`: a session of another client library, whose threads cannot be told apart. The text differs
     ///   between the processes that read it.
     /// - `unknown`: it could not be read.
@@ -297,7 +297,7 @@ async fn previous(
         Left::Released | Left::Downgraded => ("clean", Some(marker.sequence)),
         Left::Panicked => ("panicked", Some(marker.sequence)),
         Left::Broken => ("broken", Some(marker.sequence)),
-        // That holder has begun, and has overwritten how its predecessor left.
+        // A holder that has begun has overwritten how its predecessor left.
         Left::Held => ("unknown", None),
     };
     // A marker of another directory describes another holder with the same number.

@@ -90,9 +90,13 @@ impl Zoolock {
     /// latest.
     ///
     /// # Errors
-    /// As [`Mutex::lock_timeout`]; [`Error::Invalid`] if the closure drops the guard instead of moving it
-    /// into its future, which would run without the lock; [`Error::Lost`] if the lock was lost before it was
-    /// released: the work may then have overlapped with the next holder's.
+    /// As [`Mutex::lock_timeout`].
+    ///
+    /// [`Error::Invalid`] if the closure drops the guard instead of moving it into its future: that would run
+    /// without the lock.
+    ///
+    /// [`Error::Lost`] if the lock was lost before it was released. The work may then have overlapped with
+    /// the next holder's.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work and releases the lock in the background.

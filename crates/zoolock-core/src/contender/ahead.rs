@@ -1,6 +1,6 @@
 //! Look-ahead: grants the lock when the predecessor's znode is deleted, without another read.
 //!
-//! Without look-ahead, the successor of a holder reads the record after the predecessor is gone: one round
+//! Without look-ahead, the successor of a holder reads the record after the predecessor's deletion: one round
 //! trip in which no contender holds the lock. With look-ahead it reads the proof while the predecessor still
 //! holds.
 //!
@@ -17,41 +17,42 @@ use super::*;
 
 /// The progress of look-ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) enum Ahead {
+pub(super) enum LookAhead {
     /// Look-ahead is not in use.
     #[default]
-    No,
+    Off,
     /// The flight has been sent.
-    Arming { proof: Proof, directory: Option<Directory>, own: WatchId, gone: Gone },
+    Arming { proof: HeadProof, directory: Option<Directory>, own: WatchId, gone: PredecessorGone },
     /// The deletion of the predecessor grants the lock. `directory`: as the predecessor will leave it.
-    Sure { directory: Directory, own: WatchId, previous: Previous },
+    Armed { directory: Directory, own: WatchId, previous: Previous },
 }
 
 /// The proof that the predecessor is the head of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Proof {
+pub(super) enum HeadProof {
     /// The directory had two children when our znode was created: ours and the predecessor's.
-    Two,
+    OnlyTwoChildren,
     /// Valid if the record says that the contender with this number, directly before the predecessor,
     /// released the lock.
-    Released(Sequence),
+    ReleasedBefore(Sequence),
 }
 
-impl Proof {
+impl HeadProof {
     fn is_in(self, directory: &Directory) -> bool {
         match self {
-            Proof::Two => true,
-            Proof::Released(farther) => {
+            HeadProof::OnlyTwoChildren => true,
+            HeadProof::ReleasedBefore(second_predecessor) => {
                 let marker = directory.record.marker_of(directory.czxid);
-                marker.is_some_and(|marker| marker.left.hands_over() && marker.sequence == farther)
+                marker.is_some_and(|marker| marker.left.hands_over() && marker.sequence == second_predecessor)
             }
         }
     }
 }
 
-/// Whether the predecessor was deleted before the flight ended. If so, we look again instead of waiting.
+/// The time of the predecessor's deletion, if the flight has not ended before. Then we look again instead of
+/// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Gone {
+pub(super) enum PredecessorGone {
     No,
     /// Before the record was read.
     Before,
@@ -59,29 +60,35 @@ pub(super) enum Gone {
     Since,
 }
 
-impl Ahead {
+impl LookAhead {
     pub(super) fn own(self) -> Option<WatchId> {
         match self {
-            Ahead::No => None,
-            Ahead::Arming { own, .. } | Ahead::Sure { own, .. } => Some(own),
+            LookAhead::Off => None,
+            LookAhead::Arming { own, .. } | LookAhead::Armed { own, .. } => Some(own),
         }
     }
 }
 
 impl Contender {
     /// Waits for the predecessor according to `directory`, which was read in one flight with our create.
-    pub(super) fn line_up(&mut self, me: Node, nearer: Sequence, directory: Directory, turn: &mut Turn) {
+    pub(super) fn wait_for_predecessor(
+        &mut self,
+        me: Node,
+        predecessor: Sequence,
+        directory: Directory,
+        turn: &mut Turn,
+    ) {
         let ours = directory.czxid < me.czxid;
         let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         if self.looks_ahead(me) && ours && !tracked {
             if directory.children == 2 && directory.pzxid == me.czxid {
-                return self.come_near(me, nearer, Proof::Two, Some(directory), turn);
+                return self.arm(me, predecessor, HeadProof::OnlyTwoChildren, Some(directory), turn);
             }
-            if let Some(farther) = nearer.before() {
-                return self.watch(me, me.prefix.name(farther), turn);
+            if let Some(second_predecessor) = predecessor.before() {
+                return self.watch(me, me.prefix.name(second_predecessor), turn);
             }
         }
-        self.watch(me, me.prefix.name(nearer), turn);
+        self.watch(me, me.prefix.name(predecessor), turn);
     }
 
     /// Returns whether look-ahead can save time. It cannot if a delay or a write comes between two holders.
@@ -91,25 +98,25 @@ impl Contender {
     }
 
     /// Starts the flight if the deleted znode was our second predecessor. Returns whether it did.
-    pub(super) fn came_near(&mut self, me: Node, gone: &str, turn: &mut Turn) -> bool {
-        let Some(nearer) = me.sequence.before() else { return false };
-        let Some(farther) = nearer.before() else { return false };
-        let near = self.looks_ahead(me) && gone == me.prefix.name(farther);
+    pub(super) fn arm_behind_predecessor(&mut self, me: Node, gone: &str, turn: &mut Turn) -> bool {
+        let Some(predecessor) = me.sequence.before() else { return false };
+        let Some(second_predecessor) = predecessor.before() else { return false };
+        let near = self.looks_ahead(me) && gone == me.prefix.name(second_predecessor);
         if near {
-            self.come_near(me, nearer, Proof::Released(farther), None, turn);
+            self.arm(me, predecessor, HeadProof::ReleasedBefore(second_predecessor), None, turn);
         }
         near
     }
 
-    fn come_near(
+    fn arm(
         &mut self,
         me: Node,
-        nearer: Sequence,
-        proof: Proof,
+        predecessor: Sequence,
+        proof: HeadProof,
         directory: Option<Directory>,
         turn: &mut Turn,
     ) {
-        self.watch(me, me.prefix.name(nearer), turn);
+        self.watch(me, me.prefix.name(predecessor), turn);
         if directory.is_none() {
             self.send(Purpose::ArmRecord, Request::ReadDirectory, turn);
         }
@@ -119,11 +126,11 @@ impl Contender {
             false => Request::Exists(me),
         };
         self.send(Purpose::ArmOwn(own), request, turn);
-        self.ahead = Ahead::Arming { proof, directory, own, gone: Gone::No };
+        self.ahead = LookAhead::Arming { proof, directory, own, gone: PredecessorGone::No };
     }
 
     /// Handles the watch on the predecessor.
-    pub(super) fn armed_before(&mut self, reply: Reply, turn: &mut Turn) {
+    pub(super) fn predecessor_watched(&mut self, reply: Reply, turn: &mut Turn) {
         let untracked = matches!(reply, Reply::Node { says: Says { untracked: true, .. }, .. });
         // The predecessor writes when it begins, and then we must, too.
         if !untracked && self.on(Rule::AheadUntracked) {
@@ -133,23 +140,23 @@ impl Contender {
 
     /// Grants the lock if the deletion of the predecessor does. Otherwise the rest of the flight may grant
     /// it.
-    pub(super) fn granted_ahead(&mut self, me: Node, since: bool, turn: &mut Turn) -> bool {
+    pub(super) fn grant_by_deletion(&mut self, me: Node, since: bool, turn: &mut Turn) -> bool {
         let may_hold = self.may_hold(turn);
         match &mut self.ahead {
-            Ahead::No => return false,
-            &mut Ahead::Sure { directory, own, previous } if may_hold => {
+            LookAhead::Off => return false,
+            &mut LookAhead::Armed { directory, own, previous } if may_hold => {
                 self.hold_ahead(me, directory, own, previous, turn);
             }
             // The predecessor's own data was never read, and the record was read while it existed.
-            Ahead::Arming { proof: Proof::Two, .. } if !since => {
+            LookAhead::Arming { proof: HeadProof::OnlyTwoChildren, .. } if !since => {
                 self.disarm(turn);
                 return false;
             }
-            Ahead::Arming { gone, .. } => {
-                *gone = if since { Gone::Since } else { Gone::Before };
+            LookAhead::Arming { gone, .. } => {
+                *gone = if since { PredecessorGone::Since } else { PredecessorGone::Before };
                 self.phase = Phase::Looking { me, directory: None };
             }
-            Ahead::Sure { .. } => {
+            LookAhead::Armed { .. } => {
                 self.disarm(turn);
                 return false;
             }
@@ -158,7 +165,7 @@ impl Contender {
     }
 
     pub(super) fn armed_record(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
-        let Ahead::Arming { directory, .. } = &mut self.ahead else { return };
+        let LookAhead::Arming { directory, .. } = &mut self.ahead else { return };
         match outcome {
             Ok(Reply::Directory(seen)) => *directory = Some(seen),
             _ => self.disarm(turn),
@@ -166,22 +173,27 @@ impl Contender {
     }
 
     pub(super) fn armed_own(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
-        let Ahead::Arming { proof, directory, own, gone } = self.ahead else { return };
+        let LookAhead::Arming { proof, directory, own, gone } = self.ahead else { return };
         let (Phase::Waiting { me, .. } | Phase::Looking { me, .. }) = self.phase else {
             return self.disarm(turn);
         };
         // A revocation must be reported by a read after the grant.
         let asked = matches!(outcome, Ok(Reply::Node { says: Says { revoked: true, .. }, .. }));
         let mine = self.still_mine(me, outcome) == Some(true) && !asked;
-        let proved = directory.filter(|_| mine).and_then(|directory| self.proved(me, proof, directory, gone));
-        match proved {
-            Some((directory, previous)) if gone == Gone::No => {
-                self.ahead = Ahead::Sure { directory, own, previous };
+        let directory_after_predecessor = directory
+            .filter(|_| mine)
+            .and_then(|directory| self.directory_after_predecessor(me, proof, directory, gone));
+        match directory_after_predecessor {
+            Some((directory, previous)) if gone == PredecessorGone::No => {
+                self.ahead = LookAhead::Armed { directory, own, previous };
             }
             Some((directory, previous)) if self.may_hold(turn) => {
                 self.hold_ahead(me, directory, own, previous, turn);
             }
-            _ if mine && gone == Gone::Before && directory.is_some_and(|seen| proof.is_in(&seen)) => {
+            _ if mine
+                && gone == PredecessorGone::Before
+                && directory.is_some_and(|seen| proof.is_in(&seen)) =>
+            {
                 // The predecessor gave up, or queued again under another name. No other contender has a
                 // reason to list now.
                 self.forget_ahead(turn);
@@ -191,14 +203,14 @@ impl Contender {
         }
     }
 
-    /// Returns the directory as the predecessor leaves it, if that is proven to be the head of the queue, and
-    /// what is known of how the previous holder left.
-    fn proved(
+    /// Returns the directory as the predecessor leaves it, and how the previous holder left as far as it is
+    /// known. `None` if the predecessor is not proven to be the head of the queue.
+    fn directory_after_predecessor(
         &self,
         me: Node,
-        proof: Proof,
+        proof: HeadProof,
         directory: Directory,
-        gone: Gone,
+        gone: PredecessorGone,
     ) -> Option<(Directory, Previous)> {
         let marker = directory.record.marker_of(directory.czxid);
         // If crashes are tracked the record is written before the grant. A record that we may not overwrite,
@@ -212,7 +224,7 @@ impl Contender {
             return Some((directory, self.previous(&directory, me, &[])));
         }
         // A predecessor that was missing may have queued again under another name.
-        if gone == Gone::Before || (!proof.is_in(&directory) && self.on(Rule::AheadByProof)) {
+        if gone == PredecessorGone::Before || (!proof.is_in(&directory) && self.on(Rule::AheadByProof)) {
             return None;
         }
         // Assume that the predecessor releases the lock: a holder that leaves in another way writes to its
@@ -232,7 +244,7 @@ impl Contender {
         previous: Previous,
         turn: &mut Turn,
     ) {
-        self.ahead = Ahead::No;
+        self.ahead = LookAhead::Off;
         let watch = self.on(Rule::AheadWithOwnNode).then_some(own);
         self.phase = Phase::Held { me, directory: Some(directory), watch };
         turn.actions.push(Action::Granted(Grant { node: me, previous }));

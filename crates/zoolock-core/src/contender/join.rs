@@ -27,14 +27,14 @@ impl Contender {
     pub(super) fn join(&mut self, turn: &mut Turn) {
         self.phase = Phase::Joining;
         self.send(Purpose::Join, Request::Join, turn);
-        if !self.doubt {
+        if !self.create_in_doubt {
             self.first_look(turn);
         }
     }
 
     pub(super) fn joined(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         match outcome {
-            Ok(Reply::Joined(node)) if self.doubt => {
+            Ok(Reply::Joined(node)) if self.create_in_doubt => {
                 // The confirmed create is a barrier: no earlier create of ours can still arrive. Now the
                 // search finds the znodes of all lost replies.
                 self.found.push(node);
@@ -43,7 +43,7 @@ impl Contender {
             Ok(Reply::Joined(me)) => self.arrive(me, turn),
             Ok(_) | Err(Failure::Unknown) => {
                 self.void_pending();
-                self.doubt = self.on(Rule::SearchAfterLostReply);
+                self.create_in_doubt = self.on(Rule::SearchAfterLostReply);
                 let barrier = self.on(Rule::CreateBeforeSearch);
                 self.pause(if barrier { After::Join } else { After::Search }, turn);
             }
@@ -51,14 +51,14 @@ impl Contender {
                 // The leader's answer, after everything that we sent: there is no directory, so there is no
                 // znode of ours.
                 self.void_pending();
-                self.doubt = false;
+                self.create_in_doubt = false;
                 self.make_directory_or_leave(turn);
             }
             Err(Failure::Throttled) => {
                 self.void_pending();
                 self.pause(After::Join, turn);
             }
-            Err(failure) if self.doubt => {
+            Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
                 self.search(turn);
             }
@@ -121,7 +121,7 @@ impl Contender {
 
     pub(super) fn paused(&mut self, turn: &mut Turn) {
         match self.phase {
-            Phase::Pausing(After::Join) if self.wanted || self.doubt => self.join(turn),
+            Phase::Pausing(After::Join) if self.wanted || self.create_in_doubt => self.join(turn),
             Phase::Pausing(After::Join) => self.phase = Phase::Leaving,
             Phase::Pausing(After::Search) => self.search(turn),
             Phase::Pausing(After::Look(me)) => self.look(me, turn),
@@ -144,7 +144,7 @@ impl Contender {
             _ => return self.pause(After::Search, turn),
         };
         let refusal = self.refusal.take();
-        self.doubt = false;
+        self.create_in_doubt = false;
         self.found.clear();
         mine.sort_by_key(|node| node.czxid);
         mine.dedup();

@@ -8,12 +8,11 @@ pub(super) struct Departure {
     node: Node,
     /// The marker to leave, and the version of the record that it replaces.
     marker: Option<(Marker, Option<i32>)>,
-    /// Whether the holder waits for the outcome.
+    /// Set if the holder waits for the outcome.
     pub(super) report: bool,
-    /// Whether to write to the znode first, so that a successor which its deletion alone would grant looks
-    /// again.
-    aloud: bool,
-    /// Whether an earlier delete may have succeeded.
+    /// Set to write to the znode first, so that a successor which its deletion alone would grant looks again.
+    write_first: bool,
+    /// Set if an earlier delete may have succeeded.
     repeated: bool,
     /// The marker of our beginning, if it must be undone.
     undo: Option<Undo>,
@@ -21,7 +20,7 @@ pub(super) struct Departure {
 
 impl Departure {
     fn new(node: Node, marker: Option<(Marker, Option<i32>)>) -> Departure {
-        Departure { node, marker, report: false, aloud: false, repeated: false, undo: None }
+        Departure { node, marker, report: false, write_first: false, repeated: false, undo: None }
     }
 }
 
@@ -92,8 +91,8 @@ impl Contender {
         report: bool,
         repeated: bool,
     ) -> Departure {
-        let aloud = report && node.prefix.is_computable() && self.on(Rule::LeaveAloud);
-        Departure { report, aloud, repeated, ..Departure::new(node, marker) }
+        let write_first = report && node.prefix.is_computable() && self.on(Rule::LeaveAloud);
+        Departure { report, write_first, repeated, ..Departure::new(node, marker) }
     }
 
     /// Checks that the znode is still ours, and then deletes it.
@@ -108,7 +107,7 @@ impl Contender {
         let node = departure.node;
         let request = match departure.marker {
             Some((marker, version)) => Request::Release { node, marker, version },
-            None if departure.aloud => Request::Withdraw(node),
+            None if departure.write_first => Request::Withdraw(node),
             None => Request::Delete(node),
         };
         self.send(Purpose::Leave(czxid), request, turn);
@@ -140,7 +139,7 @@ impl Contender {
                 self.check_departure(czxid, turn);
             }
             // A znode that we may not write may still be deletable.
-            Err(_) if std::mem::take(&mut departure.aloud) => self.check_departure(czxid, turn),
+            Err(_) if std::mem::take(&mut departure.write_first) => self.check_departure(czxid, turn),
             Err(failure) => {
                 if std::mem::take(&mut departure.report) {
                     turn.actions.push(Action::Released(Departed::Refused(failure)));
@@ -174,14 +173,14 @@ impl Contender {
     /// Accepts any answer of the leader, as long as there was one.
     pub(super) fn left_barrier(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         if let Err(Failure::Unknown | Failure::Throttled) = outcome {
-            self.look_at_departure_later(czxid, turn);
+            self.check_departure_later(czxid, turn);
         }
     }
 
     /// A check without a successful sync does not allow a delete.
     pub(super) fn left_synced(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         if outcome.is_err() {
-            self.look_at_departure_later(czxid, turn);
+            self.check_departure_later(czxid, turn);
         }
     }
 
@@ -195,12 +194,12 @@ impl Contender {
                 .map(|undo| (undo.marker, Some(version))),
             // A contender that may not read the record must still delete its znode.
             Ok(_) | Err(Failure::NoNode | Failure::Refused(_)) => None,
-            Err(_) => return self.look_at_departure_later(czxid, turn),
+            Err(_) => return self.check_departure_later(czxid, turn),
         };
         self.departures[at].marker = marker;
     }
 
-    fn look_at_departure_later(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn check_departure_later(&mut self, czxid: Zxid, turn: &mut Turn) {
         for (_, purpose) in &mut self.pending {
             match *purpose {
                 Purpose::LeaveSync(of) | Purpose::LeaveRead(of) | Purpose::LeaveCheck(of) if of == czxid => {

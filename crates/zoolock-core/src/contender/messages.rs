@@ -137,7 +137,7 @@ pub enum Request {
         node: Node,
         /// The version of its data that we know.
         version: i32,
-        /// Whether to write also that we were asked to release the lock.
+        /// Set to write also that we were asked to release the lock.
         revoked: bool,
     },
     /// Delete the writer's znode and create a reader's with the same number, in one transaction; the reader's
@@ -264,7 +264,7 @@ pub enum Event {
     Fired {
         /// The watch.
         watch: WatchId,
-        /// Whether the znode was deleted; otherwise it changed.
+        /// Set if the znode was deleted; otherwise it changed.
         deleted: bool,
     },
     /// The session has no connection: requests wait for one.
@@ -296,7 +296,7 @@ pub enum Action {
     Unwatch(WatchId),
     /// The caller holds the lock.
     Granted(Grant),
-    /// How the previous holder left, if it was not read before the grant.
+    /// The way in which the previous holder left, if it was not read before the grant.
     Previous(Previous),
     /// The caller will not get the lock.
     Failed(Reason),
@@ -317,7 +317,7 @@ pub enum Action {
 pub struct Grant {
     /// The znode that holds the lock.
     pub node: Node,
-    /// How the previous holder left.
+    /// The way in which the previous holder left.
     pub previous: Previous,
 }
 

@@ -45,7 +45,7 @@ pub use messages::{
     Reply, Request, RequestId, Says, SessionEnd, WatchId,
 };
 
-use ahead::Ahead;
+use ahead::LookAhead;
 use grant::Undo;
 use join::After;
 pub(crate) use join::{POLLS_BEFORE_JOINING_AGAIN, RETIRE_POLL};
@@ -62,15 +62,15 @@ pub struct Config {
     pub names: Names,
     /// Kind of lock.
     pub kind: Kind,
-    /// Whether to wait for the lock.
+    /// The behaviour if the lock is not free.
     pub mode: Mode,
-    /// Whether to write a marker at the beginning, so that the next holder detects a crash.
+    /// Set to write a marker at the beginning, so that the next holder detects a crash.
     pub tracks_crashes: bool,
     /// Time to wait, in milliseconds, if the last holder did not leave cleanly.
     pub delay: u32,
     /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once.
     pub watch_own_after: u32,
-    /// Whether to use look-ahead, which grants the lock a round trip earlier. Then the record of the previous
+    /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record of the previous
     /// holder is read after the grant.
     pub looks_ahead: bool,
     /// The first sequence number at which a directory is retired; [`Sequence::RETIRE_FROM`] except in tests.
@@ -141,7 +141,7 @@ impl Kind {
     }
 }
 
-/// Whether to wait for the lock.
+/// The behaviour if the lock is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Wait in the queue.
@@ -155,10 +155,10 @@ pub enum Mode {
 pub struct Contender {
     config: Config,
     phase: Phase,
-    /// Whether the caller waits for the lock or holds it.
+    /// Set while the caller waits for the lock or holds it.
     wanted: bool,
     /// A create with a lost reply may have succeeded.
-    doubt: bool,
+    create_in_doubt: bool,
     /// The refusal of the last create, reported after the search.
     refusal: Option<Failure>,
     /// Znodes known to be ours while others are searched for.
@@ -176,7 +176,7 @@ pub struct Contender {
     /// Sequence number of a reader's predecessor, if that is exclusive: its marker grants every reader
     /// directly behind it.
     behind: Option<Sequence>,
-    /// How the previous holder left, once we may have overwritten that record.
+    /// The way in which the previous holder left, once we may have overwritten that record.
     before: Option<Previous>,
     /// The marker to undo if we give up after we may have written our beginning.
     undo: Option<Undo>,
@@ -186,7 +186,7 @@ pub struct Contender {
     delayed: bool,
     /// The holder was told that it should release the lock.
     revoked: bool,
-    ahead: Ahead,
+    ahead: LookAhead,
     permits: permits::State,
 }
 
@@ -349,7 +349,7 @@ impl Contender {
             config,
             phase: Phase::New,
             wanted: true,
-            doubt: false,
+            create_in_doubt: false,
             refusal: None,
             found: Vec::new(),
             departures: Vec::new(),
@@ -363,7 +363,7 @@ impl Contender {
             perhaps_marked: false,
             delayed: false,
             revoked: false,
-            ahead: Ahead::No,
+            ahead: LookAhead::Off,
             permits: permits::State::default(),
         }
     }
@@ -509,10 +509,10 @@ impl Contender {
 
     fn session_over(&mut self, end: SessionEnd, turn: &mut Turn) {
         self.pending.clear();
-        self.ahead = Ahead::No;
+        self.ahead = LookAhead::Off;
         let reporting = self.departures.iter().any(|d| d.report);
         self.departures.clear();
-        self.doubt = false;
+        self.create_in_doubt = false;
         let loss = Loss::SessionOver(end);
         match self.phase {
             Phase::Over => {}
@@ -598,13 +598,14 @@ impl Contender {
     /// Starts the clean-up from any phase, without forgetting a znode that may be ours.
     fn stop_waiting(&mut self, turn: &mut Turn) {
         // A contender that has just queued knows its znode from its create.
-        let just_came = matches!(self.ahead, Ahead::Arming { proof: ahead::Proof::Two, .. })
-            && matches!(self.phase, Phase::Watching { .. });
+        let just_came =
+            matches!(self.ahead, LookAhead::Arming { proof: ahead::HeadProof::OnlyTwoChildren, .. })
+                && matches!(self.phase, Phase::Watching { .. });
         let after_long = self.forget_ahead(turn) && !just_came;
         match &self.phase {
             // Their answers may bring a znode; the handlers check `wanted`.
             Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
-            Phase::Pausing(After::Join) | Phase::MakingDirectory if self.doubt => return,
+            Phase::Pausing(After::Join) | Phase::MakingDirectory if self.create_in_doubt => return,
             Phase::Waiting { watch, .. } | Phase::Listing { watch: Some(watch), children: Some(_), .. } => {
                 turn.actions.push(Action::Unwatch(*watch));
             }

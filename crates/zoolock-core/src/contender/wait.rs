@@ -67,7 +67,7 @@ impl Contender {
         }
         match me.sequence.before() {
             Some(before) if self.config.mode == Mode::Wait => {
-                self.line_up(me, before, directory, turn);
+                self.wait_for_predecessor(me, before, directory, turn);
             }
             _ => self.look(me, turn),
         }
@@ -116,21 +116,21 @@ impl Contender {
             Err(_) => {}
         }
         if !self.on(Rule::OwnNodeAfterDirectory) {
-            self.weigh(turn);
+            self.check_marker(turn);
         }
     }
 
     pub(super) fn looked_at_own(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
         let Phase::Looking { me, .. } = self.phase else { return };
         match self.still_mine(me, &outcome) {
-            Some(true) => self.weigh(turn),
+            Some(true) => self.check_marker(turn),
             Some(false) => self.vanished(turn),
             None => self.pause(After::Look(me), turn),
         }
     }
 
     /// Grants the lock if the record proves that we are the head of the queue. Otherwise lists the queue.
-    fn weigh(&mut self, turn: &mut Turn) {
+    fn check_marker(&mut self, turn: &mut Turn) {
         let Phase::Looking { me, directory } = self.phase else { return };
         match directory {
             Some(directory) if self.hands_to(&directory, me) => self.first(me, Some(directory), &[], turn),
@@ -347,7 +347,7 @@ impl Contender {
                 // this would be a deadlock.
                 let younger = matches!(reply, Reply::Node { czxid, .. } if czxid > me.czxid);
                 if !younger {
-                    self.armed_before(reply, turn);
+                    self.predecessor_watched(reply, turn);
                 } else {
                     self.disarm(turn);
                     if self.on(Rule::WaitForOlder) {
@@ -417,7 +417,7 @@ impl Contender {
     }
 
     fn before_is_gone(&mut self, me: Node, before: &str, since: bool, turn: &mut Turn) {
-        if !self.granted_ahead(me, since, turn) && !self.came_near(me, before, turn) {
+        if !self.grant_by_deletion(me, since, turn) && !self.arm_behind_predecessor(me, before, turn) {
             self.look(me, turn);
         }
     }

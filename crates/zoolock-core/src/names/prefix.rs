@@ -25,7 +25,7 @@ pub enum Naming {
 pub struct Names {
     /// The naming scheme.
     pub naming: Naming,
-    /// Whether the kazoo clients here look for `lock-`, too.
+    /// Set if the kazoo clients here look for `lock-`, too.
     pub kazoo_pattern: bool,
 }
 

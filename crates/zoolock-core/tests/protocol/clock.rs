@@ -73,8 +73,8 @@ impl Belief {
         Belief::SyncLikeAWrite,
     ];
 
-    /// Whether the rule needs two confirmations, if pings never wait. Then the search finds the other bug of
-    /// the rule.
+    /// Returns whether the rule relies on two confirmations. If pings never wait, two are enough, so the
+    /// search finds the rule's other bug.
     fn needs_two(self) -> bool {
         use Belief::{ByTwoConfirmations, FromTheAnswer, SyncIsEnough, SyncLikeAWrite};
         matches!(self, ByTwoConfirmations | FromTheAnswer | SyncIsEnough | SyncLikeAWrite)

@@ -2,9 +2,13 @@
 //! contender outside.
 //!
 //! Time is counted in units. A watch event or the answer to a look may be one unit late, and the clock waits
-//! for it. The checked properties: at most one task holds with one znode. No task holds with an invalid
-//! lease. Tokens increase. An outside contender sees no local grant after it has waited for the longest hold
-//! and one unit, and at most the permitted number of passes before that. No task of ours waits for ever.
+//! for it. The checked properties:
+//!
+//! * At most one task holds with one znode, and none with an invalid lease.
+//! * Tokens increase.
+//! * An outside contender sees no local grant after it has waited for the longest hold and one unit.
+//! * Until then it sees at most the permitted number of passes.
+//! * No task waits for ever.
 
 use std::time::Duration;
 
@@ -22,7 +26,8 @@ struct Process {
     limits: Limits,
     /// Time at which the clock stops.
     end: u64,
-    /// How many times the lease may end, a task may give up, a task may panic, and the lock may be revoked.
+    /// Number of times that the lease may end, a task may give up, a task may panic, and the lock may be
+    /// revoked.
     faults: [u8; 4],
     /// Switches off watch events.
     ignores_watches: bool,
@@ -34,13 +39,13 @@ struct State {
     now: u64,
     lease_valid: bool,
     tasks: Vec<(Task, u8)>,
-    /// Whether a task has worked under the current hold.
+    /// Set if a task has worked under the current hold.
     worked: bool,
     server: Server,
     loss_reported: bool,
     /// Time at which the outside contender queued.
     outside: Option<u64>,
-    /// Whether the outside contender had its turn.
+    /// Set if the outside contender had its turn.
     outside_served: bool,
     /// A look whose answer is pending: its result, and its time.
     look: Option<(bool, u64)>,
@@ -52,7 +57,7 @@ struct State {
     last: Option<(u32, u32)>,
     /// Time of the current tenure's grant.
     granted: u64,
-    /// Whether an outside contender waited at the grant, or has been reported since.
+    /// Set if an outside contender waited at the grant, or has been reported since.
     outsider_known: bool,
     /// Number of local passes since then.
     passes: u32,

@@ -85,7 +85,7 @@ struct State {
     departed: Option<Departed>,
     revoked: bool,
     downgraded: Option<Node>,
-    /// How the last holder left, if that was read after the grant.
+    /// The way in which the last holder left, if that was read after the grant.
     previous: Option<Previous>,
     ticket: Option<Ticket>,
     /// Set once the listeners know that it is queued.
@@ -108,7 +108,7 @@ struct InFlight {
     answer: Pending,
     /// Time at which it was sent, if its answer may prove that the leader knows our session.
     confirms: Option<Instant>,
-    /// Whether it deletes a znode of ours.
+    /// Set if it deletes a znode of ours.
     departs: bool,
 }
 

@@ -184,7 +184,7 @@ impl Acquisition {
             let czxid = match first.czxid {
                 Some(czxid) => czxid,
                 None => {
-                    // The create has succeeded whatever this error is.
+                    // The create has succeeded in spite of this error.
                     let stat = keeper.exists(&first.path).await.map_err(|error| unknown(&error.message))?;
                     let stat = stat.filter(|stat| stat.owner == keeper.session());
                     stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid

@@ -28,16 +28,16 @@ pub(crate) struct ClientKeeper {
     client: Arc<Client>,
     /// A deferred release, sent before any other request.
     held_back: Arc<Mutex<Option<HeldBack>>>,
-    /// Whether a transaction returns the zxid of its creates (ZOOKEEPER-4026: from 3.7.2 and 3.8.2 on).
+    /// Set if a transaction returns the zxid of its creates (ZOOKEEPER-4026: from 3.7.2 and 3.8.2 on).
     /// Assumed until known.
     returns_zxids: Arc<AtomicBool>,
-    /// For servers without: whether the last guessed name was right. It seldom is if other clients queue.
+    /// For servers that do not: set if the last guessed name was right. It seldom is if other clients queue.
     guesses_names: Arc<AtomicBool>,
     acls: Arc<[Acl]>,
     runtime: Handle,
 }
 
-/// How to open a session.
+/// The parameters of a new session.
 #[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) endpoints: String,
@@ -261,7 +261,7 @@ impl ClientKeeper {
                         Some((look, path)) if path == created.path => look,
                         _ => keeper.exists(&created.path),
                     };
-                    // The create has succeeded whatever this error is.
+                    // The create has succeeded in spite of this error.
                     let stat = look.await.map_err(|error| unknown(&error.message))?;
                     let stat = stat.filter(|stat| stat.owner == keeper.session());
                     stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid

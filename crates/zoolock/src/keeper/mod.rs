@@ -1,9 +1,9 @@
 //! The port: the dozen ZooKeeper operations that locks need.
 //!
-//! Every method sends its request (or queues it in the client, while there is no connection) when it is
-//! *called*, and returns a future for the answer alone. An `async fn` would send when first polled, and the
-//! order of the requests, on which one-flight acquire depends, would be lost. Dropping an answer does not
-//! cancel the request.
+//! Every method sends its request when it is *called*. Without a connection the client queues the request.
+//! The returned future is for the answer alone. An `async fn` would send when first polled, and the order of
+//! the requests, on which one-flight acquire depends, would be lost. Dropping an answer does not cancel the
+//! request.
 
 mod client;
 mod held_back;
@@ -136,8 +136,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>>;
     /// Commits one transaction. Returns the created znodes, in order.
     fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>>;
-    /// Commits one transaction that deletes a znode first, together with the next [`Keeper::join`] if that is
-    /// in the same directory and no other call comes first. Otherwise it is sent before the next request, or
+    /// Commits one transaction that deletes a znode first. The next call joins the transaction if it is
+    /// [`Keeper::join`] in the same directory. Otherwise the transaction is sent before the next request, or
     /// as soon as the runtime has a thread for it.
     fn commit_soon(&self, ops: Vec<Op>) -> Answer<()>;
 }

@@ -18,7 +18,7 @@ pub struct Glances {
     known: Known,
     /// Creation of the directory that `known` belongs to: a new directory restarts the sequence numbers.
     made: Option<Zxid>,
-    /// Whether to find our own queue position.
+    /// Set if our own queue position is wanted.
     finds_us: bool,
 }
 

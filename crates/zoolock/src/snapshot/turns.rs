@@ -11,7 +11,7 @@ pub(super) struct Reading {
     pub(super) contender: Contender,
     /// `None` if reading is not permitted. The contender is in the queue either way.
     pub(super) read: Option<(Vec<u8>, Stat)>,
-    /// Whether a read was tried.
+    /// Set once a read was tried.
     pub(super) asked: bool,
 }
 
