@@ -59,7 +59,7 @@ mod tests {
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
     #[test]
-    fn a_semaphore_of_another_make_is_told_from_what_is_in_its_directory() {
+    fn foreign_semaphore_is_proven_by_its_directory() {
         let five = Record::Leases(5);
         assert_eq!(Layout::proven_by(&["locks", "leases"], Record::Empty), Some(Layout::Curator));
         let children = ["leases", "lock-0000000001", "locks"];
@@ -70,12 +70,12 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_of_kazoos_is_32_hex_digits() {
+    fn kazoo_permit_is_32_hex_digits() {
         assert!(is_kazoo_lease(HEX));
     }
 
     #[test]
-    fn locks_below_a_lock_are_not_taken_for_one() {
+    fn nested_locks_are_no_foreign_semaphore() {
         for children in [&["locks"][..], &["leases"], &["locks", "lease"], &[HEX], &[]] {
             assert_eq!(Layout::proven_by(children, Record::Empty), None, "{children:?}");
             assert_eq!(Layout::proven_by(children, Record::Foreign), None, "{children:?}");

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_lower_contender_of_any_family_is_waited_for() {
+    fn mutex_waits_for_nearest_predecessor_of_any_library() {
         let curator = format!("_c_{HEX}-lock-0000000004");
         let children = ["lock-0000000009", "config", "lock-0000000002", curator.as_str(), "lock-0000000005"];
         assert_eq!(mutex(&children, 9), wait("lock-0000000005"));
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_compared_as_numbers_and_the_wrapped_ones_come_last() {
+    fn wrapped_sequence_numbers_come_last() {
         let children = ["lock-2147483647", "lock--2147483648", "x-1-0000000001"];
         assert_eq!(mutex(&children, i32::MIN), wait("lock-2147483647"));
         assert_eq!(mutex(&children, i32::MAX), wait("x-1-0000000001"));
     }
 
     #[test]
-    fn other_kinds_are_recognised_from_both_sides() {
+    fn mutex_and_semaphore_recognise_each_other() {
         let children = ["lock-0000000002", "permit-1-0000000001"];
         assert_eq!(mutex(&children, 2), Decision::OtherKind);
         let permits = Asker::Permits { size: 5 };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_pass_readers_and_wait_for_whoever_wants_to_be_alone() {
+    fn readers_wait_only_for_exclusive_predecessors() {
         let children = [
             "__READ__0000000001",
             "upgr-0000000002",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_reads_on_keeps_its_place_before_a_queued_writer() {
+    fn downgraded_writer_keeps_its_queue_position() {
         let children = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"];
         assert_eq!(
             decide(&children, Prefix::Write, Sequence(2), Asker::Lock, Names::default()),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_granted_all_or_none_and_in_turn() {
+    fn permits_are_granted_all_or_none_in_order() {
         let children =
             ["permit-2-0000000001", "permit-1-0000000002", "permit-3-0000000003", "permit-1-0000000004"];
         let asks = |size, take, me| {
@@ -282,7 +282,7 @@ mod tests {
         };
         assert_eq!(asks(5, 1, 2), Decision::Held);
         assert_eq!(asks(5, 3, 3), Decision::Next);
-        // There is one permit left, but not for those who came later.
+        // One permit is left, but not for later contenders.
         assert_eq!(asks(5, 1, 4), wait("permit-3-0000000003"));
         assert_eq!(asks(6, 1, 4), Decision::Next);
         assert_eq!(asks(7, 1, 4), Decision::Held);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_readers_that_want_to_write_one_is_told() {
+    fn one_of_two_upgrading_readers_is_outranked() {
         let children = [
             "__READ__0000000001",
             "__READ__0000000002",
@@ -307,14 +307,14 @@ mod tests {
         assert_eq!(upgrade(&children, Prefix::Read, 2, 4), Decision::Outranked);
         assert_eq!(upgrade(&children[1..], Prefix::Read, 2, 4), Decision::Held);
         assert_eq!(upgrade(&children[1..], Prefix::Read, 1, 4), Decision::Gone);
-        // An upgradable reader goes before readers, whoever came first.
+        // An upgradable reader goes before older plain readers.
         let children = ["__READ__0000000001", "upgr-0000000002", "__WRIT__0000000003", "__WRIT__0000000004"];
         assert_eq!(upgrade(&children, Prefix::Upgradable, 2, 4), wait("__READ__0000000001"));
         assert_eq!(upgrade(&children, Prefix::Read, 1, 3), Decision::Outranked);
     }
 
     #[test]
-    fn who_reads_behind_a_writer_waits_for_it_before_writing() {
+    fn reader_behind_writer_waits_to_upgrade() {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
         let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(3) };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_are_told_from_the_names() {
+    fn holders_follow_from_names() {
         let names = |names: &[&str]| -> Vec<Name> {
             names.iter().map(|name| Name::parse(name).expect("a contender")).collect()
         };
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(holders(&mixed, |_| false, None), [true, false, false]);
         assert_eq!(holders(&mixed, |at| at == 1, None), [true, true, false]);
         assert_eq!(holders(&names(&["lock-0000000001", "lock-0000000002"]), |_| false, None), [true, false]);
-        // Curator's writer that reads, too: its own reader repeats its number, and no other one holds.
+        // A writer of Curator that also reads: its own reader repeats its number. No other reader holds.
         let own = names(&["__WRIT__0000000002", "__READ__0000000002", "__READ__0000000003"]);
         assert_eq!(holders(&own, |_| false, None), [true, true, false]);
         let queued = names(&["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002"]);
@@ -350,11 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn a_queued_writer_does_not_keep_a_reader_from_becoming_one() {
+    fn reader_upgrades_before_a_queued_writer() {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
         let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
-        // The reader behind the writer would read as soon as that one gives up.
+        // The reader behind the writer would hold as soon as the writer gives up.
         assert_eq!(
             decide(&children, Prefix::Write, Sequence(4), asker, Names::default()),
             Decision::Outranked
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgradable_reader_that_writes_does_not_wait_for_those_that_wait_for_it() {
+    fn upgrade_ignores_waiting_upgradable_readers() {
         let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
         let asker = Asker::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
         assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker, Names::default()), Decision::Held);

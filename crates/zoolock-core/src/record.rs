@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_the_size_of_a_semaphore_of_kazoos() {
+    fn number_is_the_size_of_a_kazoo_semaphore() {
         for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
             let record = Record::parse(data.as_bytes());
             assert_eq!(record, Record::Leases(permits), "{data:?}");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn foreign_data_is_not_writable() {
         assert_eq!(Record::parse(b""), Record::Empty);
         let foreign: [&[u8]; 11] = [
             b"127.0.0.1",

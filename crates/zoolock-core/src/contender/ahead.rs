@@ -76,19 +76,19 @@ impl Contender {
         me: Node,
         predecessor: Sequence,
         directory: Directory,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
         let ours = directory.czxid < me.czxid;
         let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         if self.looks_ahead(me) && ours && !tracked {
             if directory.children == 2 && directory.pzxid == me.czxid {
-                return self.arm(me, predecessor, HeadProof::OnlyTwoChildren, Some(directory), turn);
+                return self.arm(me, predecessor, HeadProof::OnlyTwoChildren, Some(directory), context);
             }
             if let Some(second_predecessor) = predecessor.before() {
-                return self.watch(me, me.prefix.name(second_predecessor), turn);
+                return self.watch(me, me.prefix.name(second_predecessor), context);
             }
         }
-        self.watch(me, me.prefix.name(predecessor), turn);
+        self.watch(me, me.prefix.name(predecessor), context);
     }
 
     /// Returns whether look-ahead can save time. It cannot if a delay or a write comes between two holders.
@@ -98,12 +98,12 @@ impl Contender {
     }
 
     /// Starts the flight if the deleted znode was our second predecessor. Returns whether it did.
-    pub(super) fn arm_behind_predecessor(&mut self, me: Node, gone: &str, turn: &mut Turn) -> bool {
+    pub(super) fn arm_behind_predecessor(&mut self, me: Node, gone: &str, context: &mut StepContext) -> bool {
         let Some(predecessor) = me.sequence.before() else { return false };
         let Some(second_predecessor) = predecessor.before() else { return false };
         let near = self.looks_ahead(me) && gone == me.prefix.name(second_predecessor);
         if near {
-            self.arm(me, predecessor, HeadProof::ReleasedBefore(second_predecessor), None, turn);
+            self.arm(me, predecessor, HeadProof::ReleasedBefore(second_predecessor), None, context);
         }
         near
     }
@@ -114,42 +114,42 @@ impl Contender {
         predecessor: Sequence,
         proof: HeadProof,
         directory: Option<Directory>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
-        self.watch(me, me.prefix.name(predecessor), turn);
+        self.watch(me, me.prefix.name(predecessor), context);
         if directory.is_none() {
-            self.send(Purpose::ArmRecord, Request::ReadDirectory, turn);
+            self.send(Purpose::ArmRecord, Request::ReadDirectory, context);
         }
         let own = self.new_watch();
         let request = match self.on(Rule::AheadWithOwnNode) {
             true => Request::WatchOwn { node: me, watch: own },
             false => Request::Exists(me),
         };
-        self.send(Purpose::ArmOwn(own), request, turn);
+        self.send(Purpose::ArmOwn(own), request, context);
         self.ahead = LookAhead::Arming { proof, directory, own, gone: PredecessorGone::No };
     }
 
     /// Handles the watch on the predecessor.
-    pub(super) fn predecessor_watched(&mut self, reply: Reply, turn: &mut Turn) {
+    pub(super) fn predecessor_watched(&mut self, reply: Reply, context: &mut StepContext) {
         let untracked = matches!(reply, Reply::Node { says: Says { untracked: true, .. }, .. });
         // The predecessor writes when it begins, and then we must, too.
         if !untracked && self.on(Rule::AheadUntracked) {
-            self.disarm(turn);
+            self.disarm(context);
         }
     }
 
     /// Grants the lock if the deletion of the predecessor does. Otherwise the rest of the flight may grant
     /// it.
-    pub(super) fn grant_by_deletion(&mut self, me: Node, since: bool, turn: &mut Turn) -> bool {
-        let may_hold = self.may_hold(turn);
+    pub(super) fn grant_by_deletion(&mut self, me: Node, since: bool, context: &mut StepContext) -> bool {
+        let may_hold = self.may_hold(context);
         match &mut self.ahead {
             LookAhead::Off => return false,
             &mut LookAhead::Armed { directory, own, previous } if may_hold => {
-                self.hold_ahead(me, directory, own, previous, turn);
+                self.hold_ahead(me, directory, own, previous, context);
             }
             // The predecessor's own data was never read, and the record was read while it existed.
             LookAhead::Arming { proof: HeadProof::OnlyTwoChildren, .. } if !since => {
-                self.disarm(turn);
+                self.disarm(context);
                 return false;
             }
             LookAhead::Arming { gone, .. } => {
@@ -157,38 +157,38 @@ impl Contender {
                 self.phase = Phase::Looking { me, directory: None };
             }
             LookAhead::Armed { .. } => {
-                self.disarm(turn);
+                self.disarm(context);
                 return false;
             }
         }
         true
     }
 
-    pub(super) fn armed_record(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn armed_record(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let LookAhead::Arming { directory, .. } = &mut self.ahead else { return };
         match outcome {
             Ok(Reply::Directory(seen)) => *directory = Some(seen),
-            _ => self.disarm(turn),
+            _ => self.disarm(context),
         }
     }
 
-    pub(super) fn armed_own(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn armed_own(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         let LookAhead::Arming { proof, directory, own, gone } = self.ahead else { return };
         let (Phase::Waiting { me, .. } | Phase::Looking { me, .. }) = self.phase else {
-            return self.disarm(turn);
+            return self.disarm(context);
         };
         // A revocation must be reported by a read after the grant.
         let asked = matches!(outcome, Ok(Reply::Node { says: Says { revoked: true, .. }, .. }));
         let mine = self.still_mine(me, outcome) == Some(true) && !asked;
-        let directory_after_predecessor = directory
+        let proven = directory
             .filter(|_| mine)
             .and_then(|directory| self.directory_after_predecessor(me, proof, directory, gone));
-        match directory_after_predecessor {
+        match proven {
             Some((directory, previous)) if gone == PredecessorGone::No => {
                 self.ahead = LookAhead::Armed { directory, own, previous };
             }
-            Some((directory, previous)) if self.may_hold(turn) => {
-                self.hold_ahead(me, directory, own, previous, turn);
+            Some((directory, previous)) if self.may_hold(context) => {
+                self.hold_ahead(me, directory, own, previous, context);
             }
             _ if mine
                 && gone == PredecessorGone::Before
@@ -196,10 +196,10 @@ impl Contender {
             {
                 // The predecessor gave up, or queued again under another name. No other contender has a
                 // reason to list now.
-                self.forget_ahead(turn);
-                self.list(me, false, turn);
+                self.forget_ahead(context);
+                self.list(me, false, context);
             }
-            _ => self.disarm(turn),
+            _ => self.disarm(context),
         }
     }
 
@@ -242,36 +242,36 @@ impl Contender {
         directory: Directory,
         own: WatchId,
         previous: Previous,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
         self.ahead = LookAhead::Off;
         let watch = self.on(Rule::AheadWithOwnNode).then_some(own);
         self.phase = Phase::Held { me, directory: Some(directory), watch };
-        turn.actions.push(Action::Granted(Grant { node: me, previous }));
+        context.actions.push(Action::Granted(Grant { node: me, previous }));
         if watch.is_none() {
-            self.watch_own(turn);
+            self.watch_own(context);
         }
         if previous != Previous::Unknown {
             // The record was read after the previous holder had left.
             return;
         }
         match self.config.watch_own_after {
-            0 => self.read_record(turn),
+            0 => self.read_record(context),
             // A holder that releases before that does not need the record.
-            pause => self.send(Purpose::PauseRecord, Request::Sleep(pause), turn),
+            pause => self.send(Purpose::PauseRecord, Request::Sleep(pause), context),
         }
     }
 
     /// Reads the record after the grant.
-    pub(super) fn read_record(&mut self, turn: &mut Turn) {
+    pub(super) fn read_record(&mut self, context: &mut StepContext) {
         if matches!(self.phase, Phase::Held { .. }) {
-            self.send(Purpose::ReadRecord, Request::ReadDirectory, turn);
+            self.send(Purpose::ReadRecord, Request::ReadDirectory, context);
         }
     }
 
     /// Handles the record that the predecessor left: how it left, and the version that our release may
     /// overwrite.
-    pub(super) fn record_read(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn record_read(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Held { me, directory, .. } = &mut self.phase else { return };
         let me = *me;
         *directory = match outcome {
@@ -281,52 +281,52 @@ impl Contender {
         };
         if let Err(Failure::Unknown | Failure::Throttled) = outcome {
             let wait = self.backoff();
-            return self.send(Purpose::PauseRecord, Request::Sleep(wait), turn);
+            return self.send(Purpose::PauseRecord, Request::Sleep(wait), context);
         }
         let Phase::Held { directory, .. } = &self.phase else { return };
         if let Some(directory) = *directory {
-            turn.actions.push(Action::Previous(self.previous(&directory, me, &[])));
+            context.actions.push(Action::Previous(self.previous(&directory, me, &[])));
         }
     }
 
-    fn may_hold(&self, turn: &Turn) -> bool {
-        turn.lease_valid && !(self.offline && self.on(Rule::AheadOnOneConnection))
+    fn may_hold(&self, context: &StepContext) -> bool {
+        context.lease_valid && !(self.offline && self.on(Rule::AheadOnOneConnection))
     }
 
     /// Handles a watch event on our own znode. Returns whether it was one.
-    pub(super) fn fired_ahead(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) -> bool {
+    pub(super) fn fired_ahead(&mut self, fired: WatchId, deleted: bool, context: &mut StepContext) -> bool {
         let own = self.ahead.own() == Some(fired);
         if own && deleted {
             if let Phase::Waiting { watch, .. } = self.phase {
-                turn.actions.push(Action::Unwatch(watch));
+                context.actions.push(Action::Unwatch(watch));
             }
-            self.vanished(turn);
+            self.vanished(context);
         } else if own {
-            self.disarm(turn);
+            self.disarm(context);
         }
         own
     }
 
     /// After a reconnect, watches fire in any order.
-    pub(super) fn interrupted(&mut self, turn: &mut Turn) {
+    pub(super) fn interrupted(&mut self, context: &mut StepContext) {
         if self.on(Rule::AheadOnOneConnection) {
-            self.disarm(turn);
+            self.disarm(context);
         }
     }
 
     /// Continues without look-ahead.
-    pub(super) fn disarm(&mut self, turn: &mut Turn) {
-        if self.forget_ahead(turn)
+    pub(super) fn disarm(&mut self, context: &mut StepContext) {
+        if self.forget_ahead(context)
             && let Phase::Looking { me, .. } = self.phase
         {
-            self.look(me, turn);
+            self.look(me, context);
         }
     }
 
     /// Drops the look-ahead. Returns whether there was one.
-    pub(super) fn forget_ahead(&mut self, turn: &mut Turn) -> bool {
+    pub(super) fn forget_ahead(&mut self, context: &mut StepContext) -> bool {
         let Some(own) = std::mem::take(&mut self.ahead).own() else { return false };
-        turn.actions.push(Action::Unwatch(own));
+        context.actions.push(Action::Unwatch(own));
         for (_, purpose) in &mut self.pending {
             match *purpose {
                 Purpose::ArmRecord => *purpose = Purpose::Void,

@@ -30,38 +30,38 @@ impl Contender {
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
         report: bool,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
         let departure = self.departure(node, marker, report, false);
         self.departures.push(departure);
         // Without a connection a request arrives late: then the name may be another contender's.
         if self.offline && self.on(Rule::NoBlindDelete) {
-            self.check_departure(node.czxid, turn);
+            self.check_departure(node.czxid, context);
         } else {
-            self.send_departure(node.czxid, turn);
+            self.send_departure(node.czxid, context);
         }
     }
 
     /// Like `depart`, for a znode that was unobserved for so long that its name may be another contender's
     /// now.
-    pub(super) fn depart_if_there(&mut self, node: Node, turn: &mut Turn) {
-        self.depart_after(Departure::new(node, None), turn);
+    pub(super) fn depart_if_there(&mut self, node: Node, context: &mut StepContext) {
+        self.depart_after(Departure::new(node, None), context);
     }
 
     /// Like `depart_if_there`, for a holder whose loss has been reported.
-    pub(super) fn depart_doubtful(&mut self, node: Node, turn: &mut Turn) {
+    pub(super) fn depart_doubtful(&mut self, node: Node, context: &mut StepContext) {
         let departure = self.departure(node, None, true, false);
-        self.depart_after(Departure { report: false, ..departure }, turn);
+        self.depart_after(Departure { report: false, ..departure }, context);
     }
 
     /// Like `depart_if_there`, for a contender that may have written that it begins, but has not begun. A
     /// writer's znode of a reader keeps no other contender out once the reader's is deleted: by then another
     /// contender may have held, and the record may be its own.
-    pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, turn: &mut Turn) {
+    pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, context: &mut StepContext) {
         if !self.on(Rule::UndoWhatIsThere) {
-            return self.depart_after(Departure::new(node, Some((undo.marker, None))), turn);
+            return self.depart_after(Departure::new(node, Some((undo.marker, None))), context);
         }
-        self.depart_after(Departure { undo: Some(undo), ..Departure::new(node, None) }, turn);
+        self.depart_after(Departure { undo: Some(undo), ..Departure::new(node, None) }, context);
     }
 
     /// Like `depart`, for a holder's znode that another client may have deleted.
@@ -69,9 +69,9 @@ impl Contender {
         &mut self,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
-        self.depart_after(self.departure(node, marker, true, false), turn);
+        self.depart_after(self.departure(node, marker, true, false), context);
     }
 
     /// Like `depart`, after a delete that may have succeeded.
@@ -79,9 +79,9 @@ impl Contender {
         &mut self,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
-        self.depart_after(self.departure(node, marker, true, true), turn);
+        self.depart_after(self.departure(node, marker, true, true), context);
     }
 
     fn departure(
@@ -96,13 +96,13 @@ impl Contender {
     }
 
     /// Checks that the znode is still ours, and then deletes it.
-    fn depart_after(&mut self, departure: Departure, turn: &mut Turn) {
+    fn depart_after(&mut self, departure: Departure, context: &mut StepContext) {
         let czxid = departure.node.czxid;
         self.departures.push(departure);
-        self.check_departure(czxid, turn);
+        self.check_departure(czxid, context);
     }
 
-    fn send_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn send_departure(&mut self, czxid: Zxid, context: &mut StepContext) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         let node = departure.node;
         let request = match departure.marker {
@@ -110,82 +110,97 @@ impl Contender {
             None if departure.write_first => Request::Withdraw(node),
             None => Request::Delete(node),
         };
-        self.send(Purpose::Leave(czxid), request, turn);
+        self.send(Purpose::Leave(czxid), request, context);
     }
 
     pub(crate) fn is_departing(&self, node: Node) -> bool {
         self.departures.iter().any(|departure| departure.node == node)
     }
 
-    pub(super) fn left(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn left(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let blind = !self.on(Rule::NoBlindDelete);
         let stubborn = !self.on(Rule::ReleaseWithoutRecord);
         let Some(departure) = self.departures.iter_mut().find(|d| d.node.czxid == czxid) else { return };
         match outcome {
-            Ok(_) => self.departed(czxid, Departed::Clean, turn),
-            Err(Failure::NoNode) => self.found_gone(czxid, turn),
+            Ok(_) => self.departed(czxid, Departed::Clean, context),
+            Err(Failure::NoNode) => self.found_gone(czxid, context),
             Err(Failure::Unknown) => {
                 departure.repeated = true;
-                if blind { self.send_departure(czxid, turn) } else { self.check_departure(czxid, turn) }
+                if blind { self.send_departure(czxid, context) } else { self.check_departure(czxid, context) }
             }
-            Err(Failure::Throttled) => self.pause_departure(czxid, turn),
+            Err(Failure::Throttled) => self.pause_departure(czxid, context),
             Err(failure) if departure.marker.is_some() => {
                 if stubborn {
-                    return self.departed(czxid, Departed::Refused(failure), turn);
+                    return self.departed(czxid, Departed::Refused(failure), context);
                 }
                 // We may not write the record, or another client has written it. Our successors will list.
                 // The refusal does not prove that the znode of that name is still ours, so check first.
                 (departure.marker, departure.undo) = (None, None);
-                self.check_departure(czxid, turn);
+                self.check_departure(czxid, context);
             }
             // A znode that we may not write may still be deletable.
-            Err(_) if std::mem::take(&mut departure.write_first) => self.check_departure(czxid, turn),
+            Err(_) if std::mem::take(&mut departure.write_first) => self.check_departure(czxid, context),
             Err(failure) => {
                 if std::mem::take(&mut departure.report) {
-                    turn.actions.push(Action::Released(Departed::Refused(failure)));
+                    context.actions.push(Action::Released(Departed::Refused(failure)));
                 }
-                self.pause_departure(czxid, turn);
+                self.pause_departure(czxid, context);
             }
         }
     }
 
-    fn pause_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn pause_departure(&mut self, czxid: Zxid, context: &mut StepContext) {
         let wait = self.backoff();
-        self.send(Purpose::LeavePause(czxid), Request::Sleep(wait), turn);
+        self.send(Purpose::LeavePause(czxid), Request::Sleep(wait), context);
     }
 
     /// Checks, before a delete is repeated, that the znode of that name is still ours.
-    pub(super) fn check_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+    pub(super) fn check_departure(&mut self, czxid: Zxid, context: &mut StepContext) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         let (node, undo) = (departure.node, departure.undo);
         if let Some(Undo { marker, version }) = undo {
             // A barrier: the earlier write cannot arrive after it.
             let (node, marker) = (Some(node), node.beginning_in(marker.directory));
-            self.send(Purpose::LeaveBarrier(czxid), Request::Hold { node, marker, version }, turn);
+            self.send(Purpose::LeaveBarrier(czxid), Request::Hold { node, marker, version }, context);
         }
-        self.send(Purpose::LeaveSync(czxid), Request::Sync, turn);
+        self.send(Purpose::LeaveSync(czxid), Request::Sync, context);
         if undo.is_some() {
-            self.send(Purpose::LeaveRead(czxid), Request::ReadDirectory, turn);
+            self.send(Purpose::LeaveRead(czxid), Request::ReadDirectory, context);
         }
-        self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), turn);
+        self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), context);
     }
 
     /// Accepts any answer of the leader, as long as there was one.
-    pub(super) fn left_barrier(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn left_barrier(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         if let Err(Failure::Unknown | Failure::Throttled) = outcome {
-            self.check_departure_later(czxid, turn);
+            self.check_departure_later(czxid, context);
         }
     }
 
     /// A check without a successful sync does not allow a delete.
-    pub(super) fn left_synced(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn left_synced(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         if outcome.is_err() {
-            self.check_departure_later(czxid, turn);
+            self.check_departure_later(czxid, context);
         }
     }
 
     /// Handles the record, if we may have written there that we begin.
-    pub(super) fn left_read(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn left_read(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         let Some(at) = self.departures.iter().position(|d| d.node.czxid == czxid) else { return };
         let Departure { node, undo, .. } = self.departures[at];
         let marker = match outcome {
@@ -194,12 +209,12 @@ impl Contender {
                 .map(|undo| (undo.marker, Some(version))),
             // A contender that may not read the record must still delete its znode.
             Ok(_) | Err(Failure::NoNode | Failure::Refused(_)) => None,
-            Err(_) => return self.check_departure_later(czxid, turn),
+            Err(_) => return self.check_departure_later(czxid, context),
         };
         self.departures[at].marker = marker;
     }
 
-    fn check_departure_later(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn check_departure_later(&mut self, czxid: Zxid, context: &mut StepContext) {
         for (_, purpose) in &mut self.pending {
             match *purpose {
                 Purpose::LeaveSync(of) | Purpose::LeaveRead(of) | Purpose::LeaveCheck(of) if of == czxid => {
@@ -208,29 +223,34 @@ impl Contender {
                 _ => {}
             }
         }
-        self.pause_departure(czxid, turn);
+        self.pause_departure(czxid, context);
     }
 
-    pub(super) fn left_checked(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn left_checked(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         match self.still_mine(departure.node, &outcome) {
-            Some(true) => self.send_departure(czxid, turn),
-            Some(false) => self.found_gone(czxid, turn),
-            None => self.pause_departure(czxid, turn),
+            Some(true) => self.send_departure(czxid, context),
+            Some(false) => self.found_gone(czxid, context),
+            None => self.pause_departure(czxid, context),
         }
     }
 
     /// Handles a missing znode. If none of our deletes may have deleted it, another client has.
-    fn found_gone(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn found_gone(&mut self, czxid: Zxid, context: &mut StepContext) {
         let ours = self.departures.iter().any(|d| d.node.czxid == czxid && d.repeated);
         let how = if ours { Departed::Clean } else { Departed::Lost(Loss::Broken) };
-        self.departed(czxid, how, turn);
+        self.departed(czxid, how, context);
     }
 
-    fn departed(&mut self, czxid: Zxid, how: Departed, turn: &mut Turn) {
+    fn departed(&mut self, czxid: Zxid, how: Departed, context: &mut StepContext) {
         let Some(at) = self.departures.iter().position(|d| d.node.czxid == czxid) else { return };
         if self.departures.remove(at).report {
-            turn.actions.push(Action::Released(how));
+            context.actions.push(Action::Released(how));
         }
     }
 }

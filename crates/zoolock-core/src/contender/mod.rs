@@ -337,7 +337,7 @@ enum Purpose {
 }
 
 /// The state of one step: the actions so far, and the validity of the lease.
-struct Turn {
+struct StepContext {
     actions: Vec<Action>,
     lease_valid: bool,
 }
@@ -370,26 +370,26 @@ impl Contender {
 
     /// Handles one event and returns the actions. `lease_valid`: whether the session's lease is valid *now*.
     pub fn step(&mut self, event: Event, lease_valid: bool) -> Vec<Action> {
-        let mut turn = Turn { actions: Vec::new(), lease_valid };
+        let mut context = StepContext { actions: Vec::new(), lease_valid };
         match event {
-            Event::Start => self.start(&mut turn),
-            Event::Answer(id, outcome) => self.answer(id, outcome, &mut turn),
-            Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut turn),
+            Event::Start => self.start(&mut context),
+            Event::Answer(id, outcome) => self.answer(id, outcome, &mut context),
+            Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut context),
             Event::Disconnected => {
                 self.offline = true;
-                self.interrupted(&mut turn);
+                self.interrupted(&mut context);
             }
-            Event::Reconnected => self.reconnected(&mut turn),
-            Event::LeaseRenewed => self.lease_renewed(&mut turn),
-            Event::LeaseLost => self.lease_lost(&mut turn),
-            Event::SessionOver(end) => self.session_over(end, &mut turn),
-            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut turn),
-            Event::Cancel => self.abandon(None, &mut turn),
-            Event::Release(left) => self.release(left, &mut turn),
-            Event::Downgrade => self.downgrade(&mut turn),
+            Event::Reconnected => self.reconnected(&mut context),
+            Event::LeaseRenewed => self.lease_renewed(&mut context),
+            Event::LeaseLost => self.lease_lost(&mut context),
+            Event::SessionOver(end) => self.session_over(end, &mut context),
+            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut context),
+            Event::Cancel => self.abandon(None, &mut context),
+            Event::Release(left) => self.release(left, &mut context),
+            Event::Downgrade => self.downgrade(&mut context),
         }
-        self.conclude(&mut turn);
-        turn.actions
+        self.conclude(&mut context);
+        context.actions
     }
 
     /// Returns the znode that holds the lock, while it is held and not lost.
@@ -444,7 +444,7 @@ impl Contender {
         self.phase == Phase::Over
     }
 
-    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Some(at) = self.pending.iter().position(|&(pending, _)| pending == id) else { return };
         let (_, purpose) = self.pending.remove(at);
         let was_a_pause = matches!(
@@ -460,54 +460,54 @@ impl Contender {
             self.tries = 0;
         }
         match purpose {
-            Purpose::Join => self.joined(outcome, turn),
+            Purpose::Join => self.joined(outcome, context),
             Purpose::FirstChildren => self.first_children(outcome),
-            Purpose::FirstDirectory => self.first_directory(outcome, turn),
-            Purpose::MakeDirectory => self.made_directory(outcome, turn),
-            Purpose::Pause => self.paused(turn),
-            Purpose::Search => self.searched(outcome, turn),
-            Purpose::LookDirectory => self.looked_at_directory(outcome, turn),
-            Purpose::LookOwn => self.looked_at_own(outcome, turn),
-            Purpose::Spread => self.spread(turn),
-            Purpose::ListChildren | Purpose::ListWatched(_) => self.listed(outcome, turn),
-            Purpose::ListDirectory => self.listed_directory(outcome, turn),
-            Purpose::ListOwn => self.listed_own(outcome, turn),
-            Purpose::Agree => self.agreed(outcome, turn),
-            Purpose::Delay => self.waited_out(turn),
-            Purpose::Mark => self.marked(outcome, turn),
-            Purpose::SayGranted => self.said_granted(outcome, turn),
-            Purpose::Downgrade => self.downgraded(outcome, turn),
-            Purpose::PauseDowngrade => self.downgrade_again(turn),
-            Purpose::DowngradeSync => self.downgrade_synced(outcome, turn),
-            Purpose::DowngradeCheck => self.downgrade_checked(outcome, turn),
-            Purpose::DowngradeDirectory => self.downgraded_in(&outcome, turn),
-            Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, turn),
-            Purpose::ArmRecord => self.armed_record(outcome, turn),
-            Purpose::ArmOwn(_) => self.armed_own(&outcome, turn),
-            Purpose::PauseRecord => self.read_record(turn),
-            Purpose::ReadRecord => self.record_read(&outcome, turn),
-            Purpose::WaitOwn => self.waited_on(&outcome, turn),
-            Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, turn),
-            Purpose::PauseOwn => self.paused_own(turn),
-            Purpose::RetirePause => self.retire_read(turn),
-            Purpose::RetireRead => self.retire_look(outcome, turn),
-            Purpose::RetireDelete => self.retire_deleted(outcome, turn),
-            Purpose::Leave(czxid) => self.left(czxid, outcome, turn),
-            Purpose::LeaveBarrier(czxid) => self.left_barrier(czxid, outcome, turn),
-            Purpose::LeaveSync(czxid) => self.left_synced(czxid, outcome, turn),
-            Purpose::LeaveRead(czxid) => self.left_read(czxid, outcome, turn),
-            Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, turn),
-            Purpose::LeavePause(czxid) => self.check_departure(czxid, turn),
+            Purpose::FirstDirectory => self.first_directory(outcome, context),
+            Purpose::MakeDirectory => self.made_directory(outcome, context),
+            Purpose::Pause => self.paused(context),
+            Purpose::Search => self.searched(outcome, context),
+            Purpose::LookDirectory => self.looked_at_directory(outcome, context),
+            Purpose::LookOwn => self.looked_at_own(outcome, context),
+            Purpose::Spread => self.spread(context),
+            Purpose::ListChildren | Purpose::ListWatched(_) => self.listed(outcome, context),
+            Purpose::ListDirectory => self.listed_directory(outcome, context),
+            Purpose::ListOwn => self.listed_own(outcome, context),
+            Purpose::Agree => self.agreed(outcome, context),
+            Purpose::Delay => self.waited_out(context),
+            Purpose::Mark => self.marked(outcome, context),
+            Purpose::SayGranted => self.said_granted(outcome, context),
+            Purpose::Downgrade => self.downgraded(outcome, context),
+            Purpose::PauseDowngrade => self.downgrade_again(context),
+            Purpose::DowngradeSync => self.downgrade_synced(outcome, context),
+            Purpose::DowngradeCheck => self.downgrade_checked(outcome, context),
+            Purpose::DowngradeDirectory => self.downgraded_in(&outcome, context),
+            Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, context),
+            Purpose::ArmRecord => self.armed_record(outcome, context),
+            Purpose::ArmOwn(_) => self.armed_own(&outcome, context),
+            Purpose::PauseRecord => self.read_record(context),
+            Purpose::ReadRecord => self.record_read(&outcome, context),
+            Purpose::WaitOwn => self.waited_on(&outcome, context),
+            Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, context),
+            Purpose::PauseOwn => self.paused_own(context),
+            Purpose::RetirePause => self.retire_read(context),
+            Purpose::RetireRead => self.retire_look(outcome, context),
+            Purpose::RetireDelete => self.retire_deleted(outcome, context),
+            Purpose::Leave(czxid) => self.left(czxid, outcome, context),
+            Purpose::LeaveBarrier(czxid) => self.left_barrier(czxid, outcome, context),
+            Purpose::LeaveSync(czxid) => self.left_synced(czxid, outcome, context),
+            Purpose::LeaveRead(czxid) => self.left_read(czxid, outcome, context),
+            Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, context),
+            Purpose::LeavePause(czxid) => self.check_departure(czxid, context),
             Purpose::Void => {}
             Purpose::VoidWatch(watch) => {
                 if outcome.is_ok() {
-                    turn.actions.push(Action::Unwatch(watch));
+                    context.actions.push(Action::Unwatch(watch));
                 }
             }
         }
     }
 
-    fn session_over(&mut self, end: SessionEnd, turn: &mut Turn) {
+    fn session_over(&mut self, end: SessionEnd, context: &mut StepContext) {
         self.pending.clear();
         self.ahead = LookAhead::Off;
         let reporting = self.departures.iter().any(|d| d.report);
@@ -517,16 +517,16 @@ impl Contender {
         match self.phase {
             Phase::Over => {}
             Phase::Held { .. } => {
-                turn.actions.push(Action::Lost(loss));
+                context.actions.push(Action::Lost(loss));
                 self.phase = Phase::Lost(loss);
             }
             Phase::Downgrading { lost, left, .. } => {
                 if lost.is_none() {
-                    turn.actions.push(Action::Lost(loss));
+                    context.actions.push(Action::Lost(loss));
                 }
                 self.phase = Phase::Lost(lost.unwrap_or(loss));
                 if let Some(left) = left {
-                    self.release(left, turn);
+                    self.release(left, context);
                 }
             }
             // The loss has been reported already, and the release is still to come.
@@ -534,11 +534,11 @@ impl Contender {
             Phase::Lost(_) => {}
             _ => {
                 if reporting {
-                    turn.actions.push(Action::Released(Departed::Lost(loss)));
+                    context.actions.push(Action::Released(Departed::Lost(loss)));
                 }
                 if self.wanted {
                     self.wanted = false;
-                    turn.actions.push(Action::Failed(Reason::SessionOver(end)));
+                    context.actions.push(Action::Failed(Reason::SessionOver(end)));
                 }
                 self.phase = Phase::Leaving;
             }
@@ -546,15 +546,15 @@ impl Contender {
     }
 
     /// Gives up: by deadline, by a dropped future, or by a dropped guard.
-    fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
+    fn abandon(&mut self, reason: Option<Reason>, context: &mut StepContext) {
         match self.phase {
             // A deadline limits only the waiting.
             _ if reason.is_some() && self.has_been_granted() => return,
             Phase::Held { me, directory, .. } => {
-                return self.take_back(me, directory.map(|directory| directory.version), turn);
+                return self.take_back(me, directory.map(|directory| directory.version), context);
             }
             Phase::Downgrading { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
-                return self.release(Left::Released, turn);
+                return self.release(Left::Released, context);
             }
             Phase::Leaving | Phase::Over => return,
             _ => {}
@@ -564,9 +564,9 @@ impl Contender {
         }
         self.wanted = false;
         if let Some(reason) = reason {
-            turn.actions.push(Action::Failed(reason));
+            context.actions.push(Action::Failed(reason));
         }
-        self.stop_waiting(turn);
+        self.stop_waiting(context);
     }
 
     fn has_been_granted(&self) -> bool {
@@ -578,36 +578,36 @@ impl Contender {
 
     /// Undoes a grant that the caller never saw. The caller has not worked under the lock, so the record must
     /// not say that the last holder released it.
-    fn take_back(&mut self, me: Node, version: Option<i32>, turn: &mut Turn) {
+    fn take_back(&mut self, me: Node, version: Option<i32>, context: &mut StepContext) {
         self.void_pending();
         self.wanted = false;
         self.phase = Phase::Leaving;
         let marker = self.undo.take().map(|undo| (undo.marker, version));
-        self.depart(me, marker, false, turn);
+        self.depart(me, marker, false, context);
     }
 
     /// Ends the acquisition with a reason, and deletes our znodes.
-    fn fail(&mut self, reason: Reason, turn: &mut Turn) {
+    fn fail(&mut self, reason: Reason, context: &mut StepContext) {
         if self.wanted {
             self.wanted = false;
-            turn.actions.push(Action::Failed(reason));
+            context.actions.push(Action::Failed(reason));
         }
-        self.stop_waiting(turn);
+        self.stop_waiting(context);
     }
 
     /// Starts the clean-up from any phase, without forgetting a znode that may be ours.
-    fn stop_waiting(&mut self, turn: &mut Turn) {
+    fn stop_waiting(&mut self, context: &mut StepContext) {
         // A contender that has just queued knows its znode from its create.
         let just_came =
             matches!(self.ahead, LookAhead::Arming { proof: ahead::HeadProof::OnlyTwoChildren, .. })
                 && matches!(self.phase, Phase::Watching { .. });
-        let after_long = self.forget_ahead(turn) && !just_came;
+        let after_long = self.forget_ahead(context) && !just_came;
         match &self.phase {
             // Their answers may bring a znode; the handlers check `wanted`.
             Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
             Phase::Pausing(After::Join) | Phase::MakingDirectory if self.create_in_doubt => return,
             Phase::Waiting { watch, .. } | Phase::Listing { watch: Some(watch), children: Some(_), .. } => {
-                turn.actions.push(Action::Unwatch(*watch));
+                context.actions.push(Action::Unwatch(*watch));
             }
             _ => {}
         }
@@ -630,14 +630,14 @@ impl Contender {
         self.void_pending();
         self.phase = Phase::Leaving;
         if !self.on(Rule::MarkerByHolderOnly) {
-            self.depart(me, self.forged_marker(me), false, turn);
+            self.depart(me, self.forged_marker(me), false, context);
         } else if let Some(undo) = self.undo.take() {
             // The record may contain our beginning, which must not be taken for a crash.
-            self.depart_undone(me, undo, turn);
+            self.depart_undone(me, undo, context);
         } else if long_unseen {
-            self.depart_if_there(me, turn);
+            self.depart_if_there(me, context);
         } else {
-            self.depart(me, None, false, turn);
+            self.depart(me, None, false, context);
         }
     }
 
@@ -668,18 +668,18 @@ impl Contender {
         }
     }
 
-    fn conclude(&mut self, turn: &mut Turn) {
+    fn conclude(&mut self, context: &mut StepContext) {
         if self.phase == Phase::Leaving && self.departures.is_empty() {
             self.phase = Phase::Over;
-            turn.actions.push(Action::Over);
+            context.actions.push(Action::Over);
         }
     }
 
-    fn send(&mut self, purpose: Purpose, request: Request, turn: &mut Turn) {
+    fn send(&mut self, purpose: Purpose, request: Request, context: &mut StepContext) {
         let id = (0..).map(RequestId).find(|id| self.pending.iter().all(|(used, _)| used != id));
         let id = id.expect("a machine has a handful of requests under way");
         self.pending.push((id, purpose));
-        turn.actions.push(Action::Send(id, request));
+        context.actions.push(Action::Send(id, request));
     }
 
     fn new_watch(&self) -> WatchId {

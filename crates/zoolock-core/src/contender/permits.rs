@@ -47,28 +47,28 @@ impl Contender {
         }
     }
 
-    pub(super) fn agree(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
+    pub(super) fn agree(&mut self, me: Node, directory: Option<Directory>, context: &mut StepContext) {
         let (Some(size), Some(directory)) = (self.config.kind.size(), directory) else { return };
         self.phase = Phase::Agreeing { me };
         let size = Size { directory: directory.czxid, permits: size };
-        self.send(Purpose::Agree, Request::WriteSize { size, version: directory.version }, turn);
+        self.send(Purpose::Agree, Request::WriteSize { size, version: directory.version }, context);
     }
 
-    pub(super) fn agreed(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn agreed(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Agreeing { me } = self.phase else { return };
         match outcome {
             // The record has a size now, even if another contender wrote it.
-            Ok(_) | Err(Failure::BadVersion | Failure::NoNode) => self.look(me, turn),
-            Err(Failure::Unknown | Failure::Throttled) => self.pause(After::Look(me), turn),
-            Err(failure) => self.fail(Reason::Refused(failure), turn),
+            Ok(_) | Err(Failure::BadVersion | Failure::NoNode) => self.look(me, context),
+            Err(Failure::Unknown | Failure::Throttled) => self.pause(After::Look(me), context),
+            Err(failure) => self.fail(Reason::Refused(failure), context),
         }
     }
 
     /// Tells the successor that we were granted, if it may have seen us wait.
-    pub(super) fn say_granted(&mut self, me: Node, turn: &mut Turn) {
+    pub(super) fn say_granted(&mut self, me: Node, context: &mut StepContext) {
         if self.tells_grants() {
             let request = Request::SayGranted { node: me, version: 0, revoked: false };
-            self.send(Purpose::SayGranted, request, turn);
+            self.send(Purpose::SayGranted, request, context);
         }
     }
 
@@ -77,7 +77,7 @@ impl Contender {
         waited && self.on(Rule::GrantIsTold)
     }
 
-    pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         // A refused write is not repeated: then the successor waits until we leave.
         if !matches!(outcome, Err(Failure::Unknown | Failure::Throttled | Failure::BadVersion)) {
             return;
@@ -90,24 +90,24 @@ impl Contender {
         if let Phase::Held { watch, .. } = &mut self.phase
             && let Some(watch) = watch.take()
         {
-            turn.actions.push(Action::Unwatch(watch));
+            context.actions.push(Action::Unwatch(watch));
         }
         let wait = self.backoff();
-        self.send(Purpose::PauseOwn, Request::Sleep(wait), turn);
+        self.send(Purpose::PauseOwn, Request::Sleep(wait), context);
     }
 
     /// Handles a read of our own znode: its flags, and the version of its data.
-    pub(super) fn read_own(&mut self, me: Node, version: i32, says: Says, turn: &mut Turn) {
+    pub(super) fn read_own(&mut self, me: Node, version: i32, says: Says, context: &mut StepContext) {
         if says.revoked && !self.revoked {
             self.revoked = true;
-            turn.actions.push(Action::Revoked);
+            context.actions.push(Action::Revoked);
         }
         // Another client may have overwritten the data, for example with a revocation.
         let unheard = self.tells_grants();
         let under_way = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::SayGranted);
         if unheard && !under_way && !says.granted {
             let request = Request::SayGranted { node: me, version, revoked: self.revoked };
-            self.send(Purpose::SayGranted, request, turn);
+            self.send(Purpose::SayGranted, request, context);
         }
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     use crate::ids::{ContenderId, SessionId};
 
     #[test]
-    fn our_own_names_are_read_as_they_are_written() {
+    fn own_names_round_trip() {
         use Prefix::*;
         let (id, session) = (ContenderId(0x3f25_04e0_4f89_11d3_9a0c_0305_e82c_3301), SessionId(-5));
         let ours = [Lock, Write, Read, Upgradable, Permit(1), Permit(40), Permit(u32::MAX)];
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_others_have_to_tell_from_each_other_have_an_id() {
+    fn names_of_other_libraries_have_an_id() {
         use Prefix::*;
         let id = ContenderId(1);
         for prefix in [CuratorLock(id), CuratorWrite(id), CuratorRead(id), KazooLock(id), KazooRead(id)] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_reads_on_under_the_name_of_a_reader_of_its_make() {
+    fn downgraded_writer_keeps_its_naming_scheme() {
         use Prefix::*;
         let id = ContenderId(1);
         for (writer, reader) in
@@ -267,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_sorted_by_number_and_a_writer_goes_before_the_reader_it_was() {
+    fn writer_sorts_before_reader_of_same_number() {
         let order = |name: &str| Name::parse(name).expect("a contender").order();
         let sorted = ["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002", "upgr-0000000003"];
         let sorted = sorted.map(order);
         assert!(sorted.is_sorted_by(|a, b| a < b), "{sorted:?}");
         assert!(order("__WRIT__0000000002") < order("upgr-0000000002"));
-        // Those past the end of the signed numbers come last.
+        // Negative numbers, past the end of the signed range, come last.
         assert!(order("lock-2147483647") < order("lock--2147483648"));
     }
 
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_is_read() {
+    fn names_of_every_library_are_parsed() {
         let uuid = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
         let hex = "3f2504e04f8911d39a0c0305e82c3301";
         use Role::{Exclusive, Permit, Shared, Upgradable};
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_contender_is_passed_over() {
+    fn other_children_are_no_contenders() {
         for name in [
             "",
             "config",

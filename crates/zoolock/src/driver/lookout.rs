@@ -33,7 +33,7 @@ struct LastLook {
 /// A finding in one directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Finding {
-    /// Two spellings of names of which one client ignores the other's.
+    /// The spellings of two contenders: the first one ignores the second one.
     Clash(Spelling, Spelling),
     /// A semaphore of another client library.
     Layout(Layout),
