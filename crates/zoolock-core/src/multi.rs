@@ -718,7 +718,7 @@ impl Multi {
         let upper = (place as u16) << 8;
         let free = |id: &RequestId| self.pending.iter().all(|(used, _)| used != id);
         let id = (OWN..=0xff).map(|id| RequestId(upper | id)).find(free);
-        let id = id.expect("a machine has a handful of requests under way at each place");
+        let id = id.expect("a machine has few pending requests per lock");
         self.pending.push((id, purpose));
         context.actions.push(Action::Send(id, request));
     }

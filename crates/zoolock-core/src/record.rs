@@ -105,7 +105,7 @@ impl Marker {
             true => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence} {TRACKED}"),
             false => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence}"),
         };
-        written.expect("a string takes whatever there is");
+        written.expect("writing to a string succeeds");
         text
     }
 }

@@ -87,14 +87,14 @@ impl Lock {
             }
         };
         if let Err(error) = std::thread::Builder::new().name("zoolock-listener".to_owned()).spawn(listen) {
-            tracing::warn!(%error, "no thread to be had for a listener: it will hear nothing");
+            tracing::warn!(%error, "cannot start a thread for a listener; it gets no events");
         }
     }
 
     /// Waits until the lock is granted.
     pub(crate) async fn lock(&self, kind: Kind) -> Result<Held, Error> {
         let held = self.acquire(kind, Patience::ForEver).await?;
-        Ok(held.expect("whoever waits without a deadline is neither busy nor late"))
+        Ok(held.expect("a wait without a deadline ends with the lock or an error"))
     }
 
     /// Waits until a deadline.
@@ -346,7 +346,7 @@ impl Lock {
                 Ok(Attempt::Again)
             }
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Missed),
-            Progress::Pending => unreachable!("outcome waits until it is not"),
+            Progress::Pending => unreachable!("outcome() waits until it is decided"),
         }
     }
 

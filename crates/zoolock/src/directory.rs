@@ -47,6 +47,6 @@ pub(crate) async fn make(keeper: Arc<dyn Keeper>, path: String, lasting: bool) -
     }
     Err(KeeperError {
         failure: Failure::Refused(Refusal::Other),
-        message: "the directory is removed as fast as it is made".to_owned(),
+        message: "the directory is deleted again after each create".to_owned(),
     })
 }

@@ -72,17 +72,21 @@ const RENEWED: [&str; 2] = ["confirmed", "failed"];
 pub fn describe() {
     with_recorder(|recorder| {
         let histograms = [
-            (ACQUIRE_SECONDS, Unit::Seconds, "from asking for a lock to having it, or not"),
-            (HOLD_SECONDS, Unit::Seconds, "from the grant to the release or the loss"),
-            (HANDOVER_SECONDS, Unit::Seconds, "from hearing that it may be our turn to having the lock"),
-            (QUEUE_AHEAD, Unit::Count, "how many others were in the queue when we came"),
+            (ACQUIRE_SECONDS, Unit::Seconds, "time from the call to the grant or the failure"),
+            (HOLD_SECONDS, Unit::Seconds, "time from the grant to the release or the loss"),
+            (
+                HANDOVER_SECONDS,
+                Unit::Seconds,
+                "time from the watch event that announced a possible grant to the grant",
+            ),
+            (QUEUE_AHEAD, Unit::Count, "other contenders in the queue when ours queued"),
         ];
         for (name, unit, text) in histograms {
             recorder.describe_histogram(name.into(), Some(unit), text.into());
         }
         let gauges = [
-            (HOLDING, "how many locks are held now"),
-            (WAITING, "how many wait for a lock now"),
+            (HOLDING, "locks that are held now"),
+            (WAITING, "acquisitions that wait for a lock now"),
             (SESSIONS_ALIVE, "sessions that are open now"),
         ];
         for (name, text) in gauges {
@@ -90,11 +94,11 @@ pub fn describe() {
         }
         let counters = [
             (LOSSES, "locks that were lost while they were held"),
-            (REVOCATIONS, "holders that were asked to let go"),
-            (CLEANUPS_RETRIED, "deletes of a node of ours that are tried again"),
+            (REVOCATIONS, "holders that were asked to release their lock"),
+            (CLEANUPS_RETRIED, "deletes of our znodes that are retried"),
             (SESSIONS_OPENED, "sessions that were opened"),
             (SESSIONS_ENDED, "sessions that ended"),
-            (RECONNECTS, "connections that were made again for a session that lived on"),
+            (RECONNECTS, "reconnects of a session"),
             (RENEWALS, "renewals of a lease that were answered"),
         ];
         for (name, text) in counters {

@@ -238,10 +238,7 @@ impl Lock {
     }
 
     fn changes_too_fast(&self) -> Error {
-        Error::unavailable(
-            format!("lock {}", self.path()),
-            "it changes faster than it can be changed; try again",
-        )
+        Error::unavailable(format!("lock {}", self.path()), "other clients change it too fast; try again")
     }
 
     pub(crate) fn refusal(&self, error: KeeperError) -> Error {

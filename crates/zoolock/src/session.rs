@@ -349,7 +349,9 @@ impl Session {
         let closed =
             async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
         if tokio::time::timeout(patience, closed).await.is_err() {
-            tracing::warn!("the service did not confirm the end of a session; its locks go when it expires");
+            tracing::warn!(
+                "the server did not confirm the end of a session; its locks are freed when it expires"
+            );
         }
     }
 
@@ -582,7 +584,7 @@ async fn create_renewal_node(
             tracing::warn!(
                 message = error.message,
                 path = parent,
-                "cannot make the directory for lease renewals"
+                "cannot create the directory for lease renewals"
             );
             return Err(error.failure);
         }
@@ -594,7 +596,11 @@ async fn create_renewal_node(
         // Another renewal has created it.
         Ok(()) | Err(KeeperError { failure: Failure::NodeExists, .. }) => Ok(()),
         Err(error) => {
-            tracing::warn!(message = error.message, path = node, "cannot make the node for lease renewals");
+            tracing::warn!(
+                message = error.message,
+                path = node,
+                "cannot create the znode for lease renewals"
+            );
             Err(error.failure)
         }
     }

@@ -188,7 +188,7 @@ impl Sessions {
                 format!("session timeout {granted:?}"),
                 format!(
                     "is what the service grants, but is shorter than three of its ticks ({tick:?} each): ask for \
-                     {shortest:?} or more, or say what its tickTime is"
+                     {shortest:?} or more, or set the tick time to its tickTime"
                 ),
             ));
         }

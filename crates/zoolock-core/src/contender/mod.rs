@@ -110,7 +110,8 @@ impl Config {
     /// # Panics
     /// If the naming scheme has no such kind. Callers check with [`Prefix::of`] first.
     pub fn prefix(&self) -> Prefix {
-        Prefix::of(self.names.naming, self.kind, self.id, self.session).expect("a kind that this naming has")
+        Prefix::of(self.names.naming, self.kind, self.id, self.session)
+            .expect("the naming scheme has this kind")
     }
 }
 
@@ -677,7 +678,7 @@ impl Contender {
 
     fn send(&mut self, purpose: Purpose, request: Request, context: &mut StepContext) {
         let id = (0..).map(RequestId).find(|id| self.pending.iter().all(|(used, _)| used != id));
-        let id = id.expect("a machine has a handful of requests under way");
+        let id = id.expect("a machine has few pending requests");
         self.pending.push((id, purpose));
         context.actions.push(Action::Send(id, request));
     }
@@ -703,7 +704,7 @@ impl Contender {
                     )
                 })
         };
-        (0..).map(WatchId).find(|id| !in_use(id)).expect("a machine has a handful of watches")
+        (0..).map(WatchId).find(|id| !in_use(id)).expect("a machine has few watches")
     }
 
     fn backoff(&mut self) -> u32 {

@@ -81,7 +81,7 @@ impl Prefix {
     pub fn name(self, sequence: Sequence) -> String {
         // One allocation: every request asks for a name.
         let mut name = String::with_capacity(64);
-        write!(name, "{self}{sequence}").expect("a string takes whatever there is");
+        write!(name, "{self}{sequence}").expect("writing to a string succeeds");
         name
     }
 

@@ -187,7 +187,7 @@ impl Acquisition {
                     // The create has succeeded in spite of this error.
                     let stat = keeper.exists(&first.path).await.map_err(|error| unknown(&error.message))?;
                     let stat = stat.filter(|stat| stat.owner == keeper.session());
-                    stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
+                    stat.ok_or_else(|| unknown("the new znode was deleted at once"))?.czxid
                 }
             };
             let node = |created: &Created| {

@@ -264,7 +264,7 @@ impl ClientKeeper {
                     // The create has succeeded in spite of this error.
                     let stat = look.await.map_err(|error| unknown(&error.message))?;
                     let stat = stat.filter(|stat| stat.owner == keeper.session());
-                    stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
+                    stat.ok_or_else(|| unknown("the new znode was deleted at once"))?.czxid
                 }
             };
             Ok((sequence, czxid))
@@ -488,7 +488,7 @@ impl CrateError for zk::Error {
     }
 
     fn unreadable() -> KeeperError {
-        unknown("the service answered something that cannot be read")
+        unknown("the server sent an answer that cannot be parsed")
     }
 }
 

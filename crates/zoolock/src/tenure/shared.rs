@@ -252,7 +252,7 @@ impl Shared {
 
     /// Returns a task's share of the lock.
     fn share_held(self: &Arc<Self>, state: &mut State, who: LocalId, pass: u32, options: &Options) -> Held {
-        let held = state.held.as_ref().expect("the machine grants what was granted, and has not let go");
+        let held = state.held.as_ref().expect("the machine grants only a lock that is held");
         let worked = state.machine.has_worked();
         let shared = held.shared(Share::new(self.clone(), who, pass), worked, options.clone());
         state.relay.set(options.listeners.clone());
