@@ -18,8 +18,8 @@ use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
 use crate::tenure::Tenures;
 #[cfg(feature = "sasl")]
-use crate::way::Sasl;
-use crate::way::Way;
+use crate::transport::Sasl;
+use crate::transport::Transport;
 use crate::zoolock::{Inner, Kept, SessionThread, Zoolock};
 
 /// Upper limit of the tick time and of the session timeout.
@@ -304,7 +304,7 @@ impl Builder {
         }
         check_grace(self.grace, self.session_timeout, &self.ensemble, self.strict)?;
         let access = self.access()?;
-        let way = self.way(&connect)?;
+        let transport = self.transport(&connect)?;
         crate::metrics::describe();
         let thread = thread()?;
         // We add the chroot to the paths ourselves: a client that adds it cannot create the chroot.
@@ -319,7 +319,7 @@ impl Builder {
             timeout: self.session_timeout,
             auth: self.auth,
             access,
-            way,
+            transport,
             #[cfg(feature = "simulation")]
             host: thread.host(),
         };
@@ -361,8 +361,8 @@ impl Builder {
     }
 
     #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
-    fn way(&self, connect: &ConnectString) -> Result<Way, Error> {
-        Ok(Way {
+    fn transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
+        Ok(Transport {
             #[cfg(feature = "sasl")]
             sasl: self.sasl(connect)?,
             #[cfg(feature = "tls")]

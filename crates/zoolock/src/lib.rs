@@ -135,7 +135,7 @@ mod tenure;
 mod ticket;
 #[cfg(feature = "tls")]
 mod tls;
-mod way;
+mod transport;
 mod zoolock;
 
 // Guards and futures can be sent to other threads.

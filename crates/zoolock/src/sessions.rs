@@ -162,20 +162,21 @@ impl Sessions {
                     source: Some(Arc::new(error)),
                 })
             }
-            Ok(Err(zk::Error::AuthFailed)) => {
-                Err(Error::Denied { subject: self.connect.endpoints(), message: self.opening.way.refusal() })
-            }
+            Ok(Err(zk::Error::AuthFailed)) => Err(Error::Denied {
+                subject: self.connect.endpoints(),
+                message: self.opening.transport.refusal(),
+            }),
             Ok(Err(error)) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
             #[cfg(feature = "simulation")]
             Err(_) if self.opening.host.is_some() => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
-            Err(_) => Err(match self.opening.way.trouble() {
+            Err(_) => Err(match self.opening.transport.trouble() {
                 Some(trouble) => {
                     let message = format!("no session within {:?} ({trouble})", self.patience);
                     Error::unavailable(self.connect.endpoints(), message)
                 }
-                None => connect::diagnose(&self.connect, self.patience, &self.opening.way).await,
+                None => connect::diagnose(&self.connect, self.patience, &self.opening.transport).await,
             }),
         }
     }

@@ -20,7 +20,7 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 use super::held_back::{HeldBack, Undone};
 use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
 use crate::session::lock;
-use crate::way::Way;
+use crate::transport::Transport;
 
 /// One session of the client crate.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ pub(crate) struct Opening {
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     pub(crate) access: Access,
-    pub(crate) way: Way,
+    pub(crate) transport: Transport,
     /// The simulation that opens the session instead.
     #[cfg(feature = "simulation")]
     pub(crate) host: Option<Arc<dyn crate::sim::Host>>,
@@ -59,7 +59,7 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
         return crate::sim::open(host, opening.timeout).await.ok_or(zk::Error::Timeout);
     }
     // The credentials may have been renewed since the last session was opened.
-    opening.way.prepare().await?;
+    opening.transport.prepare().await?;
     let mut client = connect(opening, opening.timeout).await?;
     let granted = client.session_timeout();
     if granted < opening.timeout {
@@ -67,12 +67,12 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
         drop(client);
         client = connect(opening, granted).await?;
     }
-    if opening.way.has_sasl() {
+    if opening.transport.has_sasl() {
         check_sasl_identity(&client, opening.timeout).await?;
     }
     let mut states = client.state_watcher();
     let (sender, receiver) = watch::channel(Link::Up);
-    let (ports, way) = (opening.ports.clone(), opening.way.clone());
+    let (ports, transport) = (opening.ports.clone(), opening.transport.clone());
     let _ = tokio::time::timeout(NODELAY_PATIENCE, set_nodelay(ports.clone())).await;
     tokio::spawn(async move {
         let mut settings = JoinSet::new();
@@ -87,8 +87,8 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
                 zk::SessionState::Disconnected => {
                     // The next attempt may need new credentials. A refresh that was too early is repeated
                     // then.
-                    let way = way.clone();
-                    settings.spawn(async move { way.refresh().await });
+                    let transport = transport.clone();
+                    settings.spawn(async move { transport.refresh().await });
                     Link::Down
                 }
                 zk::SessionState::Expired => Link::Over(SessionEnd::Expired),
@@ -144,7 +144,7 @@ async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Err
     for (scheme, credentials) in &opening.auth {
         connector = connector.with_auth(scheme, credentials);
     }
-    opening.way.connect(connector, &opening.endpoints).await
+    opening.transport.connect(connector, &opening.endpoints).await
 }
 
 const CONTENDER: CreateMode = CreateMode::EphemeralSequential;

@@ -4,7 +4,7 @@ use zookeeper_client as zk;
 
 /// The TLS and SASL options of a connection.
 #[derive(Clone, Default)]
-pub(crate) struct Way {
+pub(crate) struct Transport {
     #[cfg(feature = "tls")]
     pub(crate) certificates: Option<crate::tls::Certificates>,
     #[cfg(feature = "sasl")]
@@ -21,11 +21,11 @@ pub(crate) enum Sasl {
     Mechanism(std::sync::Arc<dyn crate::sasl::Authenticator>),
 }
 
-impl Way {
+impl Transport {
     /// Returns a transport over TLS without SASL.
     #[cfg(feature = "tls")]
-    pub(crate) fn over(certificates: crate::tls::Certificates) -> Way {
-        Way {
+    pub(crate) fn over(certificates: crate::tls::Certificates) -> Transport {
+        Transport {
             certificates: Some(certificates),
             #[cfg(feature = "sasl")]
             sasl: None,
@@ -56,9 +56,9 @@ impl Way {
                 connector.with_sasl(zk::SaslOptions::digest_md5(user.clone(), String::clone(password)))
             }
             Some(Sasl::Mechanism(mechanism)) => {
-                let (way, endpoints) = (self.clone(), endpoints.to_owned());
+                let (transport, endpoints) = (self.clone(), endpoints.to_owned());
                 let connector = connector.with_sasl(mechanism.options());
-                let open = async move { way.reach(connector, &endpoints).await };
+                let open = async move { transport.reach(connector, &endpoints).await };
                 return crate::sasl::open_on(&mechanism.runtime(), open).await;
             }
             None => connector,
@@ -74,7 +74,7 @@ impl Way {
         connector.connect(endpoints).await
     }
 
-    /// Fetches the credentials for a new session. [`Way::trouble`] describes a failure.
+    /// Fetches the credentials for a new session. [`Transport::trouble`] describes a failure.
     pub(crate) async fn prepare(&self) -> Result<(), zk::Error> {
         self.refresh_certificates().await;
         #[cfg(feature = "sasl")]
