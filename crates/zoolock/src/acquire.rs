@@ -140,8 +140,8 @@ impl Lock {
         }
     }
 
-    /// Starts the metrics of an acquisition, and reserves watch capacity for it on a session. Waiting for a session
-    /// counts as waiting for the lock.
+    /// Starts the metrics of an acquisition, and reserves watch capacity for it on a session. Waiting for a
+    /// session counts as waiting for the lock.
     ///
     /// Returns `None` if the patience ends first.
     async fn begin(
@@ -164,8 +164,8 @@ impl Lock {
         }
     }
 
-    /// Reserves watch capacity on a session. Before the first acquisition of a semaphore's handle, also checks that the
-    /// directory is no foreign semaphore.
+    /// Reserves watch capacity on a session. Before the first acquisition of a semaphore's handle, also
+    /// checks that the directory is no foreign semaphore.
     async fn reserve_checked(
         &self,
         bytes: usize,
@@ -182,8 +182,8 @@ impl Lock {
         Ok(reservation)
     }
 
-    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo counts
-    /// every child of the directory as a permit.
+    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo
+    /// counts every child of the directory as a permit.
     ///
     /// If the directory cannot be read the acquisition goes on: it checks again after its create.
     async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {

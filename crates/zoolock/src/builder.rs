@@ -139,12 +139,13 @@ impl Builder {
     /// Authenticates by SASL with a mechanism of another crate: Kerberos is in
     /// [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
     ///
-    /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules of
-    /// [`Builder::auth`] on access apply.
+    /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules
+    /// of [`Builder::auth`] on access apply.
     ///
     /// # Errors
-    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they could not be
-    /// fetched within the connect timeout; [`Error::Invalid`] together with [`Builder::sasl_digest_md5`].
+    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they
+    /// could not be fetched within the connect timeout; [`Error::Invalid`] together with
+    /// [`Builder::sasl_digest_md5`].
     #[cfg(feature = "sasl")]
     pub fn sasl_mechanism(mut self, mechanism: impl Mechanism) -> Self {
         self.mechanism = Some(Arc::new(mechanism));

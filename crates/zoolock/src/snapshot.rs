@@ -126,8 +126,8 @@ pub struct Entry {
     /// The identifier that a contender of another client library writes, for example kazoo's. It is short and
     /// has no control characters. Data that is not text is shown as hexadecimal digits.
     pub identifier: Option<String>,
-    /// Its owner. All locks that one owner holds or waits for have the same text. `None` if it could not be
-    /// read. Do not trust it: every client that may queue may write any owner.
+    /// Its owner: a text that is equal for all locks that an owner holds or waits for. `None` if it could not
+    /// be read. Do not trust it: every client that may queue may write any owner.
     pub owner: Option<String>,
     /// The origin of `owner`.
     /// - `owner`: the program named it, see [`Owner`](crate::Owner) and

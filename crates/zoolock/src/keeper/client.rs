@@ -522,8 +522,9 @@ impl From<zk::Stat> for Stat {
 }
 
 impl From<zk::Error> for KeeperError {
-    /// Anything but an error code from the server leaves the outcome unknown. The crate reports a reset connection as
-    /// `Custom`, not as `ConnectionLoss`, so what is known is listed and the rest is unknown.
+    /// Anything but an error code from the server leaves the outcome unknown. The crate reports a reset
+    /// connection as `Custom`, not as `ConnectionLoss`, so the known errors are listed and the rest is
+    /// unknown.
     fn from(error: zk::Error) -> KeeperError {
         use zk::Error as E;
         let failure = match &error {
