@@ -1,24 +1,26 @@
-//! Semaphores of other makes, which are more than one directory: permits, and a lock that guards the taking of them.
+//! Semaphores of other client libraries. They use two directories: one for the permits, and one for a lock
+//! that guards them.
 //!
-//! Both count children, all of them, whatever they are called; nothing but the children tells that such a one is there.
+//! Both libraries count all children of every name. Only the children show that there is such a semaphore.
 
 use crate::record::Record;
 
-/// How a semaphore of another make is laid out.
+/// The directory layout of a semaphore of another client library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
-    /// Curator's InterProcessSemaphoreV2: permits are `leases/_c_<uuid>-lease-S`, guarded by a mutex in `locks`. Its
-    /// size is written nowhere.
+    /// Curator's InterProcessSemaphoreV2: permits are `leases/_c_<uuid>-lease-S`, guarded by a mutex in
+    /// `locks`. Its size is not stored.
     Curator,
-    /// kazoo's Semaphore: permits are `<hex32>`, guarded by a lock in a directory beside it. Its size is its data.
+    /// kazoo's Semaphore: permits are `<hex32>`, guarded by a lock in a directory beside it. Its data is its
+    /// size.
     Kazoo,
 }
 
-/// Where Curator's guard is, below the name of the semaphore.
+/// Name of Curator's guard, below the path of the semaphore.
 pub const CURATOR_GUARD: &str = "locks";
-/// Where Curator's permits are.
+/// Name of the directory of Curator's permits.
 pub const CURATOR_LEASES: &str = "leases";
-/// What kazoo adds to the name of the semaphore for its guard.
+/// Suffix of the directory of kazoo's guard.
 pub const KAZOO_GUARD: &str = "-__lock__";
 
 impl Layout {
@@ -30,14 +32,14 @@ impl Layout {
         }
     }
 
-    /// Which semaphore lives in a directory with these children and this record, as far as they prove it.
+    /// Returns the layout that these children and this record prove.
     ///
-    /// One that does not prove it may be there all the same: an empty `locks` is removed by the service while the
-    /// permits are held, and kazoo leaves the data alone in a directory that others have made. But locks may be called
-    /// `leases`, or by 32 digits, too, and are not to be taken for a semaphore because of that.
+    /// A semaphore may exist without proof: the server removes an empty `locks` while permits are held, and
+    /// kazoo does not write the data of a directory that others created. But a lock may be called `leases`,
+    /// or have a name of 32 digits, and is not taken for a semaphore because of that.
     pub fn proven_by<S: AsRef<str>>(children: &[S], record: Record) -> Option<Layout> {
         let has = |name: &str| children.iter().any(|child| child.as_ref() == name);
-        // Also while nobody has a permit: its size stays.
+        // The size stays even if no permit is held.
         if matches!(record, Record::Leases(_)) {
             return Some(Layout::Kazoo);
         }
@@ -45,7 +47,7 @@ impl Layout {
     }
 }
 
-/// Whether a child may be a permit of kazoo's: the hex digits of a UUID.
+/// Returns whether a child may be a permit of kazoo's: the hex digits of a UUID.
 pub fn is_kazoo_lease(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -57,7 +59,7 @@ mod tests {
     const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
     #[test]
-    fn a_semaphore_of_another_make_is_told_from_what_is_in_its_directory() {
+    fn foreign_semaphore_is_proven_by_its_directory() {
         let five = Record::Leases(5);
         assert_eq!(Layout::proven_by(&["locks", "leases"], Record::Empty), Some(Layout::Curator));
         let children = ["leases", "lock-0000000001", "locks"];
@@ -68,12 +70,12 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_of_kazoos_is_32_hex_digits() {
+    fn kazoo_permit_is_32_hex_digits() {
         assert!(is_kazoo_lease(HEX));
     }
 
     #[test]
-    fn locks_below_a_lock_are_not_taken_for_one() {
+    fn nested_locks_are_no_foreign_semaphore() {
         for children in [&["locks"][..], &["leases"], &["locks", "lease"], &[HEX], &[]] {
             assert_eq!(Layout::proven_by(children, Record::Empty), None, "{children:?}");
             assert_eq!(Layout::proven_by(children, Record::Foreign), None, "{children:?}");

@@ -1,14 +1,14 @@
-//! Several locks at once: one transaction creates the znodes of all, one deletes them.
+//! Several locks at once: one transaction creates all their znodes, another one deletes them.
 //!
-//! One zxid orders all queues alike, so whoever waits waits for somebody older: there is no cycle, whatever order the
-//! callers name the locks in. In its queue each lock is waited for by a [`Contender`] of its own.
+//! One zxid orders all queues in the same way, so a waiter waits only for older contenders. There is no
+//! cycle in any order of the names. Each lock has a [`Contender`] that waits in its queue.
 //!
-//! A grant says that at one moment all our znodes were there and each stood first: at that of the create where nothing
-//! had happened to any queue since, or else when all were looked at again after each was found to be first. A znode that
-//! is deleted later is told as lost, by the watch on it.
+//! A grant says that at one moment all our znodes existed and each was the head of its queue. That moment is
+//! the create if no queue has changed since. Otherwise all znodes are read again after each was found to be
+//! the head. The deletion of a znode after that is reported as a loss, by the watch on it.
 //!
-//! Requests and watches of the lock at place `i` have `i` in the upper byte of their ids; the driver knows by it which
-//! directory is meant.
+//! The upper byte of a request's or watch's id is the index of its lock. It tells the driver which directory
+//! is meant.
 
 use crate::contender::{
     Action, Config, Contender, Departed, Event, Failure, Grant, Loss, Mode, Node, POLLS_BEFORE_JOINING_AGAIN,
@@ -18,13 +18,13 @@ use crate::ids::Zxid;
 use crate::record::Left;
 use crate::rules::Rule;
 
-/// How many locks one multi-lock may have.
+/// Maximum number of locks in one multi-lock.
 pub const MOST_PLACES: usize = 128;
 
-/// From here on, within a place, ids are those of the multi-lock itself.
+/// The first id, within a lock's range, that belongs to the multi-lock itself.
 const OWN: u16 = 128;
 
-/// Which of several directories a request is for.
+/// Returns the index of the directory that a request is for.
 pub fn place(id: RequestId) -> usize {
     usize::from(id.0 >> 8)
 }
@@ -36,21 +36,21 @@ pub struct Multi {
     parts: Vec<Part>,
     phase: Phase,
     wanted: bool,
-    /// A create of ours may have been carried out without our knowing.
-    doubt: bool,
+    /// A create with a lost reply may have succeeded.
+    create_in_doubt: bool,
     refusal: Option<Failure>,
-    /// What the last create brought, while others are searched for.
+    /// The znodes of the last create, while others are searched for.
     created: Vec<Node>,
     pending: Vec<(RequestId, Purpose)>,
-    /// Something was waited for since the create.
+    /// Set if a contender has waited since the create.
     waited: bool,
-    /// An answer of those that belong together was lost.
+    /// Set if an answer of the current flight was lost.
     unsure: bool,
     offline: bool,
     tries: u8,
     revoked: bool,
     lost: Option<Loss>,
-    /// What was heard of the releases so far.
+    /// The outcome of the releases so far.
     departed: Option<Departed>,
 }
 
@@ -58,7 +58,7 @@ pub struct Multi {
 struct Part {
     contender: Contender,
     grant: Option<Grant>,
-    /// Nodes of ours that were found.
+    /// The znodes of ours that were found.
     found: Vec<Node>,
     released: bool,
 }
@@ -71,7 +71,7 @@ enum Phase {
     Pausing(After),
     Searching,
     /// The contenders wait, or hold.
-    Standing,
+    Queued,
     AwaitingLease,
     Verifying,
     Held,
@@ -81,7 +81,7 @@ enum Phase {
         polls: u8,
     },
     Releasing(Left),
-    /// Each for itself.
+    /// Releasing each lock by itself.
     Parting,
     Leaving,
     Over,
@@ -108,16 +108,16 @@ enum Purpose {
     Void,
 }
 
-struct Turn {
+struct StepContext {
     actions: Vec<Action>,
     lease_valid: bool,
 }
 
 impl Multi {
-    /// An acquisition of so many locks that has done nothing yet.
+    /// Returns an acquisition of `places` locks that has not started.
     pub fn new(config: Config, places: usize) -> Multi {
         let part = || Part {
-            // All are looked at again before the grant.
+            // All znodes are read again before the grant.
             contender: Contender::new(Config { looks_ahead: false, ..config.clone() }),
             grant: None,
             found: Vec::new(),
@@ -128,7 +128,7 @@ impl Multi {
             config,
             phase: Phase::New,
             wanted: true,
-            doubt: false,
+            create_in_doubt: false,
             refusal: None,
             created: Vec::new(),
             pending: Vec::new(),
@@ -142,91 +142,95 @@ impl Multi {
         }
     }
 
-    /// Takes one event and says what to do. `lease_valid`: whether the session's lease is valid *now*.
+    /// Handles one event and returns the actions. `lease_valid`: whether the session's lease is valid *now*.
     pub fn step(&mut self, event: Event, lease_valid: bool) -> Vec<Action> {
-        let mut turn = Turn { actions: Vec::new(), lease_valid };
+        let mut context = StepContext { actions: Vec::new(), lease_valid };
         match event {
-            Event::Start if self.phase == Phase::New => self.join(&mut turn),
+            Event::Start if self.phase == Phase::New => self.join(&mut context),
             Event::Start => {}
-            Event::Answer(id, outcome) if id.0 & 0xff >= OWN => self.answer(id, outcome, &mut turn),
+            Event::Answer(id, outcome) if id.0 & 0xff >= OWN => self.answer(id, outcome, &mut context),
             Event::Answer(id, outcome) => {
-                self.tell(place(id), Event::Answer(RequestId(id.0 & 0xff), outcome), &mut turn);
+                self.step_part(place(id), Event::Answer(RequestId(id.0 & 0xff), outcome), &mut context);
             }
             Event::Fired { watch, deleted } => {
                 let inner = WatchId(watch.0 & 0xff);
-                self.tell(usize::from(watch.0 >> 8), Event::Fired { watch: inner, deleted }, &mut turn);
+                self.step_part(
+                    usize::from(watch.0 >> 8),
+                    Event::Fired { watch: inner, deleted },
+                    &mut context,
+                );
             }
             Event::Disconnected | Event::Reconnected => {
                 self.offline = event == Event::Disconnected;
-                self.tell_all(&event, &mut turn);
+                self.step_all(&event, &mut context);
             }
-            Event::LeaseRenewed if self.phase == Phase::AwaitingLease => self.verify(&mut turn),
+            Event::LeaseRenewed if self.phase == Phase::AwaitingLease => self.verify(&mut context),
             Event::LeaseRenewed => {}
-            // Before the grant nobody believes anything.
-            Event::LeaseLost if self.phase == Phase::Held => self.tell_all(&event, &mut turn),
+            // Before the grant the caller does not rely on the lease.
+            Event::LeaseLost if self.phase == Phase::Held => self.step_all(&event, &mut context),
             Event::LeaseLost => {}
-            Event::SessionOver(end) => self.session_over(end, &mut turn),
-            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut turn),
-            Event::Cancel => self.abandon(None, &mut turn),
-            Event::Release(left) => self.release(left, &mut turn),
+            Event::SessionOver(end) => self.session_over(end, &mut context),
+            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut context),
+            Event::Cancel => self.abandon(None, &mut context),
+            Event::Release(left) => self.release(left, &mut context),
             // Only a single writer can become a reader.
             Event::Downgrade => {}
         }
-        self.conclude(&mut turn);
-        turn.actions
+        self.conclude(&mut context);
+        context.actions
     }
 
-    /// The nodes that hold the locks, while all are held and not lost; in the order of the places.
+    /// Returns the znodes that hold the locks, while all are held and not lost; in the order of the locks.
     pub fn holding(&self) -> Option<Vec<Node>> {
         let held = self.phase == Phase::Held && self.lost.is_none();
         held.then(|| self.parts.iter().filter_map(|part| part.contender.node()).collect())
     }
 
-    /// The node at one place, where there is one.
+    /// Returns the znode of one lock, if there is one.
     pub fn node(&self, place: usize) -> Option<Node> {
         self.parts.get(place)?.contender.node()
     }
 
-    /// Whether it holds and knows what all its nodes say.
+    /// Returns whether it holds and watches all its own znodes.
     pub fn watches_own(&self) -> bool {
         self.phase == Phase::Held && self.parts.iter().all(|part| part.contender.watches_own())
     }
 
-    /// Whether nobody waits or holds any more and clean-up is all that is left.
+    /// Returns whether only clean-up is left.
     pub fn is_leaving(&self) -> bool {
         !self.wanted
             || matches!(self.phase, Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over)
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether there is nothing left to do.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
     // ---- the contenders ----
 
-    fn tell(&mut self, place: usize, event: Event, turn: &mut Turn) {
-        // The lease is looked at once, when all are held.
+    fn step_part(&mut self, place: usize, event: Event, context: &mut StepContext) {
+        // The lease is checked once, when all locks are held.
         let Some(part) = self.parts.get_mut(place) else { return };
         let actions = part.contender.step(event, true);
-        self.heed(place, actions, turn);
+        self.run(place, actions, context);
     }
 
-    fn tell_all(&mut self, event: &Event, turn: &mut Turn) {
+    fn step_all(&mut self, event: &Event, context: &mut StepContext) {
         for place in 0..self.parts.len() {
-            self.tell(place, event.clone(), turn);
+            self.step_part(place, event.clone(), context);
         }
     }
 
-    fn each(&mut self, turn: &mut Turn, what: impl Fn(usize, &mut Contender) -> Vec<Action>) {
+    fn each(&mut self, context: &mut StepContext, what: impl Fn(usize, &mut Contender) -> Vec<Action>) {
         for place in 0..self.parts.len() {
             let actions = what(place, &mut self.parts[place].contender);
-            self.heed(place, actions, turn);
+            self.run(place, actions, context);
         }
     }
 
-    /// Does what the contender at one place says.
-    fn heed(&mut self, place: usize, actions: Vec<Action>, turn: &mut Turn) {
+    /// Runs the actions of one contender.
+    fn run(&mut self, place: usize, actions: Vec<Action>, context: &mut StepContext) {
         let upper = (place as u16) << 8;
         for action in actions {
             match action {
@@ -234,22 +238,22 @@ impl Multi {
                     if let Request::Watch { watch, .. } | Request::WatchChildren(watch) = &mut request {
                         watch.0 |= upper;
                     }
-                    self.waited |= self.phase == Phase::Standing && self.parts[place].grant.is_none();
-                    turn.actions.push(Action::Send(RequestId(upper | id.0), request));
+                    self.waited |= self.phase == Phase::Queued && self.parts[place].grant.is_none();
+                    context.actions.push(Action::Send(RequestId(upper | id.0), request));
                 }
-                Action::Unwatch(watch) => turn.actions.push(Action::Unwatch(WatchId(upper | watch.0))),
+                Action::Unwatch(watch) => context.actions.push(Action::Unwatch(WatchId(upper | watch.0))),
                 Action::Granted(grant) => self.parts[place].grant = Some(grant),
-                Action::Failed(reason) => self.fail(reason, turn),
-                Action::Lost(loss) => self.part_lost(loss, turn),
+                Action::Failed(reason) => self.fail(reason, context),
+                Action::Lost(loss) => self.part_lost(loss, context),
                 Action::Released(departed) => {
                     self.parts[place].released = true;
                     self.departed = Some(worse(self.departed, departed));
                 }
-                // Before the grant there is nobody to tell; who lets go already knows.
+                // Before the grant the caller is not told. A caller that releases does not need it.
                 Action::Revoked => {
                     let again = std::mem::replace(&mut self.revoked, true);
                     if !again && self.phase == Phase::Held {
-                        turn.actions.push(Action::Revoked);
+                        context.actions.push(Action::Revoked);
                     }
                 }
                 Action::Downgraded(_) | Action::Previous(_) | Action::Over => {}
@@ -257,14 +261,14 @@ impl Multi {
         }
     }
 
-    fn part_lost(&mut self, loss: Loss, turn: &mut Turn) {
+    fn part_lost(&mut self, loss: Loss, context: &mut StepContext) {
         match self.phase {
             Phase::Held if self.lost.is_none() => {
                 self.lost = Some(loss);
-                turn.actions.push(Action::Lost(loss));
+                context.actions.push(Action::Lost(loss));
             }
-            Phase::Standing | Phase::AwaitingLease | Phase::Verifying | Phase::Pausing(After::Verify) => {
-                self.fail(Reason::Broken, turn);
+            Phase::Queued | Phase::AwaitingLease | Phase::Verifying | Phase::Pausing(After::Verify) => {
+                self.fail(Reason::Broken, context);
             }
             _ => {}
         }
@@ -272,97 +276,97 @@ impl Multi {
 
     // ---- create ----
 
-    fn join(&mut self, turn: &mut Turn) {
+    fn join(&mut self, context: &mut StepContext) {
         self.phase = Phase::Joining;
-        self.send(0, Purpose::Join, Request::JoinAll, turn);
-        if !self.doubt {
-            self.each(turn, |_, part| part.stand_by());
+        self.send(0, Purpose::Join, Request::JoinAll, context);
+        if !self.create_in_doubt {
+            self.each(context, |_, part| part.send_first_look());
         }
     }
 
-    fn joined(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn joined(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         if outcome.is_err() {
-            self.parts.iter_mut().for_each(|part| part.contender.stand_down());
+            self.parts.iter_mut().for_each(|part| part.contender.create_failed());
         }
         match outcome {
             Ok(Reply::AllJoined(nodes)) if nodes.len() != self.parts.len() => {
-                self.fail(Reason::Refused(Failure::Unknown), turn);
+                self.fail(Reason::Refused(Failure::Unknown), context);
             }
-            Ok(Reply::AllJoined(nodes)) if self.doubt => {
-                // The barrier: nothing of ours that was sent before it can still arrive.
+            Ok(Reply::AllJoined(nodes)) if self.create_in_doubt => {
+                // The barrier: no earlier create of ours can still arrive.
                 self.created = nodes;
-                self.search(turn);
+                self.search(context);
             }
-            Ok(Reply::AllJoined(nodes)) => self.arrive(&nodes, turn),
+            Ok(Reply::AllJoined(nodes)) => self.arrive(&nodes, context),
             Ok(_) | Err(Failure::Unknown) => {
-                self.doubt = true;
-                self.pause(After::Join, turn);
+                self.create_in_doubt = true;
+                self.pause(After::Join, context);
             }
-            // One directory is missing. What earlier creates may have left in the others has to be found.
-            Err(Failure::NoNode) if self.doubt => self.search(turn),
-            Err(Failure::NoNode) => self.make_directories_or_leave(turn),
-            Err(Failure::Throttled) => self.pause(After::Join, turn),
-            Err(failure) if self.doubt => {
+            // One directory is missing. Znodes of earlier creates in the others must be found.
+            Err(Failure::NoNode) if self.create_in_doubt => self.search(context),
+            Err(Failure::NoNode) => self.make_directories_or_leave(context),
+            Err(Failure::Throttled) => self.pause(After::Join, context),
+            Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
-                self.search(turn);
+                self.search(context);
             }
-            Err(failure) => self.fail(Reason::Refused(failure), turn),
+            Err(failure) => self.fail(Reason::Refused(failure), context),
         }
     }
 
-    fn arrive(&mut self, nodes: &[Node], turn: &mut Turn) {
+    fn arrive(&mut self, nodes: &[Node], context: &mut StepContext) {
         let ending = self.parts.iter().zip(nodes).position(|(part, node)| part.contender.must_leave(*node));
         if !self.wanted || ending.is_some() {
-            self.parts.iter_mut().for_each(|part| part.contender.stand_down());
-            self.each(turn, |place, part| part.discard(nodes[place]));
+            self.parts.iter_mut().for_each(|part| part.contender.create_failed());
+            self.each(context, |place, part| part.discard(nodes[place]));
             return match ending {
-                Some(place) if self.wanted => self.retire(place, turn),
-                _ => self.leave(turn),
+                Some(place) if self.wanted => self.retire(place, context),
+                _ => self.leave(context),
             };
         }
-        self.phase = Phase::Standing;
-        self.each(turn, |place, part| part.placed(nodes[place]));
+        self.phase = Phase::Queued;
+        self.each(context, |place, part| part.placed(nodes[place]));
         self.waited = false;
     }
 
-    fn make_directories_or_leave(&mut self, turn: &mut Turn) {
+    fn make_directories_or_leave(&mut self, context: &mut StepContext) {
         if !self.wanted {
-            return self.leave(turn);
+            return self.leave(context);
         }
         self.phase = Phase::MakingDirectories;
         self.unsure = false;
         for place in 0..self.parts.len() {
-            self.send(place, Purpose::Make, Request::MakeDirectory, turn);
+            self.send(place, Purpose::Make, Request::MakeDirectory, context);
         }
     }
 
-    fn made_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn made_directory(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         if self.phase != Phase::MakingDirectories {
             return;
         }
         match outcome {
             Ok(_) | Err(Failure::NodeExists) => {}
             Err(Failure::Unknown | Failure::Throttled | Failure::NoNode) => self.unsure = true,
-            Err(failure) => return self.fail(Reason::Refused(failure), turn),
+            Err(failure) => return self.fail(Reason::Refused(failure), context),
         }
         if self.pending.iter().any(|(_, purpose)| *purpose == Purpose::Make) {
             return;
         }
-        if self.unsure { self.pause(After::Join, turn) } else { self.join(turn) }
+        if self.unsure { self.pause(After::Join, context) } else { self.join(context) }
     }
 
     // ---- after a lost reply ----
 
-    fn search(&mut self, turn: &mut Turn) {
+    fn search(&mut self, context: &mut StepContext) {
         self.phase = Phase::Searching;
         self.unsure = false;
         for place in 0..self.parts.len() {
             self.parts[place].found.clear();
-            self.send(place, Purpose::Search(place), Request::FindMine, turn);
+            self.send(place, Purpose::Search(place), Request::FindMine, context);
         }
     }
 
-    fn searched(&mut self, place: usize, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn searched(&mut self, place: usize, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         if self.phase != Phase::Searching {
             return;
         }
@@ -373,20 +377,20 @@ impl Multi {
                 part.found = nodes;
             }
             Err(Failure::NoNode) => {}
-            // The service will not let us look; what we know of is all we can act on.
+            // The server does not let us search. We can act only on the znodes that we know.
             Err(Failure::Refused(_)) => self.parts[place].found.extend(self.created.get(place)),
             _ => self.unsure = true,
         }
         if self.pending.iter().any(|(_, purpose)| matches!(purpose, Purpose::Search(_))) {
             return;
         }
-        if self.unsure { self.pause(After::Search, turn) } else { self.sort_out(turn) }
+        if self.unsure { self.pause(After::Search, context) } else { self.keep_oldest(context) }
     }
 
-    /// The oldest set that is complete is ours; whatever else was found goes.
-    fn sort_out(&mut self, turn: &mut Turn) {
+    /// Keeps the oldest complete set of znodes, and deletes the others.
+    fn keep_oldest(&mut self, context: &mut StepContext) {
         let refusal = self.refusal.take();
-        self.doubt = false;
+        self.create_in_doubt = false;
         self.created.clear();
         let mut candidates: Vec<Zxid> = match self.parts.first() {
             Some(part) if self.wanted => part.found.iter().map(|node| node.czxid).collect(),
@@ -407,35 +411,35 @@ impl Multi {
                     kept.push(node);
                 } else {
                     let actions = self.parts[place].contender.discard(node);
-                    self.heed(place, actions, turn);
+                    self.run(place, actions, context);
                 }
             }
         }
         match refusal {
             _ if keep.is_some() => {
-                self.phase = Phase::Standing;
-                self.each(turn, |place, part| part.found(kept[place]));
+                self.phase = Phase::Queued;
+                self.each(context, |place, part| part.found(kept[place]));
                 self.waited = true;
             }
-            _ if !self.wanted => self.leave(turn),
-            Some(failure) => self.fail(Reason::Refused(failure), turn),
-            None => self.make_directories_or_leave(turn),
+            _ if !self.wanted => self.leave(context),
+            Some(failure) => self.fail(Reason::Refused(failure), context),
+            None => self.make_directories_or_leave(context),
         }
     }
 
     // ---- grant ----
 
-    /// All are held: are they still?
-    fn verify(&mut self, turn: &mut Turn) {
+    /// Checks that all znodes still exist, after all locks were found to be held.
+    fn verify(&mut self, context: &mut StepContext) {
         self.phase = Phase::Verifying;
         self.unsure = false;
         for place in 0..self.parts.len() {
-            let Some(node) = self.node(place) else { return self.fail(Reason::Broken, turn) };
-            self.send(place, Purpose::Verify(place), Request::Exists(node), turn);
+            let Some(node) = self.node(place) else { return self.fail(Reason::Broken, context) };
+            self.send(place, Purpose::Verify(place), Request::Exists(node), context);
         }
     }
 
-    fn verified(&mut self, place: usize, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+    fn verified(&mut self, place: usize, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         if self.phase != Phase::Verifying {
             return;
         }
@@ -450,19 +454,19 @@ impl Multi {
             }
         };
         if !mine {
-            // Its own watch may not have been in force. What has its name now is not ours to delete.
+            // The watch on it may not have been set yet. The znode with its name now is not ours to delete.
             let actions = self.parts[place].contender.finish();
-            self.heed(place, actions, turn);
-            return self.fail(Reason::Broken, turn);
+            self.run(place, actions, context);
+            return self.fail(Reason::Broken, context);
         }
         if self.pending.iter().any(|(_, purpose)| matches!(purpose, Purpose::Verify(_))) {
             return;
         }
-        if self.unsure { self.pause(After::Verify, turn) } else { self.grant(turn) }
+        if self.unsure { self.pause(After::Verify, context) } else { self.grant(context) }
     }
 
-    fn grant(&mut self, turn: &mut Turn) {
-        if !turn.lease_valid {
+    fn grant(&mut self, context: &mut StepContext) {
+        if !context.lease_valid {
             self.phase = Phase::AwaitingLease;
             return;
         }
@@ -475,107 +479,109 @@ impl Multi {
             () => Previous::Clean,
         };
         self.phase = Phase::Held;
-        turn.actions.push(Action::Granted(Grant { node: first.node, previous }));
+        context.actions.push(Action::Granted(Grant { node: first.node, previous }));
         if self.revoked {
-            turn.actions.push(Action::Revoked);
+            context.actions.push(Action::Revoked);
         }
     }
 
     // ---- release ----
 
-    fn release(&mut self, left: Left, turn: &mut Turn) {
+    fn release(&mut self, left: Left, context: &mut StepContext) {
         if self.phase != Phase::Held {
             return;
         }
         let partings: Option<Vec<_>> = self.parts.iter().map(|part| part.contender.parting(left)).collect();
         match partings {
-            // What is sent without a connection arrives who knows when: then each looks before it deletes.
+            // Without a connection the request would arrive late. Then each contender checks before it
+            // deletes.
             Some(partings) if self.lost.is_none() && !self.offline => {
                 self.phase = Phase::Releasing(left);
-                self.send(0, Purpose::Release, Request::ReleaseAll(partings), turn);
+                self.send(0, Purpose::Release, Request::ReleaseAll(partings), context);
             }
-            _ => self.part(left, turn),
+            _ => self.part(left, context),
         }
     }
 
-    /// Each for itself: one that is missing must not keep the others.
-    fn part(&mut self, left: Left, turn: &mut Turn) {
+    /// Releases each lock by itself, so that a missing znode does not block the other releases.
+    fn part(&mut self, left: Left, context: &mut StepContext) {
         self.phase = Phase::Parting;
-        // Who has lost one of them has done nothing cleanly under the others.
+        // A caller that has lost one lock did not finish cleanly under the others.
         let left = if self.lost.is_some() && left == Left::Released { Left::Broken } else { left };
-        self.tell_all(&Event::Release(left), turn);
+        self.step_all(&Event::Release(left), context);
     }
 
-    fn released(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn released(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Releasing(left) = self.phase else { return };
         match outcome {
             Ok(_) => {
-                turn.actions.push(Action::Released(Departed::Clean));
-                self.leave(turn);
+                context.actions.push(Action::Released(Departed::Clean));
+                self.leave(context);
             }
             Err(failure) if !self.config.rules.on(Rule::ReleaseTheRest) && failure != Failure::Unknown => {
-                turn.actions.push(Action::Released(Departed::Refused(failure)));
-                self.leave(turn);
+                context.actions.push(Action::Released(Departed::Refused(failure)));
+                self.leave(context);
             }
             Err(Failure::Unknown) => {
                 self.phase = Phase::Parting;
-                self.each(turn, |_, part| part.departed_perhaps(left));
+                self.each(context, |_, part| part.departed_perhaps(left));
             }
             Err(_) => {
                 self.phase = Phase::Parting;
-                self.each(turn, |_, part| part.leaves_alone(left));
+                self.each(context, |_, part| part.leaves_alone(left));
             }
         }
     }
 
     // ---- the end ----
 
-    fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
+    fn abandon(&mut self, reason: Option<Reason>, context: &mut StepContext) {
         match self.phase {
-            // A deadline is for the waiting only.
+            // A deadline limits only the waiting.
             Phase::Held if reason.is_none() => {
-                // It was granted, and the caller never saw it.
-                self.each(turn, |_, part| part.withdraw());
-                return self.leave(turn);
+                // It was granted, but the caller never saw it.
+                self.each(context, |_, part| part.withdraw());
+                return self.leave(context);
             }
             Phase::Held | Phase::Releasing(_) | Phase::Parting | Phase::Leaving | Phase::Over => return,
             _ => {}
         }
         if self.wanted {
             self.wanted = false;
-            turn.actions.extend(reason.map(Action::Failed));
-            self.stop_waiting(turn);
+            context.actions.extend(reason.map(Action::Failed));
+            self.stop_waiting(context);
         }
     }
 
-    fn fail(&mut self, reason: Reason, turn: &mut Turn) {
+    fn fail(&mut self, reason: Reason, context: &mut StepContext) {
         if self.wanted {
             self.wanted = false;
-            turn.actions.push(Action::Failed(reason));
-            self.stop_waiting(turn);
+            context.actions.push(Action::Failed(reason));
+            self.stop_waiting(context);
         }
     }
 
-    fn stop_waiting(&mut self, turn: &mut Turn) {
+    fn stop_waiting(&mut self, context: &mut StepContext) {
         let answers_bring_nodes = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::Join)
             || matches!(self.phase, Phase::Searching | Phase::Pausing(After::Search))
-            || (self.doubt && matches!(self.phase, Phase::Pausing(After::Join) | Phase::MakingDirectories));
+            || (self.create_in_doubt
+                && matches!(self.phase, Phase::Pausing(After::Join) | Phase::MakingDirectories));
         if !answers_bring_nodes {
-            self.each(turn, |_, part| part.withdraw());
-            self.leave(turn);
+            self.each(context, |_, part| part.withdraw());
+            self.leave(context);
         }
     }
 
-    /// Ends the contenders; what they are deleting they go on to delete.
-    fn leave(&mut self, turn: &mut Turn) {
+    /// Ends the contenders. Deletes in progress continue.
+    fn leave(&mut self, context: &mut StepContext) {
         for (_, purpose) in &mut self.pending {
             *purpose = Purpose::Void;
         }
         self.phase = Phase::Leaving;
-        self.each(turn, |_, part| if part.is_leaving() { Vec::new() } else { part.finish() });
+        self.each(context, |_, part| if part.is_leaving() { Vec::new() } else { part.finish() });
     }
 
-    fn session_over(&mut self, end: SessionEnd, turn: &mut Turn) {
+    fn session_over(&mut self, end: SessionEnd, context: &mut StepContext) {
         let loss = Loss::SessionOver(end);
         self.pending.clear();
         match self.phase {
@@ -583,42 +589,43 @@ impl Multi {
             Phase::Held => {
                 if self.lost.is_none() {
                     self.lost = Some(loss);
-                    turn.actions.push(Action::Lost(loss));
+                    context.actions.push(Action::Lost(loss));
                 }
-                // It has yet to let go.
-                self.each(turn, |_, part| {
+                // The release is still to come.
+                self.each(context, |_, part| {
                     part.step(Event::SessionOver(end), true);
                     Vec::new()
                 });
                 return;
             }
-            Phase::Releasing(_) => turn.actions.push(Action::Released(Departed::Lost(loss))),
+            Phase::Releasing(_) => context.actions.push(Action::Released(Departed::Lost(loss))),
             Phase::Parting if self.parts.iter().any(|part| !part.released) => {
                 let departed = worse(self.departed, Departed::Lost(self.lost.unwrap_or(loss)));
-                turn.actions.push(Action::Released(departed));
+                context.actions.push(Action::Released(departed));
             }
             Phase::Parting | Phase::Leaving => {}
-            _ if self.wanted => turn.actions.push(Action::Failed(Reason::SessionOver(end))),
+            _ if self.wanted => context.actions.push(Action::Failed(Reason::SessionOver(end))),
             _ => {}
         }
         self.wanted = false;
         self.phase = Phase::Over;
-        turn.actions.push(Action::Over);
+        context.actions.push(Action::Over);
     }
 
-    fn conclude(&mut self, turn: &mut Turn) {
-        if self.phase == Phase::Standing && self.parts.iter().all(|part| part.grant.is_some()) {
-            // A reader may come first between two readings of the first flight, when another place has gone already.
+    fn conclude(&mut self, context: &mut StepContext) {
+        if self.phase == Phase::Queued && self.parts.iter().all(|part| part.grant.is_some()) {
+            // Between two reads of the first flight a reader may become the head, when another lock's queue
+            // has changed.
             let untouched = self.parts.iter().all(|part| part.contender.is_untouched());
             if (self.waited || !untouched) && self.config.rules.on(Rule::VerifyAll) {
-                self.verify(turn);
+                self.verify(context);
             } else {
-                self.grant(turn);
+                self.grant(context);
             }
         }
         if self.phase == Phase::Parting && self.parts.iter().all(|part| part.released) {
             let departed = self.departed.unwrap_or(Departed::Clean);
-            turn.actions.push(Action::Released(match self.lost {
+            context.actions.push(Action::Released(match self.lost {
                 Some(loss) => Departed::Lost(loss),
                 None => departed,
             }));
@@ -626,18 +633,18 @@ impl Multi {
         }
         if self.phase == Phase::Leaving && self.parts.iter().all(|part| part.contender.is_over()) {
             self.phase = Phase::Over;
-            turn.actions.push(Action::Over);
+            context.actions.push(Action::Over);
         }
     }
 
     // ---- the end of the numbers ----
 
-    fn retire(&mut self, place: usize, turn: &mut Turn) {
+    fn retire(&mut self, place: usize, context: &mut StepContext) {
         self.phase = Phase::Retiring { place, directory: None, polls: 0 };
-        self.send(place, Purpose::RetireRead, Request::ReadDirectory, turn);
+        self.send(place, Purpose::RetireRead, Request::ReadDirectory, context);
     }
 
-    fn retire_look(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn retire_look(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Retiring { place, directory, polls } = self.phase else { return };
         match outcome {
             Ok(Reply::Directory(seen)) => {
@@ -645,81 +652,81 @@ impl Multi {
                 self.phase =
                     Phase::Retiring { place, directory: Some(retired), polls: polls.saturating_add(1) };
                 if retired != seen.czxid || polls >= POLLS_BEFORE_JOINING_AGAIN {
-                    self.join(turn);
+                    self.join(context);
                 } else if seen.children == 0 {
-                    self.send(place, Purpose::RetireDelete, Request::DeleteDirectory, turn);
+                    self.send(place, Purpose::RetireDelete, Request::DeleteDirectory, context);
                 } else if self.config.mode == Mode::Try {
-                    self.fail(Reason::Busy, turn);
+                    self.fail(Reason::Busy, context);
                 } else {
-                    self.send(place, Purpose::RetirePause, Request::Sleep(RETIRE_POLL), turn);
+                    self.send(place, Purpose::RetirePause, Request::Sleep(RETIRE_POLL), context);
                 }
             }
-            Err(Failure::NoNode) => self.join(turn),
-            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
-            _ => self.retire_again(turn),
+            Err(Failure::NoNode) => self.join(context),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), context),
+            _ => self.retire_again(context),
         }
     }
 
-    fn retire_deleted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn retire_deleted(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         match outcome {
             _ if !matches!(self.phase, Phase::Retiring { .. }) => {}
-            Ok(_) | Err(Failure::NoNode) => self.join(turn),
-            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
-            Err(_) => self.retire_again(turn),
+            Ok(_) | Err(Failure::NoNode) => self.join(context),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), context),
+            Err(_) => self.retire_again(context),
         }
     }
 
-    fn retire_again(&mut self, turn: &mut Turn) {
+    fn retire_again(&mut self, context: &mut StepContext) {
         let Phase::Retiring { place, .. } = self.phase else { return };
         let wait = self.backoff();
-        self.send(place, Purpose::RetirePause, Request::Sleep(wait), turn);
+        self.send(place, Purpose::RetirePause, Request::Sleep(wait), context);
     }
 
     // ---- requests ----
 
-    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Some(at) = self.pending.iter().position(|&(pending, _)| pending == id) else { return };
         let (_, purpose) = self.pending.remove(at);
         if outcome.is_ok() && !matches!(purpose, Purpose::Pause | Purpose::RetirePause) {
             self.tries = 0;
         }
         match purpose {
-            Purpose::Join => self.joined(outcome, turn),
-            Purpose::Make => self.made_directory(outcome, turn),
+            Purpose::Join => self.joined(outcome, context),
+            Purpose::Make => self.made_directory(outcome, context),
             Purpose::Pause => match self.phase {
-                Phase::Pausing(After::Join) if self.wanted || self.doubt => self.join(turn),
-                Phase::Pausing(After::Join) => self.leave(turn),
-                Phase::Pausing(After::Search) => self.search(turn),
-                Phase::Pausing(After::Verify) => self.verify(turn),
+                Phase::Pausing(After::Join) if self.wanted || self.create_in_doubt => self.join(context),
+                Phase::Pausing(After::Join) => self.leave(context),
+                Phase::Pausing(After::Search) => self.search(context),
+                Phase::Pausing(After::Verify) => self.verify(context),
                 _ => {}
             },
-            Purpose::Search(place) => self.searched(place, outcome, turn),
-            Purpose::Verify(place) => self.verified(place, &outcome, turn),
-            Purpose::Release => self.released(outcome, turn),
+            Purpose::Search(place) => self.searched(place, outcome, context),
+            Purpose::Verify(place) => self.verified(place, &outcome, context),
+            Purpose::Release => self.released(outcome, context),
             Purpose::RetirePause => {
                 if let Phase::Retiring { place, .. } = self.phase {
-                    self.send(place, Purpose::RetireRead, Request::ReadDirectory, turn);
+                    self.send(place, Purpose::RetireRead, Request::ReadDirectory, context);
                 }
             }
-            Purpose::RetireRead => self.retire_look(outcome, turn),
-            Purpose::RetireDelete => self.retire_deleted(outcome, turn),
+            Purpose::RetireRead => self.retire_look(outcome, context),
+            Purpose::RetireDelete => self.retire_deleted(outcome, context),
             Purpose::Void => {}
         }
     }
 
-    fn send(&mut self, place: usize, purpose: Purpose, request: Request, turn: &mut Turn) {
+    fn send(&mut self, place: usize, purpose: Purpose, request: Request, context: &mut StepContext) {
         let upper = (place as u16) << 8;
         let free = |id: &RequestId| self.pending.iter().all(|(used, _)| used != id);
         let id = (OWN..=0xff).map(|id| RequestId(upper | id)).find(free);
-        let id = id.expect("a machine has a handful of requests under way at each place");
+        let id = id.expect("a machine has few pending requests per lock");
         self.pending.push((id, purpose));
-        turn.actions.push(Action::Send(id, request));
+        context.actions.push(Action::Send(id, request));
     }
 
-    fn pause(&mut self, after: After, turn: &mut Turn) {
+    fn pause(&mut self, after: After, context: &mut StepContext) {
         self.phase = Phase::Pausing(after);
         let wait = self.backoff();
-        self.send(0, Purpose::Pause, Request::Sleep(wait), turn);
+        self.send(0, Purpose::Pause, Request::Sleep(wait), context);
     }
 
     fn backoff(&mut self) -> u32 {

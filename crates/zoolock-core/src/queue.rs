@@ -1,59 +1,60 @@
-//! The order of contenders, and who waits for whom.
+//! The order of contenders, and the predecessor of each.
 //!
-//! One listing of the directory, and the answer for one contender. Children that are no contenders are passed over;
-//! contenders of other families count for what their names say.
+//! [`decide`] takes one listing of the directory, and answers for one contender. It ignores children that are
+//! no contenders. Contenders of other client libraries count according to their names.
 
 use crate::census::{Clash, census};
 use crate::ids::Sequence;
 use crate::names::{Name, Names, Prefix, Role};
 
-/// Who asks.
+/// The kind of request that a contender makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asker {
-    /// Whoever wants to be alone, or to read beside readers.
+    /// An exclusive lock, or a read lock.
     Lock,
-    /// Whoever wants permits of a semaphore of this size.
+    /// Permits of a semaphore of this size.
     Permits {
-        /// How many permits there are.
+        /// Number of permits of the semaphore.
         size: u32,
     },
-    /// The writer's znode of a reader that wants to write: it holds already, as a reader.
+    /// The writer's znode of a reader that upgrades: it holds already, as a reader.
     Upgrade {
-        /// What the reader's own znode is called.
+        /// Prefix of the reader's own znode.
         prefix: Prefix,
-        /// Its number.
+        /// Sequence number of the reader's own znode.
         sequence: Sequence,
     },
 }
 
-/// What a listing of the directory says to one contender.
+/// The result of a listing for one contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Nobody stands in the way.
+    /// The contender holds the lock.
     Held,
-    /// This child stands in the way.
+    /// The contender waits for this child.
     WaitFor(String),
-    /// Permits are missing, and everybody before us has theirs: any of them may free what we need.
+    /// Permits are missing, and every predecessor has its permits: any of them may free what we need.
     Next,
-    /// We are not in the list.
+    /// Our znode is not in the list.
     Gone,
-    /// A reader wants to write, and others go before it.
+    /// A reader upgrades, and another reader goes first.
     Outranked,
-    /// Locks of another kind live in this directory.
+    /// This directory contains locks of another kind.
     OtherKind,
-    /// Contenders of different families that do not see each other, or us.
+    /// Contenders of different client libraries ignore each other's znodes, or ours.
     Clash(Clash),
 }
 
-/// Finds the place of one contender among `children`.
+/// Decides whether one contender among `children` holds the lock, or which child it waits for.
 ///
-/// * Whoever wants to be alone waits for the nearest lower contender of any family and any role.
-/// * A reader waits for the nearest lower one that wants to be alone, an upgradable reader also for its own kind.
-/// * Permits are granted when the weights of those before and their own fit, all or none.
-/// * A reader that wants to write waits for the other readers that read already, and goes before writers that wait
-///   for it. If two want it, the upgradable one goes before, then the one that came first, and the other is told; so
-///   is one where other readers stand behind a writer that waits.
-/// * Nobody is answered where somebody stands in the queue that would hold beside us, or beside another one there.
+/// * An exclusive contender waits for the nearest predecessor of any client library and any role.
+/// * A reader waits for the nearest exclusive predecessor. An upgradable reader also waits for upgradable
+///   predecessors.
+/// * Permits are granted, all or none, if the weights of the predecessors and its own fit.
+/// * An upgrading reader waits for the other readers that hold, and goes before writers that wait for it. If
+///   two readers upgrade, the upgradable one goes first, then the older one, and the other one is outranked.
+///   It is also outranked if other readers are queued behind a waiting writer.
+/// * The answer is [`Decision::Clash`] if a contender in the queue ignores our znode, or another one's.
 pub fn decide<S: AsRef<str>>(
     children: &[S],
     prefix: Prefix,
@@ -81,8 +82,8 @@ pub fn decide<S: AsRef<str>>(
     if let Some(clash) = census(others.iter().map(|(name, _)| *name), Some(prefix.parsed(me)), names) {
         return Decision::Clash(clash);
     }
-    // The same number twice: a reader under its own write repeats the writer's (Curator's do). Whoever it is, it was
-    // there before we could be granted.
+    // Equal sequence numbers: a reader under its own write lock repeats the writer's number (Curator's do).
+    // In any case that znode existed before we could be granted.
     let position = position(me);
     let before = others.into_iter().filter(|(name, _)| name.position() <= position);
     match (asker, prefix) {
@@ -92,12 +93,13 @@ pub fn decide<S: AsRef<str>>(
     }
 }
 
-/// Who holds among contenders in the order of their queue ([`Name::order`]), for those who look from outside.
-/// `permits`: the size of the semaphore. Where `upgrades` says of a writer that it is a reader's, and but one
-/// holds before it, that is its own. A reader with the number of a writer that holds is that writer's (Curator).
+/// Returns which contenders hold the lock, for observers. `queue` is sorted by [`Name::order`]. `permits`:
+/// the size of the semaphore. `upgrades`: whether a writer's znode belongs to an upgrading reader; if there
+/// is only one holder before it, it is that holder's own. A reader with the number of a writer that holds
+/// belongs to that writer (Curator).
 ///
-/// One that was granted by a larger semaphore than there is now, or that has not heard yet that it is its turn, cannot
-/// be told from the names.
+/// The names do not show that a contender was granted by a larger semaphore, or that it does not know of its
+/// grant yet.
 pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option<u32>) -> Vec<bool> {
     let mut weight = 0u64;
     let (mut exclusive, mut upgradable) = (0usize, 0usize);
@@ -116,7 +118,7 @@ pub fn holders(queue: &[Name], upgrades: impl Fn(usize) -> bool, permits: Option
                 }
                 Role::Exclusive => {
                     exclusive += 1;
-                    // Writers that stand between it and its reader wait for that one.
+                    // Writers between it and its reader wait for that reader.
                     let holds = before == 0 || (holding == 1 && upgrades(before));
                     writer = writer.or(holds.then_some(name.sequence));
                     holds
@@ -141,7 +143,7 @@ fn excludes(theirs: Role, ours: Prefix) -> bool {
 }
 
 fn nearest<'a>(before: impl Iterator<Item = (Name, &'a str)>) -> Decision {
-    // The first of several with one number, so that the answer does not depend on who asks.
+    // The first of several with one number, so that the answer is the same for every contender.
     match before.reduce(|a, b| if b.0.position() > a.0.position() { b } else { a }) {
         None => Decision::Held,
         Some((_, name)) => Decision::WaitFor(name.to_owned()),
@@ -167,14 +169,15 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
     if all.iter().all(|(_, child)| *child != mine) {
         return Decision::Gone;
     }
-    // Whoever stands behind a writer does not read yet.
+    // Readers behind a writer do not hold yet.
     let writer = all.iter().filter(|(name, _)| name.role == Role::Exclusive).map(|(name, _)| name.position());
     let writer = writer.min().unwrap_or(u32::MAX);
     if writer < position(from) {
-        // It holds, or thinks so: then we do not. Only a client of another make can bring that about.
+        // The earlier writer holds, or assumes so: then we do not hold. Only another client library can cause
+        // that.
         return nearest(all.into_iter().filter(|(name, _)| name.position() == writer));
     }
-    // An upgradable reader behind ours waits for us, and so long as our reader's node is there.
+    // An upgradable reader behind ours waits for us while our reader's znode exists.
     let waits_for_us = |name: &Name| {
         prefix == Prefix::Upgradable && name.role == Role::Upgradable && name.position() > position(from)
     };
@@ -183,8 +186,8 @@ fn upgrade<'a>(before: impl Iterator<Item = (Name, &'a str)>, prefix: Prefix, fr
         .filter(|(name, child)| name.role != Role::Exclusive && *child != mine && !waits_for_us(name));
     let readers: Vec<_> = readers.collect();
     if readers.iter().any(|(name, _)| name.position() > writer) {
-        // They read as soon as the writer before them gives up, since they do not wait for what comes behind them. And
-        // we cannot wait for them: that writer waits for us.
+        // They hold as soon as the writer before them gives up, since they do not wait for our writer's
+        // znode. We cannot wait for them: that writer waits for us.
         return Decision::Outranked;
     }
     let ranks_before_us = |name: &Name| {
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_lower_contender_of_any_family_is_waited_for() {
+    fn mutex_waits_for_nearest_predecessor_of_any_library() {
         let curator = format!("_c_{HEX}-lock-0000000004");
         let children = ["lock-0000000009", "config", "lock-0000000002", curator.as_str(), "lock-0000000005"];
         assert_eq!(mutex(&children, 9), wait("lock-0000000005"));
@@ -221,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_compared_as_numbers_and_the_wrapped_ones_come_last() {
+    fn wrapped_sequence_numbers_come_last() {
         let children = ["lock-2147483647", "lock--2147483648", "x-1-0000000001"];
         assert_eq!(mutex(&children, i32::MIN), wait("lock-2147483647"));
         assert_eq!(mutex(&children, i32::MAX), wait("x-1-0000000001"));
     }
 
     #[test]
-    fn other_kinds_are_recognised_from_both_sides() {
+    fn mutex_and_semaphore_recognise_each_other() {
         let children = ["lock-0000000002", "permit-1-0000000001"];
         assert_eq!(mutex(&children, 2), Decision::OtherKind);
         let permits = Asker::Permits { size: 5 };
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_pass_readers_and_wait_for_whoever_wants_to_be_alone() {
+    fn readers_wait_only_for_exclusive_predecessors() {
         let children = [
             "__READ__0000000001",
             "upgr-0000000002",
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_reads_on_keeps_its_place_before_a_queued_writer() {
+    fn downgraded_writer_keeps_its_queue_position() {
         let children = ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003"];
         assert_eq!(
             decide(&children, Prefix::Write, Sequence(2), Asker::Lock, Names::default()),
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_granted_all_or_none_and_in_turn() {
+    fn permits_are_granted_all_or_none_in_order() {
         let children =
             ["permit-2-0000000001", "permit-1-0000000002", "permit-3-0000000003", "permit-1-0000000004"];
         let asks = |size, take, me| {
@@ -279,7 +282,7 @@ mod tests {
         };
         assert_eq!(asks(5, 1, 2), Decision::Held);
         assert_eq!(asks(5, 3, 3), Decision::Next);
-        // There is one permit left, but not for those who came later.
+        // One permit is left, but not for later contenders.
         assert_eq!(asks(5, 1, 4), wait("permit-3-0000000003"));
         assert_eq!(asks(6, 1, 4), Decision::Next);
         assert_eq!(asks(7, 1, 4), Decision::Held);
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_readers_that_want_to_write_one_is_told() {
+    fn one_of_two_upgrading_readers_is_outranked() {
         let children = [
             "__READ__0000000001",
             "__READ__0000000002",
@@ -304,14 +307,14 @@ mod tests {
         assert_eq!(upgrade(&children, Prefix::Read, 2, 4), Decision::Outranked);
         assert_eq!(upgrade(&children[1..], Prefix::Read, 2, 4), Decision::Held);
         assert_eq!(upgrade(&children[1..], Prefix::Read, 1, 4), Decision::Gone);
-        // An upgradable reader goes before readers, whoever came first.
+        // An upgradable reader goes before older plain readers.
         let children = ["__READ__0000000001", "upgr-0000000002", "__WRIT__0000000003", "__WRIT__0000000004"];
         assert_eq!(upgrade(&children, Prefix::Upgradable, 2, 4), wait("__READ__0000000001"));
         assert_eq!(upgrade(&children, Prefix::Read, 1, 3), Decision::Outranked);
     }
 
     #[test]
-    fn who_reads_behind_a_writer_waits_for_it_before_writing() {
+    fn reader_behind_writer_waits_to_upgrade() {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
         let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(3) };
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_are_told_from_the_names() {
+    fn holders_follow_from_names() {
         let names = |names: &[&str]| -> Vec<Name> {
             names.iter().map(|name| Name::parse(name).expect("a contender")).collect()
         };
@@ -331,7 +334,7 @@ mod tests {
         assert_eq!(holders(&mixed, |_| false, None), [true, false, false]);
         assert_eq!(holders(&mixed, |at| at == 1, None), [true, true, false]);
         assert_eq!(holders(&names(&["lock-0000000001", "lock-0000000002"]), |_| false, None), [true, false]);
-        // Curator's writer that reads, too: its own reader repeats its number, and no other one holds.
+        // A writer of Curator that also reads: its own reader repeats its number. No other reader holds.
         let own = names(&["__WRIT__0000000002", "__READ__0000000002", "__READ__0000000003"]);
         assert_eq!(holders(&own, |_| false, None), [true, true, false]);
         let queued = names(&["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002"]);
@@ -347,11 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn a_queued_writer_does_not_keep_a_reader_from_becoming_one() {
+    fn reader_upgrades_before_a_queued_writer() {
         let children =
             ["__READ__0000000001", "__WRIT__0000000002", "__READ__0000000003", "__WRIT__0000000004"];
         let asker = Asker::Upgrade { prefix: Prefix::Read, sequence: Sequence(1) };
-        // The reader behind the writer would read as soon as that one gives up.
+        // The reader behind the writer would hold as soon as the writer gives up.
         assert_eq!(
             decide(&children, Prefix::Write, Sequence(4), asker, Names::default()),
             Decision::Outranked
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgradable_reader_that_writes_does_not_wait_for_those_that_wait_for_it() {
+    fn upgrade_ignores_waiting_upgradable_readers() {
         let children = ["upgr-0000000001", "upgr-0000000002", "__WRIT__0000000003"];
         let asker = Asker::Upgrade { prefix: Prefix::Upgradable, sequence: Sequence(1) };
         assert_eq!(decide(&children, Prefix::Write, Sequence(3), asker, Names::default()), Decision::Held);

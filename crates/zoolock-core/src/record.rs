@@ -8,9 +8,10 @@
 //! zoolock/1 semaphore 0x100000002 5
 //! ```
 //!
-//! that is: format, kind of lock, czxid of the directory the record was written for; then what happened, and to which
-//! contender, or the size of the semaphore. `tracked` says that every holder since has written here when it began.
-//! Anything else counts as no record and is left alone.
+//! The fields are: format, kind of lock, and czxid of the directory that the record was written for. Then
+//! follow the state and the sequence number of a contender, or the size of the semaphore. `tracked` means
+//! that every later holder has written its beginning here. All other data counts as no record and is not
+//! overwritten.
 
 use std::fmt::Write as _;
 
@@ -21,64 +22,64 @@ const LOCK: &str = "lock";
 const SEMAPHORE: &str = "semaphore";
 const TRACKED: &str = "tracked";
 
-/// What the data of a lock directory says.
+/// The content of a lock directory's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Record {
-    /// Nothing was ever written.
+    /// The data is empty.
     Empty,
-    /// How the last holder of a lock left.
+    /// The release marker of the last holder.
     Marker(Marker),
-    /// A semaphore lives here.
+    /// The size of a semaphore.
     Semaphore(Size),
-    /// A number and nothing else: the size of a semaphore of kazoo's, perhaps.
+    /// A number: perhaps the size of a kazoo semaphore.
     Leases(u32),
-    /// Not ours to understand, and so not ours to overwrite.
+    /// Data of another program. It is not overwritten.
     Foreign,
 }
 
-/// How many permits a semaphore has.
+/// The size record of a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Size {
-    /// The creation of the directory that the record was written for.
+    /// Creation of the directory that the record was written for.
     pub directory: Zxid,
-    /// The number of permits.
+    /// Number of permits.
     pub permits: u32,
 }
 
-/// The mark a holder leaves in the transaction that deletes its znode, and where crashes are tracked also the one that
-/// it makes when it begins.
+/// The release marker: a holder writes it in the transaction that deletes its znode. If crashes are tracked,
+/// the holder also writes one when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// The creation of the directory that the marker was written for.
+    /// Creation of the directory that the marker was written for.
     pub directory: Zxid,
-    /// How the holder left.
+    /// The way in which the holder left.
     pub left: Left,
-    /// The holder that left.
+    /// Sequence number of the holder.
     pub sequence: Sequence,
-    /// Whether crashes are tracked here: no holder has begun since without saying so.
+    /// Set if crashes are tracked: every later holder has written its beginning.
     pub tracked: bool,
 }
 
-/// How the last holder left.
+/// The way in which the last holder left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Left {
     /// It released the lock.
     Released,
     /// Its guard was dropped while its thread unwound from a panic.
     Panicked,
-    /// It has not: it has begun.
+    /// It has begun, and has not left.
     Held,
-    /// Somebody took the lock away from it.
+    /// Another client took the lock away from it.
     Broken,
-    /// It does not write any more, but its znode, or that of the reader it has become, is still there.
+    /// It is not a writer any more. Its znode, or that of the reader it has become, still exists.
     Downgraded,
 }
 
 impl Left {
-    /// Every way to leave.
+    /// All values.
     pub const ALL: [Left; 5] = [Left::Released, Left::Panicked, Left::Held, Left::Broken, Left::Downgraded];
 
-    /// Whether its znode went in the transaction that wrote this, by the holder's own hand.
+    /// Returns whether the holder deleted its own znode in the transaction that wrote this marker.
     pub(crate) fn hands_over(self) -> bool {
         matches!(self, Left::Released | Left::Panicked)
     }
@@ -95,34 +96,34 @@ impl Left {
 }
 
 impl Marker {
-    /// The text to store.
+    /// Returns the text to store.
     pub fn encode(&self) -> String {
-        // In one allocation: it goes with every release.
+        // One allocation: every release encodes a marker.
         let mut text = String::with_capacity(72);
         let (directory, left, sequence) = (self.directory, self.left.word(), self.sequence);
         let written = match self.tracked {
             true => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence} {TRACKED}"),
             false => write!(text, "{FORMAT} {LOCK} {directory} {left} {sequence}"),
         };
-        written.expect("a string takes whatever there is");
+        written.expect("writing to a string succeeds");
         text
     }
 }
 
 impl Size {
-    /// Returns whether it was written for the directory of this creation.
+    /// Returns whether the record was written for the directory of this creation.
     pub fn is_of(&self, directory: Zxid) -> bool {
         self.directory == directory
     }
 
-    /// The text to store.
+    /// Returns the text to store.
     pub fn encode(&self) -> String {
         format!("{FORMAT} {SEMAPHORE} {} {}", self.directory, self.permits)
     }
 }
 
 impl Record {
-    /// Reads the data of a directory. Never fails: what is not ours is [`Record::Foreign`].
+    /// Parses the data of a directory. Data in another format is [`Record::Foreign`].
     pub fn parse(data: &[u8]) -> Record {
         if data.is_empty() {
             return Record::Empty;
@@ -131,17 +132,18 @@ impl Record {
         text.and_then(|text| leases(text).or_else(|| parse_text(text))).unwrap_or(Record::Foreign)
     }
 
-    /// Whether a holder may write its marker over this, in the directory of this creation.
+    /// Returns whether a holder may overwrite this with its marker, in the directory of this creation.
     pub fn is_writable(&self, directory: Zxid) -> bool {
         match self {
             Record::Empty | Record::Marker(_) => true,
-            // That of a semaphore which is gone: the directory was copied, or the write was late.
+            // The record of a semaphore that does not exist any more: the directory was copied, or the write
+            // was late.
             Record::Semaphore(size) => !size.is_of(directory),
             Record::Leases(_) | Record::Foreign => false,
         }
     }
 
-    /// The marker, if it was written for the directory of this creation.
+    /// Returns the marker, if it was written for the directory of this creation.
     pub fn marker_of(&self, directory: Zxid) -> Option<Marker> {
         match self {
             Record::Marker(marker) if marker.directory == directory => Some(*marker),
@@ -150,7 +152,8 @@ impl Record {
     }
 }
 
-/// What kazoo understands as a size: whatever Python's `int` does, of which this is all that a program writes.
+/// Parses the size of a kazoo semaphore. kazoo accepts everything that Python's `int` parses; programs write
+/// only this form.
 fn leases(text: &str) -> Option<Record> {
     let permits = text.trim_ascii().parse().ok().filter(|&permits| permits > 0)?;
     Some(Record::Leases(permits))
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_the_size_of_a_semaphore_of_kazoos() {
+    fn number_is_the_size_of_a_kazoo_semaphore() {
         for (data, permits) in [("1", 1), ("5\n", 5), (" 12 ", 12), ("+3", 3), ("4294967295", u32::MAX)] {
             let record = Record::parse(data.as_bytes());
             assert_eq!(record, Record::Leases(permits), "{data:?}");
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn foreign_data_is_not_writable() {
         assert_eq!(Record::parse(b""), Record::Empty);
         let foreign: [&[u8]; 11] = [
             b"127.0.0.1",

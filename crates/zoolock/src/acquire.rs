@@ -1,4 +1,4 @@
-//! The engine behind every kind of lock: one acquisition, from the name to the grant.
+//! Acquires a lock of any kind: from the name to the grant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,34 +17,34 @@ use crate::error::{Error, LossReason};
 use crate::events::LockEvent;
 use crate::held::Held;
 use crate::keeper::{Keeper, NO_IDENTITY};
-use crate::metrics::Course;
+use crate::metrics::AcquireMetrics;
 use crate::naming::{self, Naming};
 use crate::options::Options;
 use crate::path::LockPath;
-use crate::session::{Room, Session, WATCHED_BYTES};
+use crate::session::{Session, WATCHED_BYTES, WatchReservation};
 use crate::snapshot::gather::Gathered;
 use crate::snapshot::reader::Reader;
 use crate::tasks::Task;
 use crate::tenure::{self, Known};
 use crate::zoolock::Zoolock;
 
-/// What the thin public types share: where, and how.
+/// The common part of the public lock types: the names and the options.
 #[derive(Clone)]
 pub(crate) struct Lock {
     pub(crate) zoolock: Zoolock,
-    /// One name, or those of a multi-lock.
+    /// One name, or the names of a multi-lock.
     pub(crate) names: Vec<String>,
     pub(crate) options: Options,
-    /// Of a handle that shares its place.
+    /// The limits of a handle that shares its place among tasks.
     pub(crate) tenure: Option<Known>,
     /// For a semaphore: set once its directory was found to be no foreign semaphore. `None` for other kinds.
     pub(crate) layout_checked: Option<Arc<AtomicBool>>,
 }
 
-/// Until when to wait.
+/// The time to wait for a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Patience {
-    /// Not at all.
+    /// Do not wait.
     Try,
     Until(Instant),
     ForEver,
@@ -61,12 +61,12 @@ impl Lock {
         Lock { options: zoolock.options(), zoolock, names, tenure: None, layout_checked: None }
     }
 
-    /// The first name, as it was given.
+    /// Returns the first name, as it was given.
     pub(crate) fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// The first directory as the user knows it; the name as it was given where that is no good.
+    /// Returns the path of the first lock directory, without the chroot; the given name if it is invalid.
     pub(crate) fn path(&self) -> String {
         match self.zoolock.path(self.name()) {
             Ok(path) => self.zoolock.shown(path.as_str()).to_owned(),
@@ -80,21 +80,21 @@ impl Lock {
 
     pub(crate) fn listen(&self, mut listener: impl FnMut(LockEvent) + Send + 'static) {
         let mut events = self.options.listeners.subscribe();
-        // Not on the thread that renews the leases: it may block, and call us.
+        // Not on the thread that renews the leases: the listener may block, and may call us.
         let listen = move || {
             while let Some(event) = futures_lite::future::block_on(events.next()) {
                 listener(event);
             }
         };
         if let Err(error) = std::thread::Builder::new().name("zoolock-listener".to_owned()).spawn(listen) {
-            tracing::warn!(%error, "no thread to be had for a listener: it will hear nothing");
+            tracing::warn!(%error, "cannot start a thread for a listener; it gets no events");
         }
     }
 
-    /// Waits as long as it takes, or says why not.
+    /// Waits until the lock is granted.
     pub(crate) async fn lock(&self, kind: Kind) -> Result<Held, Error> {
         let held = self.acquire(kind, Patience::ForEver).await?;
-        Ok(held.expect("whoever waits without a deadline is neither busy nor late"))
+        Ok(held.expect("a wait without a deadline ends with the lock or an error"))
     }
 
     /// Waits until a deadline.
@@ -104,17 +104,17 @@ impl Lock {
         held.ok_or_else(|| Error::Timeout { path: self.path(), waited: clock::monotonic() - began })
     }
 
-    /// `None`: busy, or timed out.
+    /// Acquires the lock. Returns `None` if the lock is busy or the deadline has passed.
     pub(crate) fn acquire(
         &self,
         kind: Kind,
         patience: Patience,
     ) -> impl Future<Output = Result<Option<Held>, Error>> + use<'_> {
-        // Its fields are looked up only where somebody wants them.
+        // The fields are computed only if the span is enabled.
         let span = tracing::debug_span!("lock", path = self.path(), kind = kind_name(kind, self.names.len()));
         let acquired = async move {
             match self.options.tenure {
-                // Not a part of this future, which would be as large for everybody.
+                // Boxed, because it would enlarge the future of every handle.
                 Some(limits) => Box::pin(tenure::acquire(self, limits, patience)).await,
                 None => self.acquire_alone(kind, patience).await,
             }
@@ -122,17 +122,17 @@ impl Lock {
         acquired.instrument(span)
     }
 
-    /// The same with a place of its own.
+    /// Acquires the lock with a queue position of its own.
     pub(crate) async fn acquire_alone(&self, kind: Kind, patience: Patience) -> Result<Option<Held>, Error> {
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
         loop {
             let kind_name = kind_name(kind, directories.len());
-            let Some((room, course)) = self.begin(kind_name, reserved, patience).await? else {
+            let Some((reservation, metrics)) = self.begin(kind_name, reserved, patience).await? else {
                 return Ok(None);
             };
-            match self.acquire_on(room, kind, directories.clone(), patience, None, course).await? {
+            match self.acquire_on(reservation, kind, directories.clone(), patience, None, metrics).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
                 Attempt::Missed => return Ok(None),
                 Attempt::Again => {}
@@ -140,8 +140,8 @@ impl Lock {
         }
     }
 
-    /// Starts the metrics of an acquisition, and reserves watch capacity for it on a session. Waiting for a session
-    /// counts as waiting for the lock.
+    /// Starts the metrics of an acquisition, and reserves watch capacity for it on a session. Waiting for a
+    /// session counts as waiting for the lock.
     ///
     /// Returns `None` if the patience ends first.
     async fn begin(
@@ -149,37 +149,41 @@ impl Lock {
         kind_name: &'static str,
         bytes: usize,
         patience: Patience,
-    ) -> Result<Option<(Room, Course)>, Error> {
-        let mut course = Course::begin(kind_name, self.label());
-        match self.checked_room(bytes, patience).await {
-            Ok(Some(room)) => Ok(Some((room, course))),
+    ) -> Result<Option<(WatchReservation, AcquireMetrics)>, Error> {
+        let mut metrics = AcquireMetrics::begin(kind_name, self.label());
+        match self.reserve_checked(bytes, patience).await {
+            Ok(Some(reservation)) => Ok(Some((reservation, metrics))),
             Ok(None) => {
-                course.failed(Reason::TimedOut);
+                metrics.failed(Reason::TimedOut);
                 Ok(None)
             }
             Err(error) => {
-                course.refused(&error);
+                metrics.refused(&error);
                 Err(error)
             }
         }
     }
 
-    /// Reserves watch capacity on a session. Before the first acquisition of a semaphore's handle, also checks that the
-    /// directory is no foreign semaphore.
-    async fn checked_room(&self, bytes: usize, patience: Patience) -> Result<Option<Room>, Error> {
-        let room = self.room(bytes, patience).await?;
+    /// Reserves watch capacity on a session. Before the first acquisition of a semaphore's handle, also
+    /// checks that the directory is no foreign semaphore.
+    async fn reserve_checked(
+        &self,
+        bytes: usize,
+        patience: Patience,
+    ) -> Result<Option<WatchReservation>, Error> {
+        let reservation = self.reserve(bytes, patience).await?;
         let unchecked = self.layout_checked.as_deref().filter(|checked| !checked.load(Ordering::Relaxed));
-        if let (Some(room), Some(checked)) = (&room, unchecked) {
-            let check = Box::pin(self.within(patience, self.check_layout(room.session(), checked)));
+        if let (Some(reservation), Some(checked)) = (&reservation, unchecked) {
+            let check = Box::pin(self.within(patience, self.check_layout(reservation.session(), checked)));
             if check.await.transpose()?.is_none() {
                 return Ok(None);
             }
         }
-        Ok(room)
+        Ok(reservation)
     }
 
-    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo counts
-    /// every child of the directory as a permit.
+    /// Refuses a semaphore of another client library before this handle creates its first znode there. kazoo
+    /// counts every child of the directory as a permit.
     ///
     /// If the directory cannot be read the acquisition goes on: it checks again after its create.
     async fn check_layout(&self, session: &Session, checked: &AtomicBool) -> Result<(), Error> {
@@ -199,7 +203,7 @@ impl Lock {
         Ok(here.and_then(|here| here.layout()))
     }
 
-    /// What the figures of this lock are told apart by, where they are.
+    /// Returns the label of this lock's metrics; `None` if metrics are not labelled by lock.
     pub(crate) fn label(&self) -> Option<Arc<str>> {
         if !self.zoolock.measures_by_lock() {
             return None;
@@ -209,21 +213,25 @@ impl Lock {
         Some(shown.join(", ").into())
     }
 
-    /// A session with room for so many watched bytes; `None` where there was none in time.
-    pub(crate) async fn room(&self, bytes: usize, patience: Patience) -> Result<Option<Room>, Error> {
+    /// Reserves `bytes` of watched paths on a session; `None` if the patience ends first.
+    pub(crate) async fn reserve(
+        &self,
+        bytes: usize,
+        patience: Patience,
+    ) -> Result<Option<WatchReservation>, Error> {
         let session = match self.zoolock.session_now(bytes) {
             Some(session) => Some(session),
             None => Box::pin(self.within(patience, self.zoolock.session(bytes))).await.transpose()?,
         };
-        Ok(session.map(|session| Room::of(session, bytes)))
+        Ok(session.map(|session| WatchReservation::of(session, bytes)))
     }
 
-    /// `None` where it was not ready in time.
+    /// Awaits `what`; `None` if the deadline passes first.
     pub(crate) async fn within<T>(&self, patience: Patience, what: impl Future<Output = T>) -> Option<T> {
         match patience {
             Patience::Try | Patience::ForEver => Some(what.await),
             Patience::Until(deadline) => {
-                // On our own runtime's clock: the caller's may have none.
+                // Uses our own runtime's clock: the caller's runtime may have none.
                 let alarm = self.zoolock.alarm(deadline);
                 tokio::select! {
                     biased;
@@ -234,8 +242,8 @@ impl Lock {
         }
     }
 
-    /// The same on the session of a reader that wants to write, and no other.
-    pub(crate) async fn acquire_beside(
+    /// Acquires the lock on the session of a reader that upgrades, and on no other session.
+    pub(crate) async fn acquire_for_upgrade(
         &self,
         reader: &Acquisition,
         kind: Kind,
@@ -245,43 +253,43 @@ impl Lock {
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
         session.reserve_anyway(reserved);
-        let room = Room::of(session, reserved);
+        let reservation = WatchReservation::of(session, reserved);
         let path = self.path();
-        let course = Course::begin(kind_name(kind, 1), self.label());
-        match self.acquire_on(room, kind, directories, patience, Some(reader), course).await? {
+        let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
+        match self.acquire_on(reservation, kind, directories, patience, Some(reader), metrics).await? {
             Attempt::Held(held) => Ok(Some(held)),
             Attempt::Missed => Ok(None),
             Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
     }
 
-    /// Stands in the queue at once; what is awaited is small, since it is a part of what callers await.
+    /// Queues at once. The returned future is small because it becomes a part of the caller's futures.
     pub(crate) fn acquire_on(
         &self,
-        room: Room,
+        reservation: WatchReservation,
         kind: Kind,
         directories: Vec<LockPath>,
         patience: Patience,
         of: Option<&Acquisition>,
-        course: Course,
+        metrics: AcquireMetrics,
     ) -> impl Future<Output = Result<Attempt, Error>> + use<'_> {
-        let waiting = self.stand_on(room, kind, directories, patience, of, course);
+        let waiting = self.enqueue(reservation, kind, directories, patience, of, metrics);
         async move { self.attempt(waiting?, kind).await }
     }
 
-    fn stand_on(
+    fn enqueue(
         &self,
-        room: Room,
+        reservation: WatchReservation,
         kind: Kind,
         directories: Vec<LockPath>,
         patience: Patience,
         of: Option<&Acquisition>,
-        course: Course,
+        metrics: AcquireMetrics,
     ) -> Result<Waiting, Error> {
-        let session = room.session().clone();
+        let session = reservation.session().clone();
         let id = self.zoolock.new_contender();
         let asker = match of {
-            // Its guard may have gone to another task; it is one owner all the same.
+            // The guard of the reader may have moved to another task, but the owner stays the same.
             Some(reader) => reader.asker(),
             None => self.zoolock.askers().asker(&self.options.ask_as),
         };
@@ -297,15 +305,15 @@ impl Lock {
             tracks_crashes: self.options.crash_detection,
             delay: self.delay_ms(kind),
             watch_own_after: WATCH_OWN_AFTER,
-            // A tenure asks so seldom that it rather knows.
+            // A tenure acquires so seldom that it prefers to know how the previous holder left.
             looks_ahead: !self.options.tells_previous && self.options.tenure.is_none(),
             retire_from: Sequence::RETIRE_FROM,
             rules: Rules::all(),
         };
         let listeners = self.options.listeners.clone();
         let epoch = self.zoolock.epoch();
-        let reserved = room.hand_over();
-        let told = (listeners, epoch, course);
+        let reserved = reservation.hand_over();
+        let told = (listeners, epoch, metrics);
         let acquisition = Acquisition::start(session, directories, id, config, data, reserved, told);
         let mut waiting = Waiting { acquisition: acquisition.clone(), gives_up: true, alarm: None };
         if let Patience::Until(deadline) = patience {
@@ -315,7 +323,7 @@ impl Lock {
         Ok(waiting)
     }
 
-    /// What comes of it.
+    /// Waits for the outcome.
     async fn attempt(&self, mut waiting: Waiting, kind: Kind) -> Result<Attempt, Error> {
         let outcome = waiting.acquisition.outcome().await;
         let acquisition = &waiting.acquisition;
@@ -327,18 +335,18 @@ impl Lock {
                 if held.is_valid() {
                     return Ok(Attempt::Held(held));
                 }
-                // The grant waited for us longer than the lease lasts.
+                // The caller polled this future only after the lease had ended.
                 let reason = held.loss().unwrap_or(LossReason::Unreachable);
                 Err(Error::Lost { path: self.path(), reason })
             }
-            // Where it had ended before we stood in its queue no place is lost by asking on another.
+            // If the session ended before we queued, trying on another session loses no queue position.
             Progress::Failed(Reason::SessionOver(SessionEnd::Expired))
-                if self.options.requeue || !acquisition.has_stood() =>
+                if self.options.requeue || !acquisition.was_queued() =>
             {
                 Ok(Attempt::Again)
             }
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Missed),
-            Progress::Pending => unreachable!("outcome waits until it is not"),
+            Progress::Pending => unreachable!("outcome() waits until it is decided"),
         }
     }
 
@@ -353,7 +361,7 @@ impl Lock {
         }
     }
 
-    /// The directories, each once: a lock that is named twice is one lock.
+    /// Returns the directories without duplicates: a lock that is named twice is one lock.
     fn directories(&self) -> Result<Vec<LockPath>, Error> {
         let mut directories = Vec::with_capacity(self.names.len());
         for name in &self.names {
@@ -378,11 +386,17 @@ impl Lock {
     fn failure(&self, reason: Reason, kind: Kind, acquisition: &Acquisition) -> Result<(), Error> {
         let shown = acquisition.directories().iter().map(|path| self.zoolock.shown(path.as_str()));
         let path = shown.collect::<Vec<_>>().join(", ");
-        self.explain(reason, kind, path, acquisition.words())
+        self.explain(reason, kind, path, acquisition.refusal_message())
     }
 
-    /// What a reason means to the caller. `words`: those of the service's last refusal.
-    fn explain(&self, reason: Reason, kind: Kind, path: String, words: String) -> Result<(), Error> {
+    /// Returns the error for a reason. `refusal_message`: the message of the server's last refusal.
+    fn explain(
+        &self,
+        reason: Reason,
+        kind: Kind,
+        path: String,
+        refusal_message: String,
+    ) -> Result<(), Error> {
         let subject = || format!("lock {path}");
         match reason {
             Reason::TimedOut | Reason::Busy => Ok(()),
@@ -420,10 +434,10 @@ impl Lock {
                     .to_owned(),
             }),
             Reason::Refused(Failure::Refused(Refusal::Other)) => {
-                Err(Error::Protocol { subject: subject(), message: words })
+                Err(Error::Protocol { subject: subject(), message: refusal_message })
             }
-            Reason::Refused(Failure::Refused(Refusal::Denied)) if words == NO_IDENTITY => {
-                Err(Error::Denied { subject: subject(), message: words })
+            Reason::Refused(Failure::Refused(Refusal::Denied)) if refusal_message == NO_IDENTITY => {
+                Err(Error::Denied { subject: subject(), message: refusal_message })
             }
             Reason::Refused(Failure::Refused(Refusal::Denied)) => Err(denied(&path)),
             Reason::Refused(Failure::Refused(Refusal::Quota)) => Err(Error::Denied {
@@ -439,7 +453,7 @@ impl Lock {
 }
 
 impl Lock {
-    /// A semaphore of another client library is at this path.
+    /// Returns the error for a semaphore of another client library at this path.
     pub(crate) fn other_layout(&self, layout: Layout) -> Error {
         let library = layout.library();
         let message = format!(
@@ -455,17 +469,18 @@ pub(crate) enum Attempt {
     Held(Held),
     /// Busy, or timed out.
     Missed,
-    /// The session is over; there may be another.
+    /// The session has ended; another session may work.
     Again,
 }
 
 /// Milliseconds that a lock is held before its node is watched.
 const WATCH_OWN_AFTER: u32 = 5;
 
-/// Room for the names of the one before us in a directory where we cannot compute it.
+/// Bytes reserved for the name of a predecessor that cannot be computed.
 const LONG_NAME: usize = 64;
 
-/// The paths that an acquisition watches: the one before us, or the directory, and our own node.
+/// Returns the size of the paths that an acquisition watches: the predecessor or the directory, and our own
+/// znode.
 pub(crate) fn watched_bytes(kind: Kind, naming: Naming, directories: &[LockPath]) -> usize {
     let short = kind == Kind::Mutex && naming == Naming::Native;
     let name = if short { "/lock-0000000000".len() } else { LONG_NAME };
@@ -499,10 +514,10 @@ impl std::fmt::Debug for Lock {
     }
 }
 
-/// Gives up the place in the queue when the future is dropped.
+/// A pending acquisition. Dropping it leaves the queue.
 struct Waiting {
     acquisition: Arc<Acquisition>,
-    /// Nobody has taken what comes of it.
+    /// Set until the outcome was taken.
     gives_up: bool,
     alarm: Option<Task>,
 }
@@ -519,7 +534,7 @@ impl Drop for Waiting {
             alarm.abort();
         }
         if self.gives_up {
-            self.acquisition.happen(zoolock_core::Event::Cancel);
+            self.acquisition.handle_event(zoolock_core::Event::Cancel);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How to connect.
+//! The settings of a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::session::LeaseConfig;
 use crate::sessions::{Sessions, check_grace};
 use crate::tenure::Tenures;
 #[cfg(feature = "sasl")]
-use crate::way::Sasl;
-use crate::way::Way;
+use crate::transport::Sasl;
+use crate::transport::Transport;
 use crate::zoolock::{Inner, Kept, SessionThread, Zoolock};
 
-/// The longest time that makes sense between two ticks, or for a session.
+/// Upper limit of the tick time and of the session timeout.
 pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Settings of a [`Zoolock`], with defaults for an ensemble of several hosts.
@@ -78,51 +78,58 @@ impl Builder {
         }
     }
 
-    /// How long the service keeps our locks when it does not hear of us; 30 s unless set. The service may grant
-    /// another value, by which everything goes. A holder believes for two thirds of it at most.
+    /// Sets the session timeout to request; 30 s unless set. The server keeps the locks of a client that
+    /// crashed or is disconnected for this time. The server may grant another value, and all deadlines follow
+    /// the granted one. A lease lasts for at most two thirds of it.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long to try to open a session; 15 s unless set.
+    /// Sets how long to try to open a session; 15 s unless set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long before [`Guard::valid_until`](crate::Guard::valid_until) the caller means to stop its work. Only
-    /// checked: one that begins before nothing was confirmed for a third of the session timeout is refused.
+    /// Sets how long before [`Guard::valid_until`](crate::Guard::valid_until) the caller stops its work. This
+    /// value is only checked. It is refused if the grace would begin before a third of the session timeout
+    /// has passed without a confirmation.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// The directory of relative lock names; `/locks` unless set.
+    /// Sets the directory of relative lock names; `/locks` unless set.
     pub fn root(mut self, root: &str) -> Self {
         self.root = root.to_owned();
         self
     }
 
-    /// Credentials, such as the scheme `digest` with `user:password`. May be given several times.
+    /// Adds credentials, such as the scheme `digest` with `user:password`. May be called several times.
     ///
-    /// What we create then belongs to whoever has them: nobody else may read, change or delete it, nor queue in a lock
-    /// directory that we have made, the root and its `.audit` among them, without which nothing can be broken. So all who
-    /// use a root need the same, unless [`Builder::world_writable`] says otherwise.
-    /// Without credentials everybody who reaches the service may do everything with our locks.
+    /// New znodes then belong to the holder of these credentials: no other client may read, change or delete
+    /// them, nor queue in a lock directory that this client created. That includes the root and its `.audit`,
+    /// without which no lock can be broken. So all clients of a root need the same credentials, unless
+    /// [`Builder::world_writable`] is set. Without credentials every client that reaches the server may do
+    /// everything with our locks.
     ///
-    /// They are not shown by `Debug` nor in logs, and are wiped from memory when the last client that has them is gone. The
-    /// client crate's own copies are not wiped. It logs the ids of sessions from the level `info` on, and on Apache
-    /// ZooKeeper an id is enough to take the session over: filter it (`zookeeper_client=error`).
+    /// The credentials do not appear in `Debug` output or in logs. They are wiped from memory when the last
+    /// client that has them is dropped. The client crate's own copies are not wiped. From the level `info`
+    /// on, the client crate logs session ids, and on Apache ZooKeeper an id is enough to take the session
+    /// over. So filter its logs (`zookeeper_client=error`).
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), Zeroizing::new(credentials.into())));
         self
     }
 
-    /// Says who we are by SASL with DIGEST-MD5, which does not show the password to the service nor on the way; it is as
-    /// old as it sounds, and no replacement for TLS. What we create belongs to the user, under the scheme `sasl`, and what is
-    /// said of [`Builder::auth`] holds. Apache ZooKeeper speaks it where `SASLAuthenticationProvider` is configured, and must not
-    /// have `sessionRequireClientSASLAuth`, which ends sessions that connect again; the embedded server does not.
+    /// Authenticates by SASL with DIGEST-MD5. It shows the password neither to the server nor on the network,
+    /// but the algorithm is old and does not replace TLS.
+    ///
+    /// New znodes then belong to the user, under the scheme `sasl`. The rules of [`Builder::auth`] on access
+    /// apply. Apache ZooKeeper accepts DIGEST-MD5 if `SASLAuthenticationProvider` is configured. It must not
+    /// have `sessionRequireClientSASLAuth`, which ends sessions that reconnect. The embedded server does not
+    /// support DIGEST-MD5.
     #[cfg(feature = "sasl")]
     pub fn sasl_digest_md5(mut self, user: &str, password: impl Into<String>) -> Self {
         self.sasl = Some((user.to_owned(), Zeroizing::new(password.into())));
@@ -132,82 +139,87 @@ impl Builder {
     /// Authenticates by SASL with a mechanism of another crate: Kerberos is in
     /// [zoolock-gssapi](https://docs.rs/zoolock-gssapi).
     ///
-    /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules of
-    /// [`Builder::auth`] on access apply.
+    /// New znodes then belong to the identity that the mechanism proves, under the scheme `sasl`. The rules
+    /// of [`Builder::auth`] on access apply.
     ///
     /// # Errors
-    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they could not be
-    /// fetched within the connect timeout; [`Error::Invalid`] together with [`Builder::sasl_digest_md5`].
+    /// When connecting: [`Error::Denied`] at once if there are no credentials; [`Error::Unavailable`] if they
+    /// could not be fetched within the connect timeout; [`Error::Invalid`] together with
+    /// [`Builder::sasl_digest_md5`].
     #[cfg(feature = "sasl")]
     pub fn sasl_mechanism(mut self, mechanism: impl Mechanism) -> Self {
         self.mechanism = Some(Arc::new(mechanism));
         self
     }
 
-    /// Speaks TLS to the service, all hosts of it. With a certificate of ours, what we create belongs to the name in it, and
-    /// what is said of [`Builder::auth`] holds: a service that does not ask for it knows no such name, and lets us create
-    /// nothing ([`Error::Denied`]), unless we have other credentials, too.
+    /// Uses TLS for the connections to all hosts.
     ///
-    /// With those and a certificate, either is enough to do everything with what we create: hosts that have a certificate
-    /// each, and share locks, need [`Builder::auth`] in common, or [`Builder::world_writable`].
+    /// With a client certificate, new znodes belong to the name in it, and the rules of [`Builder::auth`] on
+    /// access apply. A server that does not ask for client certificates knows no such name, and refuses our
+    /// creates with [`Error::Denied`], unless there are other credentials, too.
+    ///
+    /// With both credentials and a certificate, either of them is enough to do everything with our znodes.
+    /// Hosts that share locks and have one certificate each need [`Builder::auth`] in common, or
+    /// [`Builder::world_writable`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Lets another identity look at what we create, and do nothing else: `("digest", "ops:…")` with the digest that the
-    /// service knows, `("x509", "CN=ops")`, or `("world", "anyone")`. Goes with [`Builder::auth`]; may be given several
-    /// times.
+    /// Lets another identity read our znodes, and do nothing else: `("digest", "ops:…")` with the digest that
+    /// the server knows, `("x509", "CN=ops")`, or `("world", "anyone")`. Needs credentials, see
+    /// [`Builder::auth`]. May be called several times.
     pub fn reader(mut self, scheme: &str, id: &str) -> Self {
         self.readers.push((scheme.to_owned(), id.to_owned()));
         self
     }
 
-    /// Lets everybody do everything with what we create though we have credentials: for queues that we share with clients
-    /// which have none.
+    /// Creates znodes that anyone may modify although we have credentials, for queues that we share with
+    /// clients without credentials.
     pub fn world_writable(mut self) -> Self {
         self.world_writable = true;
         self
     }
 
-    /// The first part of every token; 0 unless set. Raise it when the ensemble is wiped, restored from a backup, or
-    /// replaces another: its transaction ids, and so the tokens, start again there.
+    /// Sets the first part of every token; 0 unless set. Raise it when the ensemble is wiped, restored from a
+    /// backup, or replaces another one: its transaction ids, and so the tokens, start again there.
     pub fn token_epoch(mut self, epoch: u32) -> Self {
         self.epoch = epoch;
         self
     }
 
-    /// Whose names the contenders of all locks have, unless a handle says otherwise; [`Naming::Native`] unless set.
+    /// Sets the naming scheme of our contenders in all locks, unless a handle sets another one;
+    /// [`Naming::Native`] unless set.
     pub fn naming(mut self, naming: Naming) -> Self {
         self.naming = naming;
         self
     }
 
-    /// Says that every kazoo client of our locks was made with `extra_lock_patterns=["lock-"]`; see
+    /// Declares that every kazoo client of our locks was created with `extra_lock_patterns=["lock-"]`; see
     /// [`Mutex::kazoo_pattern`](crate::Mutex::kazoo_pattern).
     pub fn kazoo_pattern(mut self) -> Self {
         self.kazoo_pattern = true;
         self
     }
 
-    /// A free text that operators see beside our locks.
+    /// Sets a note, a free text that operators see beside our locks.
     pub fn note(mut self, note: &str) -> Self {
         self.owner.note = Some(note.to_owned());
         self
     }
 
-    /// The name of the program that operators see; the executable's unless set.
+    /// Sets the program name that operators see; the executable's unless set.
     pub fn program(mut self, program: &str) -> Self {
         self.owner.program = Some(program.to_owned());
         self
     }
 
-    /// Says that all locks of this client belong to one owner, and who that is: so that whoever looks sees who waits
-    /// for whom, over several processes, too (`zoolock run` hands its own to the command as `ZOOLOCK_OWNER`). Printable
-    /// ASCII, at most 64 bytes. It is no credential, and excludes nobody. Without it the owner is who asks: the task of
-    /// tokio, or the thread where there is none; see [`Entry::owner`](crate::Entry::owner). [`Owner`](crate::Owner)s
-    /// are owners of their own.
+    /// Sets the owner of all locks of this client, so that observers see which owner waits for which. Several
+    /// processes may have one owner: `zoolock run` passes its own to the command as `ZOOLOCK_OWNER`. The text
+    /// is printable ASCII of at most 64 bytes. It is no credential, and excludes no other client. Without it
+    /// the owner is the tokio task that acquires, or the thread outside of a task; see
+    /// [`Entry::owner`](crate::Entry::owner). [`Owner`](crate::Owner)s are owners of their own.
     ///
     /// # Errors
     /// [`Error::Invalid`] for any other text.
@@ -217,28 +229,29 @@ impl Builder {
         Ok(self)
     }
 
-    /// The ensemble's `tickTime`, which a client cannot see; 2 s unless set.
+    /// Sets the ensemble's `tickTime`, which a client cannot see; 2 s unless set.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.ensemble.tick = tick;
         self
     }
 
-    /// The ensemble's `syncLimit` in ticks, which a client cannot see; 5 unless set.
+    /// Sets the ensemble's `syncLimit` in ticks, which a client cannot see; 5 unless set.
     pub fn sync_limit(mut self, ticks: u32) -> Self {
         self.ensemble.sync_limit = ticks;
         self
     }
 
-    /// Renews the lease by writes whatever the session timeout. Without it a timeout of three times
-    /// `syncLimit × tickTime` or more is renewed by `sync`, which costs the ensemble less, and is believed for less.
+    /// Renews the lease by writes for every session timeout. Without it, a timeout of at least three times
+    /// `syncLimit × tickTime` is renewed by `sync`. A `sync` costs the ensemble less, but extends the lease
+    /// by less.
     pub fn strict_renewal(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Gives all [metrics](crate::metrics) of locks a label `lock` with the path, too. Off unless set: each lock then has
-    /// series of its own, for as long as the recorder keeps them, so it is for programs with few locks whose names do not
-    /// come from outside.
+    /// Adds a label `lock` with the path to all [metrics](crate::metrics) of locks. Off unless set. Each lock
+    /// then has its own series for as long as the recorder keeps them. Use it only in programs with few locks
+    /// whose names do not come from outside.
     pub fn metrics_by_lock(mut self) -> Self {
         self.measures_by_lock = true;
         self
@@ -247,8 +260,9 @@ impl Builder {
     /// Connects to an ensemble: `host:port,host:port/chroot`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad setting or connect string, before anything is sent; [`Error::Unavailable`] where
-    /// no session could be opened within the connect timeout; [`Error::Denied`] for refused credentials.
+    /// [`Error::Invalid`] for a bad setting or connect string, before any request is sent;
+    /// [`Error::Unavailable`] if no session could be opened within the connect timeout; [`Error::Denied`] for
+    /// refused credentials.
     ///
     /// # Cancel safety
     /// Dropping the future leaves at most a session without locks, which expires.
@@ -261,12 +275,12 @@ impl Builder {
         self.ensemble.tick
     }
 
-    /// Connects, and keeps `server` for as long as there are sessions.
+    /// Connects, and keeps `server` alive as long as there are sessions.
     pub(crate) async fn open(self, address: &str, server: Option<Kept>) -> Result<Zoolock, Error> {
         self.open_on(address, server, SessionThread::start).await
     }
 
-    /// The same, with the sessions where `thread` says.
+    /// Like `open`, and runs the sessions on `thread`.
     pub(crate) async fn open_on(
         self,
         address: &str,
@@ -291,10 +305,10 @@ impl Builder {
         }
         check_grace(self.grace, self.session_timeout, &self.ensemble, self.strict)?;
         let access = self.access()?;
-        let way = self.way(&connect)?;
+        let transport = self.transport(&connect)?;
         crate::metrics::describe();
         let thread = thread()?;
-        // The chroot is ours to apply: a client that applies it cannot create it.
+        // We add the chroot to the paths ourselves: a client that adds it cannot create the chroot.
         let root = match (connect.chroot(), self.root.as_str()) {
             ("", root) => root.to_owned(),
             (chroot, "/") => chroot.to_owned(),
@@ -306,7 +320,7 @@ impl Builder {
             timeout: self.session_timeout,
             auth: self.auth,
             access,
-            way,
+            transport,
             #[cfg(feature = "simulation")]
             host: thread.host(),
         };
@@ -348,8 +362,8 @@ impl Builder {
     }
 
     #[cfg_attr(not(any(feature = "tls", feature = "sasl")), allow(unused_variables))]
-    fn way(&self, connect: &ConnectString) -> Result<Way, Error> {
-        Ok(Way {
+    fn transport(&self, connect: &ConnectString) -> Result<Transport, Error> {
+        Ok(Transport {
             #[cfg(feature = "sasl")]
             sasl: self.sasl(connect)?,
             #[cfg(feature = "tls")]
@@ -365,7 +379,7 @@ impl Builder {
         })
     }
 
-    /// Whether the service knows us by a name.
+    /// Returns whether the server knows us by an identity.
     fn has_credentials(&self) -> bool {
         #[cfg(feature = "tls")]
         if self.tls.as_ref().is_some_and(crate::tls::Tls::has_identity) {

@@ -1,4 +1,4 @@
-//! Why there is no connection: looked at only when there is none, so that the error can say it.
+//! Diagnoses a failed connection, so that the error can name the cause.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use tokio::net::TcpStream;
 
 use crate::error::Error;
 use crate::path::{ConnectString, display_host};
-use crate::way::Way;
+use crate::transport::Transport;
 
-/// How long one host may take to show what it is.
+/// Maximum time to diagnose one host.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What a host shows.
+/// The diagnosis of one host.
 struct Finding {
     what: String,
-    /// It refuses us, by what we are.
+    /// Set if it refuses our identity.
     refuses: bool,
 }
 
-/// What answers a client of ZooKeeper's protocol.
+/// The kind of server that answers a client of ZooKeeper's protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
     ZooKeeper,
     Other,
 }
 
-/// Tries each host by hand and puts what it finds into words.
-pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration, way: &Way) -> Error {
+/// Tries each host separately, and returns an error that describes them.
+pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Transport) -> Error {
     let mut findings = Vec::new();
     let mut all_refuse = true;
     for (host, port) in connect.hosts() {
-        let found = tokio::time::timeout(LOOK, look(host, *port, way)).await;
+        let found = tokio::time::timeout(LOOK, look(host, *port, transport)).await;
         let found = found.unwrap_or_else(|_| Finding::new("connects, but does not answer"));
         all_refuse &= found.refuses;
         findings.push(format!("{}: {}", display_host(host, *port), found.what));
@@ -56,7 +56,7 @@ impl Finding {
 }
 
 #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
-async fn look(host: &str, port: u16, way: &Way) -> Finding {
+async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
     let addresses: Vec<_> = match tokio::net::lookup_host((host, port)).await {
         Ok(addresses) => addresses.collect(),
         Err(error) => return Finding::new(format!("unknown host ({error})")),
@@ -70,7 +70,7 @@ async fn look(host: &str, port: u16, way: &Way) -> Finding {
         Err(finding) => return finding,
     };
     #[cfg(feature = "tls")]
-    if let Some(certificates) = &way.certificates {
+    if let Some(certificates) = &transport.certificates {
         use crate::tls::Outcome;
         return match crate::tls::look(certificates, host, stream).await {
             Outcome::Said(what) => Finding::new(what),
@@ -100,7 +100,7 @@ async fn look(host: &str, port: u16, way: &Way) -> Finding {
     }
 }
 
-/// Asks to re-attach to a session that cannot exist: a ZooKeeper says no and makes nothing.
+/// Asks to resume a session that cannot exist: a ZooKeeper refuses and creates nothing.
 pub(crate) async fn shake_hands(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> std::io::Result<Hello> {

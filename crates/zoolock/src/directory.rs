@@ -1,4 +1,4 @@
-//! Lock directories: made when first needed, made again when the service removed them.
+//! Creates lock directories when they are first needed, and again after the server removed them.
 
 use std::sync::Arc;
 
@@ -6,12 +6,13 @@ use zoolock_core::contender::{Failure, Refusal};
 
 use crate::keeper::{Keeper, KeeperError};
 
-/// How often a directory may vanish under our hands before we say so.
+/// Maximum number of creates before a directory that is removed again and again is an error.
 const PATIENCE: usize = 100;
 
-/// Makes `path` and whatever is missing above it, as containers, so that the service removes them when they have been
-/// empty for a while; persistent where containers are not supported (before 3.5.3). The last one also where it is to be
-/// `lasting`, since a directory that was removed forgets how its last holder left.
+/// Creates `path` and its missing parents as containers, so that the server removes them after they have been
+/// empty for a while. Creates persistent znodes if the server does not support containers (before 3.5.3). The
+/// last znode is also persistent if it is `lasting`, since a removed directory loses how its last holder
+/// left.
 pub(crate) async fn make(keeper: Arc<dyn Keeper>, path: String, lasting: bool) -> Result<(), KeeperError> {
     let mut missing = vec![path];
     for _ in 0..PATIENCE {
@@ -46,6 +47,6 @@ pub(crate) async fn make(keeper: Arc<dyn Keeper>, path: String, lasting: bool) -
     }
     Err(KeeperError {
         failure: Failure::Refused(Refusal::Other),
-        message: "the directory is removed as fast as it is made".to_owned(),
+        message: "the directory is deleted again after each create".to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! What happens to a lock handle's acquisitions, for those who want to be told.
+//! The events of a lock handle's acquisitions.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,50 +11,52 @@ use crate::error::LossReason;
 use crate::session::lock;
 use crate::ticket::Ticket;
 
-/// How many events wait for a listener that does not keep up.
+/// Number of events kept for a listener that is too slow.
 const CAPACITY: usize = 256;
 
-/// Something that happened.
+/// An event in the life of an acquisition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockEvent {
-    /// It stands in the queue.
+    /// The acquisition has a place in the queue.
     Queued {
-        /// How many contenders there were before it. Seen once, when it came; nobody counts after that.
+        /// Number of contenders ahead of it when it queued. Later changes are not reported.
         ahead: u32,
     },
-    /// It holds the lock.
+    /// The acquisition holds the lock.
     Acquired(Ticket),
-    /// The service is late with its confirmation. Not lost: see [`Connection::Suspect`](crate::Connection::Suspect).
+    /// A confirmation by the server is late. The lock is not lost: see
+    /// [`Connection::Suspect`](crate::Connection::Suspect).
     Suspect(Ticket),
-    /// The service has confirmed again what was suspect.
+    /// The server has confirmed the lock after [`LockEvent::Suspect`].
     Confirmed(Ticket),
-    /// Somebody asks the holder to let go.
+    /// Another client asks the holder to release the lock.
     Revoked(Ticket),
-    /// Somebody of another make stands in the queue who does not see us, or whom another one there does not see: there
-    /// may be two holders now. Says who, and what to do. Looked for by those who hold for a second and more, if
-    /// somebody listened when they acquired the lock.
+    /// A contender of another client library is in the queue, and it ignores our znode, or another contender
+    /// ignores its znode: there may be two holders now. The text names the contenders and the remedy. Holders
+    /// check for this after one second, if there was a listener when they acquired the lock.
     Neighbour(Ticket, String),
     /// The lock is lost.
     Lost(Ticket, LossReason),
-    /// The lock was released, and the service has confirmed it.
+    /// The lock was released, and the server has confirmed it.
     Released(Ticket),
-    /// The acquisition ended without the lock: not free, too late, given up, refused, or the session ended.
+    /// The acquisition ended without the lock: the lock was not free, the deadline passed, the caller
+    /// cancelled, the server refused, or the session ended.
     GaveUp,
-    /// The listener was too slow, and has missed so many events.
+    /// The listener was too slow and has missed this many events.
     Missed(u64),
 }
 
-/// A stream of [`LockEvent`]s. It ends when the lock handle and its clones are gone.
+/// A stream of [`LockEvent`]s. It ends when the lock handle and its clones are dropped.
 pub struct LockEvents {
     stream: Pin<Box<dyn Stream<Item = LockEvent> + Send>>,
 }
 
 impl LockEvents {
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end.
     ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<LockEvent> {
         self.stream.next().await
     }
@@ -74,80 +76,81 @@ impl std::fmt::Debug for LockEvents {
     }
 }
 
-/// Who listens to a handle.
+/// The listeners of a lock handle.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Listeners {
-    /// Made for the first who listens: most handles have none, and the channel is larger than all the rest of them.
+    /// Created for the first listener. Most handles have none, and the channel is larger than the rest of the
+    /// handle.
     sender: Arc<OnceLock<broadcast::Sender<LockEvent>>>,
-    hears: Hears,
+    filter: EventFilter,
 }
 
-/// Whose listeners hear what happens to a lock that passes among the tasks of a process.
+/// The listeners of the task that currently has a lock which passes among the tasks of a process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Relay(Arc<Mutex<Listeners>>);
 
 impl Relay {
-    /// These, from now on.
+    /// Replaces the listeners.
     pub(crate) fn set(&self, listeners: Listeners) {
         let before = std::mem::replace(&mut *lock(&self.0), listeners);
-        // Not under the mutex: with the last of a channel its receivers wake.
+        // Not under the mutex: dropping the last sender of a channel wakes its receivers.
         drop(before);
     }
 }
 
-/// What listeners are told.
+/// Selects the events that listeners receive.
 #[derive(Debug, Clone, Default)]
-enum Hears {
+enum EventFilter {
     #[default]
     All,
-    /// Loss and revocation: of what somebody holds besides.
-    Bad,
-    /// The lock passes among tasks: the listeners of the task that has it hear of it, except that it is granted or given
-    /// up. The tenure tells that.
+    /// Loss and revocation only, for an additional acquisition of a holder.
+    LossAndRevocation,
+    /// The listeners of the task that currently has the lock, for all events but the grant and giving up. The
+    /// tenure reports those two.
     Relayed(Relay),
 }
 
 impl Listeners {
-    /// The same listeners, told only of loss and revocation.
+    /// Returns the same listeners, told only of loss and revocation.
     pub(crate) fn quietly(&self) -> Listeners {
-        Listeners { hears: Hears::Bad, ..self.clone() }
+        Listeners { filter: EventFilter::LossAndRevocation, ..self.clone() }
     }
 
-    /// Those that are set there at the time.
+    /// Returns the listeners that are set in `relay` at the time of each event.
     pub(crate) fn relayed(relay: Relay) -> Listeners {
-        Listeners { hears: Hears::Relayed(relay), ..Listeners::default() }
+        Listeners { filter: EventFilter::Relayed(relay), ..Listeners::default() }
     }
 
     pub(crate) fn tell(&self, event: LockEvent) {
         use LockEvent::{Acquired, GaveUp, Lost, Revoked};
-        match &self.hears {
-            Hears::All => self.send(event),
-            Hears::Bad if matches!(event, Lost(..) | Revoked(_)) => self.send(event),
-            Hears::Relayed(Relay(present)) if !matches!(event, Acquired(_) | GaveUp) => {
+        match &self.filter {
+            EventFilter::All => self.send(event),
+            EventFilter::LossAndRevocation if matches!(event, Lost(..) | Revoked(_)) => self.send(event),
+            EventFilter::Relayed(Relay(present)) if !matches!(event, Acquired(_) | GaveUp) => {
                 lock(present).tell(event);
             }
-            Hears::Bad | Hears::Relayed(_) => {}
+            EventFilter::LossAndRevocation | EventFilter::Relayed(_) => {}
         }
     }
 
     fn send(&self, event: LockEvent) {
         if let Some(sender) = self.sender.get() {
-            // Whoever listened may have gone.
+            // Fails if all listeners are gone.
             let _ = sender.send(event);
         }
     }
 
-    /// Whether anybody listens, or may later: whoever has it next.
-    pub(crate) fn may_be_heard(&self) -> bool {
-        matches!(self.hears, Hears::Relayed(_)) || self.is_anybody_there()
+    /// Returns whether there is a listener, or the next task to have the lock may bring one.
+    pub(crate) fn may_have_listeners(&self) -> bool {
+        matches!(self.filter, EventFilter::Relayed(_)) || self.has_listeners()
     }
 
-    /// Whether anybody listens to all of it now.
-    pub(crate) fn is_anybody_there(&self) -> bool {
-        match &self.hears {
-            Hears::All => self.sender.get().is_some_and(|sender| sender.receiver_count() > 0),
-            Hears::Bad => false,
-            Hears::Relayed(Relay(present)) => lock(present).is_anybody_there(),
+    /// Returns whether there is a listener to all events now.
+    pub(crate) fn has_listeners(&self) -> bool {
+        match &self.filter {
+            EventFilter::All => self.sender.get().is_some_and(|sender| sender.receiver_count() > 0),
+            EventFilter::LossAndRevocation => false,
+            EventFilter::Relayed(Relay(present)) => lock(present).has_listeners(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What every guard is made of.
+//! The common part of every guard.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ pub(crate) struct Held {
     zoolock: Zoolock,
     acquisition: Arc<Acquisition>,
     grant: Grant,
-    /// What a reader that writes holds besides.
+    /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
-    /// Somebody else releases it.
-    handed_over: bool,
-    /// It is one of several tasks that have it in turn, and this is its turn.
+    /// Set if another guard releases it.
+    released_elsewhere: bool,
+    /// This task's turn, if several tasks share the lock in turn.
     share: Option<Share>,
-    /// Those of the handle that it was acquired with.
+    /// Options of the handle that acquired the lock.
     options: Options,
 }
 
@@ -43,10 +43,11 @@ impl Held {
         grant: Grant,
         options: Options,
     ) -> Held {
-        Held { zoolock, acquisition, grant, upgrade: None, handed_over: false, share: None, options }
+        Held { zoolock, acquisition, grant, upgrade: None, released_elsewhere: false, share: None, options }
     }
 
-    /// The same for one of several tasks that have it in turn. `worked`: one of them was the last to work under it.
+    /// Returns the lock for the next task that shares it. `worked`: one of these tasks was the last to work
+    /// under it.
     pub(crate) fn shared(&self, share: Share, worked: bool, options: Options) -> Held {
         let grant = match worked {
             false => self.grant,
@@ -57,10 +58,10 @@ impl Held {
         held
     }
 
-    /// The task that asked for it knows that it has it.
+    /// Records that the acquiring task knows that it has the lock.
     pub(crate) fn seen(mut self) -> Held {
         if let Some(share) = &mut self.share {
-            share.is_seen();
+            share.record_seen();
         }
         self
     }
@@ -77,8 +78,8 @@ impl Held {
         &self.acquisition
     }
 
-    /// The token stays that of the first grant when a writer becomes a reader or a reader a writer: nobody else held
-    /// in between who could have a higher one.
+    /// The token does not change when a writer becomes a reader or a reader a writer: no other holder in
+    /// between can have a higher one.
     pub(crate) fn token(&self) -> FencingToken {
         let pass = self.share.as_ref().map_or(0, Share::pass);
         FencingToken::new(self.zoolock.epoch(), self.grant.node.czxid, pass)
@@ -103,9 +104,9 @@ impl Held {
         if self.acquisition.session().lease_valid() {
             return true;
         }
-        // We are the first to see it, before the alarm: a stopped process wakes up in the middle of anything.
+        // We see the end of the lease before the alarm does: a stopped process may resume anywhere.
         for acquisition in self.all() {
-            acquisition.happen(Event::LeaseLost);
+            acquisition.handle_event(Event::LeaseLost);
         }
         false
     }
@@ -127,7 +128,7 @@ impl Held {
     }
 
     pub(crate) async fn revoked_by_now(&self) -> bool {
-        join_all(self.all().map(|acquisition| acquisition.looked())).await;
+        join_all(self.all().map(|acquisition| acquisition.own_node_read())).await;
         self.is_revoked()
     }
 
@@ -150,7 +151,7 @@ impl Held {
         directories.map(|directory| self.zoolock.shown(directory.as_str())).collect()
     }
 
-    /// How many permits of a semaphore; one of any other lock.
+    /// Returns the number of permits of a semaphore; 1 for other locks.
     pub(crate) fn permits(&self) -> u32 {
         match self.grant.node.prefix {
             Prefix::Permit(permits) => permits,
@@ -164,11 +165,11 @@ impl Held {
         self.zoolock.shown(&path).to_owned()
     }
 
-    /// Of the node that stands for the most that is held.
+    /// Returns the check of the znode of the strongest lock that is held.
     pub(crate) fn check(&self) -> Check {
         let acquisition = self.upgrade.as_ref().unwrap_or(&self.acquisition);
         let node = acquisition.node().unwrap_or(self.grant.node);
-        // The whole path: the caller's client knows nothing of our chroot.
+        // The full path: the caller's client does not know our chroot.
         Check::of(acquisition.directories()[0].child(&node.name()))
     }
 
@@ -176,14 +177,14 @@ impl Held {
         self.acquisition.session().connection()
     }
 
-    /// Calls `tell` on our own thread when the lock is lost, unless the handle is aborted first.
+    /// Calls `tell` on our own thread when the lock is lost, unless the task is aborted first.
     pub(crate) fn when_lost(&self, tell: impl FnOnce(LossReason) + Send + 'static) -> Task {
         let all: Vec<_> = self.all().cloned().collect();
         let task = async move { tell(lost(all.iter()).await) };
         self.acquisition.session().tasks().spawn(task)
     }
 
-    /// Lets go as a holder does that panics; to be dropped after that.
+    /// Releases the lock like a holder that panics. Drop the guard after that.
     pub(crate) fn release_as_panicked(&self) {
         match &self.share {
             Some(share) => share.done(TurnLeft::Panicked, &self.options),
@@ -191,31 +192,31 @@ impl Held {
         }
     }
 
-    /// Lets go because somebody waits for it; the drop after that finds nothing to do.
+    /// Releases the lock for a caller that waits. The drop after that does nothing.
     pub(crate) fn release_at_once(&self) {
         if self.share.is_none() && self.upgrade.is_none() {
             self.release_as(left_by_this_thread());
         }
     }
 
-    /// Lets go as a holder that leaves so, whatever this thread does; to be dropped after that.
+    /// Releases the lock with the given marker, even if this thread panics. Drop the guard after that.
     pub(crate) fn release_as(&self, left: Left) {
         for acquisition in self.all() {
-            acquisition.happen(Event::Release(left));
+            acquisition.handle_event(Event::Release(left));
         }
     }
 
-    /// Lets go of what nobody has worked under; to be dropped after that.
+    /// Releases a lock under which no task has worked. Drop the guard after that.
     pub(crate) fn give_back(&self) {
         if let Some(share) = &self.share {
             return share.done(TurnLeft::Untouched, &self.options);
         }
         for acquisition in self.all() {
-            acquisition.happen(Event::Cancel);
+            acquisition.handle_event(Event::Cancel);
         }
     }
 
-    /// Lets go at once. What is awaited is small: it does not keep the guard.
+    /// Releases the lock at once. The returned future is small: it does not keep the guard.
     pub(crate) fn release(self) -> impl Future<Output = Result<(), Error>> + use<> {
         let departure = self.departure();
         let span = tracing::debug_span!("release", path = departure.path());
@@ -235,10 +236,10 @@ impl Held {
 
     // ---- for read/write locks ----
 
-    /// Goes on as a reader, in the same place.
+    /// Turns a writer into a reader, with the same queue position.
     pub(crate) async fn downgrade(&mut self) -> Result<(), Error> {
         if let Some(upgrade) = self.upgrade.take() {
-            // It was a reader all the time.
+            // The lock was a reader all the time.
             self.release_upgrade(&upgrade);
             return match self.loss() {
                 None => Ok(()),
@@ -250,22 +251,22 @@ impl Held {
         outcome.map(|_| ()).map_err(|loss: Loss| Error::Lost { path, reason: loss.into() })
     }
 
-    /// The node from which a reader wants to write.
+    /// Returns the znode of a reader that upgrades.
     pub(crate) fn node(&self) -> Option<Node> {
         self.acquisition.node()
     }
 
-    /// Holds what `other` holds, too.
+    /// Adds the acquisition of `other`.
     pub(crate) fn upgrade_with(&mut self, mut other: Held) {
-        other.handed_over = true;
+        other.released_elsewhere = true;
         self.upgrade = Some(other.acquisition.clone());
     }
 
-    /// A writer whose reader is lost has not written cleanly, whatever is left of it.
+    /// Releases the writer. Its release is not clean if its reader is lost.
     fn release_upgrade(&self, upgrade: &Arc<Acquisition>) {
         match self.acquisition.is_lost() {
             None => upgrade.release(),
-            Some(_) => upgrade.happen(Event::Release(Left::Broken)),
+            Some(_) => upgrade.handle_event(Event::Release(Left::Broken)),
         }
     }
 
@@ -274,14 +275,14 @@ impl Held {
     }
 }
 
-/// Waits for the loss of the first of them that is lost.
+/// Waits for the first loss.
 async fn lost(all: impl Iterator<Item = &Arc<Acquisition>>) -> LossReason {
     select_all(all.map(|acquisition| Box::pin(acquisition.lost()))).await.0.into()
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.handed_over {
+        if self.released_elsewhere {
             return;
         }
         if let Some(share) = &self.share {
@@ -305,12 +306,12 @@ impl From<zoolock_core::contender::Previous> for Previous {
     }
 }
 
-/// The end of a guard, for those who wait for it.
+/// A release in progress.
 pub(crate) struct Departure {
     acquisition: Arc<Acquisition>,
-    /// The writer's of a reader that writes.
+    /// The write acquisition of an upgraded reader.
     upgrade: Option<Arc<Acquisition>>,
-    /// Of one of several tasks that have it in turn.
+    /// The turn of a task that shares the lock.
     turn: Option<Arc<Turn>>,
     path: String,
 }
@@ -320,7 +321,7 @@ impl Departure {
         &self.path
     }
 
-    /// Whether the guard was dropped, or the lock lost.
+    /// Returns whether the guard was dropped, or the lock lost.
     pub(crate) fn has_begun(&self) -> bool {
         if let Some(turn) = &self.turn {
             return turn.end().is_some() || self.acquisition.is_lost().is_some();
@@ -328,7 +329,7 @@ impl Departure {
         self.acquisition.has_departed() || self.acquisition.is_leaving()
     }
 
-    /// Waits until the service has confirmed that the node is gone.
+    /// Waits until the server has confirmed the deletion of the znode.
     pub(crate) async fn wait(self) -> Result<(), Error> {
         if let Some(TurnEnd::PassedOn) = self.turn.as_ref().and_then(|turn| turn.end()) {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Distributed locks over ZooKeeper: fair, fenced, and honest about when they are lost.
+//! Distributed locks over ZooKeeper that tell the holder when the lock is lost.
 //!
-//! Only one of us does this at a time, and we know when that stops being true.
+//! The locks are fair, and every grant has a fencing token.
 //!
 //! ```no_run
 //! use zoolock::Zoolock;
@@ -44,7 +44,7 @@
 //! let writer = config.upgradable_read().await?.upgrade().await.map_err(|lost| lost.error)?;
 //! writer.release().await?;
 //!
-//! // So many at a time; several permits all or none.
+//! // At most five at a time; several permits are taken all or none.
 //! let encoders = zl.semaphore("encoders", 5);
 //! let three = encoders.acquire_many(3).await?;
 //! assert!(encoders.try_acquire(3).await?.is_none());
@@ -55,14 +55,14 @@
 //! assert_eq!(both.paths(), ["/locks/accounts/7", "/locks/accounts/42"]);
 //! both.release().await?;
 //!
-//! // The same owner again.
+//! // A reentrant lock.
 //! let owner = Owner::new();
 //! let outer = zl.mutex("job").lock_as(&owner).await?;
 //! let inner = zl.mutex("job").lock_as(&owner).await?;
 //! assert_eq!(inner.depth(), 2);
 //! drop((inner, outer));
 //!
-//! // How the last holder left; who asks us to let go; what everybody hears.
+//! // How the last holder left, a request to release the lock, and events.
 //! let job = zl.mutex("tracked").crash_detection();
 //! let mut events = job.events();
 //! job.lock().await?.release().await?;
@@ -83,12 +83,12 @@
 //! zl.close().await;
 //! # Ok(()) }
 //! ```
-//! The same without async is in [`blocking`].
+//! [`blocking`] has the same without async.
 //!
 //! # What a guard promises
-//! While [`Guard::is_valid`] says yes, nobody else holds the lock, provided that clocks do not drift by a sixth and
-//! that the program is not stopped between the question and the deed. For that last case there is
-//! [`Guard::token`]: the resource itself refuses an older one.
+//! While [`Guard::is_valid`] returns `true`, no other client holds the lock. This assumes that clocks drift
+//! by less than a sixth, and that the program is not stopped between the check and the work. For a stopped
+//! program there is [`Guard::token`]: the resource itself refuses an older one.
 
 mod acquire;
 mod acquire_methods;
@@ -135,10 +135,10 @@ mod tenure;
 mod ticket;
 #[cfg(feature = "tls")]
 mod tls;
-mod way;
+mod transport;
 mod zoolock;
 
-// Guards and futures go wherever their tasks go.
+// Guards and futures can be sent to other threads.
 const _: fn() = || {
     fn travels<T: Send + 'static>(_: &T) {}
     fn check(guard: &Guard, zoolock: &Zoolock, mutex: &'static Mutex, owner: &'static Owner) {

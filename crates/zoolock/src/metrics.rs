@@ -1,17 +1,18 @@
-//! What is counted and measured, through the facade of the crate [`metrics`](https://docs.rs/metrics): a program that
-//! installs a recorder has it, under these names. `docs/METRICS.md` lists them with their labels.
+//! Metrics of the library, through the facade of the crate [`metrics`](https://docs.rs/metrics): a program
+//! that installs a recorder gets them under these names. `docs/METRICS.md` lists them with their labels.
 //!
-//! Install the recorder before [`connect`](crate::Zoolock::connect): what was counted before that is not made up for, and a
-//! gauge that missed the beginning goes below zero. Without a recorder each of these costs the look whether there is one, a
-//! few nanoseconds beside the milliseconds of a round trip.
+//! Install the recorder before [`connect`](crate::Zoolock::connect). Earlier events are not counted later,
+//! and a gauge that missed increments goes below zero. Without a recorder each metric costs a check for one:
+//! a few nanoseconds, beside the milliseconds of a round trip.
 //!
-//! There is no label with the name of a lock: names are without bounds, and so would be the series. Who has few locks may ask
-//! for it ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The names of the locks that many wait for are in
-//! the metrics of `zoolock ui`. Spans (`lock`, `release`) and events of the crate `tracing`, at
-//! the level debug, have the path.
+//! There is no label with the name of a lock: names are unbounded, and so would be the series. A program with
+//! few locks can enable it ([`Builder::metrics_by_lock`](crate::Builder::metrics_by_lock)). The metrics of
+//! `zoolock ui` name the locks with many waiters. Spans (`lock`, `release`) and events of the crate
+//! `tracing`, at the level debug, have the path.
 //!
 //! Tasks that share a place in the queue ([`Mutex::batching`](crate::Mutex::batching),
-//! [`Mutex::linger`](crate::Mutex::linger)) are one acquisition here: what passes among them costs the service nothing.
+//! [`Mutex::linger`](crate::Mutex::linger)) count as one acquisition: passing the lock among them costs the
+//! server nothing.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -25,23 +26,24 @@ use zoolock_core::lease::Renewal;
 use crate::clock;
 use crate::error::Error;
 
-/// Histogram: from asking for a lock to having it, or not. Labels `kind`, `outcome`.
+/// Histogram: time from the call to the grant or the failure. Labels `kind`, `outcome`.
 pub const ACQUIRE_SECONDS: &str = "zoolock_acquire_seconds";
-/// Histogram: from the grant to the release or the loss. Label `kind`.
+/// Histogram: time from the grant to the release or the loss. Label `kind`.
 pub const HOLD_SECONDS: &str = "zoolock_hold_seconds";
-/// Histogram: from hearing that it may be our turn to having the lock, of those who waited. Label `kind`.
+/// Histogram: time from the watch event that announced a possible grant to the grant, for waiters. Label
+/// `kind`.
 pub const HANDOVER_SECONDS: &str = "zoolock_handover_seconds";
-/// Histogram: how many others were in the queue when we came. Label `kind`.
+/// Histogram: number of other contenders in the queue when ours queued. Label `kind`.
 pub const QUEUE_AHEAD: &str = "zoolock_queue_ahead";
-/// Gauge: how many locks are held now. Label `kind`.
+/// Gauge: number of locks held now. Label `kind`.
 pub const HOLDING: &str = "zoolock_holding";
-/// Gauge: how many wait for a lock now. Label `kind`.
+/// Gauge: number of acquisitions that wait for a lock now. Label `kind`.
 pub const WAITING: &str = "zoolock_waiting";
 /// Counter: locks that were lost while they were held. Labels `kind`, `reason`.
 pub const LOSSES: &str = "zoolock_losses_total";
-/// Counter: holders that were asked to let go. Label `kind`.
+/// Counter: holders that were asked to release their lock. Label `kind`.
 pub const REVOCATIONS: &str = "zoolock_revocations_total";
-/// Counter: deletes of a node of ours that were not answered, or refused, and are tried again.
+/// Counter: deletes of our znodes that were refused or had no answer, and are retried.
 pub const CLEANUPS_RETRIED: &str = "zoolock_cleanups_retried_total";
 /// Counter: sessions that were opened.
 pub const SESSIONS_OPENED: &str = "zoolock_sessions_opened_total";
@@ -49,38 +51,42 @@ pub const SESSIONS_OPENED: &str = "zoolock_sessions_opened_total";
 pub const SESSIONS_ENDED: &str = "zoolock_sessions_ended_total";
 /// Gauge: sessions that are open now.
 pub const SESSIONS_ALIVE: &str = "zoolock_sessions_alive";
-/// Counter: connections that were made again for a session that lived on.
+/// Counter: reconnects of a session.
 pub const RECONNECTS: &str = "zoolock_reconnects_total";
 /// Counter: renewals of a lease that were answered. Labels `by`, `outcome`.
 pub const RENEWALS: &str = "zoolock_renewals_total";
 
 /// The values of the label `kind`.
 const KINDS: [&str; 7] = ["mutex", "multi", "reader", "writer", "upgradable", "upgrade", "permits"];
-/// Those of `outcome` of an acquisition, in the order of [`Outcome`].
+/// The values of `outcome` of an acquisition, in the order of [`Outcome`].
 const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost", "refused", "unavailable"];
-/// Those of `reason` of a loss.
+/// The values of `reason` of a loss.
 const LOSS_REASONS: [&str; 4] = ["expired", "broken", "unreachable", "closed"];
-/// Those of `reason` of a session's end.
+/// The values of `reason` of a session's end.
 const END_REASONS: [&str; 3] = ["expired", "closed", "denied"];
-/// Those of `by` and `outcome` of a renewal.
+/// The values of `by` and `outcome` of a renewal.
 const RENEWED_BY: [&str; 2] = ["sync", "write"];
 const RENEWED: [&str; 2] = ["confirmed", "failed"];
 
-/// Says to the recorder what each metric is. Whoever connects does so; to be called where the recorder comes later.
+/// Describes each metric to the recorder. Connecting calls it; call it again if you install a recorder later.
 pub fn describe() {
     with_recorder(|recorder| {
         let histograms = [
-            (ACQUIRE_SECONDS, Unit::Seconds, "from asking for a lock to having it, or not"),
-            (HOLD_SECONDS, Unit::Seconds, "from the grant to the release or the loss"),
-            (HANDOVER_SECONDS, Unit::Seconds, "from hearing that it may be our turn to having the lock"),
-            (QUEUE_AHEAD, Unit::Count, "how many others were in the queue when we came"),
+            (ACQUIRE_SECONDS, Unit::Seconds, "time from the call to the grant or the failure"),
+            (HOLD_SECONDS, Unit::Seconds, "time from the grant to the release or the loss"),
+            (
+                HANDOVER_SECONDS,
+                Unit::Seconds,
+                "time from the watch event that announced a possible grant to the grant",
+            ),
+            (QUEUE_AHEAD, Unit::Count, "other contenders in the queue when ours queued"),
         ];
         for (name, unit, text) in histograms {
             recorder.describe_histogram(name.into(), Some(unit), text.into());
         }
         let gauges = [
-            (HOLDING, "how many locks are held now"),
-            (WAITING, "how many wait for a lock now"),
+            (HOLDING, "locks that are held now"),
+            (WAITING, "acquisitions that wait for a lock now"),
             (SESSIONS_ALIVE, "sessions that are open now"),
         ];
         for (name, text) in gauges {
@@ -88,11 +94,11 @@ pub fn describe() {
         }
         let counters = [
             (LOSSES, "locks that were lost while they were held"),
-            (REVOCATIONS, "holders that were asked to let go"),
-            (CLEANUPS_RETRIED, "deletes of a node of ours that are tried again"),
+            (REVOCATIONS, "holders that were asked to release their lock"),
+            (CLEANUPS_RETRIED, "deletes of our znodes that are retried"),
             (SESSIONS_OPENED, "sessions that were opened"),
             (SESSIONS_ENDED, "sessions that ended"),
-            (RECONNECTS, "connections that were made again for a session that lived on"),
+            (RECONNECTS, "reconnects of a session"),
             (RENEWALS, "renewals of a lease that were answered"),
         ];
         for (name, text) in counters {
@@ -101,28 +107,28 @@ pub fn describe() {
     });
 }
 
-/// One metric with the keys of all its series, made once: to make a key takes memory each time.
+/// One metric with the keys of all its series. The keys are created once, because each key allocates.
 struct Series(LazyLock<Vec<Key>>);
 
 static METADATA: Metadata<'static> = Metadata::new("zoolock", Level::INFO, Some(module_path!()));
 
-/// The lock that a series is of, where each has its own.
-type Of = Option<Arc<str>>;
+/// The path of the lock, if metrics are labelled by lock.
+type LockLabel = Option<Arc<str>>;
 
 impl Series {
-    fn histogram(&self, at: usize, of: &Of) -> Histogram {
+    fn histogram(&self, at: usize, of: &LockLabel) -> Histogram {
         with_recorder(|recorder| recorder.register_histogram(&self.key(at, of), &METADATA))
     }
 
-    fn gauge(&self, at: usize, of: &Of) -> Gauge {
+    fn gauge(&self, at: usize, of: &LockLabel) -> Gauge {
         with_recorder(|recorder| recorder.register_gauge(&self.key(at, of), &METADATA))
     }
 
-    fn counter(&self, at: usize, of: &Of) -> Counter {
+    fn counter(&self, at: usize, of: &LockLabel) -> Counter {
         with_recorder(|recorder| recorder.register_counter(&self.key(at, of), &METADATA))
     }
 
-    fn key(&self, at: usize, of: &Of) -> Cow<'_, Key> {
+    fn key(&self, at: usize, of: &LockLabel) -> Cow<'_, Key> {
         match of {
             None => Cow::Borrowed(&self.0[at]),
             Some(lock) => {
@@ -133,16 +139,16 @@ impl Series {
     }
 }
 
-/// The label that all have who have `kind`, where it is asked for.
+/// The label that is added to all series with `kind`, if metrics are labelled by lock.
 const LOCK: &str = "lock";
 
-/// A series for each value of a label.
+/// Returns one series for each value of a label.
 fn by(name: &'static str, label: &'static str, values: &[&'static str]) -> Vec<Key> {
     let key = |value: &&'static str| Key::from_parts(name, vec![Label::from_static_parts(label, value)]);
     values.iter().map(key).collect()
 }
 
-/// A series for each pair of values, those of the second label next to each other.
+/// Returns one series for each pair of values, grouped by the first label.
 fn by_both(
     name: &'static str,
     (first, of_first): (&'static str, &[&'static str]),
@@ -170,13 +176,13 @@ static RECONNECTED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(
 static RENEWAL: Series =
     Series(LazyLock::new(|| by_both(RENEWALS, ("by", &RENEWED_BY), ("outcome", &RENEWED))));
 
-/// A session begins.
+/// Counts a new session.
 pub(crate) fn session_opened() {
     OPENED.counter(0, &None).increment(1);
     ALIVE.gauge(0, &None).increment(1.0);
 }
 
-/// A session is over.
+/// Counts the end of a session.
 pub(crate) fn session_ended(end: SessionEnd) {
     let reason = match end {
         SessionEnd::Expired => 0,
@@ -187,12 +193,12 @@ pub(crate) fn session_ended(end: SessionEnd) {
     ALIVE.gauge(0, &None).decrement(1.0);
 }
 
-/// A session has a connection again.
+/// Counts a reconnect.
 pub(crate) fn reconnected() {
     RECONNECTED.counter(0, &None).increment(1);
 }
 
-/// A renewal was answered.
+/// Counts the answer to a renewal.
 pub(crate) fn renewed(how: Renewal, confirmed: bool) {
     let by = match how {
         Renewal::Sync => 0,
@@ -201,15 +207,16 @@ pub(crate) fn renewed(how: Renewal, confirmed: bool) {
     RENEWAL.counter(by * RENEWED.len() + usize::from(!confirmed), &None).increment(1);
 }
 
-/// A node of ours is still there, or may be, after this answer to a delete.
+/// Counts an answer to a delete after which our znode still exists, or may exist.
 pub(crate) fn cleanup_failed(failure: Failure) {
-    // The others say that it is gone, or only that the record beside it has another version.
+    // The other failures mean that the znode is deleted, or that only the record beside it has another
+    // version.
     if matches!(failure, Failure::Unknown | Failure::Throttled | Failure::Refused(_)) {
         RETRIED.counter(0, &None).increment(1);
     }
 }
 
-/// How an acquisition ended.
+/// The outcome of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Acquired,
@@ -250,13 +257,13 @@ impl From<&Error> for Outcome {
     }
 }
 
-/// One acquisition, as it is measured.
+/// The measurements of one acquisition.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct AcquireMetrics {
     kind: usize,
-    of: Of,
+    of: LockLabel,
     began: Instant,
-    /// When it was last told that it may be its turn.
+    /// Time of the last watch event.
     woken: Option<Instant>,
     is_counted: bool,
     stage: Stage,
@@ -269,22 +276,29 @@ enum Stage {
     Ended,
 }
 
-impl Course {
-    /// Begins when somebody asks, before there is a session to ask over. `kind`: one of [`KINDS`].
-    pub(crate) fn begin(kind: &str, of: Of) -> Course {
+impl AcquireMetrics {
+    /// Starts with the call, before there is a session. `kind`: one of [`KINDS`].
+    pub(crate) fn begin(kind: &str, of: LockLabel) -> AcquireMetrics {
         let kind = number(kind);
         WAIT.gauge(kind, &of).increment(1.0);
-        Course { kind, of, began: clock::now(), woken: None, is_counted: false, stage: Stage::Waiting }
+        AcquireMetrics {
+            kind,
+            of,
+            began: clock::now(),
+            woken: None,
+            is_counted: false,
+            stage: Stage::Waiting,
+        }
     }
 
-    /// So many others are there; what the first reading shows counts.
-    pub(crate) fn sees(&mut self, others: u32) {
+    /// Records the number of other contenders. Only the first read counts.
+    pub(crate) fn record_queue(&mut self, others: u32) {
         if self.stage == Stage::Waiting && !std::mem::replace(&mut self.is_counted, true) {
             AHEAD.histogram(self.kind, &self.of).record(others);
         }
     }
 
-    /// Something that it watched has happened.
+    /// Records a watch event.
     pub(crate) fn woken(&mut self) {
         if self.stage == Stage::Waiting {
             self.woken = Some(clock::now());
@@ -305,12 +319,12 @@ impl Course {
         self.end_waiting(reason.into(), clock::now());
     }
 
-    /// It came to nothing before the service was asked.
+    /// Records a failure before any request was sent.
     pub(crate) fn refused(&mut self, error: &Error) {
         self.end_waiting(error.into(), clock::now());
     }
 
-    /// Nobody wants it any more.
+    /// Records that the caller dropped the acquisition.
     pub(crate) fn cancelled(&mut self) {
         self.end_waiting(Outcome::Cancelled, clock::now());
     }
@@ -319,8 +333,8 @@ impl Course {
         REVOKED.counter(self.kind, &self.of).increment(1);
     }
 
-    /// It holds on as another kind.
-    pub(crate) fn becomes(&mut self, kind: &str) {
+    /// Changes the kind of a held lock.
+    pub(crate) fn change_kind(&mut self, kind: &str) {
         let Stage::Holding(_) = self.stage else { return };
         self.end_holding();
         self.kind = number(kind);
@@ -339,7 +353,7 @@ impl Course {
         self.end_holding();
     }
 
-    /// Its node is gone, or stays until the session ends.
+    /// Records the end of the release. The znode is deleted, or stays until the session ends.
     pub(crate) fn released(&mut self) {
         self.end_holding();
     }
@@ -363,13 +377,13 @@ impl Course {
     }
 }
 
-/// The place of a kind in [`KINDS`].
+/// Returns the index of a kind in [`KINDS`].
 fn number(kind: &str) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(0)
 }
 
-impl Drop for Course {
-    /// Whatever it came to, it neither waits nor holds any more.
+impl Drop for AcquireMetrics {
+    /// Corrects the gauges after any outcome.
     fn drop(&mut self) {
         self.cancelled();
         self.end_holding();
@@ -436,8 +450,8 @@ mod tests {
             .map(|_| {
                 let begun = std::time::Instant::now();
                 for _ in 0..turns {
-                    let mut course = Course::begin("mutex", None);
-                    course.sees(1);
+                    let mut course = AcquireMetrics::begin("mutex", None);
+                    course.record_queue(1);
                     course.woken();
                     course.granted();
                     course.released();

@@ -1,4 +1,4 @@
-//! Whose names our contenders have, and what to say where that is not understood by everybody.
+//! The naming schemes of znodes, and the messages for contenders that ignore each other's znodes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,32 +11,33 @@ use zoolock_core::{ContenderId, SessionId};
 
 use crate::error::Error;
 
-/// Whose names our contenders have, so that clients of other makes see them in their queue. Who can share a lock with
-/// whom is in `docs/INTEROP.md`.
+/// The naming scheme of our contenders' znodes, which determines the client libraries that can share a lock
+/// with them. The combinations are in `docs/INTEROP.md`.
 ///
-/// We read the names of all of them, whatever we are called ourselves; it is the others who have to see us. Where
-/// somebody in a queue would not, the lock is refused with [`Error::Neighbour`].
+/// We read the names of all schemes; the other libraries must read ours. If another contender in the queue
+/// would ignore our znode, the acquisition fails with [`Error::Neighbour`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Naming {
-    /// `lock-S`, `__READ__S`, `__WRIT__S`, `permit-W-S`: our own. The mutex is shared with Curator's, with
-    /// go-zookeeper, `zookeeper-client` and Java's WriteLock, and with kazoo where that was told to look for `lock-`
-    /// (see `kazoo_pattern`); the read/write lock with Curator's. Its cost does not grow with the waiters.
+    /// `lock-S`, `__READ__S`, `__WRIT__S`, `permit-W-S`: zoolock's own names. Mutexes are shared with
+    /// Curator, go-zookeeper, `zookeeper-client` and Java's WriteLock. They are also shared with kazoo
+    /// clients that look for `lock-` (see `kazoo_pattern`). Read/write locks are shared with Curator. The
+    /// cost does not grow with the number of waiters.
     #[default]
     Native,
-    /// `_c_<uuid>-lock-S`, `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`: what Curator writes itself.
+    /// `_c_<uuid>-lock-S`, `_c_<uuid>-__READ__S`, `_c_<uuid>-__WRIT__S`: Curator's names.
     Curator,
     /// `<hex32>__lock__S`, `<hex32>__rlock__S`: kazoo's Lock, ReadLock and WriteLock.
     Kazoo,
-    /// `x-<session>-S`: the recipe WriteLock that comes with ZooKeeper, in Java and C. Whoever may list the lock reads
-    /// our session id there, which on Apache ZooKeeper is enough to take the session over.
+    /// `x-<session>-S`: the recipe WriteLock of ZooKeeper, in Java and C. Every client that may list the lock
+    /// reads our session id there, which on Apache ZooKeeper is enough to take the session over.
     WriteLock,
 }
 
 impl Naming {
     const ALL: [Naming; 4] = [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Naming::Native => "native",
@@ -46,7 +47,7 @@ impl Naming {
         }
     }
 
-    /// The names of a lock of this kind, if this naming has such a kind.
+    /// Returns the names of a lock of this kind, if this naming has such a kind.
     pub(crate) fn of(self, kind: Kind, kazoo_pattern: bool) -> Result<Names, Error> {
         let naming = match self {
             Naming::Native => names::Naming::Native,
@@ -95,7 +96,7 @@ impl FromStr for Naming {
     }
 }
 
-/// What was found in the queue, and what to do about it.
+/// Returns the message for a refused acquisition: the contenders and the remedy.
 pub(crate) fn refusal(clash: &Clash) -> String {
     let Clash { blind, unseen, ours, remedy } = clash;
     if !ours {
@@ -103,19 +104,20 @@ pub(crate) fn refusal(clash: &Clash) -> String {
             "{} and {} stand in this queue and do not see each other, so both may hold it at once; {}",
             described(blind),
             described(unseen),
-            apart(blind, unseen)
+            remedy_for_others(blind, unseen)
         );
     }
     let what = match remedy {
-        Some(spelling) => as_it_is_taken(*spelling, blind.family(), unseen.role),
+        Some(spelling) => remedy_for_us(*spelling, blind.family(), unseen.role),
         None => "no naming of ours is seen by all of them: use another lock".to_owned(),
     };
     format!("{} stands in this queue and would not see us; {what}", described(blind))
 }
 
-/// Says who of a queue does not see whom, and what to do; `None` where all see all. For those who look from outside.
+/// Returns a message if two contenders of a queue ignore each other's znodes: the contenders and the remedy.
+/// `None` if there are no such contenders. For observers outside of the queue.
 ///
-/// Whether kazoo's clients look for `lock-` they alone know.
+/// The names do not tell whether kazoo's clients look for `lock-`.
 pub(crate) fn clash(queue: &[Name]) -> Option<String> {
     let look = |others: &[Name], me, kazoo_pattern| {
         census(others.iter().copied(), me, Names { kazoo_pattern, ..Names::default() })
@@ -129,7 +131,7 @@ pub(crate) fn clash(queue: &[Name]) -> Option<String> {
     let ours = (unseen.family() == Family::Native).then(|| look(&others, Some(unseen), false)).flatten();
     let what = match ours {
         Some(Clash { ours: true, remedy: Some(spelling), .. }) => {
-            format!("for zoolock's clients: {}", as_it_is_taken(spelling, blind.family(), unseen.role))
+            format!("for zoolock's clients: {}", remedy_for_us(spelling, blind.family(), unseen.role))
         }
         _ => "give one of them another lock, or move its users to zoolock".to_owned(),
     };
@@ -137,7 +139,7 @@ pub(crate) fn clash(queue: &[Name]) -> Option<String> {
     Some(format!("{blind} does not see {unseen}{unless}, so both may hold at once; {what}"))
 }
 
-/// Says that a lock and another make's semaphore have one name.
+/// Returns the message for a lock and a semaphore of another client library with the same name.
 pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
     format!(
         "{} and a semaphore of {} have this name and do not see each other; give one of them another name",
@@ -146,8 +148,8 @@ pub(crate) fn two_layouts(lock: &Name, semaphore: Layout) -> String {
     )
 }
 
-/// What to do about two who are not us.
-fn apart(blind: &Name, unseen: &Name) -> &'static str {
+/// Returns the remedy for two contenders that are not ours.
+fn remedy_for_others(blind: &Name, unseen: &Name) -> &'static str {
     if blind.family() == Family::Kazoo && matches!(unseen.spelling, Spelling::Lock | Spelling::CuratorLock) {
         return "if whoever has kazoo's names here passes extra_lock_patterns=[\"lock-\"], or is one of zoolock's, say so \
                 (kazoo_pattern, --kazoo-pattern); if not, no naming of ours helps: give one of them another lock";
@@ -155,7 +157,7 @@ fn apart(blind: &Name, unseen: &Name) -> &'static str {
     "no naming of ours changes that: give one of them another lock, or move its users to zoolock"
 }
 
-/// A contender as people know it.
+/// Returns a description of a contender.
 pub(crate) fn described(name: &Name) -> String {
     let what = match (name.spelling, name.role) {
         (Spelling::Lock, _) => "a mutex of zoolock (or .NET)",
@@ -176,7 +178,7 @@ pub(crate) fn described(name: &Name) -> String {
     format!("{what} (number {})", name.sequence)
 }
 
-fn as_it_is_taken(spelling: Spelling, theirs: Family, role: Role) -> String {
+fn remedy_for_us(spelling: Spelling, theirs: Family, role: Role) -> String {
     match spelling {
         Spelling::Lock => "take it as a mutex, under the naming native".to_owned(),
         Spelling::Marked if role == Role::Exclusive => {

@@ -1,4 +1,4 @@
-//! What an operator does to a lock from outside: look, ask the holder to let go, take the lock away.
+//! Operator actions on a lock: inspect it, ask the holder to release it, take it away.
 
 use zoolock_core::Sequence;
 use zoolock_core::contender::{Failure, Refusal};
@@ -18,29 +18,29 @@ use crate::snapshot::reader::Reader;
 use crate::snapshot::{self, Entry, Snapshot};
 use crate::ticket::Ticket;
 
-/// How often somebody else may change what we are about to change.
-const TRIES: usize = 10;
+/// Maximum number of attempts if other clients change the same znodes.
+const MAX_ATTEMPTS: usize = 10;
 
 /// A contender that was found by its ticket.
 struct Found {
     contender: Contender,
     data: Vec<u8>,
     stat: Stat,
-    /// Whether nobody stands before it.
+    /// Set if it is the head of the queue.
     first: bool,
-    /// The paths of the writers' nodes of a reader that writes.
+    /// The paths of the writers' znodes of an upgraded reader.
     upgrades: Vec<String>,
 }
 
-/// How somebody is asked to let go.
-enum Asking {
-    /// By these words in place of the data of its node.
-    Words(Vec<u8>),
-    /// It is asked already.
-    Asked,
-    /// Nobody there reads such a thing.
-    Deaf,
-    /// It would have to be made otherwise.
+/// The way to ask a contender to release the lock.
+enum RevokeRequest {
+    /// Write this in place of the data of its znode.
+    Write(Vec<u8>),
+    /// It has been asked already.
+    AlreadyAsked,
+    /// Its client library supports no such request.
+    Unsupported,
+    /// Its client must be created as revocable.
     NotRevocable,
 }
 
@@ -53,21 +53,21 @@ impl Lock {
     pub(crate) async fn revoke(&self, ticket: Ticket) -> Result<(), Error> {
         let directory = self.directory()?;
         let keeper = self.zoolock.keeper().await?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.find(&*keeper, &directory, ticket).await?;
-            let words = match asking(&found) {
-                Asking::Words(words) => words,
-                Asking::Asked => return Ok(()),
-                Asking::Deaf => {
-                    return Err(self.deaf(ticket, &found.contender, "reads no such request"));
+            let request = match revoke_request(&found) {
+                RevokeRequest::Write(request) => request,
+                RevokeRequest::AlreadyAsked => return Ok(()),
+                RevokeRequest::Unsupported => {
+                    return Err(self.not_revocable(ticket, &found.contender, "reads no such request"));
                 }
-                Asking::NotRevocable => {
+                RevokeRequest::NotRevocable => {
                     let why = "reads such a request only where it was made revocable (makeRevocable)";
-                    return Err(self.deaf(ticket, &found.contender, why));
+                    return Err(self.not_revocable(ticket, &found.contender, why));
                 }
             };
             let path = found.contender.path(&directory);
-            match keeper.write(&path, &words, Some(found.stat.version)).await {
+            match keeper.write(&path, &request, Some(found.stat.version)).await {
                 Ok(stat) if stat.czxid == found.stat.czxid => return Ok(()),
                 Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }) => {
                     return Err(self.no_such_holder(ticket));
@@ -76,15 +76,15 @@ impl Lock {
                 Err(error) => return Err(self.refusal(error)),
             }
         }
-        Err(self.restless())
+        Err(self.changes_too_fast())
     }
 
-    /// First a write to the node, whose answer proves that it is the one that was seen; then one transaction that
-    /// relies on the version which that write made.
+    /// Breaks a lock in two steps. A write to the znode proves that it is the znode that was found. One
+    /// transaction then relies on the version that this write made.
     pub(crate) async fn break_lock(&self, ticket: Ticket) -> Result<Entry, Error> {
         let directory = self.directory()?;
         let keeper = self.zoolock.keeper().await?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let found = self.find(&*keeper, &directory, ticket).await?;
             let path = found.contender.path(&directory);
             let seen = match keeper.write(&path, &found.data, Some(found.stat.version)).await {
@@ -102,7 +102,7 @@ impl Lock {
             let before = record.marker_of(stat.czxid);
             if let Some(sequence) = found.holds_alone()
                 && record.is_writable(stat.czxid)
-                // What the record says of a holder must not be written over because a waiter or a reader is broken.
+                // Breaking a waiter or a reader must not overwrite the marker of a holder.
                 && before.is_none_or(|m| m.left != Left::Held || m.sequence == sequence)
             {
                 let tracked = before.is_some_and(|marker| marker.tracked);
@@ -122,18 +122,18 @@ impl Lock {
                     return Ok(entry::of(&contender, Some((data, stat)), self.zoolock.epoch()));
                 }
                 Err(KeeperError { failure: Failure::BadVersion, .. }) => {}
-                // The node, or the place for the line.
+                // The znode, or the audit directory, is missing.
                 Err(KeeperError { failure: Failure::NoNode, .. }) => {
                     let made = directory::make(keeper.clone(), audit, true).await;
                     made.map_err(|error| self.refusal(error))?;
                 }
                 Err(error @ KeeperError { failure: Failure::Refused(Refusal::Denied), .. }) => {
-                    return Err(self.unbroken(&error, &audit));
+                    return Err(self.break_denied(&error, &audit));
                 }
                 Err(error) => return Err(self.refusal(error)),
             }
         }
-        Err(self.restless())
+        Err(self.changes_too_fast())
     }
 
     async fn find(&self, keeper: &dyn Keeper, directory: &LockPath, ticket: Ticket) -> Result<Found, Error> {
@@ -174,11 +174,11 @@ impl Lock {
         found.ok_or_else(|| match (foreign, unread.first()) {
             (Some(foreign), _) => self.other_layout(foreign.layout),
             (None, None) => self.no_such_holder(ticket),
-            (None, Some(first)) => self.unseen(ticket, directory, first, unread.len() - 1),
+            (None, Some(first)) => self.perhaps_unreadable(ticket, directory, first, unread.len() - 1),
         })
     }
 
-    /// Who did what to whom, as JSON.
+    /// Returns the audit line of a broken lock, as JSON.
     fn audit_line(&self, ticket: Ticket, found: &Found) -> Vec<u8> {
         let owner = self.zoolock.owner();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -203,8 +203,8 @@ impl Lock {
         Error::NoSuchHolder { path: self.path(), ticket: ticket.to_string() }
     }
 
-    /// It may be there, and cannot be found.
-    fn unseen(&self, ticket: Ticket, directory: &LockPath, first: &str, others: usize) -> Error {
+    /// Returns the error if the token may belong to a contender that may not be read.
+    fn perhaps_unreadable(&self, ticket: Ticket, directory: &LockPath, first: &str, others: usize) -> Error {
         let first = snapshot::called(first, directory, self.zoolock.chroot());
         let others = if others == 0 { String::new() } else { format!(" and {others} more") };
         Error::Denied {
@@ -216,8 +216,8 @@ impl Lock {
         }
     }
 
-    /// The node may be written, and not all that goes with its end.
-    fn unbroken(&self, error: &KeeperError, audit: &str) -> Error {
+    /// Returns the error if the znode may be written, but another part of the transaction is refused.
+    fn break_denied(&self, error: &KeeperError, audit: &str) -> Error {
         let audit = self.zoolock.shown(audit);
         Error::Denied {
             subject: format!("lock {}", self.path()),
@@ -229,7 +229,7 @@ impl Lock {
         }
     }
 
-    fn deaf(&self, ticket: Ticket, contender: &Contender, why: &str) -> Error {
+    fn not_revocable(&self, ticket: Ticket, contender: &Contender, why: &str) -> Error {
         let who = naming::described(&contender.name);
         let message = format!(
             "belongs to {who}, which {why}; end that client, or take the lock away from it with `zoolock break`"
@@ -237,11 +237,8 @@ impl Lock {
         Error::invalid(format!("lock {}: token {ticket}", self.path()), message)
     }
 
-    fn restless(&self) -> Error {
-        Error::unavailable(
-            format!("lock {}", self.path()),
-            "it changes faster than it can be changed; try again",
-        )
+    fn changes_too_fast(&self) -> Error {
+        Error::unavailable(format!("lock {}", self.path()), "other clients change it too fast; try again")
     }
 
     pub(crate) fn refusal(&self, error: KeeperError) -> Error {
@@ -250,32 +247,32 @@ impl Lock {
 }
 
 impl Found {
-    /// The number of a holder whose end the lock's directory tells.
+    /// Returns the sequence number of a holder whose release the directory's data records.
     fn holds_alone(&self) -> Option<Sequence> {
         let name = self.contender.name;
         (self.first && name.role == Role::Exclusive).then_some(name.sequence)
     }
 }
 
-/// What a contender's family reads while it holds. What it does not read is not written: to kazoo the data is the
-/// name of a client.
-fn asking(found: &Found) -> Asking {
-    // Ours keep what they say about themselves, whatever they are called.
+/// Returns how the contender can be asked. Data that its client library does not read as a request is not
+/// written: to kazoo the data is the name of a client.
+fn revoke_request(found: &Found) -> RevokeRequest {
+    // Our contenders keep their own data in every naming scheme.
     if let Some(data) = NodeData::parse(&found.data) {
-        return Asking::Words(NodeData { revoked: true, ..data }.encode());
+        return RevokeRequest::Write(NodeData { revoked: true, ..data }.encode());
     }
     if data::says(&found.data).revoked {
-        return Asking::Asked;
+        return RevokeRequest::AlreadyAsked;
     }
     let Contender { node, name } = &found.contender;
-    // The names of go-zookeeper have no dashes in the UUID, and its clients do not listen.
+    // go-zookeeper's names have a UUID without dashes, and its clients do not read revocations.
     let curator = matches!(name.spelling, Spelling::CuratorLock | Spelling::CuratorMarked)
         && node.as_bytes().get(11) == Some(&b'-');
-    // Curator leaves the data empty for those words, and only then watches its node.
+    // Curator's revocable clients have empty data, and only they watch their znode.
     match (curator, found.data.is_empty()) {
-        (true, true) => Asking::Words(REVOCATIONS[1].to_vec()),
-        (true, false) => Asking::NotRevocable,
-        (false, _) => Asking::Deaf,
+        (true, true) => RevokeRequest::Write(REVOCATIONS[1].to_vec()),
+        (true, false) => RevokeRequest::NotRevocable,
+        (false, _) => RevokeRequest::Unsupported,
     }
 }
 

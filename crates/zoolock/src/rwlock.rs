@@ -13,8 +13,8 @@ use crate::held::Held;
 use crate::options::{Options, crash_settings, settings};
 use crate::zoolock::Zoolock;
 
-/// A lock that many read, or one writes, across processes and hosts. Fair both ways: whoever comes later waits for
-/// whoever came before and wants the other thing.
+/// A lock with many readers or one writer, across processes and hosts. It is fair in both directions: a
+/// reader waits for earlier writers, and a writer for earlier readers.
 ///
 /// It shares its queue with the [`Mutex`](crate::Mutex) of the same name, which counts as a writer.
 ///
@@ -73,14 +73,15 @@ settings!(RwLock);
 crash_settings!(RwLock);
 
 guard! {
-    /// We read, perhaps beside others. It has no fencing token: nothing orders readers.
+    /// Holds the lock for reading, perhaps with other readers. It has no fencing token, since readers have no
+    /// order.
     ReadGuard
 }
 guard_of_one!(ReadGuard);
 guard_after_another!(ReadGuard);
 
 guard! {
-    /// We write, alone.
+    /// Holds the lock for writing, alone.
     WriteGuard
 }
 guard_of_one!(WriteGuard);
@@ -88,36 +89,37 @@ guard_after_another!(WriteGuard);
 exclusive_guard!(WriteGuard);
 
 guard! {
-    /// We read, perhaps beside readers, but beside nobody else who may want to write.
+    /// Holds the lock for reading, perhaps with plain readers, but with no other upgradable reader.
     UpgradableReadGuard
 }
 guard_of_one!(UpgradableReadGuard);
 guard_after_another!(UpgradableReadGuard);
 
-/// A reader that could not become a writer, and reads on.
+/// A failed upgrade. The guard is still a reader.
 #[derive(Debug, thiserror::Error)]
 #[error("not upgraded: {error}")]
 pub struct NotUpgraded<G: std::fmt::Debug> {
-    /// The reader.
+    /// The guard of the reader.
     pub guard: G,
-    /// Why.
+    /// The reason.
     #[source]
     pub error: Error,
 }
 
 impl<G: std::fmt::Debug> From<NotUpgraded<G>> for Error {
-    /// Lets the reader go.
+    /// Releases the reader.
     fn from(lost: NotUpgraded<G>) -> Error {
         lost.error
     }
 }
 
 impl WriteGuard {
-    /// Goes on as a reader in the same place: no writer gets in between, and waiting readers may read at once. One that
-    /// was an upgradable reader before still keeps other upgradable readers out.
+    /// Becomes a reader with the same queue position: no writer can get the lock in between, and waiting
+    /// readers may read at once. A writer that was an upgradable reader before still keeps other upgradable
+    /// readers out.
     ///
     /// # Errors
-    /// [`Error::Lost`] where the lock is lost.
+    /// [`Error::Lost`] if the lock is lost.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock.
@@ -127,30 +129,31 @@ impl WriteGuard {
     }
 }
 
-/// Gives a reader the ways to become a writer.
+/// Implements the upgrade methods of a reader.
 macro_rules! upgrade {
     ($guard:ident, $who:literal) => {
         impl $guard {
             #[doc = $who]
             ///
-            /// New readers wait until it has written; writers that stand in the queue do so anyway. The token of the
-            /// writer is that of the reader: nobody wrote in between.
+            /// New readers wait until it has written, as they wait for every queued writer. The writer has
+            /// the token of the reader: there was no writer in between.
             ///
             /// # Errors
-            /// With the guard, which reads on but for [`Error::Lost`]: [`Error::Conflict`] where another reader goes
-            /// first, or where readers stand behind a writer that waits for us; else as [`RwLock::write`].
+            /// With the guard, which is still a reader except after [`Error::Lost`]: [`Error::Conflict`] if
+            /// another reader goes first, or if readers are queued behind a writer that waits for us; else as
+            /// [`RwLock::write`].
             ///
             /// # Cancel safety
-            /// Dropping the future releases the lock, the reader's too.
+            /// Dropping the future releases the lock, including the reader's.
             pub async fn upgrade(self) -> Result<WriteGuard, NotUpgraded<$guard>> {
                 upgrade(self.held, Patience::ForEver).await.map_err(NotUpgraded::<$guard>::of)
             }
 
-            /// Becomes a writer if no other reader is there.
+            /// Becomes a writer if there is no other reader.
             ///
             /// # Errors
-            /// With the guard, which reads on: [`Error::Timeout`] where another reader is there; else as
-            /// [`Self::upgrade`].
+            /// With the guard, which is still a reader: [`Error::Timeout`] if there is another reader; else
+            /// as [`Self::upgrade`].
             ///
             /// # Cancel safety
             /// As [`Self::upgrade`].
@@ -158,10 +161,10 @@ macro_rules! upgrade {
                 upgrade(self.held, Patience::Try).await.map_err(NotUpgraded::<$guard>::of)
             }
 
-            /// Becomes a writer, if the other readers leave in time.
+            /// Becomes a writer if the other readers leave within `timeout`.
             ///
             /// # Errors
-            /// With the guard, which reads on: [`Error::Timeout`]; else as [`Self::upgrade`].
+            /// With the guard, which is still a reader: [`Error::Timeout`]; else as [`Self::upgrade`].
             ///
             /// # Cancel safety
             /// As [`Self::upgrade`].
@@ -180,13 +183,13 @@ macro_rules! upgrade {
 
 upgrade!(
     ReadGuard,
-    "Becomes a writer when the readers that came later have left. Where there is an older reader, or an upgradable one, it
-    is told so at once: that one may want the same, and both would wait for ever. Use
-    [`RwLock::upgradable_read`] where it must not fail for that reason."
+    "Becomes a writer when all newer readers have released the lock. Fails at once if there is an older reader or
+    an upgradable one: that reader may upgrade, too, and both would wait for ever. Use
+    [`RwLock::upgradable_read`] to avoid this failure."
 );
 upgrade!(
     UpgradableReadGuard,
-    "Becomes a writer when the other readers have left. It goes before any plain reader that wants the same."
+    "Becomes a writer when the other readers have released the lock. It goes before plain readers that upgrade."
 );
 
 async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held, Error)> {
@@ -197,12 +200,12 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
     };
     let began = clock::monotonic();
     let mut lock = Lock::new(held.zoolock().clone(), vec![held.path().to_owned()]);
-    // It is one holder to those who listen.
+    // The listeners see one holder.
     lock.options = Options { listeners: held.options().listeners.quietly(), ..held.options().clone() };
     let outcome = tokio::select! {
         biased;
         reason = held.lost() => Err(Error::Lost { path: held.path().to_owned(), reason }),
-        outcome = lock.acquire_beside(held.acquisition(), Kind::Upgrade { from }, patience) => outcome,
+        outcome = lock.acquire_for_upgrade(held.acquisition(), Kind::Upgrade { from }, patience) => outcome,
     };
     match outcome {
         Ok(Some(writer)) => {
@@ -224,8 +227,8 @@ async fn upgrade(mut held: Held, patience: Patience) -> Result<WriteGuard, (Held
 }
 
 impl Zoolock {
-    /// A read/write lock by name: relative to the root, or absolute where it starts with `/`. Nothing is sent; a bad
-    /// name is reported by the first call that would use it.
+    /// Returns a read/write lock by name. The name is relative to the root, or absolute if it starts with
+    /// `/`. Nothing is sent; the first call that would use a bad name reports it.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(Lock::new(self.clone(), vec![name.as_ref().to_owned()]))
     }

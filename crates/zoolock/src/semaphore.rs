@@ -14,14 +14,18 @@ use crate::guard::{guard, guard_of_one};
 use crate::options::settings;
 use crate::zoolock::Zoolock;
 
-/// So many permits, across processes and hosts. Fair: first come, first served, and several permits are taken all or
-/// none, so that two who want two of two cannot wait for each other.
+/// A fixed number of permits, across processes and hosts.
 ///
-/// It shares nothing with kazoo's Semaphore or Curator's InterProcessSemaphoreV2: at a path where one of those is, every
-/// call fails with [`Error::Invalid`]. Before its first acquisition a handle looks for them, which costs one round trip.
+/// Fair: first come, first served. Several permits are taken all or none, so two contenders that want two of
+/// two permits cannot block each other.
 ///
-/// All users agree on the size, which is kept in the lock for as long as it is used (the service removes it some time
-/// after its last user); a handle of another size is refused until somebody [resizes](Semaphore::resize) it on purpose.
+/// It is not compatible with kazoo's Semaphore and Curator's InterProcessSemaphoreV2: at a path with one of
+/// those, every call fails with [`Error::Invalid`]. Before its first acquisition a handle looks for them,
+/// which costs one round trip.
+///
+/// All users agree on the size. The lock directory keeps the size while it is used; the server removes the
+/// directory some time after its last user. A handle with another size is refused until the semaphore is
+/// [resized](Semaphore::resize).
 ///
 /// ```no_run
 /// # async fn example(zl: zoolock::Zoolock) -> Result<(), zoolock::Error> {
@@ -40,21 +44,21 @@ operate!(Semaphore);
 settings!(Semaphore);
 
 guard! {
-    /// Some permits of a semaphore. It has no fencing token: nothing orders those who hold at once; see
+    /// Some permits of a semaphore. It has no fencing token, since concurrent holders have no order; see
     /// [`ticket`](PermitGuard::ticket).
     PermitGuard
 }
 guard_of_one!(PermitGuard);
 
 impl PermitGuard {
-    /// How many permits it holds.
+    /// Returns the number of permits that it holds.
     pub fn permits(&self) -> u32 {
         self.held.permits()
     }
 }
 
 impl Semaphore {
-    /// How many permits this handle says there are.
+    /// Returns the size of the semaphore according to this handle.
     pub fn permits(&self) -> u32 {
         self.permits
     }
@@ -62,8 +66,8 @@ impl Semaphore {
     /// Waits for one permit.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue. Its node is deleted in the background, also after a lost
-    /// connection, until it is gone or the session is over.
+    /// Dropping the future leaves the queue. Its znode is deleted in the background, also after a lost
+    /// connection, until it is deleted or the session has ended.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name, a lock of another kind or library, or another size; else as
@@ -72,18 +76,18 @@ impl Semaphore {
         self.acquire_many(1).await
     }
 
-    /// Waits for so many permits, all or none.
+    /// Waits for several permits, all or none.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for none, or more than there are; else as [`Semaphore::acquire`].
+    /// [`Error::Invalid`] for no permits, or more than the size; else as [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<PermitGuard, Error> {
         self.lock.lock(self.kind(permits)?).await.map(PermitGuard::new)
     }
 
-    /// Takes so many permits if they are free and nobody waits, and says `None` if not.
+    /// Takes several permits if they are free and no contender waits; returns `None` otherwise.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
@@ -95,34 +99,36 @@ impl Semaphore {
         Ok(held.map(PermitGuard::new))
     }
 
-    /// Waits for so many permits, at most for `timeout`.
+    /// Waits for several permits, at most for `timeout`.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time is over; else as [`Semaphore::acquire_many`].
+    /// [`Error::Timeout`], at once when the time has passed; else as [`Semaphore::acquire_many`].
     pub async fn acquire_timeout(&self, permits: u32, timeout: Duration) -> Result<PermitGuard, Error> {
         self.acquire_deadline(permits, Zoolock::deadline_after(timeout)).await
     }
 
-    /// Waits for so many permits, at most until `deadline`.
+    /// Waits for several permits, at most until `deadline`.
     ///
     /// # Cancel safety
     /// As [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// [`Error::Timeout`], at once when the time is over; else as [`Semaphore::acquire_many`].
+    /// [`Error::Timeout`], at once when the time has passed; else as [`Semaphore::acquire_many`].
     pub async fn acquire_deadline(&self, permits: u32, deadline: Instant) -> Result<PermitGuard, Error> {
         self.lock.lock_until(self.kind(permits)?, deadline).await.map(PermitGuard::new)
     }
 
-    /// Changes the number of permits, for everybody. Those who hold keep theirs; those who wait are served by the new
-    /// size; those who come with a handle of another size are refused. This handle has the new size from now on.
+    /// Changes the number of permits for all clients.
+    ///
+    /// Holders keep their permits. Waiters are served by the new size. New contenders with a handle of
+    /// another size are refused. This handle has the new size from now on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for none, where no semaphore is there, or where it is another library's;
-    /// [`Error::Unavailable`], [`Error::Denied`].
+    /// [`Error::Invalid`] for 0 permits, if there is no semaphore, or if it belongs to another client
+    /// library; [`Error::Unavailable`], [`Error::Denied`].
     pub async fn resize(&mut self, permits: u32) -> Result<(), Error> {
         if permits == 0 {
             return Err(Error::invalid("0 permits", "a semaphore has at least one"));
@@ -166,7 +172,7 @@ impl Lock {
             let size = Size { directory: stat.czxid, permits }.encode();
             match keeper.commit(resizing(path, size, stat.version)).await {
                 Ok(_) => return Ok(()),
-                // Somebody else resizes, too.
+                // Another client resizes at the same time.
                 Err(error) if error.failure == Failure::BadVersion => {}
                 Err(error) => return Err(self.refusal(error)),
             }
@@ -179,7 +185,8 @@ impl Lock {
     }
 }
 
-/// The first waiter watches the children, not the record: a child that comes and goes wakes it.
+/// Returns the transaction that writes a new size. The first waiter watches the children, not the data: a
+/// child that is created and deleted wakes it.
 fn resizing(path: &str, size: String, version: i32) -> Vec<crate::keeper::Op> {
     use crate::keeper::Op;
     let bell = format!("{path}/resized-{}", crate::chance::uuid().simple());
@@ -191,8 +198,9 @@ fn resizing(path: &str, size: String, version: i32) -> Vec<crate::keeper::Op> {
 }
 
 impl Zoolock {
-    /// A semaphore by name, with so many permits: relative to the root, or absolute where it starts with `/`. Nothing
-    /// is sent; a bad name or size is reported by the first call that would use it.
+    /// Returns a semaphore by name, with this number of permits. The name is relative to the root, or
+    /// absolute if it starts with `/`. Nothing is sent; the first call that would use a bad name or size
+    /// reports it.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         let mut lock = Lock::new(self.clone(), vec![name.as_ref().to_owned()]);
         lock.layout_checked = Some(Arc::default());

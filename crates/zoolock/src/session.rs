@@ -1,4 +1,4 @@
-//! One live session: its lease, its renewal, and who stands on it.
+//! One live session: its lease, its renewal, and its acquisitions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,93 +14,93 @@ use zoolock_core::{ContenderId, Event, Instant, SessionId, Zxid};
 use crate::chance;
 use crate::clock::{self, Alarm};
 use crate::directory;
-use crate::driver::{Acquisition, Attendant, attend};
+use crate::driver::{Acquisition, SessionTask, run_session_task};
 use crate::keeper::{Keeper, KeeperError, Link};
 use crate::metrics;
 use crate::path::SESSIONS;
 use crate::tasks::Tasks;
 
-/// How sure we are of the session that a lock stands on.
+/// The state of the session of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Connection {
-    /// The service confirms the session.
+    /// The server confirms the session.
     Connected,
-    /// The connection is lost or the service is late with its confirmation. Disconnected is not lost: the lock is
-    /// ours until its `valid_until`.
+    /// The connection is lost, or a confirmation by the server is late. The lock is not lost: it is ours
+    /// until its `valid_until`.
     Suspect,
-    /// The session is over.
+    /// The session has ended.
     Over,
 }
 
-/// What the lease goes by.
+/// Settings of the lease.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseConfig {
     pub(crate) ensemble: Ensemble,
     pub(crate) strict: bool,
-    /// The directory under which the nodes of short sessions live.
+    /// The root, which contains the directory of the znodes that renewals write to.
     pub(crate) root: String,
 }
 
-/// The most bytes of watched paths on one session: the client crate registers watches again in one batch per
-/// 128 KiB, all under one xid, and a session with two batches never survives a reconnect.
+/// Maximum size of the watched paths on one session. The client crate registers watches again in one batch
+/// per 128 KiB, all under one xid. A session with two batches never survives a reconnect.
 pub(crate) const WATCHED_BYTES: usize = 100 * 1024;
 
-/// What [`Session::watched`] says of a spare session that is being closed: no reservation fits any more.
+/// Value of [`Session::watched`] while a spare session is being closed: no reservation fits any more.
 const CLOSING: usize = usize::MAX / 2;
 
 pub(crate) struct Session {
     id: SessionId,
     timeout: Duration,
-    /// What is left of the lease when nothing has been confirmed for a third of the timeout.
+    /// Rest of the lease when a third of the timeout has passed without a confirmation.
     spare_time: Duration,
     keeper: RwLock<Option<Arc<dyn Keeper>>>,
     tasks: Tasks,
     lease: Mutex<Lease>,
-    /// The end of the lease in nanoseconds, zero if there never was one. Read on every `is_valid`.
+    /// End of the lease in nanoseconds; zero if there never was one. Read on every `is_valid`.
     valid_until: AtomicU64,
     lease_moved: Notify,
     connection: watch::Sender<Connection>,
     link: watch::Receiver<Link>,
     end: Mutex<Option<SessionEnd>>,
-    acquisitions: Mutex<BTreeMap<ContenderId, Standing>>,
-    /// Which acquisition created which node.
+    acquisitions: Mutex<BTreeMap<ContenderId, Registration>>,
+    /// The acquisition that created each znode.
     nodes: Mutex<BTreeMap<Zxid, ContenderId>>,
-    attendant: Attendant,
+    session_task: SessionTask,
     watched: AtomicUsize,
-    /// Opened because the first session was full; closed again when it is idle.
+    /// Opened because the first session was full. Closed when idle.
     is_spare: bool,
 }
 
-/// An acquisition, and the nodes that it created.
-struct Standing {
+/// An acquisition, and the znodes that it created.
+struct Registration {
     acquisition: Arc<Acquisition>,
     nodes: Vec<Zxid>,
 }
 
-/// Room for watches on a session; given back when dropped.
-pub(crate) struct Room {
+/// Reserved capacity for watches on a session. Dropping it returns the capacity.
+pub(crate) struct WatchReservation {
     session: Arc<Session>,
     bytes: usize,
 }
 
-impl Room {
-    /// Of what was reserved on this session.
-    pub(crate) fn of(session: Arc<Session>, bytes: usize) -> Room {
-        Room { session, bytes }
+impl WatchReservation {
+    /// Wraps bytes that were reserved on this session.
+    pub(crate) fn of(session: Arc<Session>, bytes: usize) -> WatchReservation {
+        WatchReservation { session, bytes }
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }
 
-    /// An acquisition gives it back when it is over.
+    /// Passes the reservation to an acquisition, which returns it at its end.
     pub(crate) fn hand_over(mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
 }
 
-impl Drop for Room {
+impl Drop for WatchReservation {
     fn drop(&mut self) {
         self.session.unreserve(self.bytes);
     }
@@ -111,7 +111,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Takes a fresh session into service, which was asked for at `began`. To be called on one of these tasks.
+    /// Starts a new session, which was requested at `began`. Call it on one of these tasks.
     pub(crate) fn start(
         tasks: &Tasks,
         keeper: Arc<dyn Keeper>,
@@ -134,14 +134,14 @@ impl Session {
             end: Mutex::new(None),
             acquisitions: Mutex::default(),
             nodes: Mutex::default(),
-            attendant: Attendant::new(),
+            session_task: SessionTask::new(),
             watched: AtomicUsize::new(0),
             is_spare,
         });
         let alarm = Alarm::new()?;
         metrics::session_opened();
-        // All end with the session's link, which the keeper's task ends.
-        tasks.spawn(attend(session.clone()));
+        // All these tasks end with the session's link, which the keeper's task ends.
+        tasks.spawn(run_session_task(session.clone()));
         tasks.spawn(watch_lease(session.clone(), alarm, link.clone()));
         tasks.spawn(tend(session.clone(), link, config));
         Ok(session)
@@ -151,15 +151,15 @@ impl Session {
         self.id
     }
 
-    pub(crate) fn attendant(&self) -> &Attendant {
-        &self.attendant
+    pub(crate) fn session_task(&self) -> &SessionTask {
+        &self.session_task
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
         &self.tasks
     }
 
-    /// The way to the service; `None` once the session is over.
+    /// Returns the keeper; `None` after the session ended.
     pub(crate) fn keeper(&self) -> Option<Arc<dyn Keeper>> {
         self.keeper.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -182,10 +182,11 @@ impl Session {
         clock::now() < self.valid_until()
     }
 
-    /// The leader confirmed a request that was sent at `sent`.
+    /// Extends the lease: the leader confirmed a request that was sent at `sent`.
     ///
-    /// A confirmation may come after the lease ran out. That is no lie: the session was alive at `sent`, so it never
-    /// ended in between. Whoever *saw* the lease run out (the alarm, or a guard asked) was told lost, for ever.
+    /// A confirmation may arrive after the lease ended. Extending is still correct: the session was alive at
+    /// `sent`, so it did not end in between. Every holder that *saw* the lease end (by the alarm, or by
+    /// asking its guard) has lost the lock for good.
     pub(crate) fn confirm(&self, sent: Instant, how: Renewal) {
         let lapsed = {
             let mut lease = lock(&self.lease);
@@ -194,7 +195,7 @@ impl Session {
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
-            // After the store: whoever looked before it and found none waits to be told.
+            // After the store: a waiter that saw the ended lease before the store waits for an event.
             before <= clock::now()
         };
         if self.lease_valid() {
@@ -215,19 +216,19 @@ impl Session {
         }
     }
 
-    /// The same for the answer to a write that was sent at `sent`, where it is the leader's.
+    /// Like `confirm`, for the answer to a write that was sent at `sent`, if it comes from the leader.
     pub(crate) fn confirm_write<T>(&self, sent: Instant, outcome: &Result<T, KeeperError>) {
         if is_confirmed(outcome) {
             self.confirm(sent, Renewal::Write);
         }
     }
 
-    /// Whether the lease is to be renewed before that is due.
+    /// Returns whether the lease needs a renewal before the next regular one.
     fn is_low(&self) -> bool {
         lock(&self.lease).is_low(clock::now())
     }
 
-    /// The leader answered a request that was sent at `sent`, though that confirms nothing.
+    /// Records that the leader answered a request that was sent at `sent`, without a confirmation.
     fn hear(&self, sent: Instant) {
         lock(&self.lease).hear(sent, clock::now());
     }
@@ -244,38 +245,39 @@ impl Session {
         }
     }
 
-    // ---- who stands on it ----
+    // ---- its acquisitions ----
 
-    /// Room for the watches of one acquisition; `false` where there is none left, or the session is over.
+    /// Reserves capacity for the watches of one acquisition; `false` if there is none left, or the session
+    /// has ended.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        // The first always fits: a path may be as long as it likes.
+        // The first reservation always fits: a path may have any length.
         let fits =
             |used: usize| (used == 0 || used.saturating_add(bytes) <= WATCHED_BYTES).then_some(used + bytes);
         self.end().is_none() && self.watched.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
-    /// The same where it has to be this session, full or not: those who stand on it already may be few.
+    /// Like `reserve`, but without a limit, for an acquisition that needs this session.
     pub(crate) fn reserve_anyway(&self, bytes: usize) {
         self.watched.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Gives back room that no acquisition has taken over.
+    /// Returns a reservation that no acquisition has taken over.
     fn unreserve(&self, bytes: usize) {
         self.watched.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     pub(crate) fn enter(&self, acquisition: &Arc<Acquisition>) {
-        let standing = Standing { acquisition: acquisition.clone(), nodes: Vec::new() };
-        lock(&self.acquisitions).insert(acquisition.id(), standing);
+        let registration = Registration { acquisition: acquisition.clone(), nodes: Vec::new() };
+        lock(&self.acquisitions).insert(acquisition.id(), registration);
     }
 
-    /// The acquisition is over; nothing of it is left.
+    /// Removes an acquisition that has ended.
     pub(crate) fn leave(&self, id: ContenderId, reserved: usize) {
         let left = lock(&self.acquisitions).remove(&id);
-        if let Some(Standing { nodes: created, .. }) = &left {
+        if let Some(Registration { nodes: created, .. }) = &left {
             let nodes = &mut *lock(&self.nodes);
             for node in created {
-                // In a transaction several have the same zxid, all of the same acquisition.
+                // The znodes of one transaction have the same zxid, and belong to the same acquisition.
                 nodes.remove(node);
             }
         }
@@ -283,9 +285,9 @@ impl Session {
     }
 
     pub(crate) fn own(&self, node: Zxid, id: ContenderId) {
-        // Whoever has left by now has left nothing.
-        if let Some(standing) = lock(&self.acquisitions).get_mut(&id) {
-            standing.nodes.push(node);
+        // An acquisition that has ended left no znode.
+        if let Some(registration) = lock(&self.acquisitions).get_mut(&id) {
+            registration.nodes.push(node);
             lock(&self.nodes).insert(node, id);
         }
     }
@@ -295,10 +297,10 @@ impl Session {
     }
 
     pub(crate) fn acquisitions(&self) -> Vec<Arc<Acquisition>> {
-        lock(&self.acquisitions).values().map(|standing| standing.acquisition.clone()).collect()
+        lock(&self.acquisitions).values().map(|registration| registration.acquisition.clone()).collect()
     }
 
-    /// Closes a spare session that nobody stands on. Whoever wants to stand on it now gets another.
+    /// Closes an unused spare session. New acquisitions get another session.
     fn retire_if_unused(&self) -> bool {
         let unused = self.is_spare
             && self.is_idle()
@@ -315,13 +317,13 @@ impl Session {
 
     fn tell_all(&self, event: &Event) {
         for acquisition in self.acquisitions() {
-            acquisition.happen(event.clone());
+            acquisition.handle_event(event.clone());
         }
     }
 
     // ---- the end ----
 
-    /// Whether there is a connection to have an answer from.
+    /// Returns whether there is a connection.
     pub(crate) fn is_up(&self) -> bool {
         *self.link.borrow() == Link::Up
     }
@@ -330,7 +332,7 @@ impl Session {
         self.timeout
     }
 
-    /// Waits for the clean-up that is under way.
+    /// Waits for the releases in progress.
     pub(crate) async fn releases_done(&self) {
         for acquisition in self.acquisitions() {
             if acquisition.is_leaving() {
@@ -339,19 +341,21 @@ impl Session {
         }
     }
 
-    /// Closes the session: the service removes all its nodes. Waits for the answer, but not for ever.
+    /// Closes the session: the server deletes all its znodes. Waits for the answer, at most for `patience`.
     pub(crate) async fn close(&self, patience: Duration) {
-        // First: else the holders would see the service delete their nodes, and take it for somebody else's deed.
+        // First, because the holders would take the deletion of their znodes for a break by another client.
         self.finish(SessionEnd::Closed);
         let mut link = self.link.clone();
         let closed =
             async { while !matches!(*link.borrow(), Link::Over(_)) && link.changed().await.is_ok() {} };
         if tokio::time::timeout(patience, closed).await.is_err() {
-            tracing::warn!("the service did not confirm the end of a session; its locks go when it expires");
+            tracing::warn!(
+                "the server did not confirm the end of a session; its locks are freed when it expires"
+            );
         }
     }
 
-    /// It is over; whoever stands on it hears of that.
+    /// Ends the session, and reports it to all its acquisitions.
     pub(crate) fn finish(&self, end: SessionEnd) {
         {
             let mut known = lock(&self.end);
@@ -362,14 +366,15 @@ impl Session {
         }
         metrics::session_ended(end);
         self.connection.send_replace(Connection::Over);
-        // Before the client goes, which closes the session: nobody may believe beside the next holder.
+        // Before the keeper is dropped, which closes the session: no holder may rely on its lock when the
+        // next one is granted.
         self.tell_all(&Event::SessionOver(end));
-        self.attendant.dismiss();
+        self.session_task.stop();
         self.keeper.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
-/// Tells the holders when the lease runs out, also right after the machine woke up.
+/// Reports to the holders that the lease has ended, also right after the machine woke up.
 async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Receiver<Link>) {
     let mut told = 0;
     while session.end().is_none() {
@@ -381,7 +386,7 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
             if end.0 == told {
                 std::future::pending::<()>().await;
             }
-            // Nothing for a third of the timeout: not lost, but say so.
+            // A third of the timeout without a confirmation: the lock is not lost, but suspect.
             let late = Instant(end.0.saturating_sub(nanos(session.spare_time)));
             for at in [late, end] {
                 if let Err(error) = alarm.wait_until(at).await {
@@ -407,7 +412,7 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
     }
 }
 
-/// Whether it was the leader who answered.
+/// Returns whether the answer comes from the leader.
 fn is_confirmed<T>(outcome: &Result<T, KeeperError>) -> bool {
     outcome.as_ref().err().is_none_or(|error| error.failure.is_decided())
 }
@@ -416,7 +421,7 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Follows the connection and renews the lease while anybody stands on the session.
+/// Follows the connection, and renews the lease while the session has acquisitions.
 async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: LeaseConfig) {
     let mut pace = Pace::new(&config.ensemble, session.timeout);
     let mut renewal = Renewer::new(&session, config);
@@ -440,7 +445,7 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
                     Link::Over(end) => return session.finish(end),
                 }
                 if changed.is_err() {
-                    // The client's task is gone without a last word.
+                    // The client's task ended without reporting the end.
                     return session.finish(SessionEnd::Closed);
                 }
                 false
@@ -451,30 +456,30 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
             return;
         }
         if !session.is_up() {
-            // It would wait in the client's queue, and be the one under way when there is a connection again.
+            // A renewal would wait in the client's queue, and would still be pending after the reconnect.
         } else if !session.is_idle() {
             idle_beats = 0;
-            // A connection that is new is used at once.
+            // A new connection is used at once.
             if !is_beat || pace.renews(session.is_low()) {
                 renewal.renew();
             }
         } else if is_beat {
             idle_beats += 1;
-            if idle_beats > PATIENCE && session.retire_if_unused() {
+            if idle_beats > MAX_IDLE_BEATS && session.retire_if_unused() {
                 return;
             }
             if pace.is_heard() {
-                renewal.be_heard();
+                renewal.keep_alive();
             }
         }
     }
 }
 
-/// For how many beats a spare session is kept that nobody stands on.
-const PATIENCE: u32 = 4;
+/// Number of beats for which an idle spare session is kept.
+const MAX_IDLE_BEATS: u32 = 4;
 
-/// How many renewals may be under way. One that is not answered soon does not keep the next one from being sent.
-const UNDER_WAY: usize = 3;
+/// Maximum number of pending renewals. A late answer does not delay the next renewal.
+const MAX_PENDING: usize = 3;
 
 /// Sends renewals.
 struct Renewer {
@@ -482,9 +487,9 @@ struct Renewer {
     how: Renewal,
     parent: String,
     node: String,
-    /// We were told that we may not make it.
-    barren: Arc<AtomicBool>,
-    under_way: Arc<tokio::sync::Semaphore>,
+    /// Set if the server refused to create the znode.
+    create_denied: Arc<AtomicBool>,
+    pending: Arc<tokio::sync::Semaphore>,
 }
 
 impl Renewer {
@@ -495,14 +500,14 @@ impl Renewer {
             node: format!("{parent}/{}", chance::uuid().simple()),
             parent,
             session: session.clone(),
-            barren: Arc::default(),
-            under_way: Arc::new(tokio::sync::Semaphore::new(UNDER_WAY)),
+            create_denied: Arc::default(),
+            pending: Arc::new(tokio::sync::Semaphore::new(MAX_PENDING)),
         }
     }
 
     fn renew(&mut self) {
         let Some(keeper) = self.session.keeper() else { return };
-        let Ok(turn) = self.under_way.clone().try_acquire_owned() else { return };
+        let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, tasks) = (self.session.clone(), self.session.tasks.clone());
         let sent = clock::now();
         match self.how {
@@ -514,11 +519,12 @@ impl Renewer {
                     if outcome.is_ok() {
                         session.confirm(sent, Renewal::Sync);
                     }
-                    drop(turn);
+                    drop(slot);
                 });
             }
             Renewal::Write => {
-                let (parent, node, barren) = (self.parent.clone(), self.node.clone(), self.barren.clone());
+                let (parent, node, create_denied) =
+                    (self.parent.clone(), self.node.clone(), self.create_denied.clone());
                 let answer = keeper.write(&node, b"", None);
                 tasks.spawn(async move {
                     let outcome = answer.await;
@@ -526,17 +532,17 @@ impl Renewer {
                     session.confirm_write(sent, &outcome);
                     match outcome {
                         Ok(_) => {}
-                        // That there is none renews as well.
+                        // A missing znode renews the lease as well.
                         Err(KeeperError { failure: Failure::NoNode, .. })
-                            if barren.load(Ordering::Relaxed) => {}
+                            if create_denied.load(Ordering::Relaxed) => {}
                         Err(KeeperError { failure: Failure::NoNode, .. }) => {
-                            let planted = plant(&session, keeper, &parent, &node).await;
-                            let denied = matches!(planted, Err(Failure::Refused(Refusal::Denied)));
-                            barren.store(denied, Ordering::Relaxed);
+                            let created = create_renewal_node(&session, keeper, &parent, &node).await;
+                            let denied = matches!(created, Err(Failure::Refused(Refusal::Denied)));
+                            create_denied.store(denied, Ordering::Relaxed);
                         }
                         Err(error) => tracing::debug!(message = error.message, "the lease was not renewed"),
                     }
-                    drop(turn);
+                    drop(slot);
                 });
             }
         }
@@ -544,25 +550,32 @@ impl Renewer {
 }
 
 impl Renewer {
-    /// While nobody stands on the session: so that whoever comes need not wait for three confirmations, as after a silence.
-    /// A `sync` is enough for that whatever the timeout. One that a cut-off leader answers does no harm: to write to another
-    /// one we have to connect again, and that one hears of us then.
-    fn be_heard(&mut self) {
+    /// Sends a request while the session has no acquisition. Otherwise the next acquisition would wait for
+    /// three confirmations, as after a silence.
+    ///
+    /// A `sync` is enough for every session timeout. An answer by a leader that is cut off does no harm: to
+    /// write to another leader the client must reconnect, and then that leader learns of the session.
+    fn keep_alive(&mut self) {
         let Some(keeper) = self.session.keeper() else { return };
-        let Ok(turn) = self.under_way.clone().try_acquire_owned() else { return };
+        let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let session = self.session.clone();
         let (sent, answer) = (clock::now(), keeper.sync("/"));
         self.session.tasks.spawn(async move {
             if answer.await.is_ok() {
                 session.hear(sent);
             }
-            drop(turn);
+            drop(slot);
         });
     }
 }
 
-/// Creates the node that renewals write to. Its create is a write like any other.
-async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &str) -> Result<(), Failure> {
+/// Creates the znode that renewals write to. The create renews the lease like any other write.
+async fn create_renewal_node(
+    session: &Session,
+    keeper: Arc<dyn Keeper>,
+    parent: &str,
+    node: &str,
+) -> Result<(), Failure> {
     let mut sent = clock::now();
     let mut outcome = keeper.create_ephemeral(node, b"").await;
     session.confirm_write(sent, &outcome);
@@ -571,7 +584,7 @@ async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &
             tracing::warn!(
                 message = error.message,
                 path = parent,
-                "cannot make the directory for lease renewals"
+                "cannot create the directory for lease renewals"
             );
             return Err(error.failure);
         }
@@ -580,10 +593,14 @@ async fn plant(session: &Session, keeper: Arc<dyn Keeper>, parent: &str, node: &
         session.confirm_write(sent, &outcome);
     }
     match outcome {
-        // Another renewal has made it.
+        // Another renewal has created it.
         Ok(()) | Err(KeeperError { failure: Failure::NodeExists, .. }) => Ok(()),
         Err(error) => {
-            tracing::warn!(message = error.message, path = node, "cannot make the node for lease renewals");
+            tracing::warn!(
+                message = error.message,
+                path = node,
+                "cannot create the znode for lease renewals"
+            );
             Err(error.failure)
         }
     }

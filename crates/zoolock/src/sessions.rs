@@ -1,7 +1,8 @@
 //! The sessions of one [`Zoolock`](crate::Zoolock): opened when needed, and again after expiry.
 //!
-//! Opening belongs to nobody's future: a caller whose patience is shorter than a handshake would start from zero each
-//! time, and leave a half-made session behind on the service.
+//! A session is opened on a task of its own, not in a caller's future. Otherwise a caller whose patience is
+//! shorter than a handshake would start again each time. It would also leave half-open sessions on the
+//! server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,13 +32,13 @@ pub(crate) struct Sessions {
 #[derive(Default)]
 struct Pool {
     live: Vec<Arc<Session>>,
-    /// What an opening that is under way comes to.
+    /// The outcome of the opening in progress.
     opening: Option<watch::Receiver<Option<Result<(), Error>>>>,
-    /// How often all sessions were closed.
+    /// Number of times that all sessions were closed.
     closed: u64,
 }
 
-/// How long between two rounds over the endpoints.
+/// Pause between two rounds over the endpoints.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
 
 impl Sessions {
@@ -52,9 +53,9 @@ impl Sessions {
         Sessions { connect, opening, lease, grace, patience, tasks, pool: Mutex::default() }
     }
 
-    /// A live session with room for `bytes` of watched paths, which are reserved.
+    /// Returns a live session, and reserves `bytes` of watched paths on it.
     ///
-    /// Cancel safe: a session that is being opened will be there for the next who asks.
+    /// Cancel safe: a session that is being opened stays available for the next caller.
     pub(crate) async fn checkout(self: &Arc<Self>, bytes: usize) -> Result<Arc<Session>, Error> {
         loop {
             let mut opening = {
@@ -68,7 +69,7 @@ impl Sessions {
             };
             let outcome = match opening.wait_for(Option::is_some).await {
                 Ok(outcome) => outcome.clone(),
-                // The runtime is going down.
+                // The runtime is shutting down.
                 Err(_) => Some(Err(self.is_being_closed())),
             };
             if let Some(Err(error)) = outcome {
@@ -77,24 +78,24 @@ impl Sessions {
         }
     }
 
-    /// The same where nobody has to wait for it.
+    /// Like `checkout`, but returns `None` instead of waiting.
     pub(crate) fn checkout_now(&self, bytes: usize) -> Option<Arc<Session>> {
         lock(&self.pool).checkout(bytes)
     }
 
-    /// Every session that is not over.
+    /// Returns every session that has not ended.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()
     }
 
-    /// Whatever is being opened is closed as soon as it is open.
+    /// Makes a session that is being opened close as soon as it is open.
     pub(crate) fn abandon_opening(&self) {
         let pool = &mut *lock(&self.pool);
         pool.closed += 1;
         pool.opening = None;
     }
 
-    /// Opens a session on our own runtime, where its tasks are to live.
+    /// Starts to open a session on our own runtime, where its tasks run.
     fn begin_opening(
         self: &Arc<Self>,
         is_spare: bool,
@@ -116,7 +117,8 @@ impl Sessions {
         receiver
     }
 
-    /// `Err`: all were closed while this one was being opened.
+    /// Adds a session to the pool. Fails with the session if all sessions were closed while it was being
+    /// opened.
     fn add(
         &self,
         opened: Result<Arc<Session>, Error>,
@@ -160,20 +162,21 @@ impl Sessions {
                     source: Some(Arc::new(error)),
                 })
             }
-            Ok(Err(zk::Error::AuthFailed)) => {
-                Err(Error::Denied { subject: self.connect.endpoints(), message: self.opening.way.refusal() })
-            }
+            Ok(Err(zk::Error::AuthFailed)) => Err(Error::Denied {
+                subject: self.connect.endpoints(),
+                message: self.opening.transport.refusal(),
+            }),
             Ok(Err(error)) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
             #[cfg(feature = "simulation")]
             Err(_) if self.opening.host.is_some() => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
-            Err(_) => Err(match self.opening.way.trouble() {
+            Err(_) => Err(match self.opening.transport.trouble() {
                 Some(trouble) => {
                     let message = format!("no session within {:?} ({trouble})", self.patience);
                     Error::unavailable(self.connect.endpoints(), message)
                 }
-                None => connect::diagnose(&self.connect, self.patience, &self.opening.way).await,
+                None => connect::diagnose(&self.connect, self.patience, &self.opening.transport).await,
             }),
         }
     }
@@ -186,7 +189,7 @@ impl Sessions {
                 format!("session timeout {granted:?}"),
                 format!(
                     "is what the service grants, but is shorter than three of its ticks ({tick:?} each): ask for \
-                     {shortest:?} or more, or say what its tickTime is"
+                     {shortest:?} or more, or set the tick time to its tickTime"
                 ),
             ));
         }
@@ -201,7 +204,7 @@ impl Pool {
     }
 }
 
-/// A grace must begin after a third of the timeout in which nothing was confirmed, at the earliest.
+/// Checks that a grace begins at the earliest after a third of the timeout without a confirmation.
 pub(crate) fn check_grace(
     grace: Duration,
     timeout: Duration,

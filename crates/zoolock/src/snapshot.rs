@@ -1,4 +1,4 @@
-//! One lock's queue, as everybody who looks at it sees it: the terminal, JSON, and later the browser.
+//! A snapshot of one lock's queue, for the terminal and as JSON.
 
 pub(crate) mod entry;
 pub(crate) mod gather;
@@ -31,36 +31,38 @@ use gather::{Foreign, Gathered};
 use reader::{AT_ONCE, Reader};
 use turns::{Reading, Turns};
 
-/// One lock: who holds it, who waits.
+/// One lock: its holders and its waiters.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The lock's directory.
+    /// Path of the lock directory.
     pub path: String,
-    /// The first in the queue, if there is anybody.
+    /// The first holder in queue order, if there is one.
     pub holder: Option<Entry>,
-    /// Those who hold beside it: readers, or holders of permits.
+    /// The other holders: readers, or holders of permits.
     pub beside: Vec<Entry>,
-    /// The others, in the order in which they will have their turn; only the first of them where so few were asked for.
+    /// The waiters in the order in which they get the lock; only the first of them if a limit was given.
     pub waiters: Vec<Entry>,
-    /// How many wait, in all.
+    /// Number of all waiters.
     pub waiting: usize,
-    /// How the last holder that we know of left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
+    /// The way in which the last known holder left: `clean`, `panicked`, `crashed`, `broken`, or `unknown`.
     pub previous: &'static str,
-    /// The number of the holder of whom `previous` tells, with which the name of its node ended; `None` where that is
-    /// `unknown`.
+    /// Sequence number of the holder that `previous` describes, from the end of its znode's name; `None` if
+    /// `previous` is `unknown`.
     pub previous_number: Option<u32>,
-    /// The semaphore of another client library that is at this path. Its holders and waiters are in none of the lists
+    /// The semaphore of another client library at this path. Its holders and waiters are in none of the lists
     /// above; `waiting` counts its waiters.
     pub foreign_semaphore: Option<ForeignSemaphore>,
-    /// How many permits there are, if it is a semaphore that says so; Curator's does not.
+    /// Number of permits, if the lock is a semaphore that records its size. Curator's semaphores do not.
     pub permits: Option<u32>,
-    /// Whether the data of the directory belongs to something else, in which case no marker is left there.
+    /// Set if the data of the directory belongs to something else. Then holders write no release marker
+    /// there.
     pub foreign_record: bool,
-    /// Which contenders do not see each other, so that both may hold, and what to do about it.
+    /// The contenders that ignore each other's znodes, so that two may hold at once, and the remedy.
     pub clash: Option<String>,
-    /// The directories, named as nodes are, in which there may be more contenders, and which may not be read. The path of
-    /// the lock itself in a list of locks, where nothing of it may be read; then it may be no lock at all.
+    /// The directories that may contain more contenders but may not be read, named as znodes are. In a list
+    /// of locks this is the path of the lock itself if nothing of it may be read. Such a directory may be no
+    /// lock at all.
     pub unread: Vec<String>,
 }
 
@@ -70,12 +72,11 @@ pub struct Snapshot {
 pub struct ForeignSemaphore {
     /// The client library: `Curator` or `kazoo`.
     pub library: &'static str,
-    /// The number of leases: the znodes that stand for one permit each. The first waiter may have created its lease
-    /// already.
+    /// Number of leases: the znodes for one permit each. The first waiter may have created its lease already.
     pub leases: usize,
-    /// The directory of the leases.
+    /// Path of the directory of the leases.
     pub lease_directory: String,
-    /// The lock directory in which its waiters queue.
+    /// Path of the lock directory in which its waiters queue.
     pub queue_directory: String,
 }
 
@@ -98,62 +99,66 @@ impl Snapshot {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The name of its node.
+    /// Name of its znode.
     pub node: String,
-    /// Which implementation named it.
+    /// Naming scheme of its znode.
     pub family: &'static str,
-    /// What it asks for.
+    /// Its role: `exclusive`, `shared`, `upgradable` or `permit`.
     pub role: &'static str,
-    /// How many permits it asks for; 1 for whatever is no permit.
+    /// Number of permits that it asks for; 1 if it asks for no permit.
     pub weight: u32,
-    /// The token it has when it holds the lock, by which it can be revoked and broken; `null` where it could not be
+    /// The token that it has as a holder, with which it can be revoked and broken; `null` if it could not be
     /// read.
     pub token: Option<String>,
-    /// Whether it was asked to let go.
+    /// Set if it was asked to release the lock.
     pub revoked: bool,
-    /// When it queued, in milliseconds of Unix time: by its own clock, or by that of the service where it does not say.
+    /// Time at which it queued, in milliseconds of Unix time: by its own clock, or by the server's clock if
+    /// its data has no time.
     pub since_ms: Option<u64>,
-    /// Its host: the name, or the address that Curator writes.
+    /// Its host: the host name, or the address that Curator writes.
     pub host: Option<String>,
-    /// Its process.
+    /// Its process ID.
     pub pid: Option<u32>,
-    /// Its program.
+    /// Name of its program.
     pub program: Option<String>,
     /// Its note.
     pub note: Option<String>,
-    /// What a contender of another make says about itself: kazoo's identifier, say. Short, and without control
-    /// characters; what is no text is in hexadecimal digits.
+    /// The identifier that a contender of another client library writes, for example kazoo's. It is short and
+    /// has no control characters. Data that is not text is shown as hexadecimal digits.
     pub identifier: Option<String>,
-    /// To whom it belongs: the same text for all that one owner holds and waits for, whatever else it says. `None`
-    /// where that could not be read. Not to be trusted: whoever may queue may write it.
+    /// Its owner: a text that is equal for all locks that an owner holds or waits for. `None` if it could not
+    /// be read. Do not trust it: every client that may queue may write any owner.
     pub owner: Option<String>,
-    /// How the owner is known. `owner`: somebody said so, see [`Owner`](crate::Owner) and
-    /// [`Builder::owner_id`](crate::Builder::owner_id). `task`: it is the task of tokio that asked, or the thread where
-    /// there was none; that is wrong where several futures of one task ask, or a guard went to another task. Where the
-    /// tasks of a process [share a place](crate::Mutex::batching), the place is an owner of its own, since who has it
-    /// changes without a word to the service; so a deadlock through such a lock is not seen. `session`: another make's
-    /// client, whose threads cannot be told apart; a text that is another in each process which looks. `unknown`: it
-    /// could not be read.
+    /// The origin of `owner`.
+    /// - `owner`: the program named it, see [`Owner`](crate::Owner) and
+    ///   [`Builder::owner_id`](crate::Builder::owner_id).
+    /// - `task`: the tokio task that acquired, or the thread outside of a task. This is wrong if several
+    ///   futures of one task acquire, or if a guard moves to another task. If the tasks of a process [share a
+    ///   place](crate::Mutex::batching), the place is an owner of its own. The lock then passes from task to
+    ///   task without a request to the server, so deadlocks through such a lock are not seen.
+    /// - `session`: a session of another client library, whose threads cannot be told apart. The text differs
+    ///   between the processes that read it.
+    /// - `unknown`: it could not be read.
     pub owner_kind: &'static str,
-    /// Of the acquisition, as it is in the data of its nodes.
+    /// Identifier of the acquisition, from the data of its znodes.
     #[serde(skip)]
     pub(crate) id: Option<String>,
-    /// The acquisition of the reader that wants to write with this node.
+    /// Identifier of the acquisition of the reader that upgrades with this znode.
     #[serde(skip)]
     pub(crate) of: Option<String>,
 }
 
-/// What is wanted of the locks, and how they are called.
+/// Options of a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) chroot: &'a str,
-    /// Of the tokens.
+    /// Epoch of the tokens.
     pub(crate) epoch: u32,
-    /// How many of those who wait are wanted, of each lock.
+    /// Maximum number of waiters to describe, per lock.
     pub(crate) waiters: usize,
 }
 
-/// Reads one lock. A directory that does not exist is a free lock.
+/// Reads one lock. A missing directory is a free lock.
 pub(crate) async fn read(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Result<Snapshot, Error> {
     let here = gathered(reader, path, view).await?;
     describe(reader, here, view, None).await.map(|described| described.0)
@@ -166,17 +171,17 @@ async fn gathered(reader: &Reader<'_>, path: LockPath, view: &View<'_>) -> Resul
     }
 }
 
-/// What is known before a look, and after it.
+/// The cache of earlier snapshots of the same lock.
 #[derive(Default)]
 struct Known {
-    /// The contenders that were read, by the paths of their nodes; none where that is not allowed.
+    /// The data that was read, by the paths of the znodes; `None` if reading is not permitted.
     read: HashMap<String, Option<(Vec<u8>, Stat)>>,
-    /// The paths of nodes that are the looker's own.
+    /// Paths of the observer's own znodes.
     own: HashSet<String>,
 }
 
-/// Describes what was gathered; with what is known of it from earlier looks, also the place of the first of our own among
-/// those who wait. What is read stays known, whether the look comes to its end or not.
+/// Describes what was gathered. With a cache, also returns the position of the first of our own znodes among
+/// the waiters. The cache keeps what is read even if the call fails or is dropped.
 async fn describe(
     reader: &Reader<'_>,
     here: Gathered,
@@ -197,7 +202,7 @@ async fn describe(
             }
         }
     }
-    // Again where somebody has gone meanwhile: another one holds then.
+    // Repeat after a contender has left meanwhile: then another one holds.
     loop {
         let needed = turns::needed(&readings, permits, view.waiters);
         if needed.is_empty() {
@@ -222,7 +227,7 @@ async fn describe(
             };
             let reading = &mut readings[at];
             (reading.read, reading.asked) = (read, true);
-            // As it comes: a look that is given up has not been in vain.
+            // Cache each answer at once, so that a call that is dropped was not in vain.
             if let Some(known) = &mut known {
                 known.read.insert(node, reading.read.clone());
             }
@@ -271,14 +276,14 @@ async fn describe(
     Ok((lock, place))
 }
 
-/// The paths of those that were read once and are not there any more.
+/// Returns the paths of cached znodes that no longer exist.
 fn left(known: &Known, readings: &[Reading], path: &LockPath) -> Vec<String> {
     let here: HashSet<String> = readings.iter().map(|reading| reading.contender.path(path)).collect();
     known.read.keys().filter(|node| !here.contains(*node)).cloned().collect()
 }
 
-/// How the last holder left that the record tells of, and which one that was. `stale`: whether somebody is known to have
-/// left who may have written it since.
+/// Returns how the last holder that the record names has left, and its sequence number. `stale`: a contender
+/// that may have written the record since is known to have left.
 async fn previous(
     reader: &Reader<'_>,
     path: &LockPath,
@@ -292,10 +297,10 @@ async fn previous(
         Left::Released | Left::Downgraded => ("clean", Some(marker.sequence)),
         Left::Panicked => ("panicked", Some(marker.sequence)),
         Left::Broken => ("broken", Some(marker.sequence)),
-        // It has begun; how the one before it left is written over.
+        // A holder that has begun has overwritten how its predecessor left.
         Left::Held => ("unknown", None),
     };
-    // Of another directory than this one, it tells of somebody else with the same number.
+    // A marker of another directory describes another holder with the same number.
     let before = record.marker_of(made);
     let gone = |marker: Marker| {
         marker.left == Left::Held && names.iter().all(|name| name.sequence != marker.sequence)
@@ -303,18 +308,18 @@ async fn previous(
     if !stale && !before.is_some_and(gone) {
         return before.map_or(("unknown", None), told);
     }
-    // The record was read before the queue. Whoever went in between may have said so in the transaction that took its
-    // node, and only what is read after the queue can tell that from a crash.
+    // The record was read before the queue. A holder that left in between may have written the marker in the
+    // transaction that deleted its znode. Only a read after the queue can tell that from a crash.
     let Ok((data, stat)) = reader.read(path.as_str()).await else { return ("unknown", None) };
     match Record::parse(&data).marker_of(made).filter(|_| stat.czxid == made) {
         Some(now) if Some(now) == before && gone(now) => ("crashed", Some(now.sequence)),
-        // Perhaps by one who came after the queue was read.
+        // The writer may have queued after the queue was read.
         Some(now) => told(now),
         None => ("unknown", None),
     }
 }
 
-/// What a node of the lock at `path` is called.
+/// Returns the display name of a znode of the lock at `path`.
 pub(crate) fn called(node: &str, path: &LockPath, chroot: &str) -> String {
     match node.strip_prefix(path.as_str()) {
         Some(below) if below.starts_with('/') => below.trim_start_matches('/').to_owned(),
@@ -330,7 +335,7 @@ fn shown<'a>(path: &'a LockPath, chroot: &str) -> &'a str {
     path.as_str().strip_prefix(chroot).unwrap_or(path.as_str())
 }
 
-/// What the service's refusal means to somebody who looks.
+/// Returns the error of a snapshot that the server refused.
 pub(crate) fn refusal(path: &str, error: KeeperError) -> Error {
     match error.failure {
         Failure::Refused(_) => Error::Denied {

@@ -1,4 +1,4 @@
-//! The way in.
+//! The client handle.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,9 +31,9 @@ use crate::tenure::Tenures;
 
 /// A client of one ensemble. Cheap to clone; all clones share their sessions.
 ///
-/// # Closing
-/// When the last clone, guard and pending `lock()` are gone, what is left to clean up is cleaned up in the background
-/// and the sessions are closed. A program that is about to exit calls [`Zoolock::close`] and waits for it: a process
+/// When the last clone, guard and pending `lock()` are dropped, the clean-up finishes in the background and
+/// the sessions are closed. A program that is about to exit calls [`Zoolock::close`] and awaits it. Otherwise
+/// its locks stay until the session timeout has passed.
 /// that just ends leaves its locks to expire with the session timeout.
 #[derive(Clone)]
 pub struct Zoolock {
@@ -67,7 +67,7 @@ impl Zoolock {
         Zoolock::builder().connect(address).await
     }
 
-    /// Settings other than the defaults.
+    /// Returns a builder for other settings than the defaults.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -80,18 +80,23 @@ impl Zoolock {
         self.inner.sessions.checkout(0).await.map(|_| ())
     }
 
-    /// A mutex by name: relative to the root, or absolute where it starts with `/`. Nothing is sent; a bad name is
-    /// reported by the first call that would use it.
+    /// Returns a mutex by name. The name is relative to the root, or absolute if it starts with `/`. Nothing
+    /// is sent; the first call that would use a bad name reports it.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(Lock::new(self.clone(), vec![name.as_ref().to_owned()]))
     }
 
-    /// Runs `work` under the lock `name`, and releases it when the work drops the guard, at its end at the latest.
+    /// Runs `work` under the lock `name`. Releases the lock when the work drops the guard, at its end at the
+    /// latest.
     ///
     /// # Errors
-    /// As [`Mutex::lock_timeout`]; [`Error::Invalid`] where the closure drops the guard instead of moving it into its
-    /// future, which would run without the lock; [`Error::Lost`] where the lock was lost before it was released: the work may then
-    /// have overlapped with somebody else's.
+    /// As [`Mutex::lock_timeout`].
+    ///
+    /// [`Error::Invalid`] if the closure drops the guard instead of moving it into its future: that would run
+    /// without the lock.
+    ///
+    /// [`Error::Lost`] if the lock was lost before it was released. The work may then have overlapped with
+    /// the next holder's.
     ///
     /// # Cancel safety
     /// Dropping the future drops the work and releases the lock in the background.
@@ -115,14 +120,15 @@ impl Zoolock {
             return Err(not_taken_along(departure.path()));
         }
         let value = work.await;
-        // A guard that the work handed out with its value is the caller's to drop.
+        // A guard that the work returned with its value belongs to the caller.
         if departure.has_begun() {
             departure.wait().await?;
         }
         Ok(value)
     }
 
-    /// Every lock directory under the root, or under `prefix`, with its queue, in the order of their paths.
+    /// Returns every lock directory under the root, or under `prefix`, with its queue, in the order of their
+    /// paths.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad prefix, [`Error::Unavailable`], [`Error::Denied`].
@@ -130,9 +136,9 @@ impl Zoolock {
         self.survey(prefix, usize::MAX).await
     }
 
-    /// The same, of each lock only those who hold it and the next `waiters` who wait: the others are counted and not
-    /// read ([`Snapshot::waiting`]). Two requests for each directory and one for each contender that is read, at most
-    /// 64 of them under way at a time.
+    /// Like [`Zoolock::locks`], but describes only the holders and the next `waiters` waiters of each lock.
+    /// The other waiters are counted, not read ([`Snapshot::waiting`]). This costs two requests per directory
+    /// and one per contender that is read, at most 64 of them at a time.
     ///
     /// # Errors
     /// As [`Zoolock::locks`].
@@ -147,27 +153,28 @@ impl Zoolock {
         snapshot::walk(&Reader::new(&*keeper), start, &View { waiters, ..self.view() }).await
     }
 
-    /// After how long without us the service gives our locks away, as it granted that: it may be less or more than what
-    /// was asked for. `None` while there is no session.
+    /// Returns the session timeout that the server granted, which may be shorter or longer than the requested
+    /// one. The locks of a crashed client are freed after it. `None` while there is no session.
     pub fn session_timeout(&self) -> Option<Duration> {
         self.inner.sessions.all().iter().map(|session| session.timeout()).min()
     }
 
-    /// Closes all sessions and waits for the service's answer, but not for ever. Guards that are still held are lost
-    /// ([`LossReason::Closed`](crate::LossReason::Closed)); releases under way are given time first.
+    /// Closes all sessions. Waits for the server's answer, but not for ever. Guards that are still held lose
+    /// their lock ([`LossReason::Closed`](crate::LossReason::Closed)); releases in progress get time to
+    /// finish first.
     pub async fn close(&self) {
         let sessions = self.inner.sessions.clone();
-        // On our own runtime: the caller's may have no clock, and may drop this future.
+        // On our own runtime: the caller's may have no clock, and the caller may drop this future.
         let (done, closed) = oneshot::channel::<()>();
         self.inner.thread.tasks().spawn(async move {
             close(&sessions, false).await;
             drop(done);
         });
-        // Nothing is ever sent: it ends with the task, also where that is cut short.
+        // No value is ever sent. The channel closes with the task, also if the task is aborted.
         let _ = closed.await;
     }
 
-    /// How many tasks run in the background, for tests that look for leaks.
+    /// Returns the number of background tasks, for tests that look for leaks.
     #[doc(hidden)]
     pub fn background_tasks(&self) -> usize {
         self.inner.thread.tasks().alive()
@@ -175,7 +182,7 @@ impl Zoolock {
 
     // ---- for the other modules ----
 
-    /// The same for all clones, and for nobody else while one of them lives.
+    /// Returns an id that all clones share. Unique while one of them lives.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
@@ -188,7 +195,7 @@ impl Zoolock {
         Ok(LockPath::from_server(format!("{}{inside}", self.inner.chroot)))
     }
 
-    /// The path as the user knows it: without the chroot.
+    /// Returns the path without the chroot, as the user knows it.
     pub(crate) fn shown<'a>(&self, path: &'a str) -> &'a str {
         path.strip_prefix(self.inner.chroot.as_str()).unwrap_or(path)
     }
@@ -197,7 +204,7 @@ impl Zoolock {
         self.inner.sessions.checkout(bytes).await
     }
 
-    /// The same where one is there.
+    /// Returns a session if there is one already.
     pub(crate) fn session_now(&self, bytes: usize) -> Option<Arc<Session>> {
         self.inner.sessions.checkout_now(bytes)
     }
@@ -214,7 +221,7 @@ impl Zoolock {
         session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }
 
-    /// Every session that is not over.
+    /// Returns every session that has not ended.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         self.inner.sessions.all()
     }
@@ -223,7 +230,7 @@ impl Zoolock {
         ContenderId(chance::uuid().as_u128())
     }
 
-    /// How locks are shown, with all who wait.
+    /// Returns the options of a snapshot with all waiters.
     pub(crate) fn view(&self) -> View<'_> {
         View { chroot: &self.inner.chroot, epoch: self.inner.epoch, waiters: usize::MAX }
     }
@@ -236,7 +243,7 @@ impl Zoolock {
         &self.inner.askers
     }
 
-    /// What a new handle starts with.
+    /// Returns the options of a new handle.
     pub(crate) fn options(&self) -> Options {
         let Inner { naming, kazoo_pattern, .. } = *self.inner;
         Options { naming, kazoo_pattern, ..Options::default() }
@@ -250,7 +257,7 @@ impl Zoolock {
         &self.inner.tenures
     }
 
-    /// The one that drives the sessions.
+    /// Returns the tasks that drive the sessions.
     pub(crate) fn tasks(&self) -> Tasks {
         self.inner.thread.tasks()
     }
@@ -259,12 +266,12 @@ impl Zoolock {
         self.inner.epoch
     }
 
-    /// The directory of relative names, with the chroot.
+    /// Returns the directory of relative names, with the chroot.
     pub(crate) fn root(&self) -> &str {
         &self.inner.root
     }
 
-    /// The same as the user knows it.
+    /// Returns the directory of relative names, without the chroot.
     pub(crate) fn shown_root(&self) -> &str {
         match self.shown(&self.inner.root) {
             "" => "/",
@@ -289,12 +296,12 @@ impl std::fmt::Debug for Zoolock {
     }
 }
 
-/// How long to wait for the service at the end, and how long where there is no connection to have an answer from.
+/// Maximum time to wait for the server's answer at the end, with and without a connection.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 const CLOSE_PATIENCE_OFFLINE: Duration = Duration::from_millis(500);
 
-/// Ends all sessions, releases under way first. In a hurry for those who wait for it; in the background for as long
-/// as a session can last without us.
+/// Closes all sessions, after the releases in progress. Waits for seconds at most if a caller waits, else for
+/// up to the session timeout.
 async fn close(sessions: &Sessions, in_background: bool) {
     sessions.abandon_opening();
     join_all(sessions.all().into_iter().map(|session| async move {
@@ -309,14 +316,15 @@ async fn close(sessions: &Sessions, in_background: bool) {
     .await;
 }
 
-/// A thread and a runtime of our own, so that a caller who blocks its executor does not starve the lease.
+/// The runtime of the sessions, on a thread of its own, so that a caller that blocks its executor does not
+/// delay lease renewal.
 pub(crate) struct SessionThread(Where);
 
 enum Where {
     Runtime(Runtime),
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn crate::sim::Host>),
-    /// It has ended, or somebody else ends it.
+    /// It has ended, or its new owner ends it.
     Gone,
 }
 
@@ -336,7 +344,7 @@ impl SessionThread {
         Ok(SessionThread(Where::Runtime(runtime)))
     }
 
-    /// No thread at all.
+    /// Runs the sessions in a simulation, without a thread.
     #[cfg(feature = "simulation")]
     pub(crate) fn simulated(host: Arc<dyn crate::sim::Host>) -> SessionThread {
         SessionThread(Where::Simulated(host))
@@ -361,8 +369,8 @@ impl SessionThread {
 }
 
 impl Drop for Inner {
-    /// Lets the releases that are under way finish, closes the sessions, and ends the thread: on a thread of its own,
-    /// since this may be an executor's.
+    /// Finishes the releases in progress, closes the sessions, and ends the thread. Runs on a thread of its
+    /// own, since the current one may be an executor's.
     fn drop(&mut self) {
         let sessions = self.sessions.clone();
         let runtime = match std::mem::replace(&mut self.thread.0, Where::Gone) {
@@ -375,7 +383,7 @@ impl Drop for Inner {
             Where::Gone => return,
         };
         let server = self.server.take();
-        // It ends the runtime gently wherever it is dropped, also if there is no thread to be had.
+        // Ends the runtime without blocking wherever it is dropped, also if no thread can be started.
         let mut last = SessionThread(Where::Runtime(runtime));
         let closing = std::thread::Builder::new().name("zoolock-closing".to_owned());
         let started = closing.spawn(move || {

@@ -1,199 +1,220 @@
-//! Looking ahead: the one before us is known to be the first, so that its going alone grants.
+//! Look-ahead: grants the lock when the predecessor's znode is deleted, without another read.
 //!
-//! Without it, whoever was right behind a holder that left has to read the record first, a round trip between two
-//! holders. With it, that is done while the one before us still holds. Whoever is far back in the queue waits for the
-//! one before the one before us to go, and for nothing else; then one flight brings a watch on the one before us, the
-//! record, which proves that nobody is left before that one, and a watch on our own node, whose end we would hear of
-//! first. Only behind `lock-` names: a writer that becomes a reader leaves its name and stays. The record is read once more
-//! when the lock has been held for a while: until then it is taken to be as a holder leaves it.
+//! Without look-ahead, the successor of a holder reads the record after the predecessor's deletion: one round
+//! trip in which no contender holds the lock. With look-ahead it reads the proof while the predecessor still
+//! holds.
+//!
+//! 1. A waiter watches only its second predecessor (two positions ahead).
+//! 2. When that znode is deleted, one flight sends a watch on the predecessor, a read of the record, and a
+//!    watch on our own znode. The deletion of our own znode must be reported first.
+//! 3. If the record proves that the predecessor is the head of the queue, its deletion grants the lock.
+//!
+//! This works only behind `lock-` names: a writer that becomes a reader changes its name and stays. The
+//! record is read again when the lock has been held for a while. Until then it is assumed to be what a
+//! releasing holder writes.
 
 use super::*;
 
-/// How sure we are that the one before us is the first.
+/// The progress of look-ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) enum Ahead {
-    /// Not at all.
+pub(super) enum LookAhead {
+    /// Look-ahead is not in use.
     #[default]
-    No,
-    /// The flight is under way.
-    Arming { proof: Proof, directory: Option<Directory>, own: WatchId, gone: Gone },
-    /// Its going grants. `directory`: as it will leave it.
-    Sure { directory: Directory, own: WatchId, previous: Previous },
+    Off,
+    /// The flight has been sent.
+    Arming { proof: HeadProof, directory: Option<Directory>, own: WatchId, gone: PredecessorGone },
+    /// The deletion of the predecessor grants the lock. `directory`: as the predecessor will leave it.
+    Armed { directory: Directory, own: WatchId, previous: Previous },
 }
 
-/// Why nobody stands before the one before us.
+/// The proof that the predecessor is the head of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Proof {
-    /// There were two children when we came, and it is one of them.
-    Two,
-    /// If the record says that the one with this number, right before it, released the lock.
-    Released(Sequence),
+pub(super) enum HeadProof {
+    /// The directory had two children when our znode was created: ours and the predecessor's.
+    OnlyTwoChildren,
+    /// Valid if the record says that the contender with this number, directly before the predecessor,
+    /// released the lock.
+    ReleasedBefore(Sequence),
 }
 
-impl Proof {
+impl HeadProof {
     fn is_in(self, directory: &Directory) -> bool {
         match self {
-            Proof::Two => true,
-            Proof::Released(farther) => {
+            HeadProof::OnlyTwoChildren => true,
+            HeadProof::ReleasedBefore(second_predecessor) => {
                 let marker = directory.record.marker_of(directory.czxid);
-                marker.is_some_and(|marker| marker.left.hands_over() && marker.sequence == farther)
+                marker.is_some_and(|marker| marker.left.hands_over() && marker.sequence == second_predecessor)
             }
         }
     }
 }
 
-/// Whether the one before us went before the flight was over. If so, we are looking and not waiting.
+/// The time of the predecessor's deletion, if the flight has not ended before. Then we look again instead of
+/// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Gone {
+pub(super) enum PredecessorGone {
     No,
     /// Before the record was read.
     Before,
-    /// Perhaps after that.
+    /// Perhaps after the record was read.
     Since,
 }
 
-impl Ahead {
+impl LookAhead {
     pub(super) fn own(self) -> Option<WatchId> {
         match self {
-            Ahead::No => None,
-            Ahead::Arming { own, .. } | Ahead::Sure { own, .. } => Some(own),
+            LookAhead::Off => None,
+            LookAhead::Arming { own, .. } | LookAhead::Armed { own, .. } => Some(own),
         }
     }
 }
 
 impl Contender {
-    /// Takes the place in the queue that `directory`, read in one flight with our create, says we have.
-    pub(super) fn line_up(&mut self, me: Node, nearer: Sequence, directory: Directory, turn: &mut Turn) {
+    /// Waits for the predecessor according to `directory`, which was read in one flight with our create.
+    pub(super) fn wait_for_predecessor(
+        &mut self,
+        me: Node,
+        predecessor: Sequence,
+        directory: Directory,
+        context: &mut StepContext,
+    ) {
         let ours = directory.czxid < me.czxid;
         let tracked = directory.record.marker_of(directory.czxid).is_some_and(|marker| marker.tracked);
         if self.looks_ahead(me) && ours && !tracked {
             if directory.children == 2 && directory.pzxid == me.czxid {
-                return self.come_near(me, nearer, Proof::Two, Some(directory), turn);
+                return self.arm(me, predecessor, HeadProof::OnlyTwoChildren, Some(directory), context);
             }
-            if let Some(farther) = nearer.before() {
-                return self.watch(me, me.prefix.name(farther), turn);
+            if let Some(second_predecessor) = predecessor.before() {
+                return self.watch(me, me.prefix.name(second_predecessor), context);
             }
         }
-        self.watch(me, me.prefix.name(nearer), turn);
+        self.watch(me, me.prefix.name(predecessor), context);
     }
 
-    /// Where a delay or the mark of a beginning may stand between two holders there is nothing to be gained.
+    /// Returns whether look-ahead can save time. It cannot if a delay or a write comes between two holders.
     fn looks_ahead(&self, me: Node) -> bool {
         let Config { looks_ahead, delay, tracks_crashes, mode, .. } = self.config;
         looks_ahead && delay == 0 && !tracks_crashes && mode == Mode::Wait && me.prefix.is_computable()
     }
 
-    /// The one whose name we waited for is gone. Whether that was the one before the one before us.
-    pub(super) fn came_near(&mut self, me: Node, gone: &str, turn: &mut Turn) -> bool {
-        let Some(nearer) = me.sequence.before() else { return false };
-        let Some(farther) = nearer.before() else { return false };
-        let near = self.looks_ahead(me) && gone == me.prefix.name(farther);
+    /// Starts the flight if the deleted znode was our second predecessor. Returns whether it did.
+    pub(super) fn arm_behind_predecessor(&mut self, me: Node, gone: &str, context: &mut StepContext) -> bool {
+        let Some(predecessor) = me.sequence.before() else { return false };
+        let Some(second_predecessor) = predecessor.before() else { return false };
+        let near = self.looks_ahead(me) && gone == me.prefix.name(second_predecessor);
         if near {
-            self.come_near(me, nearer, Proof::Released(farther), None, turn);
+            self.arm(me, predecessor, HeadProof::ReleasedBefore(second_predecessor), None, context);
         }
         near
     }
 
-    fn come_near(
+    fn arm(
         &mut self,
         me: Node,
-        nearer: Sequence,
-        proof: Proof,
+        predecessor: Sequence,
+        proof: HeadProof,
         directory: Option<Directory>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
-        self.watch(me, me.prefix.name(nearer), turn);
+        self.watch(me, me.prefix.name(predecessor), context);
         if directory.is_none() {
-            self.send(Purpose::ArmRecord, Request::ReadDirectory, turn);
+            self.send(Purpose::ArmRecord, Request::ReadDirectory, context);
         }
         let own = self.new_watch();
         let request = match self.on(Rule::AheadWithOwnNode) {
             true => Request::WatchOwn { node: me, watch: own },
             false => Request::Exists(me),
         };
-        self.send(Purpose::ArmOwn(own), request, turn);
-        self.ahead = Ahead::Arming { proof, directory, own, gone: Gone::No };
+        self.send(Purpose::ArmOwn(own), request, context);
+        self.ahead = LookAhead::Arming { proof, directory, own, gone: PredecessorGone::No };
     }
 
-    /// The watch on the one before us is set.
-    pub(super) fn armed_before(&mut self, reply: Reply, turn: &mut Turn) {
+    /// Handles the watch on the predecessor.
+    pub(super) fn predecessor_watched(&mut self, reply: Reply, context: &mut StepContext) {
         let untracked = matches!(reply, Reply::Node { says: Says { untracked: true, .. }, .. });
-        // It will say that it has begun, and then the next one has to, too.
+        // The predecessor writes when it begins, and then we must, too.
         if !untracked && self.on(Rule::AheadUntracked) {
-            self.disarm(turn);
+            self.disarm(context);
         }
     }
 
-    /// The one before us is gone: its going grants, or the rest of the flight may say so.
-    pub(super) fn granted_ahead(&mut self, me: Node, since: bool, turn: &mut Turn) -> bool {
-        let may_hold = self.may_hold(turn);
+    /// Grants the lock if the deletion of the predecessor does. Otherwise the rest of the flight may grant
+    /// it.
+    pub(super) fn grant_by_deletion(&mut self, me: Node, since: bool, context: &mut StepContext) -> bool {
+        let may_hold = self.may_hold(context);
         match &mut self.ahead {
-            Ahead::No => return false,
-            &mut Ahead::Sure { directory, own, previous } if may_hold => {
-                self.hold_ahead(me, directory, own, previous, turn);
+            LookAhead::Off => return false,
+            &mut LookAhead::Armed { directory, own, previous } if may_hold => {
+                self.hold_ahead(me, directory, own, previous, context);
             }
-            // What it said of itself was never read, and the record was read while it was there.
-            Ahead::Arming { proof: Proof::Two, .. } if !since => {
-                self.disarm(turn);
+            // The predecessor's own data was never read, and the record was read while it existed.
+            LookAhead::Arming { proof: HeadProof::OnlyTwoChildren, .. } if !since => {
+                self.disarm(context);
                 return false;
             }
-            Ahead::Arming { gone, .. } => {
-                *gone = if since { Gone::Since } else { Gone::Before };
+            LookAhead::Arming { gone, .. } => {
+                *gone = if since { PredecessorGone::Since } else { PredecessorGone::Before };
                 self.phase = Phase::Looking { me, directory: None };
             }
-            Ahead::Sure { .. } => {
-                self.disarm(turn);
+            LookAhead::Armed { .. } => {
+                self.disarm(context);
                 return false;
             }
         }
         true
     }
 
-    pub(super) fn armed_record(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
-        let Ahead::Arming { directory, .. } = &mut self.ahead else { return };
+    pub(super) fn armed_record(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
+        let LookAhead::Arming { directory, .. } = &mut self.ahead else { return };
         match outcome {
             Ok(Reply::Directory(seen)) => *directory = Some(seen),
-            _ => self.disarm(turn),
+            _ => self.disarm(context),
         }
     }
 
-    pub(super) fn armed_own(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
-        let Ahead::Arming { proof, directory, own, gone } = self.ahead else { return };
+    pub(super) fn armed_own(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
+        let LookAhead::Arming { proof, directory, own, gone } = self.ahead else { return };
         let (Phase::Waiting { me, .. } | Phase::Looking { me, .. }) = self.phase else {
-            return self.disarm(turn);
+            return self.disarm(context);
         };
-        // Whoever was asked to let go learns that from a look of its own.
+        // A revocation must be reported by a read after the grant.
         let asked = matches!(outcome, Ok(Reply::Node { says: Says { revoked: true, .. }, .. }));
         let mine = self.still_mine(me, outcome) == Some(true) && !asked;
-        let proved = directory.filter(|_| mine).and_then(|directory| self.proved(me, proof, directory, gone));
-        match proved {
-            Some((directory, previous)) if gone == Gone::No => {
-                self.ahead = Ahead::Sure { directory, own, previous };
+        let proven = directory
+            .filter(|_| mine)
+            .and_then(|directory| self.directory_after_predecessor(me, proof, directory, gone));
+        match proven {
+            Some((directory, previous)) if gone == PredecessorGone::No => {
+                self.ahead = LookAhead::Armed { directory, own, previous };
             }
-            Some((directory, previous)) if self.may_hold(turn) => {
-                self.hold_ahead(me, directory, own, previous, turn);
+            Some((directory, previous)) if self.may_hold(context) => {
+                self.hold_ahead(me, directory, own, previous, context);
             }
-            _ if mine && gone == Gone::Before && directory.is_some_and(|seen| proof.is_in(&seen)) => {
-                // It gave up, or stands there under another name; nobody else has a reason to list now.
-                self.forget_ahead(turn);
-                self.list(me, false, turn);
+            _ if mine
+                && gone == PredecessorGone::Before
+                && directory.is_some_and(|seen| proof.is_in(&seen)) =>
+            {
+                // The predecessor gave up, or queued again under another name. No other contender has a
+                // reason to list now.
+                self.forget_ahead(context);
+                self.list(me, false, context);
             }
-            _ => self.disarm(turn),
+            _ => self.disarm(context),
         }
     }
 
-    /// The directory as the one before us leaves it, where that one is known to be the first, and what is known of how
-    /// it left.
-    fn proved(
+    /// Returns the directory as the predecessor leaves it, and how the previous holder left as far as it is
+    /// known. `None` if the predecessor is not proven to be the head of the queue.
+    fn directory_after_predecessor(
         &self,
         me: Node,
-        proof: Proof,
+        proof: HeadProof,
         directory: Directory,
-        gone: Gone,
+        gone: PredecessorGone,
     ) -> Option<(Directory, Previous)> {
         let marker = directory.record.marker_of(directory.czxid);
-        // Where crashes are tracked the record is written before the grant. What is not ours to write, or tells of
-        // another directory, tells nothing.
+        // If crashes are tracked the record is written before the grant. A record that we may not overwrite,
+        // or of another directory, proves nothing.
         let writable = directory.record.is_writable(directory.czxid);
         let usual = writable && !marker.is_some_and(|marker| marker.tracked);
         if !usual || directory.czxid >= me.czxid {
@@ -202,12 +223,13 @@ impl Contender {
         if self.hands_to(&directory, me) {
             return Some((directory, self.previous(&directory, me, &[])));
         }
-        // One that was not there may stand there under another name.
-        if gone == Gone::Before || (!proof.is_in(&directory) && self.on(Rule::AheadByProof)) {
+        // A predecessor that was missing may have queued again under another name.
+        if gone == PredecessorGone::Before || (!proof.is_in(&directory) && self.on(Rule::AheadByProof)) {
             return None;
         }
-        // If it releases the lock: whoever holds and leaves in any other way says so first (`LeaveAloud`). If it dies, our
-        // own release finds another version and leaves no marker, unless we have read the record by then.
+        // Assume that the predecessor releases the lock: a holder that leaves in another way writes to its
+        // znode first (`LeaveAloud`). If it crashes, our own release finds another version and leaves no
+        // marker, unless we have read the record by then.
         let sequence = me.sequence.before()?;
         let left = Marker { directory: directory.czxid, left: Left::Released, sequence, tracked: false };
         let version = directory.version.wrapping_add(1);
@@ -220,90 +242,91 @@ impl Contender {
         directory: Directory,
         own: WatchId,
         previous: Previous,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
-        self.ahead = Ahead::No;
+        self.ahead = LookAhead::Off;
         let watch = self.on(Rule::AheadWithOwnNode).then_some(own);
         self.phase = Phase::Held { me, directory: Some(directory), watch };
-        turn.actions.push(Action::Granted(Grant { node: me, previous }));
+        context.actions.push(Action::Granted(Grant { node: me, previous }));
         if watch.is_none() {
-            self.watch_own(turn);
+            self.watch_own(context);
         }
         if previous != Previous::Unknown {
-            // The record was read when that one had left.
+            // The record was read after the previous holder had left.
             return;
         }
         match self.config.watch_own_after {
-            0 => self.read_record(turn),
-            // Whoever is gone before that has no need of it.
-            pause => self.send(Purpose::PauseRecord, Request::Sleep(pause), turn),
+            0 => self.read_record(context),
+            // A holder that releases before that does not need the record.
+            pause => self.send(Purpose::PauseRecord, Request::Sleep(pause), context),
         }
     }
 
-    /// Off the path to the grant.
-    pub(super) fn read_record(&mut self, turn: &mut Turn) {
+    /// Reads the record after the grant.
+    pub(super) fn read_record(&mut self, context: &mut StepContext) {
         if matches!(self.phase, Phase::Held { .. }) {
-            self.send(Purpose::ReadRecord, Request::ReadDirectory, turn);
+            self.send(Purpose::ReadRecord, Request::ReadDirectory, context);
         }
     }
 
-    /// What the one before us left: how it went, and what our release may write over.
-    pub(super) fn record_read(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+    /// Handles the record that the predecessor left: how it left, and the version that our release may
+    /// overwrite.
+    pub(super) fn record_read(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Held { me, directory, .. } = &mut self.phase else { return };
         let me = *me;
         *directory = match outcome {
             Ok(Reply::Directory(seen)) if seen.czxid < me.czxid => Some(*seen),
-            // What we could not read we do not write over.
+            // A record that we could not read is not overwritten.
             _ => None,
         };
         if let Err(Failure::Unknown | Failure::Throttled) = outcome {
             let wait = self.backoff();
-            return self.send(Purpose::PauseRecord, Request::Sleep(wait), turn);
+            return self.send(Purpose::PauseRecord, Request::Sleep(wait), context);
         }
         let Phase::Held { directory, .. } = &self.phase else { return };
         if let Some(directory) = *directory {
-            turn.actions.push(Action::Previous(self.previous(&directory, me, &[])));
+            context.actions.push(Action::Previous(self.previous(&directory, me, &[])));
         }
     }
 
-    fn may_hold(&self, turn: &Turn) -> bool {
-        turn.lease_valid && !(self.offline && self.on(Rule::AheadOnOneConnection))
+    fn may_hold(&self, context: &StepContext) -> bool {
+        context.lease_valid && !(self.offline && self.on(Rule::AheadOnOneConnection))
     }
 
-    /// Whether the watch was the one on our own node.
-    pub(super) fn fired_ahead(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) -> bool {
+    /// Handles a watch event on our own znode. Returns whether it was one.
+    pub(super) fn fired_ahead(&mut self, fired: WatchId, deleted: bool, context: &mut StepContext) -> bool {
         let own = self.ahead.own() == Some(fired);
         if own && deleted {
             if let Phase::Waiting { watch, .. } = self.phase {
-                turn.actions.push(Action::Unwatch(watch));
+                context.actions.push(Action::Unwatch(watch));
             }
-            self.vanished(turn);
+            self.vanished(context);
         } else if own {
-            self.disarm(turn);
+            self.disarm(context);
         }
         own
     }
 
-    /// What fires after a reconnect comes in any order.
-    pub(super) fn interrupted(&mut self, turn: &mut Turn) {
+    /// After a reconnect, watches fire in any order.
+    pub(super) fn interrupted(&mut self, context: &mut StepContext) {
         if self.on(Rule::AheadOnOneConnection) {
-            self.disarm(turn);
+            self.disarm(context);
         }
     }
 
-    /// From now on as without.
-    pub(super) fn disarm(&mut self, turn: &mut Turn) {
-        if self.forget_ahead(turn)
+    /// Continues without look-ahead.
+    pub(super) fn disarm(&mut self, context: &mut StepContext) {
+        if self.forget_ahead(context)
             && let Phase::Looking { me, .. } = self.phase
         {
-            self.look(me, turn);
+            self.look(me, context);
         }
     }
 
-    /// Whether there was anything to forget.
-    pub(super) fn forget_ahead(&mut self, turn: &mut Turn) -> bool {
+    /// Drops the look-ahead. Returns whether there was one.
+    pub(super) fn forget_ahead(&mut self, context: &mut StepContext) -> bool {
         let Some(own) = std::mem::take(&mut self.ahead).own() else { return false };
-        turn.actions.push(Action::Unwatch(own));
+        context.actions.push(Action::Unwatch(own));
         for (_, purpose) in &mut self.pending {
             match *purpose {
                 Purpose::ArmRecord => *purpose = Purpose::Void,

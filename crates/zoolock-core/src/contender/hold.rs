@@ -1,18 +1,23 @@
-//! Holding, noticing loss, becoming a reader, letting go.
+//! Holding, detecting a loss, becoming a reader, releasing.
 
 use super::*;
 
 impl Contender {
-    /// Watches our own node, so that somebody else's delete is noticed. Off the path to the grant.
-    pub(super) fn watch_own(&mut self, turn: &mut Turn) {
+    /// Watches our own znode, to detect a delete by another client. Not on the path to the grant.
+    pub(super) fn watch_own(&mut self, context: &mut StepContext) {
         let watch = self.new_watch();
         let Phase::Held { me, watch: in_force, .. } = &mut self.phase else { return };
         *in_force = None;
         let name = me.name();
-        self.send(Purpose::WatchOwn(watch), Request::Watch { name, watch }, turn);
+        self.send(Purpose::WatchOwn(watch), Request::Watch { name, watch }, context);
     }
 
-    pub(super) fn watched_own(&mut self, watch: WatchId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn watched_own(
+        &mut self,
+        watch: WatchId,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         let Phase::Held { me, .. } = self.phase else { return };
         let watching = outcome.is_ok();
         match self.still_mine(me, &outcome) {
@@ -21,57 +26,57 @@ impl Contender {
                     *in_force = Some(watch);
                 }
                 if let Ok(Reply::Node { version, says, .. }) = outcome {
-                    self.read_own(me, version, says, turn);
+                    self.read_own(me, version, says, context);
                 }
             }
             Some(false) => {
                 if watching {
-                    turn.actions.push(Action::Unwatch(watch));
+                    context.actions.push(Action::Unwatch(watch));
                 }
-                self.lose(Loss::Broken, Phase::Lost(Loss::Broken), turn);
+                self.lose(Loss::Broken, Phase::Lost(Loss::Broken), context);
             }
             None => {
                 let wait = self.backoff();
-                self.send(Purpose::PauseOwn, Request::Sleep(wait), turn);
+                self.send(Purpose::PauseOwn, Request::Sleep(wait), context);
             }
         }
     }
 
-    pub(super) fn paused_own(&mut self, turn: &mut Turn) {
-        self.watch_own(turn);
+    pub(super) fn paused_own(&mut self, context: &mut StepContext) {
+        self.watch_own(context);
     }
 
-    pub(super) fn lease_lost(&mut self, turn: &mut Turn) {
+    pub(super) fn lease_lost(&mut self, context: &mut StepContext) {
         if let Phase::Held { me, .. } = self.phase {
-            // The node stays until the holder lets go: as long as it is there it keeps others out, which can only
-            // help a holder that was slow to stop.
-            self.lose(Loss::Unreachable, Phase::Doubtful { me }, turn);
+            // The znode stays until the holder releases: it keeps others out, which helps a holder that stops
+            // late.
+            self.lose(Loss::Unreachable, Phase::Doubtful { me }, context);
         } else if let Phase::Downgrading { lost: lost @ None, .. } = &mut self.phase {
             *lost = Some(Loss::Unreachable);
-            turn.actions.push(Action::Lost(Loss::Unreachable));
+            context.actions.push(Action::Lost(Loss::Unreachable));
         }
     }
 
-    /// The watch on our own node says that it is gone. It was seen to be ours when the watch was set, so there is
-    /// nothing to look up, and nothing to delete: a release that came now would hit the next owner of the name.
-    pub(super) fn broken(&mut self, turn: &mut Turn) {
+    /// Handles the deletion of our own znode, reported by its watch. It was ours when the watch was set. So
+    /// there is nothing to check or to delete: a delete now would hit the next owner of the name.
+    pub(super) fn broken(&mut self, context: &mut StepContext) {
         if let Phase::Held { watch, .. } = &mut self.phase {
             *watch = None;
         }
-        self.lose(Loss::Broken, Phase::Lost(Loss::Broken), turn);
+        self.lose(Loss::Broken, Phase::Lost(Loss::Broken), context);
     }
 
-    fn lose(&mut self, loss: Loss, phase: Phase, turn: &mut Turn) {
+    fn lose(&mut self, loss: Loss, phase: Phase, context: &mut StepContext) {
         if let Phase::Held { watch: Some(watch), .. } = self.phase {
-            turn.actions.push(Action::Unwatch(watch));
+            context.actions.push(Action::Unwatch(watch));
         }
         self.void_pending();
         self.phase = phase;
-        turn.actions.push(Action::Lost(loss));
+        context.actions.push(Action::Lost(loss));
     }
 
-    pub(super) fn release(&mut self, left: Left, turn: &mut Turn) {
-        // If the session ends on the way out, that is the end of the release; the acquisition has not failed.
+    pub(super) fn release(&mut self, left: Left, context: &mut StepContext) {
+        // If the session ends during the release, the release ends. The acquisition has not failed.
         if matches!(self.phase, Phase::Held { .. } | Phase::Doubtful { .. } | Phase::Lost(_)) {
             self.wanted = false;
         }
@@ -79,27 +84,27 @@ impl Contender {
             Phase::Held { me, directory, .. } => {
                 let (me, directory) = (*me, *directory);
                 let marker = directory.and_then(|directory| self.parting_marker(me, &directory, left));
-                // The watch on our own node is left to fire: taking it back would cost a request.
+                // The watch on our own znode is left to fire: removing it would cost a request.
                 self.void_own_watch();
                 self.phase = Phase::Leaving;
-                self.depart(me, marker, true, turn);
+                self.depart(me, marker, true, context);
             }
             Phase::Downgrading { left: later, .. } => *later = Some(left),
             Phase::Doubtful { me } => {
                 let me = *me;
-                turn.actions.push(Action::Released(Departed::Lost(Loss::Unreachable)));
+                context.actions.push(Action::Released(Departed::Lost(Loss::Unreachable)));
                 self.phase = Phase::Leaving;
-                self.depart_doubtful(me, turn);
+                self.depart_doubtful(me, context);
             }
             Phase::Lost(loss) => {
-                turn.actions.push(Action::Released(Departed::Lost(*loss)));
+                context.actions.push(Action::Released(Departed::Lost(*loss)));
                 self.phase = Phase::Leaving;
             }
             _ => {}
         }
     }
 
-    /// What a holder leaves in the record, and which version it replaces.
+    /// Returns the marker that a releasing holder leaves, and the version that it replaces.
     pub(super) fn parting_marker(
         &self,
         me: Node,
@@ -110,8 +115,8 @@ impl Contender {
         let left = match self.config.kind {
             _ if me.prefix.reads() && !self.on(Rule::ReadersLeaveNoMarker) => left,
             kind if kind.leaves_marker() && me.prefix.is_exclusive() => left,
-            // Its own reader still stands there, so its marker must not hand over. One that unwinds leaves the mark
-            // of its beginning.
+            // Its own reader still holds, so the marker must not hand over. After a panic the marker of the
+            // beginning stays.
             Kind::Upgrade { .. } if tracked && left == Left::Released => Left::Downgraded,
             _ => return None,
         };
@@ -121,134 +126,135 @@ impl Contender {
 
     // ---- a writer becomes a reader ----
 
-    pub(super) fn downgrade(&mut self, turn: &mut Turn) {
+    pub(super) fn downgrade(&mut self, context: &mut StepContext) {
         let Phase::Held { me, directory, watch } = self.phase else { return };
         if self.config.kind != Kind::Write || me.prefix.as_reader().is_none() {
-            return turn.actions.push(Action::Downgraded(me));
+            return context.actions.push(Action::Downgraded(me));
         }
-        // It would fire with our own transaction.
-        turn.actions.extend(watch.map(Action::Unwatch));
+        // It would fire for our own transaction.
+        context.actions.extend(watch.map(Action::Unwatch));
         self.void_pending();
         self.phase = Phase::Downgrading { me, directory, reader: None, lost: None, left: None };
-        // What is sent without a connection arrives who knows when: then the name may be somebody else's.
-        if self.offline { self.downgrade_again(turn) } else { self.send_downgrade(turn) }
+        // Without a connection a request arrives late: then the name may be another contender's.
+        if self.offline { self.downgrade_again(context) } else { self.send_downgrade(context) }
     }
 
-    fn send_downgrade(&mut self, turn: &mut Turn) {
+    fn send_downgrade(&mut self, context: &mut StepContext) {
         let Phase::Downgrading { me, directory, .. } = self.phase else { return };
         let marker = directory
             .filter(|directory| directory.record.marker_of(directory.czxid).is_some_and(|m| m.tracked))
             .and_then(|directory| self.parting_marker(me, &directory, Left::Downgraded));
-        self.send(Purpose::Downgrade, Request::Downgrade { node: me, marker }, turn);
+        self.send(Purpose::Downgrade, Request::Downgrade { node: me, marker }, context);
         if self.on(Rule::DowngradeInPlace) {
-            self.send(Purpose::DowngradeDirectory, Request::ReadDirectory, turn);
+            self.send(Purpose::DowngradeDirectory, Request::ReadDirectory, context);
         }
     }
 
-    /// After a lost reply it is sent again: if the first was carried out, the second finds no writer's node, and the
-    /// reader's is there. It is the barrier, too, behind which the first can no longer arrive. But as with any delete,
-    /// the writer's name may be somebody else's by now.
-    pub(super) fn downgrade_again(&mut self, turn: &mut Turn) {
+    /// Repeats a downgrade after a lost reply. If the first one succeeded, the second one finds no writer's
+    /// znode, but the reader's. It is also a barrier: the first one cannot arrive after it. As with every
+    /// delete, the writer's name may be another contender's now.
+    pub(super) fn downgrade_again(&mut self, context: &mut StepContext) {
         let Phase::Downgrading { me, .. } = self.phase else { return };
-        self.send(Purpose::DowngradeSync, Request::Sync, turn);
-        self.send(Purpose::DowngradeCheck, Request::Exists(me), turn);
+        self.send(Purpose::DowngradeSync, Request::Sync, context);
+        self.send(Purpose::DowngradeCheck, Request::Exists(me), context);
     }
 
-    pub(super) fn downgrade_synced(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn downgrade_synced(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         if outcome.is_err() {
             for (_, purpose) in &mut self.pending {
                 if *purpose == Purpose::DowngradeCheck {
                     *purpose = Purpose::Void;
                 }
             }
-            self.pause_downgrade(turn);
+            self.pause_downgrade(context);
         }
     }
 
-    pub(super) fn downgrade_checked(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn downgrade_checked(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Downgrading { me, .. } = self.phase else { return };
         match self.still_mine(me, &outcome) {
-            // Another's stands there, so ours is gone, and the directory with whatever else was in it.
-            Some(false) if outcome.is_ok() => self.place_is_gone(turn),
-            Some(_) => self.send_downgrade(turn),
-            None => self.pause_downgrade(turn),
+            // The znode is another contender's. So ours is deleted, and its directory with all other
+            // children.
+            Some(false) if outcome.is_ok() => self.znode_is_lost(context),
+            Some(_) => self.send_downgrade(context),
+            None => self.pause_downgrade(context),
         }
     }
 
-    fn pause_downgrade(&mut self, turn: &mut Turn) {
+    fn pause_downgrade(&mut self, context: &mut StepContext) {
         let wait = self.backoff();
-        self.send(Purpose::PauseDowngrade, Request::Sleep(wait), turn);
+        self.send(Purpose::PauseDowngrade, Request::Sleep(wait), context);
     }
 
-    pub(super) fn downgraded(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn downgraded(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Downgrading { me, directory, lost, left, .. } = self.phase else { return };
         match outcome {
             Ok(Reply::Joined(reader)) if self.on(Rule::DowngradeInPlace) => {
                 self.phase = Phase::Downgrading { me, directory, reader: Some(reader), lost, left };
             }
-            Ok(Reply::Joined(reader)) => self.hold_as(reader, turn),
-            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => self.pause_downgrade(turn),
-            Err(Failure::NoNode) => self.place_is_gone(turn),
-            // Somebody wrote into the record meanwhile: it is not ours to write any more. That it was refused does not say
-            // that the node of that name is still ours, so look first.
+            Ok(Reply::Joined(reader)) => self.hold_as(reader, context),
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => self.pause_downgrade(context),
+            Err(Failure::NoNode) => self.znode_is_lost(context),
+            // Another client has written the record: we may not write it any more. The refusal does not prove
+            // that the znode of that name is still ours, so check first.
             Err(Failure::BadVersion) => {
                 self.phase = Phase::Downgrading { me, directory: None, reader: None, lost, left };
-                self.downgrade_again(turn);
+                self.downgrade_again(context);
             }
-            // It will not be done. A writer may read, too.
-            Err(_) => self.hold_as(me, turn),
+            // The server refuses. The holder stays a writer, and may read as well.
+            Err(_) => self.hold_as(me, context),
         }
     }
 
-    /// Read behind the transaction. A directory that is older than the writer's node is the one in which that stood, and
-    /// was all the time; in a younger one another writer had its name.
-    pub(super) fn downgraded_in(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+    /// Handles the directory, read after the transaction. If it is older than the writer's znode, it is the
+    /// directory of that znode. In a newer directory, another writer had its name.
+    pub(super) fn downgraded_in(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Downgrading { me, reader, .. } = &mut self.phase else { return };
         let (me, Some(reader)) = (*me, reader.take()) else { return };
         match outcome {
-            Ok(Reply::Directory(seen)) if seen.czxid < me.czxid => self.hold_as(reader, turn),
+            Ok(Reply::Directory(seen)) if seen.czxid < me.czxid => self.hold_as(reader, context),
             Ok(Reply::Directory(_)) | Err(Failure::NoNode) => {
-                self.place_is_gone(turn);
-                self.depart_if_there(reader, turn);
+                self.znode_is_lost(context);
+                self.depart_if_there(reader, context);
             }
-            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => self.pause_downgrade(turn),
-            // Not readable: the name has to do.
-            Err(_) => self.hold_as(reader, turn),
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => self.pause_downgrade(context),
+            // Not readable: the name is enough.
+            Err(_) => self.hold_as(reader, context),
         }
     }
 
-    /// Nothing of ours stands there any more, so somebody deleted it.
-    fn place_is_gone(&mut self, turn: &mut Turn) {
+    /// Reports a loss, because another client deleted our znode.
+    fn znode_is_lost(&mut self, context: &mut StepContext) {
         let Phase::Downgrading { lost, left, .. } = self.phase else { return };
         let loss = lost.unwrap_or(Loss::Broken);
         if lost.is_none() {
-            turn.actions.push(Action::Lost(loss));
+            context.actions.push(Action::Lost(loss));
         }
         self.phase = Phase::Lost(loss);
         if let Some(left) = left {
-            self.release(left, turn);
+            self.release(left, context);
         }
     }
 
-    /// As the reader that it has become, or as the writer that it had to stay.
-    fn hold_as(&mut self, me: Node, turn: &mut Turn) {
+    /// Holds as the reader that it has become, or as the writer that it had to stay.
+    fn hold_as(&mut self, me: Node, context: &mut StepContext) {
         let Phase::Downgrading { directory, lost, left, .. } = self.phase else { return };
         match lost {
             Some(_) => self.phase = Phase::Doubtful { me },
             None => {
                 self.phase = Phase::Held { me, directory, watch: None };
-                turn.actions.push(Action::Downgraded(me));
-                self.watch_own(turn);
+                context.actions.push(Action::Downgraded(me));
+                self.watch_own(context);
             }
         }
         if let Some(left) = left {
-            self.release(left, turn);
+            self.release(left, context);
         }
     }
 
-    /// A watch on our own node that is still being set will fire with our own delete, and what the record says is of no
-    /// interest any more. A pause before the next try stays known until it is over, or its number would be given to the
-    /// delete.
+    /// Ignores the answers that only a holder needs. A watch on our own znode that is still being set fires
+    /// for our own delete. The answer to a pause stays pending until it arrives. Otherwise its id could be
+    /// given to the delete.
     fn void_own_watch(&mut self) {
         for (_, purpose) in &mut self.pending {
             let of_holder = matches!(

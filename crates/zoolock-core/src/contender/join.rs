@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What to do after a pause.
+/// The next step after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum After {
     Join,
@@ -10,73 +10,75 @@ pub(super) enum After {
     Look(Node),
 }
 
-/// How often a retired directory is looked at before we try our luck in it again.
+/// Number of polls of a retired directory before we join it again.
 pub(crate) const POLLS_BEFORE_JOINING_AGAIN: u8 = 20;
-/// How long between two looks at a retired directory, in milliseconds.
+/// Pause between two polls of a retired directory, in milliseconds.
 pub(crate) const RETIRE_POLL: u32 = 50;
 
 impl Contender {
-    pub(super) fn start(&mut self, turn: &mut Turn) {
+    pub(super) fn start(&mut self, context: &mut StepContext) {
         if self.phase == Phase::New {
-            self.join(turn);
+            self.join(context);
         }
     }
 
-    /// Create and read in one flight: the requests of a session are answered in order, so the others see the first.
-    pub(super) fn join(&mut self, turn: &mut Turn) {
+    /// Sends create and read in one flight. A session's requests are answered in order, so the reads see the
+    /// create.
+    pub(super) fn join(&mut self, context: &mut StepContext) {
         self.phase = Phase::Joining;
-        self.send(Purpose::Join, Request::Join, turn);
-        if !self.doubt {
-            self.first_look(turn);
+        self.send(Purpose::Join, Request::Join, context);
+        if !self.create_in_doubt {
+            self.first_look(context);
         }
     }
 
-    pub(super) fn joined(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn joined(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         match outcome {
-            Ok(Reply::Joined(node)) if self.doubt => {
-                // The create that was just confirmed is the barrier: nothing of ours that was sent before it can
-                // still arrive. Now whatever the lost replies stood for can be found.
+            Ok(Reply::Joined(node)) if self.create_in_doubt => {
+                // The confirmed create is a barrier: no earlier create of ours can still arrive. Now the
+                // search finds the znodes of all lost replies.
                 self.found.push(node);
-                self.search(turn);
+                self.search(context);
             }
-            Ok(Reply::Joined(me)) => self.arrive(me, turn),
+            Ok(Reply::Joined(me)) => self.arrive(me, context),
             Ok(_) | Err(Failure::Unknown) => {
                 self.void_pending();
-                self.doubt = self.on(Rule::SearchAfterLostReply);
+                self.create_in_doubt = self.on(Rule::SearchAfterLostReply);
                 let barrier = self.on(Rule::CreateBeforeSearch);
-                self.pause(if barrier { After::Join } else { After::Search }, turn);
+                self.pause(if barrier { After::Join } else { After::Search }, context);
             }
             Err(Failure::NoNode) => {
-                // The leader's own word, after everything we ever sent: no directory, so nothing of ours in it.
+                // The leader's answer, after everything that we sent: there is no directory, so there is no
+                // znode of ours.
                 self.void_pending();
-                self.doubt = false;
-                self.make_directory_or_leave(turn);
+                self.create_in_doubt = false;
+                self.make_directory_or_leave(context);
             }
             Err(Failure::Throttled) => {
                 self.void_pending();
-                self.pause(After::Join, turn);
+                self.pause(After::Join, context);
             }
-            Err(failure) if self.doubt => {
+            Err(failure) if self.create_in_doubt => {
                 self.refusal = Some(failure);
-                self.search(turn);
+                self.search(context);
             }
-            Err(Failure::NodeExists) if self.may_retire() => self.retire(turn),
+            Err(Failure::NodeExists) if self.may_retire() => self.retire(context),
             Err(failure) => {
                 self.phase = Phase::Leaving;
                 self.void_pending();
-                self.fail(Reason::Refused(failure), turn);
+                self.fail(Reason::Refused(failure), context);
             }
         }
     }
 
-    fn arrive(&mut self, me: Node, turn: &mut Turn) {
+    fn arrive(&mut self, me: Node, context: &mut StepContext) {
         if !self.wanted {
             self.void_pending();
             self.phase = Phase::Leaving;
-            self.depart(me, None, false, turn);
+            self.depart(me, None, false, context);
         } else if self.near_the_end(me) {
-            self.depart(me, None, false, turn);
-            self.retire(turn);
+            self.depart(me, None, false, context);
+            self.retire(context);
         } else {
             self.phase = Phase::FirstLook { me, children: None };
         }
@@ -90,157 +92,157 @@ impl Contender {
         self.on(Rule::RetireNearTheEnd)
     }
 
-    fn make_directory_or_leave(&mut self, turn: &mut Turn) {
+    fn make_directory_or_leave(&mut self, context: &mut StepContext) {
         if matches!(self.config.kind, Kind::Upgrade { .. }) {
-            // The reader's node went with it.
+            // The reader's znode was deleted with it.
             self.phase = Phase::Leaving;
-            self.fail(Reason::Broken, turn);
+            self.fail(Reason::Broken, context);
         } else if self.wanted {
             self.phase = Phase::MakingDirectory;
-            self.send(Purpose::MakeDirectory, Request::MakeDirectory, turn);
+            self.send(Purpose::MakeDirectory, Request::MakeDirectory, context);
         } else {
             self.phase = Phase::Leaving;
         }
     }
 
-    pub(super) fn made_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn made_directory(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         match outcome {
-            Ok(_) | Err(Failure::NodeExists) => self.join(turn),
-            Err(Failure::Unknown | Failure::Throttled | Failure::NoNode) => self.pause(After::Join, turn),
-            Err(failure) => self.fail(Reason::Refused(failure), turn),
+            Ok(_) | Err(Failure::NodeExists) => self.join(context),
+            Err(Failure::Unknown | Failure::Throttled | Failure::NoNode) => self.pause(After::Join, context),
+            Err(failure) => self.fail(Reason::Refused(failure), context),
         }
     }
 
-    pub(super) fn pause(&mut self, after: After, turn: &mut Turn) {
+    pub(super) fn pause(&mut self, after: After, context: &mut StepContext) {
         let wait = self.backoff();
         self.phase = Phase::Pausing(after);
-        self.send(Purpose::Pause, Request::Sleep(wait), turn);
+        self.send(Purpose::Pause, Request::Sleep(wait), context);
     }
 
-    pub(super) fn paused(&mut self, turn: &mut Turn) {
+    pub(super) fn paused(&mut self, context: &mut StepContext) {
         match self.phase {
-            Phase::Pausing(After::Join) if self.wanted || self.doubt => self.join(turn),
+            Phase::Pausing(After::Join) if self.wanted || self.create_in_doubt => self.join(context),
             Phase::Pausing(After::Join) => self.phase = Phase::Leaving,
-            Phase::Pausing(After::Search) => self.search(turn),
-            Phase::Pausing(After::Look(me)) => self.look(me, turn),
+            Phase::Pausing(After::Search) => self.search(context),
+            Phase::Pausing(After::Look(me)) => self.look(me, context),
             _ => {}
         }
     }
 
-    fn search(&mut self, turn: &mut Turn) {
+    fn search(&mut self, context: &mut StepContext) {
         self.phase = Phase::Searching;
-        self.send(Purpose::Search, Request::FindMine, turn);
+        self.send(Purpose::Search, Request::FindMine, context);
     }
 
-    pub(super) fn searched(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn searched(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let mut mine = match outcome {
             Ok(Reply::Mine(nodes)) => nodes,
             Err(Failure::NoNode) => Vec::new(),
-            // The server will not let us look. What we know of is all we can act on; what we do not know of goes
-            // with the session (docs/DESIGN.md, "What stays open").
+            // The server does not let us search. We can act only on the znodes that we know; others are
+            // deleted with the session (docs/DESIGN.md, "What stays open").
             Err(Failure::Refused(_)) => self.found.clone(),
-            _ => return self.pause(After::Search, turn),
+            _ => return self.pause(After::Search, context),
         };
         let refusal = self.refusal.take();
-        self.doubt = false;
+        self.create_in_doubt = false;
         self.found.clear();
         mine.sort_by_key(|node| node.czxid);
         mine.dedup();
-        // One that is being deleted already, from a directory that was retired, is none to keep.
+        // A znode that is already being deleted, in a retired directory, is not kept.
         mine.retain(|node| !self.is_departing(*node));
-        // A place that was found is kept, even where the create that was the barrier was refused.
+        // A znode that was found is kept, even if the create that served as the barrier was refused.
         let keep = if self.wanted && !mine.is_empty() { Some(mine.remove(0)) } else { None };
         for node in mine {
-            self.depart(node, None, false, turn);
+            self.depart(node, None, false, context);
         }
         match (keep, refusal) {
             (Some(me), _) if self.near_the_end(me) => {
-                self.depart(me, None, false, turn);
-                self.retire(turn);
+                self.depart(me, None, false, context);
+                self.retire(context);
             }
-            (Some(me), _) => self.look(me, turn),
+            (Some(me), _) => self.look(me, context),
             (None, _) if !self.wanted => self.phase = Phase::Leaving,
-            (None, Some(Failure::NodeExists)) if self.may_retire() => self.retire(turn),
+            (None, Some(Failure::NodeExists)) if self.may_retire() => self.retire(context),
             (None, Some(failure)) => {
                 self.phase = Phase::Leaving;
-                self.fail(Reason::Refused(failure), turn);
+                self.fail(Reason::Refused(failure), context);
             }
-            (None, None) => self.join(turn),
+            (None, None) => self.join(context),
         }
     }
 
     // ---- the end of the numbers ----
 
-    /// Past the end the counter sticks, repeats and turns negative (tried on 3.8.0), so the directory has to go: wait
-    /// until it is empty, delete it, join the next one.
-    fn retire(&mut self, turn: &mut Turn) {
+    /// Retires the directory. Past the end, its counter repeats and turns negative (tested on 3.8.0). So we
+    /// wait until the directory is empty, delete it, and join the next one.
+    fn retire(&mut self, context: &mut StepContext) {
         if !self.wanted {
             self.void_pending();
             self.phase = Phase::Leaving;
             return;
         }
         if matches!(self.config.kind, Kind::Upgrade { .. }) {
-            // Our own reader keeps the directory from getting empty.
+            // Our own reader keeps the directory from becoming empty.
             self.phase = Phase::Leaving;
-            return self.fail(Reason::Exhausted, turn);
+            return self.fail(Reason::Exhausted, context);
         }
         self.phase = Phase::Retiring { directory: None, polls: 0 };
-        // The reading that went out with the create tells which directory it is that we leave.
+        // The read that was sent with the create tells which directory we leave.
         if self.pending.iter().all(|(_, purpose)| *purpose != Purpose::FirstDirectory) {
-            self.retire_read(turn);
+            self.retire_read(context);
         }
     }
 
-    pub(super) fn retire_read(&mut self, turn: &mut Turn) {
-        self.send(Purpose::RetireRead, Request::ReadDirectory, turn);
+    pub(super) fn retire_read(&mut self, context: &mut StepContext) {
+        self.send(Purpose::RetireRead, Request::ReadDirectory, context);
     }
 
-    /// The reading that went out with a create which turned out to be near the end.
-    pub(super) fn retire_first(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    /// Handles the read that was sent with a create whose number is near the end.
+    pub(super) fn retire_first(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         if let (Phase::Retiring { directory, .. }, Ok(Reply::Directory(seen))) = (&mut self.phase, outcome) {
             *directory = Some(seen.czxid);
         }
-        self.retire_read(turn);
+        self.retire_read(context);
     }
 
-    pub(super) fn retire_look(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn retire_look(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Retiring { directory, polls } = self.phase else { return };
         match outcome {
             Ok(Reply::Directory(seen)) => {
                 let retired = directory.unwrap_or(seen.czxid);
                 if retired != seen.czxid {
-                    return self.join(turn);
+                    return self.join(context);
                 }
                 if seen.children == 0 {
                     self.phase = Phase::Retiring { directory: Some(retired), polls };
-                    return self.send(Purpose::RetireDelete, Request::DeleteDirectory, turn);
+                    return self.send(Purpose::RetireDelete, Request::DeleteDirectory, context);
                 }
                 if self.config.mode == Mode::Try {
-                    return self.fail(Reason::Busy, turn);
+                    return self.fail(Reason::Busy, context);
                 }
                 if polls >= POLLS_BEFORE_JOINING_AGAIN {
-                    // It cannot be told for sure that this is the directory we left, if our first reading was lost.
-                    return self.join(turn);
+                    // If our first read was lost, this may not be the directory that we left.
+                    return self.join(context);
                 }
                 self.phase = Phase::Retiring { directory: Some(retired), polls: polls + 1 };
-                self.send(Purpose::RetirePause, Request::Sleep(RETIRE_POLL), turn);
+                self.send(Purpose::RetirePause, Request::Sleep(RETIRE_POLL), context);
             }
-            Err(Failure::NoNode) => self.join(turn),
-            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
-            _ => self.retire_again(turn),
+            Err(Failure::NoNode) => self.join(context),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), context),
+            _ => self.retire_again(context),
         }
     }
 
-    pub(super) fn retire_deleted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn retire_deleted(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         match outcome {
-            Ok(_) | Err(Failure::NoNode) => self.join(turn),
-            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
-            Err(_) => self.retire_again(turn),
+            Ok(_) | Err(Failure::NoNode) => self.join(context),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), context),
+            Err(_) => self.retire_again(context),
         }
     }
 
-    fn retire_again(&mut self, turn: &mut Turn) {
+    fn retire_again(&mut self, context: &mut StepContext) {
         let wait = self.backoff();
-        self.send(Purpose::RetirePause, Request::Sleep(wait), turn);
+        self.send(Purpose::RetirePause, Request::Sleep(wait), context);
     }
 }

@@ -1,26 +1,26 @@
-//! Deleting what was ours: until it is gone, and never somebody else's.
+//! Deletes our own znodes, until they are gone, and never another contender's.
 
 use super::*;
 
-/// A node of ours that is to go.
+/// A znode of ours that must be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Departure {
     node: Node,
-    /// The marker to leave, and the version of the record it replaces.
+    /// The marker to leave, and the version of the record that it replaces.
     marker: Option<(Marker, Option<i32>)>,
-    /// Whether the holder waits to hear of it.
+    /// Set if the holder waits for the outcome.
     pub(super) report: bool,
-    /// Whether whoever its end may grant is to look again, should it leave no marker.
-    aloud: bool,
-    /// Whether an earlier delete may have been carried out.
+    /// Set to write to the znode first, so that a successor which its deletion alone would grant looks again.
+    write_first: bool,
+    /// Set if an earlier delete may have succeeded.
     repeated: bool,
-    /// The mark of our beginning is to be taken back.
+    /// The marker of our beginning, if it must be undone.
     undo: Option<Undo>,
 }
 
 impl Departure {
     fn new(node: Node, marker: Option<(Marker, Option<i32>)>) -> Departure {
-        Departure { node, marker, report: false, aloud: false, repeated: false, undo: None }
+        Departure { node, marker, report: false, write_first: false, repeated: false, undo: None }
     }
 }
 
@@ -30,56 +30,58 @@ impl Contender {
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
         report: bool,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
         let departure = self.departure(node, marker, report, false);
         self.departures.push(departure);
-        // What is sent without a connection arrives who knows when: then the name may be somebody else's.
+        // Without a connection a request arrives late: then the name may be another contender's.
         if self.offline && self.on(Rule::NoBlindDelete) {
-            self.check_departure(node.czxid, turn);
+            self.check_departure(node.czxid, context);
         } else {
-            self.send_departure(node.czxid, turn);
+            self.send_departure(node.czxid, context);
         }
     }
 
-    /// Like `depart`, for a node that was not heard of for so long that its name may be somebody else's by now.
-    pub(super) fn depart_if_there(&mut self, node: Node, turn: &mut Turn) {
-        self.depart_after(Departure::new(node, None), turn);
+    /// Like `depart`, for a znode that was unobserved for so long that its name may be another contender's
+    /// now.
+    pub(super) fn depart_if_there(&mut self, node: Node, context: &mut StepContext) {
+        self.depart_after(Departure::new(node, None), context);
     }
 
-    /// Like `depart_if_there`, for a holder that was told that it has lost the lock.
-    pub(super) fn depart_doubtful(&mut self, node: Node, turn: &mut Turn) {
+    /// Like `depart_if_there`, for a holder whose loss has been reported.
+    pub(super) fn depart_doubtful(&mut self, node: Node, context: &mut StepContext) {
         let departure = self.departure(node, None, true, false);
-        self.depart_after(Departure { report: false, ..departure }, turn);
+        self.depart_after(Departure { report: false, ..departure }, context);
     }
 
-    /// Like `depart_if_there`, for one that may have written that it begins, and has not. A writer's node that belongs to
-    /// a reader keeps nobody out once the reader's is gone: by then somebody may have held, and the record be that one's.
-    pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, turn: &mut Turn) {
+    /// Like `depart_if_there`, for a contender that may have written that it begins, but has not begun. A
+    /// writer's znode of a reader keeps no other contender out once the reader's is deleted: by then another
+    /// contender may have held, and the record may be its own.
+    pub(super) fn depart_undone(&mut self, node: Node, undo: Undo, context: &mut StepContext) {
         if !self.on(Rule::UndoWhatIsThere) {
-            return self.depart_after(Departure::new(node, Some((undo.marker, None))), turn);
+            return self.depart_after(Departure::new(node, Some((undo.marker, None))), context);
         }
-        self.depart_after(Departure { undo: Some(undo), ..Departure::new(node, None) }, turn);
+        self.depart_after(Departure { undo: Some(undo), ..Departure::new(node, None) }, context);
     }
 
-    /// Like `depart`, for a node of a holder that may be the one that somebody else deleted.
+    /// Like `depart`, for a holder's znode that another client may have deleted.
     pub(super) fn depart_after_look(
         &mut self,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
-        self.depart_after(self.departure(node, marker, true, false), turn);
+        self.depart_after(self.departure(node, marker, true, false), context);
     }
 
-    /// Like `depart`, after a delete that may have been carried out.
+    /// Like `depart`, after a delete that may have succeeded.
     pub(super) fn depart_again(
         &mut self,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
-        self.depart_after(self.departure(node, marker, true, true), turn);
+        self.depart_after(self.departure(node, marker, true, true), context);
     }
 
     fn departure(
@@ -89,115 +91,130 @@ impl Contender {
         report: bool,
         repeated: bool,
     ) -> Departure {
-        let aloud = report && node.prefix.is_computable() && self.on(Rule::LeaveAloud);
-        Departure { report, aloud, repeated, ..Departure::new(node, marker) }
+        let write_first = report && node.prefix.is_computable() && self.on(Rule::LeaveAloud);
+        Departure { report, write_first, repeated, ..Departure::new(node, marker) }
     }
 
-    /// Looks whether the node is still ours, and then deletes it.
-    fn depart_after(&mut self, departure: Departure, turn: &mut Turn) {
+    /// Checks that the znode is still ours, and then deletes it.
+    fn depart_after(&mut self, departure: Departure, context: &mut StepContext) {
         let czxid = departure.node.czxid;
         self.departures.push(departure);
-        self.check_departure(czxid, turn);
+        self.check_departure(czxid, context);
     }
 
-    fn send_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn send_departure(&mut self, czxid: Zxid, context: &mut StepContext) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         let node = departure.node;
         let request = match departure.marker {
             Some((marker, version)) => Request::Release { node, marker, version },
-            None if departure.aloud => Request::Withdraw(node),
+            None if departure.write_first => Request::Withdraw(node),
             None => Request::Delete(node),
         };
-        self.send(Purpose::Leave(czxid), request, turn);
+        self.send(Purpose::Leave(czxid), request, context);
     }
 
     pub(crate) fn is_departing(&self, node: Node) -> bool {
         self.departures.iter().any(|departure| departure.node == node)
     }
 
-    pub(super) fn left(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn left(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let blind = !self.on(Rule::NoBlindDelete);
         let stubborn = !self.on(Rule::ReleaseWithoutRecord);
         let Some(departure) = self.departures.iter_mut().find(|d| d.node.czxid == czxid) else { return };
         match outcome {
-            Ok(_) => self.departed(czxid, Departed::Clean, turn),
-            Err(Failure::NoNode) => self.found_gone(czxid, turn),
+            Ok(_) => self.departed(czxid, Departed::Clean, context),
+            Err(Failure::NoNode) => self.found_gone(czxid, context),
             Err(Failure::Unknown) => {
                 departure.repeated = true;
-                if blind { self.send_departure(czxid, turn) } else { self.check_departure(czxid, turn) }
+                if blind { self.send_departure(czxid, context) } else { self.check_departure(czxid, context) }
             }
-            Err(Failure::Throttled) => self.pause_departure(czxid, turn),
+            Err(Failure::Throttled) => self.pause_departure(czxid, context),
             Err(failure) if departure.marker.is_some() => {
                 if stubborn {
-                    return self.departed(czxid, Departed::Refused(failure), turn);
+                    return self.departed(czxid, Departed::Refused(failure), context);
                 }
-                // The record is not ours to write, or was written by somebody else. Those behind us will list.
-                // That it was refused does not say that the node of that name is still ours, so look first.
+                // We may not write the record, or another client has written it. Our successors will list.
+                // The refusal does not prove that the znode of that name is still ours, so check first.
                 (departure.marker, departure.undo) = (None, None);
-                self.check_departure(czxid, turn);
+                self.check_departure(czxid, context);
             }
-            // That our node cannot be written to does not say that it cannot be deleted.
-            Err(_) if std::mem::take(&mut departure.aloud) => self.check_departure(czxid, turn),
+            // A znode that we may not write may still be deletable.
+            Err(_) if std::mem::take(&mut departure.write_first) => self.check_departure(czxid, context),
             Err(failure) => {
                 if std::mem::take(&mut departure.report) {
-                    turn.actions.push(Action::Released(Departed::Refused(failure)));
+                    context.actions.push(Action::Released(Departed::Refused(failure)));
                 }
-                self.pause_departure(czxid, turn);
+                self.pause_departure(czxid, context);
             }
         }
     }
 
-    fn pause_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn pause_departure(&mut self, czxid: Zxid, context: &mut StepContext) {
         let wait = self.backoff();
-        self.send(Purpose::LeavePause(czxid), Request::Sleep(wait), turn);
+        self.send(Purpose::LeavePause(czxid), Request::Sleep(wait), context);
     }
 
-    /// Before a delete is sent again: is the node of that name still the one that was ours?
-    pub(super) fn check_departure(&mut self, czxid: Zxid, turn: &mut Turn) {
+    /// Checks, before a delete is repeated, that the znode of that name is still ours.
+    pub(super) fn check_departure(&mut self, czxid: Zxid, context: &mut StepContext) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         let (node, undo) = (departure.node, departure.undo);
         if let Some(Undo { marker, version }) = undo {
-            // As a barrier: behind it the one that was sent before can no longer arrive.
+            // A barrier: the earlier write cannot arrive after it.
             let (node, marker) = (Some(node), node.beginning_in(marker.directory));
-            self.send(Purpose::LeaveBarrier(czxid), Request::Hold { node, marker, version }, turn);
+            self.send(Purpose::LeaveBarrier(czxid), Request::Hold { node, marker, version }, context);
         }
-        self.send(Purpose::LeaveSync(czxid), Request::Sync, turn);
+        self.send(Purpose::LeaveSync(czxid), Request::Sync, context);
         if undo.is_some() {
-            self.send(Purpose::LeaveRead(czxid), Request::ReadDirectory, turn);
+            self.send(Purpose::LeaveRead(czxid), Request::ReadDirectory, context);
         }
-        self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), turn);
+        self.send(Purpose::LeaveCheck(czxid), Request::Exists(node), context);
     }
 
-    /// Whatever the leader says of it will do; but it must have been there.
-    pub(super) fn left_barrier(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    /// Accepts any answer of the leader, as long as there was one.
+    pub(super) fn left_barrier(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         if let Err(Failure::Unknown | Failure::Throttled) = outcome {
-            self.look_at_departure_later(czxid, turn);
+            self.check_departure_later(czxid, context);
         }
     }
 
-    /// A look that is not known to be up to date is no ground for a delete.
-    pub(super) fn left_synced(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    /// A check without a successful sync does not allow a delete.
+    pub(super) fn left_synced(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         if outcome.is_err() {
-            self.look_at_departure_later(czxid, turn);
+            self.check_departure_later(czxid, context);
         }
     }
 
-    /// What the record says, of one that may have written there that it begins.
-    pub(super) fn left_read(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    /// Handles the record, if we may have written there that we begin.
+    pub(super) fn left_read(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         let Some(at) = self.departures.iter().position(|d| d.node.czxid == czxid) else { return };
         let Departure { node, undo, .. } = self.departures[at];
         let marker = match outcome {
             Ok(Reply::Directory(Directory { record, version, .. })) => undo
                 .filter(|undo| record == Record::Marker(node.beginning_in(undo.marker.directory)))
                 .map(|undo| (undo.marker, Some(version))),
-            // Who may not read it any more must go all the same.
+            // A contender that may not read the record must still delete its znode.
             Ok(_) | Err(Failure::NoNode | Failure::Refused(_)) => None,
-            Err(_) => return self.look_at_departure_later(czxid, turn),
+            Err(_) => return self.check_departure_later(czxid, context),
         };
         self.departures[at].marker = marker;
     }
 
-    fn look_at_departure_later(&mut self, czxid: Zxid, turn: &mut Turn) {
+    fn check_departure_later(&mut self, czxid: Zxid, context: &mut StepContext) {
         for (_, purpose) in &mut self.pending {
             match *purpose {
                 Purpose::LeaveSync(of) | Purpose::LeaveRead(of) | Purpose::LeaveCheck(of) if of == czxid => {
@@ -206,29 +223,34 @@ impl Contender {
                 _ => {}
             }
         }
-        self.pause_departure(czxid, turn);
+        self.pause_departure(czxid, context);
     }
 
-    pub(super) fn left_checked(&mut self, czxid: Zxid, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn left_checked(
+        &mut self,
+        czxid: Zxid,
+        outcome: Result<Reply, Failure>,
+        context: &mut StepContext,
+    ) {
         let Some(departure) = self.departures.iter().find(|d| d.node.czxid == czxid) else { return };
         match self.still_mine(departure.node, &outcome) {
-            Some(true) => self.send_departure(czxid, turn),
-            Some(false) => self.found_gone(czxid, turn),
-            None => self.pause_departure(czxid, turn),
+            Some(true) => self.send_departure(czxid, context),
+            Some(false) => self.found_gone(czxid, context),
+            None => self.pause_departure(czxid, context),
         }
     }
 
-    /// Our node is not there. If no delete of ours may have done it, then somebody else deleted it before us.
-    fn found_gone(&mut self, czxid: Zxid, turn: &mut Turn) {
+    /// Handles a missing znode. If none of our deletes may have deleted it, another client has.
+    fn found_gone(&mut self, czxid: Zxid, context: &mut StepContext) {
         let ours = self.departures.iter().any(|d| d.node.czxid == czxid && d.repeated);
         let how = if ours { Departed::Clean } else { Departed::Lost(Loss::Broken) };
-        self.departed(czxid, how, turn);
+        self.departed(czxid, how, context);
     }
 
-    fn departed(&mut self, czxid: Zxid, how: Departed, turn: &mut Turn) {
+    fn departed(&mut self, czxid: Zxid, how: Departed, context: &mut StepContext) {
         let Some(at) = self.departures.iter().position(|d| d.node.czxid == czxid) else { return };
         if self.departures.remove(at).report {
-            turn.actions.push(Action::Released(how));
+            context.actions.push(Action::Released(how));
         }
     }
 }

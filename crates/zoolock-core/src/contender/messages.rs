@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out of it.
+//! Events and actions: the input and the output of the machine.
 
 use crate::census::Clash;
 use crate::ids::{Sequence, SessionId, Zxid};
@@ -6,44 +6,45 @@ use crate::layout::Layout;
 use crate::names::Prefix;
 use crate::record::{Left, Marker, Record, Size};
 
-/// Names a request, so that its answer can be told from others. Used again once answered.
+/// Identifies a request until it is answered. Reused after that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u16);
 
-/// Names a watch of one machine.
+/// Identifies a watch of one machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub u16);
 
-/// A znode of ours: its name, and the transaction that created it, which tells it from a later one of that name.
+/// A znode of ours: its name, and the transaction that created it. The transaction distinguishes it from
+/// later znodes of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node {
-    /// What its name begins with.
+    /// Prefix of its name.
     pub prefix: Prefix,
-    /// Its number in its directory.
+    /// Its sequence number in the directory.
     pub sequence: Sequence,
     /// The transaction that created it.
     pub czxid: Zxid,
 }
 
 impl Node {
-    /// Its name in the directory.
+    /// Returns its name in the directory.
     pub fn name(&self) -> String {
         self.prefix.name(self.sequence)
     }
 }
 
-/// What the data of a contender's znode says.
+/// The flags in the data of a contender's znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Says {
-    /// It waited for permits and has them.
+    /// It waited for permits and was granted.
     pub granted: bool,
-    /// Somebody asks it to let go.
+    /// Another client asks it to release the lock.
     pub revoked: bool,
-    /// It is one of ours and does not say so when it begins, unless others do.
+    /// It belongs to this library, and writes no marker when it begins, unless others do.
     pub untracked: bool,
 }
 
-/// One reading of the lock directory: its record and its Stat, of one moment.
+/// One read of the lock directory: its record and its Stat at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Directory {
     /// The transaction that created the directory.
@@ -52,112 +53,114 @@ pub struct Directory {
     pub pzxid: Zxid,
     /// The version of its data.
     pub version: i32,
-    /// How many children it has.
+    /// Number of its children.
     pub children: u32,
-    /// What its data says.
+    /// Its data.
     pub record: Record,
 }
 
-/// A request. Paths are relative to the lock directory, which the machine does not know.
+/// A request. Paths are relative to the lock directory, whose path the machine does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Request {
     /// Create an ephemeral contender, sequential if its prefix is. Answer: [`Reply::Joined`].
     Join,
-    /// Create one in each directory, in one transaction. Answer: [`Reply::AllJoined`].
+    /// Create one contender in each directory, in one transaction. Answer: [`Reply::AllJoined`].
     JoinAll,
-    /// Create the directory and its parents; `Done` also where it was there already.
+    /// Create the directory and its parents; `Done` also if it exists already.
     MakeDirectory,
     /// Read the directory's data and Stat. Answer: [`Reply::Directory`].
     ReadDirectory,
     /// List the children. Answer: [`Reply::Children`].
     List,
-    /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set where there is no directory.
+    /// List the children, and watch them. Answer: [`Reply::Children`]; no watch is set if there is no
+    /// directory.
     WatchChildren(WatchId),
     /// Find every contender of *this acquisition* in the directory. Answer: [`Reply::Mine`].
     FindMine,
-    /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set where there is no node.
+    /// Read a child, and watch it. Answer: [`Reply::Node`]; no watch is set if there is no such child.
     Watch {
-        /// Which child.
+        /// Name of the child.
         name: String,
-        /// The name of the watch in a later [`Event::Fired`].
+        /// The watch in a later [`Event::Fired`].
         watch: WatchId,
     },
-    /// The same for our own node. Before the event of any other watch, or an answer, that comes after the end of this
-    /// node or after an interruption of the connection, [`Event::Fired`] or [`Event::Disconnected`] has to be told.
+    /// Read our own znode, and watch it. The driver must report [`Event::Fired`] for its deletion, or
+    /// [`Event::Disconnected`] for an interruption of the connection, before every later answer and before
+    /// the event of every other later watch.
     WatchOwn {
-        /// Our node.
+        /// Our znode.
         node: Node,
-        /// The name of the watch.
+        /// The watch.
         watch: WatchId,
     },
-    /// Look at our own node, without a watch. Answer: [`Reply::Node`], or `NoNode`.
+    /// Read our own znode, without a watch. Answer: [`Reply::Node`], or `NoNode`.
     Exists(Node),
     /// Bring the server up to date with the leader. Answer: [`Reply::Done`].
     Sync,
-    /// Delete our own node.
+    /// Delete our own znode.
     Delete(Node),
-    /// Write to our own node and delete it, in one transaction: its watch says "changed", and whoever its end would have
-    /// granted looks again.
+    /// Write to our own znode and delete it, in one transaction. Its watch then reports "changed", so a
+    /// successor which the deletion alone would grant looks again.
     Withdraw(Node),
-    /// Delete our own node and leave the marker in the directory, in one transaction. One that unwinds writes to its node
-    /// first, as with [`Request::Withdraw`].
+    /// Delete our own znode and leave the marker in the directory, in one transaction. A holder that panicked
+    /// writes to its znode first, as with [`Request::Withdraw`].
     Release {
-        /// Our node.
+        /// Our znode.
         node: Node,
-        /// What to write.
+        /// The marker to write.
         marker: Marker,
-        /// The version of the directory's data that we saw; `None` writes over any.
+        /// The version of the directory's data that we saw; `None` overwrites any version.
         version: Option<i32>,
     },
-    /// Delete our own node in each directory and leave its marker where there is one, in one transaction. Who leaves
-    /// none, or unwinds, writes to its node first, as with [`Request::Withdraw`].
+    /// Delete our own znode in each directory and leave its marker if there is one, in one transaction.
+    /// Without a marker, or after a panic, the znode is written first, as with [`Request::Withdraw`].
     ReleaseAll(Vec<Parting>),
-    /// Write the marker of one that has begun, in one transaction with a check that our own node is there.
+    /// Write the marker of a holder that begins, in one transaction with a check that our own znode exists.
     Hold {
-        /// Our node; `None` only where the model breaks a rule.
+        /// Our znode; `None` only if the model breaks a rule.
         node: Option<Node>,
-        /// What to write.
+        /// The marker to write.
         marker: Marker,
         /// The version of the directory's data that we saw.
         version: i32,
     },
     /// Write the size of a semaphore into the directory.
     WriteSize {
-        /// What to write.
+        /// The size to write.
         size: Size,
         /// The version of the directory's data that we saw.
         version: i32,
     },
-    /// Write into our own node that we have our permits.
+    /// Write into our own znode that we were granted our permits.
     SayGranted {
-        /// Our node.
+        /// Our znode.
         node: Node,
         /// The version of its data that we know.
         version: i32,
-        /// Whether to say as well that we were asked to let go.
+        /// Set to write also that we were asked to release the lock.
         revoked: bool,
     },
-    /// Delete the writer's node and create a reader's with the same number, in one transaction; the reader's is
-    /// looked at in the same flight. Answer: [`Reply::Joined`] with it, whichever transaction made it; `NoNode` where
-    /// neither node is there.
+    /// Delete the writer's znode and create a reader's with the same number, in one transaction; the reader's
+    /// is read in the same flight. Answer: [`Reply::Joined`] with it, even if an earlier transaction created
+    /// it; `NoNode` if neither znode exists.
     Downgrade {
-        /// The writer's node.
+        /// The writer's znode.
         node: Node,
-        /// What to write into the directory, over which version.
+        /// The marker to write into the directory, and the version that it replaces.
         marker: Option<(Marker, Option<i32>)>,
     },
     /// Delete the directory if it is empty.
     DeleteDirectory,
-    /// Answer [`Reply::Done`] after this many milliseconds. Goes nowhere near the server.
+    /// Answer [`Reply::Done`] after this many milliseconds. Nothing is sent to the server.
     Sleep(u32),
 }
 
-/// How one node of a multi-lock leaves.
+/// The release of one znode of a multi-lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Parting {
-    /// Our node.
+    /// Our znode.
     pub node: Node,
-    /// What to write into its directory, over which version.
+    /// The marker to write into its directory, and the version that it replaces.
     pub marker: Option<(Marker, Option<i32>)>,
 }
 
@@ -177,47 +180,49 @@ pub enum Reply {
         /// The last transaction that created or deleted one.
         pzxid: Zxid,
     },
-    /// Our contenders in it.
+    /// Our contenders in the directory.
     Mine(Vec<Node>),
     /// A child.
     Node {
         /// The transaction that created it.
         czxid: Zxid,
-        /// The session it belongs to.
+        /// The session that owns it.
         owner: SessionId,
         /// The version of its data.
         version: i32,
-        /// What its data says; nothing in the answer to [`Request::Exists`].
+        /// The flags in its data; none in the answer to [`Request::Exists`].
         says: Says,
     },
-    /// It is done, and there is nothing to say about it.
+    /// The request succeeded, and has no other result.
     Done,
 }
 
-/// Why a request failed. All but [`Failure::Unknown`] are the server's own word that nothing was changed.
+/// The reason why a request failed. All but [`Failure::Unknown`] are answers of the server, and mean that
+/// nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The connection was lost, or something happened that we do not understand: the request may have been
-    /// carried out, may yet be, or never will.
+    /// The connection was lost, or an unexpected error occurred: the request may have been carried out, may
+    /// still be, or may never be.
     Unknown,
-    /// There is no such node.
+    /// There is no such znode.
     NoNode,
-    /// There is such a node.
+    /// The znode exists already.
     NodeExists,
     /// The directory has children.
     NotEmpty,
     /// The data has another version.
     BadVersion,
-    /// The server is too busy. Not for ever.
+    /// The server is temporarily too busy.
     Throttled,
-    /// The server will not do it, now or later.
+    /// The server refuses the request, now and later.
     Refused(Refusal),
 }
 
 impl Failure {
-    /// Whether only a leader says so when it is asked to write something, for it is as much a decision as a success is.
+    /// Returns whether only a leader gives this answer to a write. Then it confirms the session as a success
+    /// does.
     ///
-    /// The others may be said by the server that we are connected to, on its own (an ACL: `enableEagerACLCheck`).
+    /// The server of our connection may give the other answers by itself (an ACL: `enableEagerACLCheck`).
     pub fn is_decided(self) -> bool {
         match self {
             Failure::NoNode | Failure::NodeExists | Failure::NotEmpty | Failure::BadVersion => true,
@@ -226,154 +231,154 @@ impl Failure {
     }
 }
 
-/// Why the server will not do it.
+/// The reason for a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The ACL forbids it.
     Denied,
     /// A quota is exceeded.
     Quota,
-    /// Something else; the driver knows the words.
+    /// Another reason; the driver has the message.
     Other,
 }
 
-/// Why a session ended.
+/// The reason for the end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionEnd {
-    /// The server, or our own clock, said so.
+    /// The session expired, according to the server or to our own clock.
     Expired,
-    /// We closed it.
+    /// The client closed it.
     Closed,
     /// The server did not accept our credentials.
     AuthFailed,
 }
 
-/// What happened.
+/// An input of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// Begin.
+    /// Start the acquisition.
     Start,
     /// A request was answered.
     Answer(RequestId, Result<Reply, Failure>),
-    /// A watch fired, and is gone.
+    /// A watch fired, and does not exist any more.
     Fired {
-        /// Which.
+        /// The watch.
         watch: WatchId,
-        /// Whether the node was deleted; otherwise something else about it changed.
+        /// Set if the znode was deleted; otherwise it changed.
         deleted: bool,
     },
-    /// The session has no connection just now: what is sent will wait for one.
+    /// The session has no connection: requests wait for one.
     Disconnected,
     /// The session has a connection again.
     Reconnected,
     /// The session's lease was renewed.
     LeaseRenewed,
-    /// The session's lease ran out.
+    /// The session's lease ended.
     LeaseLost,
-    /// The session is over.
+    /// The session ended.
     SessionOver(SessionEnd),
     /// The caller's deadline passed.
     TimedOut,
     /// The caller does not want the lock any more.
     Cancel,
-    /// The holder lets go.
+    /// The holder releases the lock.
     Release(Left),
-    /// The writer wants to go on as a reader.
+    /// The writer becomes a reader.
     Downgrade,
 }
 
-/// What to do.
+/// An output of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Send this.
+    /// Send this request.
     Send(RequestId, Request),
-    /// Take this watch back.
+    /// Remove this watch.
     Unwatch(WatchId),
     /// The caller holds the lock.
     Granted(Grant),
-    /// How the holder before us left, where the grant did not say it because it was not read before.
+    /// The way in which the previous holder left, if it was not read before the grant.
     Previous(Previous),
     /// The caller will not get the lock.
     Failed(Reason),
-    /// The holder does not hold it any more. Said once.
+    /// The holder has lost the lock. Reported once.
     Lost(Loss),
     /// The answer to [`Event::Release`].
     Released(Departed),
-    /// The answer to [`Event::Downgrade`]: the holder holds as a reader. A loss on the way is said as ever.
+    /// The answer to [`Event::Downgrade`]: the holder is a reader. A loss meanwhile is reported as usual.
     Downgraded(Node),
-    /// Somebody asks the holder to let go. Said once.
+    /// Another client asks the holder to release the lock. Reported once.
     Revoked,
-    /// Nothing of this acquisition is left. Drop the machine.
+    /// The acquisition has no znode and no request left. Drop the machine.
     Over,
 }
 
-/// What the holder is told.
+/// The result of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// The node that holds the lock.
+    /// The znode that holds the lock.
     pub node: Node,
-    /// How the holder before us left.
+    /// The way in which the previous holder left.
     pub previous: Previous,
 }
 
-/// How the last holder left.
+/// The way in which the last holder left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Previous {
     /// It released the lock.
     Clean,
-    /// It is gone without a word, or left while it unwound from a panic.
+    /// It crashed, or left while it unwound from a panic.
     Crashed,
-    /// It is not known: it crashed, or gave up, or was a foreign client, or there was none.
+    /// Unknown: it crashed, gave up, or was a client of another library, or there was no previous holder.
     Unknown,
 }
 
-/// Why an acquisition failed.
+/// The reason why an acquisition failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The deadline passed.
     TimedOut,
-    /// It is not free ([`Mode::Try`](super::Mode::Try)).
+    /// The lock is not free ([`Mode::Try`](super::Mode::Try)).
     Busy,
-    /// Somebody deleted our place in the queue.
+    /// Another client deleted our znode in the queue.
     Broken,
-    /// Locks of another kind live in this directory.
+    /// The directory contains locks of another kind.
     OtherKind,
-    /// A semaphore in the layout of another client library lives in this directory.
+    /// The directory contains a semaphore in the layout of another client library.
     OtherLayout(Layout),
-    /// Contenders of different families stand in this queue that do not see each other, or us.
+    /// Contenders of different client libraries in this queue ignore each other's znodes, or ours.
     Clash(Clash),
     /// The semaphore has another number of permits.
     OtherSize(u32),
-    /// The data of the directory is somebody else's, so the size of the semaphore cannot be agreed.
+    /// The data of the directory belongs to something else, so the size of the semaphore cannot be stored.
     ForeignRecord,
-    /// Another reader that wants to write goes before us, or readers stand behind a writer that waits for us.
+    /// Another reader that upgrades goes first, or readers are queued behind a writer that waits for us.
     Outranked,
-    /// The directory is near the end of its numbers, and we cannot leave it without losing what we hold there.
+    /// The directory is near the end of its numbers, and leaving it would lose what we hold there.
     Exhausted,
-    /// The server will not have it.
+    /// The server refuses a request.
     Refused(Failure),
     /// The session ended.
     SessionOver(SessionEnd),
 }
 
-/// Why a lock was lost.
+/// The reason why a lock was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Somebody else deleted our node.
+    /// Another client deleted our znode.
     Broken,
-    /// The lease ran out.
+    /// The lease ended.
     Unreachable,
     /// The session ended.
     SessionOver(SessionEnd),
 }
 
-/// How a release ended.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Departed {
-    /// The node is gone by our own hand.
+    /// We deleted the znode.
     Clean,
     /// The lock had been lost before.
     Lost(Loss),
-    /// The server refuses the delete. It is tried again until the session ends.
+    /// The server refuses the delete. It is retried until the session ends.
     Refused(Failure),
 }

@@ -1,22 +1,25 @@
 //! One acquisition as a state machine: from the create of its znode to the last clean-up.
 //!
-//! The machine is told what happened ([`Event`]) and says what to do ([`Action`]); whoever drives it sends the
-//! requests *in the order given, on one session*, and reports every answer exactly once, as
-//! [`Failure::Unknown`] where the connection was lost before the answer came. A caller that no longer waits says
-//! [`Event::Cancel`] and may forget the machine; the driver goes on until [`Action::Over`], after which nothing of
-//! this acquisition is left on the server, or its session is.
+//! The machine takes events ([`Event`]) and returns actions ([`Action`]). The driver sends the requests *in
+//! the order given, on one session*. It reports every answer exactly once, as [`Failure::Unknown`] if the
+//! connection was lost before the answer came. A caller that does not wait any more sends [`Event::Cancel`]
+//! and may drop its handle. The driver continues until [`Action::Over`]: then the acquisition has no znode
+//! left on the server, or its session has ended.
 //!
-//! The protocol and its proof are in `docs/DESIGN.md`; the holes that its rules close are in [`crate::rules`].
+//! The protocol and its proof are in `docs/DESIGN.md`; the bugs that its rules prevent are in
+//! [`crate::rules`].
 //!
-//! * `ahead.rs`: know that the one before us is the first, so that its going grants.
+//! * `ahead.rs`: look-ahead: prove that the predecessor is the head of the queue, so that its deletion
+//!   grants.
 //! * `messages.rs`: events, requests, answers, actions.
-//! * `join.rs`: create the znode, find it again after a lost reply, leave a directory whose numbers run out.
-//! * `wait.rs`: look, wait, be granted.
-//! * `grant.rs`: from "first" to "held": how the last holder left, the delay after a crash, the mark of one that begins.
-//! * `part.rs`: as one of the contenders of a multi-lock.
-//! * `permits.rs`: what only semaphores need.
-//! * `hold.rs`: hold, notice loss, become a reader, release.
-//! * `leave.rs`: delete what was ours, once, and make sure of it.
+//! * `join.rs`: create the znode, find it after a lost reply, retire a directory whose numbers run out.
+//! * `wait.rs`: read the queue, wait, and be granted.
+//! * `grant.rs`: from the head of the queue to the grant: how the last holder left, the delay after a crash,
+//!   the marker of a holder that begins.
+//! * `part.rs`: one contender of a multi-lock.
+//! * `permits.rs`: semaphores.
+//! * `hold.rs`: hold, detect a loss, become a reader, release.
+//! * `leave.rs`: delete our own znodes, and verify the deletion.
 
 mod ahead;
 mod grant;
@@ -42,72 +45,73 @@ pub use messages::{
     Reply, Request, RequestId, Says, SessionEnd, WatchId,
 };
 
-use ahead::Ahead;
+use ahead::LookAhead;
 use grant::Undo;
 use join::After;
 pub(crate) use join::{POLLS_BEFORE_JOINING_AGAIN, RETIRE_POLL};
 use leave::Departure;
 
-/// What one acquisition needs to know from the start.
+/// The settings of one acquisition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// The session on which everything is sent.
+    /// The session that sends all requests.
     pub session: SessionId,
     /// The UUID of this acquisition.
     pub id: ContenderId,
-    /// How its nodes are called.
+    /// The naming scheme of its znodes.
     pub names: Names,
-    /// What is asked for.
+    /// Kind of lock.
     pub kind: Kind,
-    /// Whether to wait.
+    /// The behaviour if the lock is not free.
     pub mode: Mode,
-    /// Whether to say in the directory's record that we have begun, so that the next holder knows if we die.
+    /// Set to write a marker at the beginning, so that the next holder detects a crash.
     pub tracks_crashes: bool,
-    /// How long to wait, in milliseconds, where the last holder did not leave cleanly.
+    /// Time to wait, in milliseconds, if the last holder did not leave cleanly.
     pub delay: u32,
-    /// How long to hold, in milliseconds, before our own node is watched; zero for at once.
+    /// Time from the grant to the watch on our own znode, in milliseconds; zero for at once.
     pub watch_own_after: u32,
-    /// Whether to read beforehand what proves that we are next, so as to be granted a round trip sooner. How the holder
-    /// before us left is read after the grant then.
+    /// Set to use look-ahead, which grants the lock a round trip earlier. Then the record of the previous
+    /// holder is read after the grant.
     pub looks_ahead: bool,
-    /// The first number at which a directory is retired; [`Sequence::RETIRE_FROM`] but in tests.
+    /// The first sequence number at which a directory is retired; [`Sequence::RETIRE_FROM`] except in tests.
     pub retire_from: Sequence,
-    /// The rules in force; [`Rules::all`] but in tests.
+    /// The rules in force; [`Rules::all`] except in tests.
     pub rules: Rules,
 }
 
-/// What is asked for.
+/// The kind of lock that is acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// To be alone.
+    /// Exclusive access.
     Mutex,
-    /// To be alone, and perhaps to read on.
+    /// Exclusive access that may become read access.
     Write,
-    /// To read beside other readers.
+    /// Read access, together with other readers.
     Read,
-    /// To read, and perhaps to write: one of this kind at a time.
+    /// Read access that may become exclusive: one holder of this kind at a time.
     Upgradable,
-    /// To write, for a reader that holds already.
+    /// Exclusive access for a reader that holds already.
     Upgrade {
-        /// The reader's node.
+        /// The reader's znode.
         from: Node,
     },
     /// Some permits of a semaphore, all or none.
     Permits {
-        /// How many.
+        /// Number of permits to take.
         take: u32,
-        /// Of how many.
+        /// Number of permits of the semaphore.
         size: u32,
     },
 }
 
 impl Config {
-    /// What the name of its contender begins with.
+    /// Returns the prefix of its znode's name.
     ///
     /// # Panics
-    /// Where the naming has no such kind. Whoever offers kinds asks [`Prefix::of`] first.
+    /// If the naming scheme has no such kind. Callers check with [`Prefix::of`] first.
     pub fn prefix(&self) -> Prefix {
-        Prefix::of(self.names.naming, self.kind, self.id, self.session).expect("a kind that this naming has")
+        Prefix::of(self.names.naming, self.kind, self.id, self.session)
+            .expect("the naming scheme has this kind")
     }
 }
 
@@ -116,7 +120,7 @@ impl Kind {
         matches!(self, Kind::Permits { .. })
     }
 
-    /// How many permits there are, for those who want some.
+    /// Returns the number of permits of the semaphore; `None` for other kinds.
     fn size(self) -> Option<u32> {
         match self {
             Kind::Permits { size, .. } => Some(size),
@@ -124,7 +128,7 @@ impl Kind {
         }
     }
 
-    /// Who is alone when granted, and the first in the queue.
+    /// Returns whether a holder is exclusive, and was the head of the queue when granted.
     fn leaves_marker(self) -> bool {
         matches!(self, Kind::Mutex | Kind::Write)
     }
@@ -138,51 +142,52 @@ impl Kind {
     }
 }
 
-/// Whether to wait for the lock.
+/// The behaviour if the lock is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Stand in the queue.
+    /// Wait in the queue.
     Wait,
-    /// Take it if it is free, or leave.
+    /// Take the lock if it is free, otherwise leave.
     Try,
 }
 
-/// One acquisition.
+/// The state machine of one acquisition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Contender {
     config: Config,
     phase: Phase,
-    /// Somebody waits for the lock or holds it.
+    /// Set while the caller waits for the lock or holds it.
     wanted: bool,
-    /// A create of ours may have been carried out without our knowing.
-    doubt: bool,
-    /// What our create was last refused with, for when the search is done.
+    /// A create with a lost reply may have succeeded.
+    create_in_doubt: bool,
+    /// The refusal of the last create, reported after the search.
     refusal: Option<Failure>,
-    /// Nodes known to be ours while others are searched for.
+    /// Znodes known to be ours while others are searched for.
     found: Vec<Node>,
-    /// Nodes that are to go.
+    /// Znodes that must be deleted.
     departures: Vec<Departure>,
-    /// Requests under way.
+    /// Pending requests.
     pending: Vec<(RequestId, Purpose)>,
-    /// What is sent now waits for a connection, and may arrive in another world.
+    /// Requests wait for a connection, and may arrive when the queue has changed.
     offline: bool,
-    /// Failures in a row.
+    /// Number of failures in a row.
     tries: u8,
-    /// The directory as last read; kept only to let the model break a rule.
+    /// The directory as last read, for rules that the model breaks.
     seen: Option<Directory>,
-    /// Whom a reader waited for, if it wanted to be alone: its marker hands over to every reader right behind it.
+    /// Sequence number of a reader's predecessor, if that is exclusive: its marker grants every reader
+    /// directly behind it.
     behind: Option<Sequence>,
-    /// How the holder before us left, once we may have written over the record that said it.
+    /// The way in which the previous holder left, once we may have overwritten that record.
     before: Option<Previous>,
-    /// What to take back if we give up after we may have written that we had begun.
+    /// The marker to undo if we give up after we may have written our beginning.
     undo: Option<Undo>,
-    /// A reply was lost that would have said whether we had written it.
+    /// The reply that would tell whether the marker was written is lost.
     perhaps_marked: bool,
-    /// The delay after a crash is over.
+    /// The delay after a crash has passed.
     delayed: bool,
-    /// Somebody asked us to let go, and the holder was told.
+    /// The holder was told that it should release the lock.
     revoked: bool,
-    ahead: Ahead,
+    ahead: LookAhead,
     permits: permits::State,
 }
 
@@ -196,86 +201,86 @@ struct Children {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     New,
-    /// The create is under way.
+    /// Waiting for the create.
     Joining,
     MakingDirectory,
     Pausing(After),
-    /// Looking for nodes of ours after an unknown outcome.
+    /// Searching for our znodes after an unknown outcome.
     Searching,
-    /// Waiting for the readings that went out with the create.
+    /// Waiting for the reads that were sent with the create.
     FirstLook {
         me: Node,
         children: Option<Children>,
     },
-    /// Reading the directory, then our own node.
+    /// Reading the directory, then our own znode.
     Looking {
         me: Node,
         directory: Option<Directory>,
     },
-    /// Giving others a moment, lest everybody lists at once.
+    /// Pausing, so that the waiters do not all list at the same time.
     Spreading {
         me: Node,
     },
-    /// Listing the directory, then reading it, then our own node.
+    /// Listing the directory, then reading it, then our own znode.
     Listing {
         me: Node,
         children: Option<Children>,
         directory: Option<Directory>,
-        /// In force from the listing on.
+        /// Set together with the listing.
         watch: Option<WatchId>,
     },
     /// Writing the size of the semaphore.
     Agreeing {
         me: Node,
     },
-    /// Setting a watch on the one before us.
+    /// Setting a watch on the predecessor.
     Watching {
         me: Node,
         before: String,
     },
-    /// Waiting for the one before us to go, or for any change of the children.
+    /// Waiting for the deletion of the predecessor, or for any change of the children.
     Waiting {
         me: Node,
         before: Option<String>,
         watch: WatchId,
     },
-    /// First in the queue, but not sure of our session.
+    /// Head of the queue, but without a valid lease.
     AwaitingLease {
         me: Node,
     },
-    /// First in the queue, after one that did not leave cleanly.
+    /// Head of the queue, after a holder that did not leave cleanly.
     Delaying {
         me: Node,
     },
-    /// First in the queue, and saying that we begin.
+    /// Head of the queue, writing the marker of our beginning.
     Marking {
         me: Node,
         directory: Directory,
         previous: Previous,
     },
-    /// Ours.
+    /// Granted.
     Held {
         me: Node,
         directory: Option<Directory>,
         watch: Option<WatchId>,
     },
-    /// Ours, as a writer or as a reader already.
+    /// Granted; a writer, or already a reader.
     Downgrading {
         me: Node,
         directory: Option<Directory>,
-        /// Its node is there, perhaps in another directory of that name.
+        /// The reader's znode exists, perhaps in a later directory of the same name.
         reader: Option<Node>,
         lost: Option<Loss>,
-        /// The holder has let go meanwhile.
+        /// The release that the holder asked for meanwhile.
         left: Option<Left>,
     },
-    /// Told lost because the lease ran out; the node may still be there, and still keep others out.
+    /// Reported as lost because the lease ended. The znode may still exist and keep others out.
     Doubtful {
         me: Node,
     },
-    /// Told lost, and nothing of ours is there.
+    /// Reported as lost, and no znode of ours exists.
     Lost(Loss),
-    /// Waiting for a directory to become empty, so that it can be made again.
+    /// Waiting for a directory to become empty, so that it can be replaced.
     Retiring {
         directory: Option<Zxid>,
         polls: u8,
@@ -326,26 +331,26 @@ enum Purpose {
     LeaveRead(Zxid),
     LeaveCheck(Zxid),
     LeavePause(Zxid),
-    /// Nobody waits for the answer any more.
+    /// The answer is ignored.
     Void,
-    /// Nobody waits for the answer any more, and the watch it may bring is to be taken back.
+    /// The answer is ignored, and the watch that it may set is removed.
     VoidWatch(WatchId),
 }
 
-/// One step in the making: what was decided so far, and what the step may rely on.
-struct Turn {
+/// The state of one step: the actions so far, and the validity of the lease.
+struct StepContext {
     actions: Vec<Action>,
     lease_valid: bool,
 }
 
 impl Contender {
-    /// A contender that has done nothing yet.
+    /// Returns a contender that has not started.
     pub fn new(config: Config) -> Contender {
         Contender {
             config,
             phase: Phase::New,
             wanted: true,
-            doubt: false,
+            create_in_doubt: false,
             refusal: None,
             found: Vec::new(),
             departures: Vec::new(),
@@ -359,36 +364,36 @@ impl Contender {
             perhaps_marked: false,
             delayed: false,
             revoked: false,
-            ahead: Ahead::No,
+            ahead: LookAhead::Off,
             permits: permits::State::default(),
         }
     }
 
-    /// Takes one event and says what to do. `lease_valid`: whether the session's lease is valid *now*.
+    /// Handles one event and returns the actions. `lease_valid`: whether the session's lease is valid *now*.
     pub fn step(&mut self, event: Event, lease_valid: bool) -> Vec<Action> {
-        let mut turn = Turn { actions: Vec::new(), lease_valid };
+        let mut context = StepContext { actions: Vec::new(), lease_valid };
         match event {
-            Event::Start => self.start(&mut turn),
-            Event::Answer(id, outcome) => self.answer(id, outcome, &mut turn),
-            Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut turn),
+            Event::Start => self.start(&mut context),
+            Event::Answer(id, outcome) => self.answer(id, outcome, &mut context),
+            Event::Fired { watch, deleted } => self.fired(watch, deleted, &mut context),
             Event::Disconnected => {
                 self.offline = true;
-                self.interrupted(&mut turn);
+                self.interrupted(&mut context);
             }
-            Event::Reconnected => self.reconnected(&mut turn),
-            Event::LeaseRenewed => self.lease_renewed(&mut turn),
-            Event::LeaseLost => self.lease_lost(&mut turn),
-            Event::SessionOver(end) => self.session_over(end, &mut turn),
-            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut turn),
-            Event::Cancel => self.abandon(None, &mut turn),
-            Event::Release(left) => self.release(left, &mut turn),
-            Event::Downgrade => self.downgrade(&mut turn),
+            Event::Reconnected => self.reconnected(&mut context),
+            Event::LeaseRenewed => self.lease_renewed(&mut context),
+            Event::LeaseLost => self.lease_lost(&mut context),
+            Event::SessionOver(end) => self.session_over(end, &mut context),
+            Event::TimedOut => self.abandon(Some(Reason::TimedOut), &mut context),
+            Event::Cancel => self.abandon(None, &mut context),
+            Event::Release(left) => self.release(left, &mut context),
+            Event::Downgrade => self.downgrade(&mut context),
         }
-        self.conclude(&mut turn);
-        turn.actions
+        self.conclude(&mut context);
+        context.actions
     }
 
-    /// The node that holds the lock, while it is held and not lost.
+    /// Returns the znode that holds the lock, while it is held and not lost.
     pub fn holding(&self) -> Option<Node> {
         match self.phase {
             Phase::Held { me, .. } | Phase::Downgrading { me, lost: None, .. } => Some(me),
@@ -396,7 +401,7 @@ impl Contender {
         }
     }
 
-    /// The node that stands in the queue or holds the lock, where there is one.
+    /// Returns the znode that is queued or holds the lock, if there is one.
     pub fn node(&self) -> Option<Node> {
         match self.phase {
             Phase::FirstLook { me, .. }
@@ -417,7 +422,7 @@ impl Contender {
         }
     }
 
-    /// The child that is being waited for, where one is known.
+    /// Returns the child that is waited for, if one is known.
     pub fn waiting_for(&self) -> Option<&str> {
         match &self.phase {
             Phase::Watching { before, .. } | Phase::Waiting { before: Some(before), .. } => Some(before),
@@ -425,22 +430,22 @@ impl Contender {
         }
     }
 
-    /// Whether it holds and knows what its own node says: nothing is written there that is not told.
+    /// Returns whether it holds and watches its own znode: then everything written there is reported.
     pub fn watches_own(&self) -> bool {
         matches!(self.phase, Phase::Held { watch: Some(_), .. })
     }
 
-    /// Whether nobody waits or holds any more and clean-up is all that is left.
+    /// Returns whether only clean-up is left.
     pub fn is_leaving(&self) -> bool {
         !self.wanted || matches!(self.phase, Phase::Leaving | Phase::Over)
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether there is nothing left to do.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    fn answer(&mut self, id: RequestId, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Some(at) = self.pending.iter().position(|&(pending, _)| pending == id) else { return };
         let (_, purpose) = self.pending.remove(at);
         let was_a_pause = matches!(
@@ -456,101 +461,101 @@ impl Contender {
             self.tries = 0;
         }
         match purpose {
-            Purpose::Join => self.joined(outcome, turn),
+            Purpose::Join => self.joined(outcome, context),
             Purpose::FirstChildren => self.first_children(outcome),
-            Purpose::FirstDirectory => self.first_directory(outcome, turn),
-            Purpose::MakeDirectory => self.made_directory(outcome, turn),
-            Purpose::Pause => self.paused(turn),
-            Purpose::Search => self.searched(outcome, turn),
-            Purpose::LookDirectory => self.looked_at_directory(outcome, turn),
-            Purpose::LookOwn => self.looked_at_own(outcome, turn),
-            Purpose::Spread => self.spread(turn),
-            Purpose::ListChildren | Purpose::ListWatched(_) => self.listed(outcome, turn),
-            Purpose::ListDirectory => self.listed_directory(outcome, turn),
-            Purpose::ListOwn => self.listed_own(outcome, turn),
-            Purpose::Agree => self.agreed(outcome, turn),
-            Purpose::Delay => self.waited_out(turn),
-            Purpose::Mark => self.marked(outcome, turn),
-            Purpose::SayGranted => self.said_granted(outcome, turn),
-            Purpose::Downgrade => self.downgraded(outcome, turn),
-            Purpose::PauseDowngrade => self.downgrade_again(turn),
-            Purpose::DowngradeSync => self.downgrade_synced(outcome, turn),
-            Purpose::DowngradeCheck => self.downgrade_checked(outcome, turn),
-            Purpose::DowngradeDirectory => self.downgraded_in(&outcome, turn),
-            Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, turn),
-            Purpose::ArmRecord => self.armed_record(outcome, turn),
-            Purpose::ArmOwn(_) => self.armed_own(&outcome, turn),
-            Purpose::PauseRecord => self.read_record(turn),
-            Purpose::ReadRecord => self.record_read(&outcome, turn),
-            Purpose::WaitOwn => self.waited_on(&outcome, turn),
-            Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, turn),
-            Purpose::PauseOwn => self.paused_own(turn),
-            Purpose::RetirePause => self.retire_read(turn),
-            Purpose::RetireRead => self.retire_look(outcome, turn),
-            Purpose::RetireDelete => self.retire_deleted(outcome, turn),
-            Purpose::Leave(czxid) => self.left(czxid, outcome, turn),
-            Purpose::LeaveBarrier(czxid) => self.left_barrier(czxid, outcome, turn),
-            Purpose::LeaveSync(czxid) => self.left_synced(czxid, outcome, turn),
-            Purpose::LeaveRead(czxid) => self.left_read(czxid, outcome, turn),
-            Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, turn),
-            Purpose::LeavePause(czxid) => self.check_departure(czxid, turn),
+            Purpose::FirstDirectory => self.first_directory(outcome, context),
+            Purpose::MakeDirectory => self.made_directory(outcome, context),
+            Purpose::Pause => self.paused(context),
+            Purpose::Search => self.searched(outcome, context),
+            Purpose::LookDirectory => self.looked_at_directory(outcome, context),
+            Purpose::LookOwn => self.looked_at_own(outcome, context),
+            Purpose::Spread => self.spread(context),
+            Purpose::ListChildren | Purpose::ListWatched(_) => self.listed(outcome, context),
+            Purpose::ListDirectory => self.listed_directory(outcome, context),
+            Purpose::ListOwn => self.listed_own(outcome, context),
+            Purpose::Agree => self.agreed(outcome, context),
+            Purpose::Delay => self.waited_out(context),
+            Purpose::Mark => self.marked(outcome, context),
+            Purpose::SayGranted => self.said_granted(outcome, context),
+            Purpose::Downgrade => self.downgraded(outcome, context),
+            Purpose::PauseDowngrade => self.downgrade_again(context),
+            Purpose::DowngradeSync => self.downgrade_synced(outcome, context),
+            Purpose::DowngradeCheck => self.downgrade_checked(outcome, context),
+            Purpose::DowngradeDirectory => self.downgraded_in(&outcome, context),
+            Purpose::WatchBefore(watch) => self.watched_before(watch, outcome, context),
+            Purpose::ArmRecord => self.armed_record(outcome, context),
+            Purpose::ArmOwn(_) => self.armed_own(&outcome, context),
+            Purpose::PauseRecord => self.read_record(context),
+            Purpose::ReadRecord => self.record_read(&outcome, context),
+            Purpose::WaitOwn => self.waited_on(&outcome, context),
+            Purpose::WatchOwn(watch) => self.watched_own(watch, outcome, context),
+            Purpose::PauseOwn => self.paused_own(context),
+            Purpose::RetirePause => self.retire_read(context),
+            Purpose::RetireRead => self.retire_look(outcome, context),
+            Purpose::RetireDelete => self.retire_deleted(outcome, context),
+            Purpose::Leave(czxid) => self.left(czxid, outcome, context),
+            Purpose::LeaveBarrier(czxid) => self.left_barrier(czxid, outcome, context),
+            Purpose::LeaveSync(czxid) => self.left_synced(czxid, outcome, context),
+            Purpose::LeaveRead(czxid) => self.left_read(czxid, outcome, context),
+            Purpose::LeaveCheck(czxid) => self.left_checked(czxid, outcome, context),
+            Purpose::LeavePause(czxid) => self.check_departure(czxid, context),
             Purpose::Void => {}
             Purpose::VoidWatch(watch) => {
                 if outcome.is_ok() {
-                    turn.actions.push(Action::Unwatch(watch));
+                    context.actions.push(Action::Unwatch(watch));
                 }
             }
         }
     }
 
-    fn session_over(&mut self, end: SessionEnd, turn: &mut Turn) {
+    fn session_over(&mut self, end: SessionEnd, context: &mut StepContext) {
         self.pending.clear();
-        self.ahead = Ahead::No;
+        self.ahead = LookAhead::Off;
         let reporting = self.departures.iter().any(|d| d.report);
         self.departures.clear();
-        self.doubt = false;
+        self.create_in_doubt = false;
         let loss = Loss::SessionOver(end);
         match self.phase {
             Phase::Over => {}
             Phase::Held { .. } => {
-                turn.actions.push(Action::Lost(loss));
+                context.actions.push(Action::Lost(loss));
                 self.phase = Phase::Lost(loss);
             }
             Phase::Downgrading { lost, left, .. } => {
                 if lost.is_none() {
-                    turn.actions.push(Action::Lost(loss));
+                    context.actions.push(Action::Lost(loss));
                 }
                 self.phase = Phase::Lost(lost.unwrap_or(loss));
                 if let Some(left) = left {
-                    self.release(left, turn);
+                    self.release(left, context);
                 }
             }
-            // The holder has been told already, and has yet to let go.
+            // The loss has been reported already, and the release is still to come.
             Phase::Doubtful { .. } => self.phase = Phase::Lost(Loss::Unreachable),
             Phase::Lost(_) => {}
             _ => {
                 if reporting {
-                    turn.actions.push(Action::Released(Departed::Lost(loss)));
+                    context.actions.push(Action::Released(Departed::Lost(loss)));
                 }
                 if self.wanted {
                     self.wanted = false;
-                    turn.actions.push(Action::Failed(Reason::SessionOver(end)));
+                    context.actions.push(Action::Failed(Reason::SessionOver(end)));
                 }
                 self.phase = Phase::Leaving;
             }
         }
     }
 
-    /// The caller gave up: by deadline, by dropping its future, or by dropping its guard.
-    fn abandon(&mut self, reason: Option<Reason>, turn: &mut Turn) {
+    /// Gives up: by deadline, by a dropped future, or by a dropped guard.
+    fn abandon(&mut self, reason: Option<Reason>, context: &mut StepContext) {
         match self.phase {
-            // A deadline is for the waiting only.
+            // A deadline limits only the waiting.
             _ if reason.is_some() && self.has_been_granted() => return,
             Phase::Held { me, directory, .. } => {
-                return self.take_back(me, directory.map(|directory| directory.version), turn);
+                return self.take_back(me, directory.map(|directory| directory.version), context);
             }
             Phase::Downgrading { .. } | Phase::Doubtful { .. } | Phase::Lost(_) => {
-                return self.release(Left::Released, turn);
+                return self.release(Left::Released, context);
             }
             Phase::Leaving | Phase::Over => return,
             _ => {}
@@ -560,9 +565,9 @@ impl Contender {
         }
         self.wanted = false;
         if let Some(reason) = reason {
-            turn.actions.push(Action::Failed(reason));
+            context.actions.push(Action::Failed(reason));
         }
-        self.stop_waiting(turn);
+        self.stop_waiting(context);
     }
 
     fn has_been_granted(&self) -> bool {
@@ -572,37 +577,38 @@ impl Contender {
         )
     }
 
-    /// It was granted, and the caller never saw it. Nobody has worked under the lock: its record must not say that the
-    /// last one released it.
-    fn take_back(&mut self, me: Node, version: Option<i32>, turn: &mut Turn) {
+    /// Undoes a grant that the caller never saw. The caller has not worked under the lock, so the record must
+    /// not say that the last holder released it.
+    fn take_back(&mut self, me: Node, version: Option<i32>, context: &mut StepContext) {
         self.void_pending();
         self.wanted = false;
         self.phase = Phase::Leaving;
         let marker = self.undo.take().map(|undo| (undo.marker, version));
-        self.depart(me, marker, false, turn);
+        self.depart(me, marker, false, context);
     }
 
-    /// Ends the acquisition with a reason; what is ours goes.
-    fn fail(&mut self, reason: Reason, turn: &mut Turn) {
+    /// Ends the acquisition with a reason, and deletes our znodes.
+    fn fail(&mut self, reason: Reason, context: &mut StepContext) {
         if self.wanted {
             self.wanted = false;
-            turn.actions.push(Action::Failed(reason));
+            context.actions.push(Action::Failed(reason));
         }
-        self.stop_waiting(turn);
+        self.stop_waiting(context);
     }
 
-    /// Goes from wherever we are to clean-up, without losing sight of anything that may be ours.
-    fn stop_waiting(&mut self, turn: &mut Turn) {
-        // Whoever has just come knows its node from its create.
-        let just_came = matches!(self.ahead, Ahead::Arming { proof: ahead::Proof::Two, .. })
-            && matches!(self.phase, Phase::Watching { .. });
-        let after_long = self.forget_ahead(turn) && !just_came;
+    /// Starts the clean-up from any phase, without forgetting a znode that may be ours.
+    fn stop_waiting(&mut self, context: &mut StepContext) {
+        // A contender that has just queued knows its znode from its create.
+        let just_came =
+            matches!(self.ahead, LookAhead::Arming { proof: ahead::HeadProof::OnlyTwoChildren, .. })
+                && matches!(self.phase, Phase::Watching { .. });
+        let after_long = self.forget_ahead(context) && !just_came;
         match &self.phase {
-            // Their answers may bring a node; they look at `wanted`.
+            // Their answers may bring a znode; the handlers check `wanted`.
             Phase::Joining | Phase::Searching | Phase::Pausing(After::Search) => return,
-            Phase::Pausing(After::Join) | Phase::MakingDirectory if self.doubt => return,
+            Phase::Pausing(After::Join) | Phase::MakingDirectory if self.create_in_doubt => return,
             Phase::Waiting { watch, .. } | Phase::Listing { watch: Some(watch), children: Some(_), .. } => {
-                turn.actions.push(Action::Unwatch(*watch));
+                context.actions.push(Action::Unwatch(*watch));
             }
             _ => {}
         }
@@ -611,8 +617,8 @@ impl Contender {
             self.phase = Phase::Leaving;
             return;
         };
-        // Hardly anybody watches its own node while it waits: in a long wait it may have gone, and its name may be
-        // another's.
+        // Most contenders do not watch their own znode while they wait. During a long wait it may have been
+        // deleted, and its name may be another contender's.
         let long_unseen = after_long
             || matches!(
                 self.phase,
@@ -626,25 +632,25 @@ impl Contender {
         self.void_pending();
         self.phase = Phase::Leaving;
         if !self.on(Rule::MarkerByHolderOnly) {
-            self.depart(me, self.forged_marker(me), false, turn);
+            self.depart(me, self.forged_marker(me), false, context);
         } else if let Some(undo) = self.undo.take() {
-            // The record may say that we have begun, which is not to be taken for a crash.
-            self.depart_undone(me, undo, turn);
+            // The record may contain our beginning, which must not be taken for a crash.
+            self.depart_undone(me, undo, context);
         } else if long_unseen {
-            self.depart_if_there(me, turn);
+            self.depart_if_there(me, context);
         } else {
-            self.depart(me, None, false, turn);
+            self.depart(me, None, false, context);
         }
     }
 
-    /// What a contender that gives up would write if it did not know better.
+    /// Returns the marker that a contender which gives up must not write. The model uses it to break a rule.
     fn forged_marker(&self, me: Node) -> Option<(Marker, Option<i32>)> {
         let directory = self.seen?;
         let (left, sequence) = (Left::Released, me.sequence);
         Some((Marker { directory: directory.czxid, left, sequence, tracked: false }, None))
     }
 
-    /// Forgets what is under way, but for the deletes.
+    /// Ignores all pending answers except those of deletes.
     fn void_pending(&mut self) {
         for (_, purpose) in &mut self.pending {
             *purpose = match *purpose {
@@ -664,18 +670,18 @@ impl Contender {
         }
     }
 
-    fn conclude(&mut self, turn: &mut Turn) {
+    fn conclude(&mut self, context: &mut StepContext) {
         if self.phase == Phase::Leaving && self.departures.is_empty() {
             self.phase = Phase::Over;
-            turn.actions.push(Action::Over);
+            context.actions.push(Action::Over);
         }
     }
 
-    fn send(&mut self, purpose: Purpose, request: Request, turn: &mut Turn) {
+    fn send(&mut self, purpose: Purpose, request: Request, context: &mut StepContext) {
         let id = (0..).map(RequestId).find(|id| self.pending.iter().all(|(used, _)| used != id));
-        let id = id.expect("a machine has a handful of requests under way");
+        let id = id.expect("a machine has few pending requests");
         self.pending.push((id, purpose));
-        turn.actions.push(Action::Send(id, request));
+        context.actions.push(Action::Send(id, request));
     }
 
     fn new_watch(&self) -> WatchId {
@@ -699,7 +705,7 @@ impl Contender {
                     )
                 })
         };
-        (0..).map(WatchId).find(|id| !in_use(id)).expect("a machine has a handful of watches")
+        (0..).map(WatchId).find(|id| !in_use(id)).expect("a machine has few watches")
     }
 
     fn backoff(&mut self) -> u32 {
@@ -710,13 +716,13 @@ impl Contender {
         self.config.rules.on(rule)
     }
 
-    /// Whether this is our node and no later one of its name.
+    /// Returns whether this is our znode, and not a later one of the same name.
     fn is_mine(&self, me: Node, czxid: Zxid, owner: SessionId) -> bool {
         !self.on(Rule::IdentityByCzxid) || (czxid == me.czxid && owner == self.config.session)
     }
 }
 
-/// How long to wait before the next try: 10 ms, doubled for each failure in a row, a second at most.
+/// Returns the wait before the next try: 10 ms, doubled for each failure in a row, at most 640 ms.
 pub(crate) fn backoff(tries: &mut u8) -> u32 {
     let wait = 10u32 << (*tries).min(6);
     *tries = tries.saturating_add(1).min(7);

@@ -1,9 +1,9 @@
-//! As one of the contenders of a multi-lock, which creates and releases the znodes of all in one transaction each.
+//! One contender of a multi-lock, which creates and releases all its znodes in one transaction each.
 
 use super::*;
 
 impl Contender {
-    /// Whether this node is to be left at once, since the numbers of its directory run out.
+    /// Returns whether this znode must be deleted at once, since the numbers of its directory run out.
     pub(crate) fn must_leave(&self, node: Node) -> bool {
         self.near_the_end(node)
     }
@@ -12,42 +12,42 @@ impl Contender {
         self.is_mine(me, czxid, owner)
     }
 
-    /// Whether nothing had happened to the children since our create when we found that we hold: so we were first at
-    /// once.
+    /// Returns whether the children had not changed since our create when we found that we hold: then we were
+    /// the head at once.
     pub(crate) fn is_untouched(&self) -> bool {
         matches!(self.phase, Phase::Held { me, directory: Some(seen), .. } if seen.pzxid == me.czxid)
     }
 
-    /// Sends what goes out together with the create.
-    pub(crate) fn stand_by(&mut self) -> Vec<Action> {
-        self.on_its_own(|part, turn| {
+    /// Sends the reads that go out with the create.
+    pub(crate) fn send_first_look(&mut self) -> Vec<Action> {
+        self.on_its_own(|part, context| {
             part.phase = Phase::Joining;
-            part.first_look(turn);
+            part.first_look(context);
         })
     }
 
-    /// The create failed.
-    pub(crate) fn stand_down(&mut self) {
+    /// Handles a failed create.
+    pub(crate) fn create_failed(&mut self) {
         self.void_pending();
         self.phase = Phase::New;
     }
 
-    /// The create went through.
+    /// Handles a successful create.
     pub(crate) fn placed(&mut self, me: Node) -> Vec<Action> {
         self.on_its_own(|part, _| part.phase = Phase::FirstLook { me, children: None })
     }
 
-    /// The node of an earlier create was found.
+    /// Continues with the znode of an earlier create.
     pub(crate) fn found(&mut self, me: Node) -> Vec<Action> {
-        self.on_its_own(|part, turn| part.look(me, turn))
+        self.on_its_own(|part, context| part.look(me, context))
     }
 
-    /// Deletes a node that it does not stand on.
+    /// Deletes a znode that it does not use.
     pub(crate) fn discard(&mut self, node: Node) -> Vec<Action> {
-        self.on_its_own(|part, turn| part.depart(node, None, false, turn))
+        self.on_its_own(|part, context| part.depart(node, None, false, context))
     }
 
-    /// Ends it, but for what is being deleted.
+    /// Ends the contender. Deletes in progress continue.
     pub(crate) fn finish(&mut self) -> Vec<Action> {
         self.on_its_own(|part, _| {
             part.void_pending();
@@ -56,52 +56,56 @@ impl Contender {
         })
     }
 
-    /// Gives up before all were granted. It may be first already, but nobody has worked under its lock: its record
-    /// must not say that the last one released it.
+    /// Gives up before all locks were granted. It may be the head already, but the caller has not worked
+    /// under the lock. So the record must not say that the last holder released it.
     pub(crate) fn withdraw(&mut self) -> Vec<Action> {
-        self.on_its_own(|part, turn| {
-            part.abandon(None, turn);
+        self.on_its_own(|part, context| {
+            part.abandon(None, context);
         })
     }
 
-    /// How it would leave.
+    /// Returns the release of its znode.
     pub(crate) fn parting(&self, left: Left) -> Option<Parting> {
         let Phase::Held { me, directory, .. } = self.phase else { return None };
         let marker = directory.and_then(|directory| self.parting_marker(me, &directory, left));
         Some(Parting { node: me, marker })
     }
 
-    /// It did not leave with the others, since one was missing, or a record was not as expected. It may be the one, and
-    /// its name another's by now: so it looks first.
+    /// Releases by itself after a failed transaction: one znode was missing, or a record had changed. The
+    /// missing znode may be its own, and the name another contender's now, so it checks first.
     pub(crate) fn leaves_alone(&mut self, left: Left) -> Vec<Action> {
-        self.on_its_own(|part, turn| {
-            let Some(Parting { node, marker }) = part.parting(left) else { return part.release(left, turn) };
+        self.on_its_own(|part, context| {
+            let Some(Parting { node, marker }) = part.parting(left) else {
+                return part.release(left, context);
+            };
             part.void_pending();
             part.phase = Phase::Leaving;
-            part.depart_after_look(node, marker, turn);
+            part.depart_after_look(node, marker, context);
         })
     }
 
-    /// It may have left with the others.
+    /// Releases after a transaction that may have succeeded.
     pub(crate) fn departed_perhaps(&mut self, left: Left) -> Vec<Action> {
-        self.on_its_own(|part, turn| {
+        self.on_its_own(|part, context| {
             if part.phase == Phase::Lost(Loss::Broken) {
-                // That it is gone was heard after the release was sent, which may well have done it.
-                turn.actions.push(Action::Released(Departed::Clean));
+                // The deletion was reported after the release was sent, which may have caused it.
+                context.actions.push(Action::Released(Departed::Clean));
                 part.phase = Phase::Leaving;
                 return;
             }
-            let Some(Parting { node, marker }) = part.parting(left) else { return part.release(left, turn) };
+            let Some(Parting { node, marker }) = part.parting(left) else {
+                return part.release(left, context);
+            };
             part.void_pending();
             part.phase = Phase::Leaving;
-            part.depart_again(node, marker, turn);
+            part.depart_again(node, marker, context);
         })
     }
 
-    fn on_its_own(&mut self, what: impl FnOnce(&mut Contender, &mut Turn)) -> Vec<Action> {
-        let mut turn = Turn { actions: Vec::new(), lease_valid: true };
-        what(self, &mut turn);
-        self.conclude(&mut turn);
-        turn.actions
+    fn on_its_own(&mut self, what: impl FnOnce(&mut Contender, &mut StepContext)) -> Vec<Action> {
+        let mut context = StepContext { actions: Vec::new(), lease_valid: true };
+        what(self, &mut context);
+        self.conclude(&mut context);
+        context.actions
     }
 }

@@ -1,8 +1,9 @@
-//! What only semaphores need: their size, and the word that a waiter was granted.
+//! The part that only semaphores need: their size, and the record of a grant in a waiter's znode.
 //!
-//! A grant of permits deletes nothing, so it would wake nobody. Whoever could not be granted at once therefore writes
-//! into its own node when it is; the one behind it reads and watches that node. The first that lacks permits watches
-//! the children, since any holder may free what it needs. So each change wakes two contenders at most.
+//! A grant of permits deletes no znode, so it would wake no waiter. A waiter that was not granted at once
+//! therefore writes its grant into its own znode. Its successor reads and watches that znode. The first
+//! waiter that lacks permits watches the children, since any holder may free what it needs. So each change
+//! wakes two contenders at most.
 
 use super::*;
 use crate::record::Size;
@@ -11,22 +12,24 @@ use crate::record::Size;
 pub(super) struct State {
     /// The size was compared with ours, once.
     pub(super) agreed: bool,
-    /// The one before us says that it was granted. If it does not fit, the semaphore was made smaller.
+    /// The predecessor whose znode says that it was granted. If it does not fit, the semaphore was made
+    /// smaller.
     pub(super) granted_before: Option<String>,
-    /// Somebody may have listed us as one that waits.
+    /// Another contender may have listed us as a waiter.
     pub(super) seen_waiting: bool,
 }
 
-/// What the record says about the size.
+/// The size according to the record.
 pub(super) enum Agreement {
     Size(u32),
-    /// It is to be written: ours.
+    /// The record has no size, and this one must be written.
     Missing(u32),
     Refused(Reason),
 }
 
 impl Contender {
-    /// The size of the semaphore: that of the record. Ours must be the same when we come; later it may be changed.
+    /// Returns the size of the semaphore from the record. It must equal ours when we queue; later it may
+    /// change.
     pub(super) fn agreement(&self, directory: Option<Directory>) -> Agreement {
         let Some(ours) = self.config.kind.size() else { return Agreement::Size(0) };
         let Some(directory) = directory else { return Agreement::Refused(Reason::ForeignRecord) };
@@ -44,28 +47,28 @@ impl Contender {
         }
     }
 
-    pub(super) fn agree(&mut self, me: Node, directory: Option<Directory>, turn: &mut Turn) {
+    pub(super) fn agree(&mut self, me: Node, directory: Option<Directory>, context: &mut StepContext) {
         let (Some(size), Some(directory)) = (self.config.kind.size(), directory) else { return };
         self.phase = Phase::Agreeing { me };
         let size = Size { directory: directory.czxid, permits: size };
-        self.send(Purpose::Agree, Request::WriteSize { size, version: directory.version }, turn);
+        self.send(Purpose::Agree, Request::WriteSize { size, version: directory.version }, context);
     }
 
-    pub(super) fn agreed(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn agreed(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Agreeing { me } = self.phase else { return };
         match outcome {
-            // Whoever wrote it first, the record says it now.
-            Ok(_) | Err(Failure::BadVersion | Failure::NoNode) => self.look(me, turn),
-            Err(Failure::Unknown | Failure::Throttled) => self.pause(After::Look(me), turn),
-            Err(failure) => self.fail(Reason::Refused(failure), turn),
+            // The record has a size now, even if another contender wrote it.
+            Ok(_) | Err(Failure::BadVersion | Failure::NoNode) => self.look(me, context),
+            Err(Failure::Unknown | Failure::Throttled) => self.pause(After::Look(me), context),
+            Err(failure) => self.fail(Reason::Refused(failure), context),
         }
     }
 
-    /// Tells the one behind us that we were granted, if it may have seen us wait.
-    pub(super) fn say_granted(&mut self, me: Node, turn: &mut Turn) {
+    /// Tells the successor that we were granted, if it may have seen us wait.
+    pub(super) fn say_granted(&mut self, me: Node, context: &mut StepContext) {
         if self.tells_grants() {
             let request = Request::SayGranted { node: me, version: 0, revoked: false };
-            self.send(Purpose::SayGranted, request, turn);
+            self.send(Purpose::SayGranted, request, context);
         }
     }
 
@@ -74,12 +77,12 @@ impl Contender {
         waited && self.on(Rule::GrantIsTold)
     }
 
-    pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
-        // What the service refuses for good is not said: then the one behind us waits until we leave.
+    pub(super) fn said_granted(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
+        // A refused write is not repeated: then the successor waits until we leave.
         if !matches!(outcome, Err(Failure::Unknown | Failure::Throttled | Failure::BadVersion)) {
             return;
         }
-        // The version comes with the next look at our own node, and what it does not say is said then.
+        // The next read of our own znode returns the version, and a missing grant is written then.
         let looks = |purpose: &Purpose| matches!(purpose, Purpose::WatchOwn(_) | Purpose::PauseOwn);
         if self.pending.iter().any(|(_, purpose)| looks(purpose)) {
             return;
@@ -87,24 +90,24 @@ impl Contender {
         if let Phase::Held { watch, .. } = &mut self.phase
             && let Some(watch) = watch.take()
         {
-            turn.actions.push(Action::Unwatch(watch));
+            context.actions.push(Action::Unwatch(watch));
         }
         let wait = self.backoff();
-        self.send(Purpose::PauseOwn, Request::Sleep(wait), turn);
+        self.send(Purpose::PauseOwn, Request::Sleep(wait), context);
     }
 
-    /// What our own node's data says, and in which version.
-    pub(super) fn read_own(&mut self, me: Node, version: i32, says: Says, turn: &mut Turn) {
+    /// Handles a read of our own znode: its flags, and the version of its data.
+    pub(super) fn read_own(&mut self, me: Node, version: i32, says: Says, context: &mut StepContext) {
         if says.revoked && !self.revoked {
             self.revoked = true;
-            turn.actions.push(Action::Revoked);
+            context.actions.push(Action::Revoked);
         }
-        // Somebody may have written over it: a revocation in another's words.
+        // Another client may have overwritten the data, for example with a revocation.
         let unheard = self.tells_grants();
         let under_way = self.pending.iter().any(|(_, purpose)| *purpose == Purpose::SayGranted);
         if unheard && !under_way && !says.granted {
             let request = Request::SayGranted { node: me, version, revoked: self.revoked };
-            self.send(Purpose::SayGranted, request, turn);
+            self.send(Purpose::SayGranted, request, context);
         }
     }
 }

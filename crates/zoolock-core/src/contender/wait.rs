@@ -1,4 +1,4 @@
-//! Looking and waiting.
+//! Reading the queue, and waiting.
 
 use super::permits::Agreement;
 use super::*;
@@ -6,19 +6,19 @@ use crate::layout::Layout;
 use crate::names::{Name, Role};
 use crate::queue::{Decision, decide};
 
-/// From this many children on, those who have to list wait a moment first, each another one.
+/// Number of children from which a waiter pauses before it lists. The pauses differ between waiters.
 const SPREAD_FROM: u32 = 64;
-/// The longest such moment, in milliseconds.
+/// Maximum pause, in milliseconds.
 const SPREAD_MAX: u32 = 500;
 
 impl Contender {
-    /// What goes out together with the create: one flight, and we know.
-    pub(super) fn first_look(&mut self, turn: &mut Turn) {
-        // The name of the one before a mutex of ours can be computed; all others have to list.
+    /// Sends the reads that go out with the create, in one flight.
+    pub(super) fn first_look(&mut self, context: &mut StepContext) {
+        // The predecessor's name can be computed for a native mutex. All other contenders list.
         if !self.config.prefix().is_computable() {
-            self.send(Purpose::FirstChildren, Request::List, turn);
+            self.send(Purpose::FirstChildren, Request::List, context);
         }
-        self.send(Purpose::FirstDirectory, Request::ReadDirectory, turn);
+        self.send(Purpose::FirstDirectory, Request::ReadDirectory, context);
     }
 
     pub(super) fn first_children(&mut self, outcome: Result<Reply, Failure>) {
@@ -29,221 +29,229 @@ impl Contender {
         }
     }
 
-    pub(super) fn first_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn first_directory(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let (me, children) = match &mut self.phase {
             Phase::FirstLook { me, children } => (*me, children.take()),
-            Phase::Retiring { .. } => return self.retire_first(outcome, turn),
+            Phase::Retiring { .. } => return self.retire_first(outcome, context),
             _ => return,
         };
         let directory = match outcome {
             Ok(Reply::Directory(directory)) => directory,
-            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => return self.pause(After::Look(me), turn),
-            Err(_) => return self.look(me, turn),
+            Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
+                return self.pause(After::Look(me), context);
+            }
+            Err(_) => return self.look(me, context),
         };
         if !self.on(Rule::MarkerByHolderOnly) {
             self.seen = Some(directory);
         }
         if let Some(reason) = self.is_of_other_kind(&directory) {
-            return self.fail(reason, turn);
+            return self.fail(reason, context);
         }
         if let Some(children) = children {
-            // The names are unique within one incarnation of the directory. If it was made before our node, then it
-            // was this one all the time, and our name in the list was our node. Where the record says how many fit, our
-            // node must still have been there when it did.
+            // The names are unique within one incarnation of the directory. A directory that is older than
+            // our znode was the same in all reads, and our name in the list was our znode. For a semaphore,
+            // our znode must also have existed when the record had that size.
             let of_that_moment = children.pzxid == directory.pzxid || !self.on(Rule::SizeOfThatMoment);
             let fits = self.config.kind.size().is_none() || of_that_moment;
             return match directory.czxid < me.czxid && fits {
-                true => self.judge(me, Some(directory), &children, None, turn),
-                false => self.look(me, turn),
+                true => self.judge(me, Some(directory), &children, None, context),
+                false => self.look(me, context),
             };
         }
         if !me.prefix.is_computable() {
-            return self.look(me, turn);
+            return self.look(me, context);
         }
-        // Nothing but our own create has happened to the children, and there is one: nobody else is there.
+        // The last change of the children is our own create, and there is one child: there are no others.
         let untouched = directory.pzxid == me.czxid || !self.on(Rule::AloneByPzxid);
         if directory.children == 1 && untouched {
-            return self.first(me, Some(directory), &[], turn);
+            return self.first(me, Some(directory), &[], context);
         }
         match me.sequence.before() {
             Some(before) if self.config.mode == Mode::Wait => {
-                self.line_up(me, before, directory, turn);
+                self.wait_for_predecessor(me, before, directory, context);
             }
-            _ => self.look(me, turn),
+            _ => self.look(me, context),
         }
     }
 
-    /// What the record alone says against us.
+    /// Returns the reason to fail that the record alone gives.
     fn is_of_other_kind(&self, directory: &Directory) -> Option<Reason> {
         let permits = self.config.kind.is_permits();
         match directory.record {
             Record::Semaphore(size) if size.is_of(directory.czxid) && !permits => Some(Reason::OtherKind),
-            // Said by the record alone, so that it need not be listed.
+            // The record alone tells this, without a listing.
             record => Layout::proven_by::<&str>(&[], record).map(Reason::OtherLayout),
         }
     }
 
-    /// One flight: the directory, then our own node, so that the node is known to have been there when the marker was.
-    pub(super) fn look(&mut self, me: Node, turn: &mut Turn) {
+    /// Reads the directory, then our own znode, in one flight, which proves that the znode existed when the
+    /// marker did.
+    pub(super) fn look(&mut self, me: Node, context: &mut StepContext) {
         if matches!(self.config.kind, Kind::Permits { .. } | Kind::Upgrade { .. }) {
-            // Nobody's marker hands over to them.
-            return self.list(me, false, turn);
+            // No marker grants the lock to these kinds.
+            return self.list(me, false, context);
         }
         self.phase = Phase::Looking { me, directory: None };
-        self.send(Purpose::LookDirectory, Request::ReadDirectory, turn);
+        self.send(Purpose::LookDirectory, Request::ReadDirectory, context);
         if self.on(Rule::OwnNodeAfterDirectory) {
-            self.send(Purpose::LookOwn, Request::Exists(me), turn);
+            self.send(Purpose::LookOwn, Request::Exists(me), context);
         }
     }
 
-    pub(super) fn looked_at_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn looked_at_directory(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Looking { me, directory } = &mut self.phase else { return };
         let me = *me;
         match outcome {
             Ok(Reply::Directory(seen)) => {
                 *directory = Some(seen);
                 if let Some(reason) = self.is_of_other_kind(&seen) {
-                    return self.fail(reason, turn);
+                    return self.fail(reason, context);
                 }
             }
             Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
                 self.void_pending();
-                return self.pause(After::Look(me), turn);
+                return self.pause(After::Look(me), context);
             }
-            // No directory: our own node will be missing too. Not readable: the listing has to do.
+            // Without a directory our own znode is missing, too. If it may not be read, the listing is
+            // enough.
             Err(_) => {}
         }
         if !self.on(Rule::OwnNodeAfterDirectory) {
-            self.weigh(turn);
+            self.check_marker(context);
         }
     }
 
-    pub(super) fn looked_at_own(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn looked_at_own(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Looking { me, .. } = self.phase else { return };
         match self.still_mine(me, &outcome) {
-            Some(true) => self.weigh(turn),
-            Some(false) => self.vanished(turn),
-            None => self.pause(After::Look(me), turn),
+            Some(true) => self.check_marker(context),
+            Some(false) => self.vanished(context),
+            None => self.pause(After::Look(me), context),
         }
     }
 
-    /// Does the record prove that we are first?
-    fn weigh(&mut self, turn: &mut Turn) {
+    /// Grants the lock if the record proves that we are the head of the queue. Otherwise lists the queue.
+    fn check_marker(&mut self, context: &mut StepContext) {
         let Phase::Looking { me, directory } = self.phase else { return };
         match directory {
-            Some(directory) if self.hands_to(&directory, me) => self.first(me, Some(directory), &[], turn),
+            Some(directory) if self.hands_to(&directory, me) => self.first(me, Some(directory), &[], context),
             Some(Directory { children, .. }) if children >= SPREAD_FROM && self.config.mode == Mode::Wait => {
                 self.phase = Phase::Spreading { me };
                 let range = (children / 4).min(SPREAD_MAX);
                 let moment = (me.sequence.0 as u32).wrapping_mul(0x9e37_79b9) % range;
-                self.send(Purpose::Spread, Request::Sleep(moment), turn);
+                self.send(Purpose::Spread, Request::Sleep(moment), context);
             }
-            _ => self.list(me, false, turn),
+            _ => self.list(me, false, context),
         }
     }
 
-    pub(super) fn spread(&mut self, turn: &mut Turn) {
+    pub(super) fn spread(&mut self, context: &mut StepContext) {
         if let Phase::Spreading { me } = self.phase {
-            self.list(me, false, turn);
+            self.list(me, false, context);
         }
     }
 
-    /// One flight: the children, then the record, then our own node. What the record says of those before us is so
-    /// after they were seen to be gone; and our node was there when the others were.
-    pub(super) fn list(&mut self, me: Node, watching: bool, turn: &mut Turn) {
+    /// Lists the children, then reads the record, then our own znode, in one flight. The record is newer than
+    /// the listing, so it describes all predecessors that are missing in it. Our own znode existed when the
+    /// others did.
+    pub(super) fn list(&mut self, me: Node, watching: bool, context: &mut StepContext) {
         let watch = watching.then(|| self.new_watch());
         self.phase = Phase::Listing { me, children: None, directory: None, watch };
         if !self.on(Rule::CrashedAfterDeletion) {
-            self.send(Purpose::ListDirectory, Request::ReadDirectory, turn);
+            self.send(Purpose::ListDirectory, Request::ReadDirectory, context);
         }
         match watch {
-            Some(watch) => self.send(Purpose::ListWatched(watch), Request::WatchChildren(watch), turn),
-            None => self.send(Purpose::ListChildren, Request::List, turn),
+            Some(watch) => self.send(Purpose::ListWatched(watch), Request::WatchChildren(watch), context),
+            None => self.send(Purpose::ListChildren, Request::List, context),
         }
         if self.on(Rule::CrashedAfterDeletion) {
-            self.send(Purpose::ListDirectory, Request::ReadDirectory, turn);
+            self.send(Purpose::ListDirectory, Request::ReadDirectory, context);
         }
         if self.on(Rule::OwnNodeAfterDirectory) {
-            self.send(Purpose::ListOwn, Request::Exists(me), turn);
+            self.send(Purpose::ListOwn, Request::Exists(me), context);
         }
     }
 
-    pub(super) fn listed(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn listed(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Listing { me, children, watch, .. } = &mut self.phase else { return };
         let me = *me;
         match outcome {
             Ok(Reply::Children { names, pzxid }) => *children = Some(Children { names, pzxid }),
-            // Our own node will be missing too.
+            // Our own znode is missing, too.
             Err(Failure::NoNode) => {
                 *watch = None;
                 *children = Some(Children { names: Vec::new(), pzxid: Zxid(0) });
             }
             Err(failure @ Failure::Refused(_)) => {
                 *watch = None;
-                return self.fail(Reason::Refused(failure), turn);
+                return self.fail(Reason::Refused(failure), context);
             }
-            _ => return self.look_again(me, turn),
+            _ => return self.look_again(me, context),
         }
         if !self.on(Rule::OwnNodeAfterDirectory) && !self.on(Rule::CrashedAfterDeletion) {
-            self.decide(turn);
+            self.decide(context);
         }
     }
 
-    pub(super) fn listed_directory(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn listed_directory(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Listing { me, directory, .. } = &mut self.phase else { return };
         match outcome {
             Ok(Reply::Directory(seen)) => *directory = Some(seen),
             Ok(_) | Err(Failure::Unknown | Failure::Throttled) => {
                 let me = *me;
-                return self.look_again(me, turn);
+                return self.look_again(me, context);
             }
-            // No directory: our own node will be missing too. Not readable: the listing has to do.
+            // Without a directory our own znode is missing, too. If it may not be read, the listing is
+            // enough.
             Err(_) => {}
         }
         if !self.on(Rule::OwnNodeAfterDirectory) && self.on(Rule::CrashedAfterDeletion) {
-            self.decide(turn);
+            self.decide(context);
         }
     }
 
-    /// An answer of the flight was lost; what else it brings counts for nothing.
-    fn look_again(&mut self, me: Node, turn: &mut Turn) {
+    /// Handles a lost answer of the flight. The other answers of it are ignored.
+    fn look_again(&mut self, me: Node, context: &mut StepContext) {
         self.void_pending();
         if let Phase::Listing { children: Some(_), watch: Some(watch), .. } = self.phase {
-            turn.actions.push(Action::Unwatch(watch));
+            context.actions.push(Action::Unwatch(watch));
         }
-        self.pause(After::Look(me), turn);
+        self.pause(After::Look(me), context);
     }
 
-    pub(super) fn listed_own(&mut self, outcome: Result<Reply, Failure>, turn: &mut Turn) {
+    pub(super) fn listed_own(&mut self, outcome: Result<Reply, Failure>, context: &mut StepContext) {
         let Phase::Listing { me, .. } = self.phase else { return };
         match self.still_mine(me, &outcome) {
-            Some(true) => self.decide(turn),
-            Some(false) => self.vanished(turn),
-            None => self.look_again(me, turn),
+            Some(true) => self.decide(context),
+            Some(false) => self.vanished(context),
+            None => self.look_again(me, context),
         }
     }
 
-    fn decide(&mut self, turn: &mut Turn) {
+    fn decide(&mut self, context: &mut StepContext) {
         let Phase::Listing { me, children, directory, watch } = &mut self.phase else { return };
         let Some(children) = children.take() else { return };
         let (me, directory, watch) = (*me, *directory, *watch);
-        self.judge(me, directory, &children, watch, turn);
+        self.judge(me, directory, &children, watch, context);
     }
 
-    /// What the names say. `watch`: on the children, in force from the moment at which they were listed.
+    /// Decides by the names of the children. `watch`: a watch on the children, set by the same request that
+    /// listed them.
     fn judge(
         &mut self,
         me: Node,
         directory: Option<Directory>,
         children: &Children,
         watch: Option<WatchId>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
         if let (Kind::Upgrade { from }, Some(directory)) = (self.config.kind, directory)
             && directory.czxid > from.czxid
         {
-            // Made again since the reader came: what has its name is another's.
-            return self.reader_vanished(me, turn);
+            // The directory was created after the reader: a znode with the reader's name is another
+            // contender's.
+            return self.reader_vanished(me, context);
         }
         let decide = |size| {
             let asker = self.config.kind.asker(size);
@@ -251,7 +259,8 @@ impl Contender {
                 Decision::WaitFor(before) if self.permits.granted_before.as_ref() == Some(&before) => {
                     Decision::Next
                 }
-                // It was resized: the one before us may hold, and never have waited, and so never say that it holds.
+                // After a resize the predecessor may hold without having waited, and then it never writes its
+                // grant.
                 Decision::WaitFor(_)
                     if self.config.kind.is_permits() && directory.is_some_and(|d| d.version > 1) =>
                 {
@@ -267,7 +276,7 @@ impl Contender {
         };
         let decision = match agreement {
             Agreement::Size(size) => Ok(decide(size)),
-            // The directory must not become a semaphore under somebody who holds it as something else.
+            // The directory must not become a semaphore while a contender holds it as another kind of lock.
             Agreement::Missing(size) if decide(size) == Decision::OtherKind => Ok(Decision::OtherKind),
             Agreement::Missing(_) => Err(None),
             Agreement::Refused(reason) => Err(Some(reason)),
@@ -278,30 +287,30 @@ impl Contender {
         if let Some(watch) = watch
             && (decision != Ok(Decision::Next) || self.config.mode == Mode::Try)
         {
-            turn.actions.push(Action::Unwatch(watch));
+            context.actions.push(Action::Unwatch(watch));
             self.forget_list_watch();
         }
-        // Whoever listed since our create may have seen us wait.
+        // A contender that listed after our create may have seen us wait.
         self.permits.seen_waiting |= children.pzxid != me.czxid;
         match decision {
-            Err(None) => self.agree(me, directory, turn),
-            Err(Some(reason)) => self.fail(reason, turn),
-            Ok(Decision::Held) => self.first(me, directory, &children.names, turn),
+            Err(None) => self.agree(me, directory, context),
+            Err(Some(reason)) => self.fail(reason, context),
+            Ok(Decision::Held) => self.first(me, directory, &children.names, context),
             Ok(Decision::WaitFor(_) | Decision::Next) if self.config.mode == Mode::Try => {
-                self.fail(Reason::Busy, turn);
+                self.fail(Reason::Busy, context);
             }
-            Ok(Decision::WaitFor(before)) => self.watch(me, before, turn),
+            Ok(Decision::WaitFor(before)) => self.watch(me, before, context),
             Ok(Decision::Next) => match watch {
                 Some(watch) => self.phase = Phase::Waiting { me, before: None, watch },
-                None => self.list(me, true, turn),
+                None => self.list(me, true, context),
             },
             Ok(Decision::Gone) if matches!(self.config.kind, Kind::Upgrade { .. }) => {
-                self.reader_vanished(me, turn);
+                self.reader_vanished(me, context);
             }
-            Ok(Decision::Gone) => self.vanished(turn),
-            Ok(Decision::Outranked) => self.fail(Reason::Outranked, turn),
-            Ok(Decision::OtherKind) => self.fail(Reason::OtherKind, turn),
-            Ok(Decision::Clash(clash)) => self.fail(Reason::Clash(clash), turn),
+            Ok(Decision::Gone) => self.vanished(context),
+            Ok(Decision::Outranked) => self.fail(Reason::Outranked, context),
+            Ok(Decision::OtherKind) => self.fail(Reason::OtherKind, context),
+            Ok(Decision::Clash(clash)) => self.fail(Reason::Clash(clash), context),
         }
     }
 
@@ -311,155 +320,158 @@ impl Contender {
         }
     }
 
-    pub(super) fn watch(&mut self, me: Node, before: String, turn: &mut Turn) {
+    pub(super) fn watch(&mut self, me: Node, before: String, context: &mut StepContext) {
         self.behind =
             Name::parse(&before).filter(|name| name.role == Role::Exclusive).map(|name| name.sequence);
         let watch = self.new_watch();
         self.phase = Phase::Watching { me, before: before.clone() };
-        self.send(Purpose::WatchBefore(watch), Request::Watch { name: before, watch }, turn);
+        self.send(Purpose::WatchBefore(watch), Request::Watch { name: before, watch }, context);
     }
 
     pub(super) fn watched_before(
         &mut self,
         watch: WatchId,
         outcome: Result<Reply, Failure>,
-        turn: &mut Turn,
+        context: &mut StepContext,
     ) {
         let Phase::Watching { me, before } = &self.phase else { return };
         let (me, before) = (*me, before.clone());
         match outcome {
             Ok(Reply::Node { says: Says { granted: true, .. }, .. }) if self.config.kind.is_permits() => {
-                turn.actions.push(Action::Unwatch(watch));
+                context.actions.push(Action::Unwatch(watch));
                 self.permits.granted_before = Some(before);
-                self.list(me, false, turn);
+                self.list(me, false, context);
             }
             Ok(reply) => {
                 self.phase = Phase::Waiting { me, before: Some(before), watch };
-                // Either a writer that has become a reader, or the directory was made again and ours is gone. If that
-                // one waits for us elsewhere, as a multi-lock may, nobody would ever move.
+                // The predecessor is a writer that has become a reader, or the directory was created again
+                // and our znode is deleted. If the predecessor waits for us elsewhere, as a multi-lock may,
+                // this would be a deadlock.
                 let younger = matches!(reply, Reply::Node { czxid, .. } if czxid > me.czxid);
                 if !younger {
-                    self.armed_before(reply, turn);
+                    self.predecessor_watched(reply, context);
                 } else {
-                    self.disarm(turn);
+                    self.disarm(context);
                     if self.on(Rule::WaitForOlder) {
-                        self.send(Purpose::WaitOwn, Request::Exists(me), turn);
+                        self.send(Purpose::WaitOwn, Request::Exists(me), context);
                     }
                 }
             }
             Err(Failure::NoNode) if self.on(Rule::LookWhenGone) => {
-                self.before_is_gone(me, &before, false, turn)
+                self.before_is_gone(me, &before, false, context)
             }
             Err(Failure::NoNode) => self.phase = Phase::Waiting { me, before: Some(before), watch },
-            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), turn),
+            Err(failure @ Failure::Refused(_)) => self.fail(Reason::Refused(failure), context),
             Err(_) => {
-                self.disarm(turn);
-                self.pause(After::Look(me), turn);
+                self.disarm(context);
+                self.pause(After::Look(me), context);
             }
         }
     }
 
-    /// The watch was set before this look: if our node was there, the directory is ours, and all that is in it.
-    pub(super) fn waited_on(&mut self, outcome: &Result<Reply, Failure>, turn: &mut Turn) {
+    /// Handles a read of our own znode after the watch was set: if it exists, the directory and its children
+    /// are the ones that we know.
+    pub(super) fn waited_on(&mut self, outcome: &Result<Reply, Failure>, context: &mut StepContext) {
         let Some(me) = self.node() else { return };
         let mine = self.still_mine(me, outcome);
         if let (Phase::Waiting { watch, .. }, None | Some(false)) = (&self.phase, mine) {
-            turn.actions.push(Action::Unwatch(*watch));
+            context.actions.push(Action::Unwatch(*watch));
         }
         match (&self.phase, mine) {
-            // However far we have come meanwhile: what has its name now is not ours to delete.
-            (_, Some(false)) => self.vanished(turn),
+            // In every phase: the znode with our name is not ours to delete.
+            (_, Some(false)) => self.vanished(context),
             (Phase::Waiting { .. }, None) => {
-                self.disarm(turn);
-                self.pause(After::Look(me), turn);
+                self.disarm(context);
+                self.pause(After::Look(me), context);
             }
             _ => {}
         }
     }
 
-    pub(super) fn fired(&mut self, fired: WatchId, deleted: bool, turn: &mut Turn) {
-        if self.fired_ahead(fired, deleted, turn) {
+    pub(super) fn fired(&mut self, fired: WatchId, deleted: bool, context: &mut StepContext) {
+        if self.fired_ahead(fired, deleted, context) {
             return;
         }
         match &mut self.phase {
             Phase::Waiting { me, before, watch } if *watch == fired => {
                 let me = *me;
                 match before.take() {
-                    None => self.list(me, true, turn),
-                    Some(_) if deleted && !self.on(Rule::LookAfterWait) => self.first(me, None, &[], turn),
-                    Some(before) if deleted => self.before_is_gone(me, &before, true, turn),
+                    None => self.list(me, true, context),
+                    Some(_) if deleted && !self.on(Rule::LookAfterWait) => self.first(me, None, &[], context),
+                    Some(before) if deleted => self.before_is_gone(me, &before, true, context),
                     Some(before) => {
-                        self.disarm(turn);
-                        self.watch(me, before, turn);
+                        self.disarm(context);
+                        self.watch(me, before, context);
                     }
                 }
             }
-            // It is used up before we could wait for it.
+            // The watch fired before we waited for it.
             Phase::Listing { watch, .. } if *watch == Some(fired) => *watch = None,
             Phase::Held { watch: Some(watch), .. } if *watch == fired => {
                 if deleted {
-                    self.broken(turn)
+                    self.broken(context)
                 } else {
-                    self.watch_own(turn)
+                    self.watch_own(context)
                 }
             }
             _ => {}
         }
     }
 
-    fn before_is_gone(&mut self, me: Node, before: &str, since: bool, turn: &mut Turn) {
-        if !self.granted_ahead(me, since, turn) && !self.came_near(me, before, turn) {
-            self.look(me, turn);
+    fn before_is_gone(&mut self, me: Node, before: &str, since: bool, context: &mut StepContext) {
+        if !self.grant_by_deletion(me, since, context) && !self.arm_behind_predecessor(me, before, context) {
+            self.look(me, context);
         }
     }
 
-    /// A watch that was set before a reconnect may have missed what it was for: look again.
-    pub(super) fn reconnected(&mut self, turn: &mut Turn) {
+    /// Sets watches again: a watch from before a reconnect may have missed its event.
+    pub(super) fn reconnected(&mut self, context: &mut StepContext) {
         self.offline = false;
-        self.interrupted(turn);
+        self.interrupted(context);
         match &self.phase {
             Phase::Waiting { .. } if !self.on(Rule::LookAfterReconnect) => {}
             Phase::Waiting { me, before, watch } => {
                 let (me, before, old) = (*me, before.clone(), *watch);
                 match before {
-                    Some(before) => self.watch(me, before, turn),
-                    None => self.list(me, true, turn),
+                    Some(before) => self.watch(me, before, context),
+                    None => self.list(me, true, context),
                 }
-                turn.actions.push(Action::Unwatch(old));
+                context.actions.push(Action::Unwatch(old));
             }
-            // Its answer may be from before.
+            // The answer may be from before the reconnect.
             Phase::Watching { me, before } => {
                 let (me, before) = (*me, before.clone());
                 self.void_pending();
-                self.watch(me, before, turn);
+                self.watch(me, before, context);
             }
             Phase::Held { watch: Some(old), .. } => {
                 let old = *old;
-                self.watch_own(turn);
-                turn.actions.push(Action::Unwatch(old));
+                self.watch_own(context);
+                context.actions.push(Action::Unwatch(old));
             }
             _ => {}
         }
     }
 
-    /// Somebody deleted our place in the queue.
-    pub(super) fn vanished(&mut self, turn: &mut Turn) {
+    /// Fails because another client deleted our znode in the queue.
+    pub(super) fn vanished(&mut self, context: &mut StepContext) {
         self.void_pending();
         self.phase = Phase::Leaving;
-        self.fail(Reason::Broken, turn);
+        self.fail(Reason::Broken, context);
     }
 
-    /// Somebody deleted the reader's node, or ours. Where the reader's is gone ours is left, and keeps everybody out.
-    fn reader_vanished(&mut self, me: Node, turn: &mut Turn) {
+    /// Handles the deletion of the reader's znode, or of ours, by another client. Without the reader's, ours
+    /// is still there and keeps all others out.
+    fn reader_vanished(&mut self, me: Node, context: &mut StepContext) {
         let undo = self.undo.take();
-        self.vanished(turn);
+        self.vanished(context);
         match undo {
-            Some(undo) => self.depart_undone(me, undo, turn),
-            None => self.depart_if_there(me, turn),
+            Some(undo) => self.depart_undone(me, undo, context),
+            None => self.depart_if_there(me, context),
         }
     }
 
-    /// What a look at our own node says; `None` if it says nothing.
+    /// Returns whether the znode that was read is still ours; `None` if the answer does not tell.
     pub(super) fn still_mine(&self, me: Node, outcome: &Result<Reply, Failure>) -> Option<bool> {
         match outcome {
             Ok(Reply::Node { czxid, owner, .. }) => Some(self.is_mine(me, *czxid, *owner)),

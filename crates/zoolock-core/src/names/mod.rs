@@ -1,6 +1,6 @@
-//! The names of contenders, in every family that shares a ZooKeeper with us.
+//! The names of contenders, in the format of every client library that shares a ZooKeeper with us.
 //!
-//! A contender that we overlook is a second holder (`docs/DESIGN.md`, "Whose names do we read?").
+//! Overlooking a contender results in two holders (`docs/DESIGN.md`, "Whose names do we read?").
 
 mod prefix;
 
@@ -8,7 +8,7 @@ use crate::ids::Sequence;
 
 pub use prefix::{Names, Naming, Prefix};
 
-/// Which implementation gave a contender its name.
+/// The client library that named a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// zoolock, and .NET's mutex.
@@ -25,7 +25,7 @@ pub enum Family {
     Ruby,
 }
 
-/// How a name is written. Who sees a contender depends on nothing else.
+/// The format of a name. It alone determines which contenders see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spelling {
     /// `lock-S`: our mutex, and .NET's.
@@ -53,7 +53,7 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    /// Whose it is.
+    /// Returns the client library that uses it.
     pub fn family(self) -> Family {
         match self {
             Spelling::Lock | Spelling::Marked | Spelling::Upgradable | Spelling::Permit => Family::Native,
@@ -66,14 +66,14 @@ impl Spelling {
     }
 }
 
-/// What a contender asks for.
+/// The kind of lock that a contender asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// To be alone.
+    /// Exclusive access.
     Exclusive,
-    /// To read beside other readers.
+    /// Read access, together with other readers.
     Shared,
-    /// To read now and perhaps write later.
+    /// Read access now, and perhaps write access later.
     Upgradable,
     /// Some permits of a semaphore.
     Permit,
@@ -82,18 +82,18 @@ pub enum Role {
 /// A parsed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
-    /// How it is written.
+    /// Format of the name.
     pub spelling: Spelling,
-    /// What it asks for.
+    /// Kind of lock that it asks for.
     pub role: Role,
-    /// How many permits; one for whatever is no permit.
+    /// Number of permits; 1 if it asks for no permit.
     pub weight: u32,
-    /// Its place in the queue.
+    /// Sequence number.
     pub sequence: Sequence,
 }
 
 impl Name {
-    /// Parses the name of a child, or says that it is no contender.
+    /// Parses the name of a child; `None` if it is no contender.
     pub fn parse(name: &str) -> Option<Name> {
         native(name)
             .or_else(|| dot_net(name))
@@ -103,17 +103,17 @@ impl Name {
             .or_else(|| ruby(name))
     }
 
-    /// Whose it is.
+    /// Returns the client library that uses this format.
     pub fn family(&self) -> Family {
         self.spelling.family()
     }
 
-    /// Where this contender stands: by number, and numbers past the end of the signed range come last.
+    /// Returns the queue position. Negative numbers, past the end of the signed range, come last.
     pub fn position(&self) -> u32 {
         self.sequence.0 as u32
     }
 
-    /// By what a queue is sorted: the position, and of two with one number the writer before the reader that it is.
+    /// Returns the sort key of a queue: the position, then the writer before the reader with the same number.
     pub fn order(&self) -> (u32, bool) {
         (self.position(), self.role != Role::Exclusive)
     }
@@ -133,7 +133,7 @@ fn native(name: &str) -> Option<Name> {
     }
     let (digits, rest) = name.strip_prefix("permit-")?.split_once('-')?;
     let weight = digits.parse::<u32>().ok()?;
-    // As we print it: whoever looks for our own name among others compares text.
+    // Accept only the number as we print it: our own name is compared with others as text.
     let ours = weight > 0 && weight.to_string() == digits;
     let sequence = Sequence::parse(rest)?;
     ours.then_some(Name { spelling: Spelling::Permit, role: Role::Permit, weight, sequence })
@@ -151,8 +151,8 @@ fn dot_net(name: &str) -> Option<Name> {
 fn curator(name: &str) -> Option<Name> {
     let rest = name.strip_prefix("_c_")?;
     let id = rest.bytes().take_while(|b| b.is_ascii_hexdigit() || *b == b'-').count();
-    // Thirty-two hex digits, with or without the four dashes of a UUID, and the dash before the lock's own name. The
-    // dash and hex letters of what follows may run on, so the end is found by the words below.
+    // The UUID has 32 hex digits, with or without four dashes, and a dash follows. The next characters may be
+    // dashes or hex letters, too, so the words below mark its end.
     if id < 33 {
         return None;
     }
@@ -190,7 +190,7 @@ fn write_lock(name: &str) -> Option<Name> {
     }
     let (head, number) = rest.split_at(rest.len() - digits);
     let head = head.strip_suffix('-')?;
-    // A second dash is the sign of the number, not the end of the session.
+    // A second dash is the sign of the number, not the end of the session id.
     let (session, sequence) = match head.strip_suffix('-') {
         Some(session) => (session, Sequence::parse(&format!("-{number}"))?),
         None => (head, Sequence::parse(number)?),
@@ -215,7 +215,7 @@ mod tests {
     use crate::ids::{ContenderId, SessionId};
 
     #[test]
-    fn our_own_names_are_read_as_they_are_written() {
+    fn own_names_round_trip() {
         use Prefix::*;
         let (id, session) = (ContenderId(0x3f25_04e0_4f89_11d3_9a0c_0305_e82c_3301), SessionId(-5));
         let ours = [Lock, Write, Read, Upgradable, Permit(1), Permit(40), Permit(u32::MAX)];
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_others_have_to_tell_from_each_other_have_an_id() {
+    fn names_of_other_libraries_have_an_id() {
         use Prefix::*;
         let id = ContenderId(1);
         for prefix in [CuratorLock(id), CuratorWrite(id), CuratorRead(id), KazooLock(id), KazooRead(id)] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_reads_on_under_the_name_of_a_reader_of_its_make() {
+    fn downgraded_writer_keeps_its_naming_scheme() {
         use Prefix::*;
         let id = ContenderId(1);
         for (writer, reader) in
@@ -267,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_sorted_by_number_and_a_writer_goes_before_the_reader_it_was() {
+    fn writer_sorts_before_reader_of_same_number() {
         let order = |name: &str| Name::parse(name).expect("a contender").order();
         let sorted = ["lock-0000000001", "__WRIT__0000000002", "__READ__0000000002", "upgr-0000000003"];
         let sorted = sorted.map(order);
         assert!(sorted.is_sorted_by(|a, b| a < b), "{sorted:?}");
         assert!(order("__WRIT__0000000002") < order("upgr-0000000002"));
-        // Those past the end of the signed numbers come last.
+        // Negative numbers, past the end of the signed range, come last.
         assert!(order("lock-2147483647") < order("lock--2147483648"));
     }
 
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_is_read() {
+    fn names_of_every_library_are_parsed() {
         let uuid = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
         let hex = "3f2504e04f8911d39a0c0305e82c3301";
         use Role::{Exclusive, Permit, Shared, Upgradable};
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_contender_is_passed_over() {
+    fn other_children_are_no_contenders() {
         for name in [
             "",
             "config",

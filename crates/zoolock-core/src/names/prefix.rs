@@ -1,4 +1,4 @@
-//! What our own names begin with, in our own naming and in those of others.
+//! The prefixes of our znodes' names, in our own naming scheme and in those of other client libraries.
 
 use std::fmt::{self, Write as _};
 
@@ -6,31 +6,31 @@ use super::{Name, Role, Spelling};
 use crate::contender::Kind;
 use crate::ids::{ContenderId, Sequence, SessionId};
 
-/// Whose names we use.
+/// A naming scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Naming {
-    /// Our own: the name before ours can be computed.
+    /// zoolock's own names. The predecessor's name can be computed.
     #[default]
     Native,
-    /// Curator's, go-zookeeper's, and those of the Rust crate `zookeeper-client`.
+    /// The names of Curator, go-zookeeper, and the Rust crate `zookeeper-client`.
     Curator,
-    /// kazoo's.
+    /// The names of kazoo.
     Kazoo,
-    /// Those of the recipe that comes with ZooKeeper, in Java and in C.
+    /// The names of ZooKeeper's WriteLock recipe, in Java and in C.
     WriteLock,
 }
 
-/// How our contenders are called, and who else reads their names.
+/// The naming scheme of our contenders, and the other client libraries that read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Names {
-    /// Whose names we use.
+    /// The naming scheme.
     pub naming: Naming,
-    /// The kazoo clients here were told to look for `lock-`, too.
+    /// Set if the kazoo clients here look for `lock-`, too.
     pub kazoo_pattern: bool,
 }
 
-/// What our own names begin with. In our own naming there is no UUID in them, so that the name before ours can be
-/// computed.
+/// The prefix of a znode's name. In our own naming scheme it has no UUID, so that the predecessor's name can
+/// be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Prefix {
     /// `lock-`: the mutex.
@@ -41,24 +41,24 @@ pub enum Prefix {
     Read,
     /// `upgr-`: a reader that may become a writer.
     Upgradable,
-    /// `permit-W-`: so many permits of a semaphore.
+    /// `permit-W-`: this many permits of a semaphore.
     Permit(u32),
-    /// `_c_<uuid>-lock-`: the mutex as Curator has it.
+    /// `_c_<uuid>-lock-`: Curator's mutex.
     CuratorLock(ContenderId),
-    /// `_c_<uuid>-__WRIT__`: a writer as Curator has it.
+    /// `_c_<uuid>-__WRIT__`: Curator's writer.
     CuratorWrite(ContenderId),
-    /// `_c_<uuid>-__READ__`: a reader as Curator has it.
+    /// `_c_<uuid>-__READ__`: Curator's reader.
     CuratorRead(ContenderId),
-    /// `<hex32>__lock__`: kazoo's lock, and its writer.
+    /// `<hex32>__lock__`: kazoo's lock and writer.
     KazooLock(ContenderId),
     /// `<hex32>__rlock__`: kazoo's reader.
     KazooRead(ContenderId),
-    /// `x-<session>-`: the recipe that comes with ZooKeeper.
+    /// `x-<session>-`: ZooKeeper's WriteLock recipe.
     WriteLock(SessionId),
 }
 
 impl Prefix {
-    /// What a contender of this kind is called; `None` where a naming has no such kind.
+    /// Returns the prefix for this kind of contender; `None` if the naming scheme has no such kind.
     pub fn of(naming: Naming, kind: Kind, id: ContenderId, session: SessionId) -> Option<Prefix> {
         Some(match (naming, kind) {
             (Naming::Native, Kind::Mutex) => Prefix::Lock,
@@ -77,15 +77,15 @@ impl Prefix {
         })
     }
 
-    /// The name with this number.
+    /// Returns the name with this sequence number.
     pub fn name(self, sequence: Sequence) -> String {
-        // In one allocation: it is asked for with every request.
+        // One allocation: every request asks for a name.
         let mut name = String::with_capacity(64);
-        write!(name, "{self}{sequence}").expect("a string takes whatever there is");
+        write!(name, "{self}{sequence}").expect("writing to a string succeeds");
         name
     }
 
-    /// The name with this number as it is parsed.
+    /// Returns the name with this sequence number in parsed form.
     pub fn parsed(self, sequence: Sequence) -> Name {
         let (spelling, role) = match self {
             Prefix::Lock => (Spelling::Lock, Role::Exclusive),
@@ -104,12 +104,12 @@ impl Prefix {
         Name { spelling, role, weight, sequence }
     }
 
-    /// The number of a name that begins like this.
+    /// Returns the sequence number of a name with this prefix.
     pub fn number(self, name: &str) -> Option<Sequence> {
         Sequence::parse(name.strip_prefix(&self.to_string())?)
     }
 
-    /// Whether it tells of which acquisition it is.
+    /// Returns whether the prefix identifies the acquisition.
     pub fn has_id(self) -> bool {
         match self {
             Prefix::Lock | Prefix::Write | Prefix::Read | Prefix::Upgradable | Prefix::Permit(_) => false,
@@ -119,22 +119,22 @@ impl Prefix {
         }
     }
 
-    /// Whether it stands for somebody who wants to be alone.
+    /// Returns whether the contender is exclusive.
     pub fn is_exclusive(self) -> bool {
         !self.reads() && !matches!(self, Prefix::Permit(_))
     }
 
-    /// Whether it stands for a reader.
+    /// Returns whether the contender is a reader.
     pub fn reads(self) -> bool {
         matches!(self, Prefix::Read | Prefix::Upgradable | Prefix::CuratorRead(_) | Prefix::KazooRead(_))
     }
 
-    /// Whether the name before ours follows from our own, if one of our own kind has it.
+    /// Returns whether the predecessor's name can be computed from our own, if it is of the same kind.
     pub fn is_computable(self) -> bool {
         self == Prefix::Lock
     }
 
-    /// What a writer is called once it reads.
+    /// Returns the prefix of a writer that becomes a reader.
     pub fn as_reader(self) -> Option<Prefix> {
         match self {
             Prefix::Write => Some(Prefix::Read),
@@ -164,7 +164,8 @@ impl fmt::Display for Prefix {
             Prefix::CuratorRead(id) => curator(f, id, "__READ__"),
             Prefix::KazooLock(id) => write!(f, "{id}__lock__"),
             Prefix::KazooRead(id) => write!(f, "{id}__rlock__"),
-            // The id of a session is enough to take it over, but this is what the recipe's other users look for.
+            // A session id is enough to take the session over, but other users of the recipe look for this
+            // name.
             Prefix::WriteLock(session) => write!(f, "x-{}-", session.0),
         }
     }

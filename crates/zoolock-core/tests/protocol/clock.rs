@@ -1,12 +1,14 @@
-//! A model of belief: the lease of the product, on a clock of its own, beside a leader that counts on another.
+//! A model of the lease: the library's lease on the holder's clock, beside a leader that counts on another
+//! clock.
 //!
-//! The holder renews as the product does, one request at a time. Its server notes that it was heard of, and tells the
-//! leader so every half tick; the request itself tells the leader nothing, which is how ZooKeeper does it
-//! (`LearnerHandler` touches sessions for pings only). The leader lets the session go as early as it ever may, and then
-//! a rival holds. What is asked for: nobody believes any more by then. Clocks go 5 % faster or slower than the leader's.
+//! The holder renews as the library does, one request at a time. Its server notes that it heard of the
+//! holder, and reports that to the leader every half tick. The request itself does not tell the leader, as in
+//! ZooKeeper (`LearnerHandler` touches sessions for pings only). The leader expires the session as early as
+//! it may, and then a rival holds. The checked property: by then the holder does not rely on the lock any
+//! more. Clocks run up to 5 % faster or slower than the leader's.
 //!
-//! Longer stalls and pauses, which leave the leader in the dark, are at the end; there the server and the leader have a
-//! connection between them, on which pings wait like everything else, in order and for as long as it may take.
+//! The last tests have longer stalls and pauses, during which the leader is not told. In them the server and
+//! the leader have a connection, on which pings wait like all other messages, in order and without a limit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,40 +20,41 @@ use zoolock_core::{Instant, Lease, Renewal};
 
 use crate::{long, search};
 
-/// Half a tick of the leader's clock is one step.
+/// Steps per tick. One step is half a tick of the leader's clock.
 const TICK: u32 = 2;
 /// The session timeout, in steps.
-const T: u32 = 24;
-/// What the holder's clock makes of a step, in units, if it is as fast as the leader's.
+const TIMEOUT: u32 = 24;
+/// Units of the holder's clock per step, if it is as fast as the leader's.
 const UNITS: u32 = 20;
 const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 
-/// How a holder comes to believe.
+/// The rule by which a holder decides whether it still has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Belief {
-    /// As ours.
+    /// The lease of the library.
     Lease,
-    /// Whatever its server answers renews: pings, reads.
+    /// Every answer of its server renews: pings, reads.
     RenewedByPings,
-    /// A request counts from its answer on.
+    /// A renewal counts from its answer, not from its request.
     FromTheAnswer,
-    /// All of the timeout, and not two thirds of it.
+    /// The lease lasts for the whole timeout, not for two thirds of it.
     WholeTimeout,
-    /// The timeout that was asked for: the server has cut it by half.
+    /// The lease follows the requested timeout, although the server has halved it.
     AskedTimeout,
-    /// Until its client says that the session has expired, which it says when it has heard nothing for 1.4 T.
+    /// The lease lasts until the client reports that the session has expired, after 1.4 session timeouts
+    /// without an answer.
     UntilExpired,
-    /// On a clock that stands still while the machine sleeps.
+    /// The holder uses a clock that stops while the machine sleeps.
     Monotonic,
-    /// On a clock that somebody sets.
+    /// The holder uses a clock that can be set.
     WallClock,
-    /// `sync` is enough, however short the timeout.
+    /// A `sync` renews, however short the timeout.
     SyncIsEnough,
-    /// One confirmation is enough, whatever was before it.
+    /// One confirmation renews.
     ByOneConfirmation,
-    /// Two are: a request, and one that was sent long enough after it was answered.
+    /// Two confirmations renew: a request, and another one that was sent long enough after its answer.
     ByTwoConfirmations,
-    /// A `sync` is believed for as long as a write.
+    /// A `sync` extends the lease by as much as a write.
     SyncLikeAWrite,
 }
 
@@ -70,42 +73,44 @@ impl Belief {
         Belief::SyncLikeAWrite,
     ];
 
-    /// Two confirmations are enough where pings never wait, so that what is found is the other thing that is wrong.
-    fn goes_by_two(self) -> bool {
+    /// Returns whether the rule relies on two confirmations. If pings never wait, two are enough, so the
+    /// search finds the rule's other bug.
+    fn needs_two(self) -> bool {
         use Belief::{ByTwoConfirmations, FromTheAnswer, SyncIsEnough, SyncLikeAWrite};
         matches!(self, ByTwoConfirmations | FromTheAnswer | SyncIsEnough | SyncLikeAWrite)
     }
 }
 
-/// What may go wrong, once each.
+/// The faults that may happen, once each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Faults {
-    /// The holder's server is cut off from the leader.
+    /// The holder's server is disconnected from the leader.
     follower_cut: bool,
-    /// The holder is cut off from its server; with `heals` it comes back with a connection of its own.
+    /// The holder is disconnected from its server. With `heals` it reconnects on a new connection.
     holder_cut: bool,
     heals: bool,
-    /// The others elect another leader, which counts from then on; the holder is with the one they left.
+    /// The other servers elect a new leader, which counts from then on. The holder stays with the old leader.
     deposed: bool,
-    /// The machine sleeps for as long as a session lasts.
+    /// The machine sleeps for a session timeout.
     sleeps: bool,
-    /// Somebody sets the clock back by as much.
+    /// The clock is set back by a session timeout.
     set_back: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Ensembles {
+struct LeaseModel {
     belief: Belief,
     faults: Faults,
-    /// In ticks.
+    /// The server's `syncLimit`, in ticks.
     sync_limit: u32,
-    /// How long what is sent takes at most, in steps.
+    /// Maximum delay of a message, in steps.
     delay: u32,
-    /// The server and the leader have a connection, on which all takes as long as it likes once the machine has slept.
+    /// The server and the leader have a connection. Its messages have no maximum delay once the machine has
+    /// slept.
     connection: bool,
-    /// How long the machine sleeps, in steps.
+    /// Duration of the machine's sleep, in steps.
     nap: u32,
-    /// The search ends there.
+    /// Time at which the search ends.
     end: u32,
 }
 
@@ -114,30 +119,30 @@ struct World {
     rate: u32,
     /// The leader's clock.
     now: u32,
-    /// The holder's.
+    /// The holder's clock.
     own: u32,
     lease: Lease,
-    /// When the last renewal that was confirmed was sent, for whoever goes by that.
+    /// Time at which the last confirmed renewal was sent, for the rule that needs one.
     confirmed: Option<u32>,
-    /// Until when to believe, and when those renewals were sent and answered of which the leader may not have been told, for
-    /// whoever goes by two.
-    by_two: (Option<Instant>, Vec<(u32, u32)>),
-    /// When its server was last heard of.
+    /// The end of the lease, and the times of the renewals (sent, answered) that the leader may not know of.
+    /// For the rules that need two confirmations.
+    with_two: (Option<Instant>, Vec<(u32, u32)>),
+    /// Time of the last answer of its server.
     heard: u32,
     renew_at: u32,
     renewal: Option<Sent>,
     faults: Faults,
     holder_cut: bool,
     follower_cut: bool,
-    /// The server has heard of the holder since it last told the leader.
+    /// The server has heard of the holder since its last report to the leader.
     noted: bool,
-    /// On the way from the server to the leader, and from there.
+    /// Messages on the connection from the server to the leader, and back.
     up: VecDeque<Up>,
     down: VecDeque<Down>,
-    /// When the leader that counts was last told.
+    /// Time of the last report to the leader that counts.
     touched: u32,
     deposed_at: Option<u32>,
-    /// The session is gone, and the lock with it.
+    /// The session has expired, and the lock has been granted to a rival.
     rival: bool,
 }
 
@@ -145,7 +150,7 @@ struct World {
 struct Sent {
     at: u32,
     place: Place,
-    /// Since when it is on its way there.
+    /// Start of the current hop.
     since: u32,
 }
 
@@ -159,7 +164,7 @@ enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Up {
     Renewal,
-    /// The answer to a ping: the holder was heard of.
+    /// The answer to a ping: the server has heard of the holder.
     Touch,
 }
 
@@ -172,10 +177,10 @@ enum Down {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Tick,
-    /// The first on the connection comes to the leader, or to the server.
+    /// The first message of the connection arrives at the leader, or at the server.
     GoesUp,
     GoesDown,
-    /// The renewal comes one step further.
+    /// The renewal finishes its current hop.
     Arrives,
     CutFollower,
     CutHolder,
@@ -185,7 +190,7 @@ enum Step {
     SetBack,
 }
 
-const OVERLAP: &str = "nobody believes while a rival holds";
+const OVERLAP: &str = "the holder does not rely on the lock while a rival holds";
 const LOST: &str = "a rival holds in the end";
 
 fn instant(own: u32) -> Instant {
@@ -196,7 +201,7 @@ fn duration(steps: u32) -> Duration {
     Duration::from_millis(u64::from(steps * UNITS))
 }
 
-impl Ensembles {
+impl LeaseModel {
     fn ensemble(&self) -> Ensemble {
         Ensemble { tick: duration(TICK), sync_limit: self.sync_limit }
     }
@@ -204,37 +209,37 @@ impl Ensembles {
     fn how(&self) -> Renewal {
         match self.belief {
             Belief::SyncIsEnough => Renewal::Sync,
-            _ => self.ensemble().renewal(duration(T), false),
+            _ => self.ensemble().renewal(duration(TIMEOUT), false),
         }
     }
 
-    fn believes(&self, world: &World) -> bool {
+    fn relies_on_lock(&self, world: &World) -> bool {
         match self.belief {
-            Belief::UntilExpired => (world.own - world.heard) * 5 < T * UNITS * 7,
+            Belief::UntilExpired => (world.own - world.heard) * 5 < TIMEOUT * UNITS * 7,
             Belief::ByOneConfirmation => world.confirmed.is_some_and(|sent| {
-                let span = self.ensemble().span(duration(T), self.how());
+                let span = self.ensemble().span(duration(TIMEOUT), self.how());
                 instant(world.own) < instant(sent).after(span)
             }),
-            _ if self.belief.goes_by_two() => world.by_two.0.is_some_and(|end| instant(world.own) < end),
+            _ if self.belief.needs_two() => world.with_two.0.is_some_and(|end| instant(world.own) < end),
             _ => world.lease.is_valid(instant(world.own)),
         }
     }
 
-    /// What the lease was before a third confirmation was asked for.
-    fn confirm_by_two(&self, world: &mut World, sent: u32, how: Renewal) {
-        let (end, answered) = &mut world.by_two;
+    /// Extends the lease by the former rule, which needed only two confirmations.
+    fn confirm_with_two(&self, world: &mut World, sent: u32, how: Renewal) {
+        let (end, answered) = &mut world.with_two;
         answered.push((sent, world.own));
         // A whole tick, with this timeout.
-        let is_told = |(_, answered): &(u32, u32)| sent >= answered + TICK * UNITS;
-        let newest = answered.iter().rposition(is_told);
+        let is_known = |(_, answered): &(u32, u32)| sent >= answered + TICK * UNITS;
+        let newest = answered.iter().rposition(is_known);
         answered.drain(..newest.unwrap_or(0));
-        // The session was asked for when the clock began.
-        let told = newest.map_or(T * UNITS, |_| answered[0].0);
-        let until = instant(sent).after(self.ensemble().span(duration(T), how));
-        *end = (*end).max(Some(until.min(instant(told).after(duration(T) * 11 / 12))));
+        // The session was requested when the clock started.
+        let told = newest.map_or(TIMEOUT * UNITS, |_| answered[0].0);
+        let until = instant(sent).after(self.ensemble().span(duration(TIMEOUT), how));
+        *end = (*end).max(Some(until.min(instant(told).after(duration(TIMEOUT) * 11 / 12))));
     }
 
-    /// What was answered by a leader counts, whichever it was.
+    /// Returns whether a leader answers. The answer counts, even if it is the old leader.
     fn leader_answers(&self, world: &World) -> bool {
         if world.rival {
             return false;
@@ -252,7 +257,7 @@ impl Ensembles {
             world.own += world.rate;
         }
         if self.connection {
-            // One that waits already says as much.
+            // One waiting ping is enough.
             if !world.follower_cut && world.down.back() != Some(&Down::Ping) {
                 world.down.push_back(Down::Ping);
             }
@@ -263,12 +268,12 @@ impl Ensembles {
                 world.touched = world.now;
             }
         }
-        // As early as it may: it counts in buckets, and rounds up.
-        world.rival |= world.now >= world.touched + T;
+        // As early as possible: the real leader counts in buckets, and rounds up.
+        world.rival |= world.now >= world.touched + TIMEOUT;
     }
 
-    /// Whether the renewal can come any further, and must not be late.
-    fn moves(&self, world: &World) -> bool {
+    /// Returns whether the renewal can make its next hop, whose delay is limited.
+    fn can_move(&self, world: &World) -> bool {
         world.renewal.is_some_and(|sent| match sent.place {
             Place::ToServer | Place::Back => !world.holder_cut,
             Place::ToLeader => !self.connection && self.leader_answers(world),
@@ -276,27 +281,27 @@ impl Ensembles {
     }
 }
 
-impl Model for Ensembles {
+impl Model for LeaseModel {
     type State = World;
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
         let timeout = match self.belief {
-            Belief::WholeTimeout => duration(T) * 3 / 2,
-            Belief::AskedTimeout => duration(T) * 2,
-            _ => duration(T),
+            Belief::WholeTimeout => duration(TIMEOUT) * 3 / 2,
+            Belief::AskedTimeout => duration(TIMEOUT) * 2,
+            _ => duration(TIMEOUT),
         };
         let world = |rate| World {
             rate,
             now: 0,
-            // So that it can be set back.
-            own: T * UNITS,
+            // Above zero, so that it can be set back.
+            own: TIMEOUT * UNITS,
             // A session is opened by a write.
-            lease: Lease::new(timeout, self.ensemble(), instant(T * UNITS)),
+            lease: Lease::new(timeout, self.ensemble(), instant(TIMEOUT * UNITS)),
             confirmed: None,
-            by_two: (None, Vec::new()),
-            heard: T * UNITS,
-            renew_at: T * UNITS,
+            with_two: (None, Vec::new()),
+            heard: TIMEOUT * UNITS,
+            renew_at: TIMEOUT * UNITS,
             renewal: None,
             faults: self.faults,
             holder_cut: false,
@@ -312,12 +317,12 @@ impl Model for Ensembles {
     }
 
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {
-        let moves = self.moves(world);
-        if moves {
+        let can_move = self.can_move(world);
+        if can_move {
             steps.push(Step::Arrives);
         }
-        let late = moves && world.renewal.is_some_and(|sent| world.now >= sent.since + self.delay);
-        // Before the machine has slept nothing waits on the connection.
+        let late = can_move && world.renewal.is_some_and(|sent| world.now >= sent.since + self.delay);
+        // Before the machine has slept, no message waits on the connection.
         let late = late || world.faults.sleeps && !(world.up.is_empty() && world.down.is_empty());
         if world.now < self.end && !late {
             steps.push(Step::Tick);
@@ -367,7 +372,7 @@ impl Model for Ensembles {
                         world.lease.confirm(instant(sent), instant(world.own), how);
                         match self.belief {
                             Belief::ByOneConfirmation => world.confirmed = Some(sent),
-                            _ if self.belief.goes_by_two() => self.confirm_by_two(&mut world, sent, how),
+                            _ if self.belief.needs_two() => self.confirm_with_two(&mut world, sent, how),
                             _ => {}
                         }
                         world.heard = world.own;
@@ -398,8 +403,8 @@ impl Model for Ensembles {
             Step::CutHolder => (world.holder_cut, world.faults.holder_cut) = (true, false),
             Step::Heal => {
                 (world.holder_cut, world.faults.heals) = (false, false);
-                // What was under way is answered by nobody. A server asks the leader whether it knows the session, and
-                // that counts.
+                // Pending requests get no answer. After the reconnect the server asks the leader whether it
+                // knows the session, and the leader counts that.
                 world.renewal = None;
                 if !world.follower_cut && world.deposed_at.is_none() && !world.rival {
                     world.touched = world.now;
@@ -416,28 +421,28 @@ impl Model for Ensembles {
             Step::SetBack => {
                 world.faults.set_back = false;
                 if self.belief == Belief::WallClock {
-                    world.own -= T * UNITS;
+                    world.own -= TIMEOUT * UNITS;
                 }
             }
         }
-        // The holder renews as soon as it may.
+        // The holder renews as soon as possible.
         if world.renewal.is_none() && world.own >= world.renew_at && !world.rival {
-            let interval = Pace::interval(&self.ensemble(), duration(T)).as_millis() as u32;
+            let interval = Pace::interval(&self.ensemble(), duration(TIMEOUT)).as_millis() as u32;
             world.renew_at = world.own + interval;
             world.renewal = Some(Sent { at: world.own, place: Place::ToServer, since: world.now });
         }
         Some(world)
     }
 
-    fn properties(&self) -> Vec<Property<Ensembles>> {
+    fn properties(&self) -> Vec<Property<LeaseModel>> {
         vec![
-            Property::always(OVERLAP, |model: &Ensembles, w: &World| !(w.rival && model.believes(w))),
+            Property::always(OVERLAP, |model: &LeaseModel, w: &World| !(w.rival && model.relies_on_lock(w))),
             Property::sometimes(LOST, |_, w: &World| w.rival),
         ]
     }
 }
 
-const NOTHING: Faults = Faults {
+const NO_FAULTS: Faults = Faults {
     follower_cut: false,
     holder_cut: false,
     heals: false,
@@ -446,51 +451,48 @@ const NOTHING: Faults = Faults {
     set_back: false,
 };
 
-fn with(belief: Belief, faults: Faults) -> Ensembles {
-    // A `sync` is enough with this timeout.
-    let end = if long() { 2 * T } else { T + T / 2 };
-    Ensembles { belief, faults, sync_limit: 3, delay: 1, connection: false, nap: T, end }
+fn with(belief: Belief, faults: Faults) -> LeaseModel {
+    // With this timeout a `sync` is enough.
+    let end = if long() { 2 * TIMEOUT } else { TIMEOUT + TIMEOUT / 2 };
+    LeaseModel { belief, faults, sync_limit: 3, delay: 1, connection: false, nap: TIMEOUT, end }
 }
 
-/// The machine sleeps for most of a session, and what the server says to the leader comes late, or never: what takes too
-/// long is as good as lost.
-fn with_a_connection(belief: Belief) -> Ensembles {
-    let model = with(belief, Faults { sleeps: true, ..NOTHING });
-    let end = if long() { T + T / 4 } else { T + 2 };
-    Ensembles { connection: true, nap: T * 2 / 3, delay: 0, end, ..model }
+/// The machine sleeps for most of a session timeout. Messages from the server to the leader arrive late, or
+/// never: a message that takes too long equals a lost one.
+fn with_a_connection(belief: Belief) -> LeaseModel {
+    let model = with(belief, Faults { sleeps: true, ..NO_FAULTS });
+    let end = if long() { TIMEOUT + TIMEOUT / 4 } else { TIMEOUT + 2 };
+    LeaseModel { connection: true, nap: TIMEOUT * 2 / 3, delay: 0, end, ..model }
 }
 
-fn nothing_is_found(model: Ensembles) {
+fn is_safe(model: LeaseModel) {
     search::finds_nothing(&format!("{model:?}"), model);
 }
 
-fn is_caught(model: Ensembles) {
+fn is_caught(model: LeaseModel) {
     let switch = format!("{:?}", model.belief);
     search::finds(&switch, &format!("{model:?}"), OVERLAP, &model);
-    nothing_is_found(Ensembles { belief: Belief::Lease, ..model });
+    is_safe(LeaseModel { belief: Belief::Lease, ..model });
 }
 
 #[test]
-fn belief_ends_before_a_rival_holds_where_both_are_cut_off() {
-    nothing_is_found(with(
-        Belief::Lease,
-        Faults { follower_cut: true, holder_cut: true, heals: true, ..NOTHING },
-    ));
+fn lease_ends_before_rival_holds_after_two_cuts() {
+    is_safe(with(Belief::Lease, Faults { follower_cut: true, holder_cut: true, heals: true, ..NO_FAULTS }));
 }
 
 #[test]
-fn belief_ends_before_a_rival_holds() {
+fn lease_ends_before_rival_holds() {
     let faults = [
-        Faults { follower_cut: true, ..NOTHING },
-        Faults { holder_cut: true, ..NOTHING },
-        Faults { holder_cut: true, heals: true, deposed: true, ..NOTHING },
-        Faults { sleeps: true, ..NOTHING },
+        Faults { follower_cut: true, ..NO_FAULTS },
+        Faults { holder_cut: true, ..NO_FAULTS },
+        Faults { holder_cut: true, heals: true, deposed: true, ..NO_FAULTS },
+        Faults { sleeps: true, ..NO_FAULTS },
     ];
     for faults in faults {
-        nothing_is_found(with(Belief::Lease, faults));
+        is_safe(with(Belief::Lease, faults));
         if faults.deposed {
-            // Where a `sync` is not enough.
-            nothing_is_found(Ensembles { sync_limit: 5, ..with(Belief::Lease, faults) });
+            // Here a `sync` is not enough.
+            is_safe(LeaseModel { sync_limit: 5, ..with(Belief::Lease, faults) });
         }
     }
 }
@@ -498,7 +500,7 @@ fn belief_ends_before_a_rival_holds() {
 mod bugs {
     use super::*;
 
-    const CUT: Faults = Faults { follower_cut: true, ..NOTHING };
+    const CUT: Faults = Faults { follower_cut: true, ..NO_FAULTS };
 
     #[test]
     fn renewed_by_pings_and_reads() {
@@ -507,79 +509,79 @@ mod bugs {
 
     #[test]
     fn counted_from_the_answer() {
-        is_caught(Ensembles { delay: 3, end: T + T / 4, ..with(Belief::FromTheAnswer, CUT) });
+        is_caught(LeaseModel { delay: 3, end: TIMEOUT + TIMEOUT / 4, ..with(Belief::FromTheAnswer, CUT) });
     }
 
     #[test]
-    fn all_of_the_timeout() {
+    fn lease_of_the_whole_timeout() {
         is_caught(with(Belief::WholeTimeout, CUT));
     }
 
     #[test]
-    fn the_timeout_that_was_asked_for() {
+    fn lease_of_the_requested_timeout() {
         is_caught(with(Belief::AskedTimeout, CUT));
     }
 
     #[test]
-    fn expired_as_the_moment_of_loss() {
-        is_caught(with(Belief::UntilExpired, Faults { holder_cut: true, ..NOTHING }));
+    fn lease_until_reported_expiry() {
+        is_caught(with(Belief::UntilExpired, Faults { holder_cut: true, ..NO_FAULTS }));
     }
 
     #[test]
-    fn a_clock_that_stands_still_while_the_machine_sleeps() {
-        is_caught(with(Belief::Monotonic, Faults { sleeps: true, ..NOTHING }));
+    fn clock_that_stops_during_sleep() {
+        is_caught(with(Belief::Monotonic, Faults { sleeps: true, ..NO_FAULTS }));
     }
 
     #[test]
-    fn a_clock_that_somebody_sets() {
-        is_caught(with(Belief::WallClock, Faults { holder_cut: true, set_back: true, ..NOTHING }));
+    fn clock_that_is_set_back() {
+        is_caught(with(Belief::WallClock, Faults { holder_cut: true, set_back: true, ..NO_FAULTS }));
     }
 
     #[test]
-    fn the_second_renewal_where_pings_wait() {
+    fn two_confirmations_with_delayed_pings() {
         is_caught(with_a_connection(Belief::ByTwoConfirmations));
     }
 
     #[test]
-    fn the_first_renewal_after_a_pause() {
-        is_caught(with(Belief::ByOneConfirmation, Faults { follower_cut: true, sleeps: true, ..NOTHING }));
+    fn one_confirmation_after_a_pause() {
+        is_caught(with(Belief::ByOneConfirmation, Faults { follower_cut: true, sleeps: true, ..NO_FAULTS }));
     }
 
     /// With the shortest timeout for which a `sync` is enough.
     #[test]
-    fn a_sync_that_is_believed_for_as_long_as_a_write() {
-        let model = with(Belief::SyncLikeAWrite, Faults { deposed: true, ..NOTHING });
-        is_caught(Ensembles { sync_limit: 4, ..model });
+    fn sync_extends_the_lease_like_a_write() {
+        let model = with(Belief::SyncLikeAWrite, Faults { deposed: true, ..NO_FAULTS });
+        is_caught(LeaseModel { sync_limit: 4, ..model });
     }
 
     #[test]
-    fn a_sync_answered_by_a_leader_that_was_left() {
-        let model = with(Belief::SyncIsEnough, Faults { deposed: true, ..NOTHING });
-        is_caught(Ensembles { sync_limit: 5, ..model });
+    fn sync_answered_by_a_deposed_leader() {
+        let model = with(Belief::SyncIsEnough, Faults { deposed: true, ..NO_FAULTS });
+        is_caught(LeaseModel { sync_limit: 5, ..model });
     }
 }
 
-/// The leader is told of the holder up to half a tick after it has confirmed a request of it. If it had not heard of the
-/// holder for long, and the server is cut off in between, then a rival holds at once.
+/// The leader is told of the holder up to half a tick after it has confirmed the holder's request. If it had
+/// not heard of the holder for long, and the server is disconnected in between, a rival holds at once.
 mod after_a_pause_or_a_stall {
     use super::*;
 
-    fn worlds(belief: Belief) -> [Ensembles; 2] {
-        let stalls = with(belief, Faults { follower_cut: true, ..NOTHING });
-        let sleeps = with(belief, Faults { follower_cut: true, sleeps: true, ..NOTHING });
-        let end = if long() { T + T / 4 } else { T + T / 8 };
-        [sleeps, Ensembles { delay: 4, end, ..stalls }]
+    fn worlds(belief: Belief) -> [LeaseModel; 2] {
+        let stalls = with(belief, Faults { follower_cut: true, ..NO_FAULTS });
+        let sleeps = with(belief, Faults { follower_cut: true, sleeps: true, ..NO_FAULTS });
+        let end = if long() { TIMEOUT + TIMEOUT / 4 } else { TIMEOUT + TIMEOUT / 8 };
+        [sleeps, LeaseModel { delay: 4, end, ..stalls }]
     }
 
     #[test]
-    fn nothing_is_found_with_the_lease() {
-        worlds(Belief::Lease).into_iter().for_each(nothing_is_found);
+    fn lease_is_safe_after_pauses_and_stalls() {
+        worlds(Belief::Lease).into_iter().for_each(is_safe);
     }
 
     #[test]
-    fn nothing_is_found_whatever_waits_on_the_connection() {
-        for nap in [T / 2, T * 5 / 6] {
-            nothing_is_found(Ensembles { nap, ..with_a_connection(Belief::Lease) });
+    fn lease_is_safe_with_delayed_pings() {
+        for nap in [TIMEOUT / 2, TIMEOUT * 5 / 6] {
+            is_safe(LeaseModel { nap, ..with_a_connection(Belief::Lease) });
         }
     }
 }

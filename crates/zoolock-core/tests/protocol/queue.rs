@@ -1,34 +1,34 @@
-//! [`decide`] against plain rules, for every small queue there is; and whether everybody is granted in the end who asks
-//! again when what it watches changes.
+//! Tests [`decide`] against simple rules, for every small queue. Also tests that every contender is granted
+//! in the end if it asks again when its watch fires.
 
 use zoolock_core::Sequence;
 use zoolock_core::names::Names;
 use zoolock_core::names::Prefix::{self, Lock, Permit, Read, Upgradable, Write};
 use zoolock_core::queue::{Asker, Decision, decide};
 
-/// Who stands in the queue, from the front.
+/// A contender in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct One {
+struct Queued {
     prefix: Prefix,
     number: i32,
-    /// The number of the reader that wants to write.
+    /// Sequence number of the reader that upgrades with it.
     from: Option<i32>,
 }
 
-impl One {
+impl Queued {
     fn name(&self) -> String {
         self.prefix.name(Sequence(self.number))
     }
 }
 
-/// Every queue of these, up to so many, at even numbers and in no order.
-fn queues(of: &[Prefix], most: usize) -> Vec<Vec<One>> {
-    let mut all: Vec<Vec<One>> = vec![Vec::new()];
+/// Returns every queue of these prefixes up to a length of `max_length`. The sequence numbers are even.
+fn queues(of: &[Prefix], max_length: usize) -> Vec<Vec<Queued>> {
+    let mut all: Vec<Vec<Queued>> = vec![Vec::new()];
     let mut last = all.clone();
-    for place in 0..most {
-        let longer = |queue: &Vec<One>| {
+    for place in 0..max_length {
+        let longer = |queue: &Vec<Queued>| {
             let with = |&prefix: &Prefix| {
-                let one = One { prefix, number: 2 * place as i32, from: None };
+                let one = Queued { prefix, number: 2 * place as i32, from: None };
                 [queue.clone(), vec![one]].concat()
             };
             of.iter().map(with).collect::<Vec<_>>()
@@ -39,9 +39,9 @@ fn queues(of: &[Prefix], most: usize) -> Vec<Vec<One>> {
     all
 }
 
-fn ask(queue: &[One], me: &One, size: u32) -> Decision {
-    let mut names: Vec<String> = queue.iter().map(One::name).collect();
-    // Listings come in no order, and with other things in between.
+fn ask(queue: &[Queued], me: &Queued, size: u32) -> Decision {
+    let mut names: Vec<String> = queue.iter().map(Queued::name).collect();
+    // Listings have no order, and contain other children.
     let by = me.number as usize % names.len().max(1);
     names.rotate_left(by);
     names.push("config".to_owned());
@@ -60,14 +60,15 @@ fn exclude_each_other(one: Prefix, other: Prefix) -> bool {
     one.is_exclusive() || other.is_exclusive() || (one == Upgradable && other == Upgradable)
 }
 
-/// The plain rule.
-fn is_free(queue: &[One], me: &One, size: u32) -> bool {
+/// The simple rule.
+fn is_free(queue: &[Queued], me: &Queued, size: u32) -> bool {
     let before = || queue.iter().filter(|one| one.number < me.number);
-    let weight = |one: &One| if let Permit(weight) = one.prefix { weight } else { 0 };
+    let weight = |one: &Queued| if let Permit(weight) = one.prefix { weight } else { 0 };
     match (me.prefix, me.from) {
         (_, Some(from)) => {
             let Some(reader) = queue.iter().find(|one| one.number == from) else { return false };
-            let waits_for_it = |one: &One| exclude_each_other(one.prefix, reader.prefix) && one.number > from;
+            let waits_for_it =
+                |one: &Queued| exclude_each_other(one.prefix, reader.prefix) && one.number > from;
             before().all(|one| one.number == from || waits_for_it(one))
         }
         (Permit(take), None) => before().map(weight).sum::<u32>() + take <= size,
@@ -79,11 +80,12 @@ const LOCKS: [Prefix; 4] = [Lock, Write, Read, Upgradable];
 const PERMITS: [Prefix; 3] = [Permit(1), Permit(2), Permit(3)];
 
 #[test]
-fn a_lock_is_held_if_nobody_before_excludes_and_else_the_nearest_who_does_is_waited_for() {
+fn lock_waits_for_nearest_excluding_predecessor() {
     for queue in queues(&LOCKS, 5) {
         for me in &queue {
-            let in_the_way = |one: &&One| one.number < me.number && exclude_each_other(one.prefix, me.prefix);
-            let expected = match queue.iter().rev().find(in_the_way) {
+            let excludes_me =
+                |one: &&Queued| one.number < me.number && exclude_each_other(one.prefix, me.prefix);
+            let expected = match queue.iter().rev().find(excludes_me) {
                 Some(one) => Decision::WaitFor(one.name()),
                 None => Decision::Held,
             };
@@ -93,19 +95,19 @@ fn a_lock_is_held_if_nobody_before_excludes_and_else_the_nearest_who_does_is_wai
 }
 
 #[test]
-fn permits_are_held_if_they_fit_and_else_one_waiter_watches_the_children_and_each_other_the_one_before() {
+fn one_permit_waiter_watches_the_children() {
     for size in 3..6 {
         for queue in queues(&PERMITS, 5) {
             let mut waiting = queue.iter().filter(|me| !is_free(&queue, me, size));
             let first = waiting.next();
             for me in &queue {
-                let place = queue.iter().position(|one| one == me).expect("it is one of them");
+                let place = queue.iter().position(|one| one == me).expect("contender is in its queue");
                 let expected = match is_free(&queue, me, size) {
                     true => Decision::Held,
                     false if Some(me) == first => Decision::Next,
                     false => Decision::WaitFor(queue[place - 1].name()),
                 };
-                // One that fits behind one that does not: nobody goes before those who came first.
+                // A contender that fits is not granted before an earlier one that does not fit.
                 let fits = expected == Decision::Held;
                 assert!(!fits || first.is_none_or(|first| me.number < first.number));
                 assert_eq!(ask(&queue, me, size), expected, "{me:?} of {queue:?}, size {size}");
@@ -114,13 +116,13 @@ fn permits_are_held_if_they_fit_and_else_one_waiter_watches_the_children_and_eac
     }
 }
 
-/// How a place in the queue is found.
-type Decide = fn(&[One], &One, u32) -> Decision;
+/// The function under test.
+type Decide = fn(&[Queued], &Queued, u32) -> Decision;
 
-/// The protocol of who watches whom, with nothing going wrong.
-struct Watching {
+/// The protocol of watches, without faults.
+struct Watches {
     decide: Decide,
-    queue: Vec<One>,
+    queue: Vec<Queued>,
     size: u32,
     states: Vec<(i32, State)>,
 }
@@ -128,20 +130,20 @@ struct Watching {
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Held,
-    /// Until it goes, or says that it was granted.
+    /// Until the contender of that name leaves, or writes that it was granted.
     Watches(String),
     WatchesChildren,
-    /// It was told that others go before it.
-    Told,
+    /// It was refused because others go first.
+    Outranked,
 }
 
-impl Watching {
-    fn new(decide: Decide, queue: Vec<One>, size: u32) -> Result<Watching, String> {
-        let mut all = Watching { decide, queue: Vec::new(), size, states: Vec::new() };
+impl Watches {
+    fn new(decide: Decide, queue: Vec<Queued>, size: u32) -> Result<Watches, String> {
+        let mut all = Watches { decide, queue: Vec::new(), size, states: Vec::new() };
         for one in queue {
             all.queue.push(one);
             all.ask_again(one);
-            all.after_a_change(None)?;
+            all.wake_watchers(None)?;
         }
         Ok(all)
     }
@@ -150,19 +152,19 @@ impl Watching {
         self.states.iter().find(|(of, _)| *of == number).map(|(_, state)| state)
     }
 
-    fn ask_again(&mut self, one: One) {
+    fn ask_again(&mut self, one: Queued) {
         let before = |name: &str| self.queue.iter().find(|other| other.name() == name);
         let state = match (self.decide)(&self.queue, &one, self.size) {
             Decision::Held => State::Held,
             Decision::Next => State::WatchesChildren,
             Decision::WaitFor(name) => {
-                let before = before(&name).expect("whom it waits for is there");
-                // Its data is read with the watch.
+                let before = before(&name).expect("predecessor is queued");
+                // The predecessor's data is read with the watch.
                 let granted =
                     matches!(one.prefix, Permit(_)) && self.state(before.number) == Some(&State::Held);
                 if granted { State::WatchesChildren } else { State::Watches(name) }
             }
-            Decision::Outranked => State::Told,
+            Decision::Outranked => State::Outranked,
             decision => panic!("{one:?} of {:?}: {decision:?}", self.queue),
         };
         let changed = self.state(one.number) != Some(&state);
@@ -180,8 +182,8 @@ impl Watching {
         }
     }
 
-    /// A child has come, or this one has gone.
-    fn after_a_change(&mut self, gone: Option<One>) -> Result<(), String> {
+    /// Wakes the watches after a new child, or after the deletion of `gone`.
+    fn wake_watchers(&mut self, gone: Option<Queued>) -> Result<(), String> {
         if let Some(one) = gone {
             self.wake(&State::Watches(one.name()));
         }
@@ -189,13 +191,13 @@ impl Watching {
         self.check()
     }
 
-    fn leave(&mut self, one: One) -> Result<(), String> {
+    fn leave(&mut self, one: Queued) -> Result<(), String> {
         self.queue.retain(|other| *other != one);
         self.states.retain(|(of, _)| *of != one.number);
-        self.after_a_change(Some(one))
+        self.wake_watchers(Some(one))
     }
 
-    /// Whoever is free to go has gone, and nobody else.
+    /// Checks that exactly the contenders that may hold do.
     fn check(&self) -> Result<(), String> {
         for one in &self.queue {
             let held = self.state(one.number) == Some(&State::Held);
@@ -207,8 +209,13 @@ impl Watching {
     }
 }
 
-/// Everybody leaves, in every order: holders when they have done, waiters because they give up.
-fn in_every_order(decide: Decide, queue: &[One], size: u32, left: &mut Vec<One>) -> Result<usize, String> {
+/// Lets all contenders leave, in every order: holders release, and waiters give up.
+fn in_every_order(
+    decide: Decide,
+    queue: &[Queued],
+    size: u32,
+    left: &mut Vec<Queued>,
+) -> Result<usize, String> {
     if left.len() == queue.len() {
         return Ok(1);
     }
@@ -218,7 +225,7 @@ fn in_every_order(decide: Decide, queue: &[One], size: u32, left: &mut Vec<One>)
             continue;
         }
         left.push(*one);
-        let mut all = Watching::new(decide, queue.to_vec(), size)?;
+        let mut all = Watches::new(decide, queue.to_vec(), size)?;
         left.iter().try_for_each(|one| all.leave(*one))?;
         orders += in_every_order(decide, queue, size, left)?;
         left.pop();
@@ -226,33 +233,36 @@ fn in_every_order(decide: Decide, queue: &[One], size: u32, left: &mut Vec<One>)
     Ok(orders)
 }
 
-/// The same for every small queue of these.
+/// Runs `in_every_order` for every small queue of these prefixes.
 fn in_every_order_of(decide: Decide, prefixes: &[Prefix], size: u32) -> Result<usize, String> {
-    let orders = |queue: Vec<One>| in_every_order(decide, &queue, size, &mut Vec::new());
+    let orders = |queue: Vec<Queued>| in_every_order(decide, &queue, size, &mut Vec::new());
     queues(prefixes, 4).into_iter().map(orders).sum()
 }
 
 #[test]
-fn in_whatever_order_they_leave_everybody_is_granted_as_soon_as_it_may() {
-    let orders = in_every_order_of(ask, &LOCKS, 0).expect("everybody may go when it is free");
-    let permits = in_every_order_of(ask, &PERMITS, 3).expect("everybody may go when they fit");
+fn contenders_are_granted_in_every_order() {
+    let orders = in_every_order_of(ask, &LOCKS, 0).expect("every contender is granted when the lock is free");
+    let permits =
+        in_every_order_of(ask, &PERMITS, 3).expect("every contender is granted when its permits fit");
     println!("{orders} orders of locks, {permits} of permits");
 }
 
-/// Every queue in which one of those who hold as a reader wants to write, and comes last with that; and then another.
-fn upgrades(most: usize) -> impl Iterator<Item = Vec<One>> {
-    let number = 2 * most as i32;
-    let one_more = move |queue: Vec<One>, number: i32| {
-        let wants = |one: &One| {
+/// Returns every queue in which one reader that holds upgrades, queued last, and every queue in which another
+/// one follows.
+fn upgrades(max_length: usize) -> impl Iterator<Item = Vec<Queued>> {
+    let number = 2 * max_length as i32;
+    let one_more = move |queue: Vec<Queued>, number: i32| {
+        let wants = |one: &Queued| {
             let reads = matches!(one.prefix, Read | Upgradable) && is_free(&queue, one, 0);
             let already = queue.iter().any(|other| other.from == Some(one.number));
             reads && !already
         };
-        let with =
-            |one: &One| [queue.clone(), vec![One { prefix: Write, number, from: Some(one.number) }]].concat();
+        let with = |one: &Queued| {
+            [queue.clone(), vec![Queued { prefix: Write, number, from: Some(one.number) }]].concat()
+        };
         queue.iter().filter(|one| wants(one)).map(with).collect::<Vec<_>>()
     };
-    queues(&LOCKS, most).into_iter().flat_map(move |queue| {
+    queues(&LOCKS, max_length).into_iter().flat_map(move |queue| {
         let once = one_more(queue, number);
         let twice: Vec<_> = once.iter().flat_map(|queue| one_more(queue.clone(), number + 1)).collect();
         [once, twice].concat()
@@ -260,18 +270,19 @@ fn upgrades(most: usize) -> impl Iterator<Item = Vec<One>> {
 }
 
 #[test]
-fn who_upgrades_holds_alone_whoever_gives_up() {
+fn upgraded_reader_holds_alone() {
     for queue in upgrades(4) {
         for me in queue.iter().filter(|one| one.from.is_some()) {
             if ask(&queue, me, 0) != Decision::Held {
                 continue;
             }
-            // Any of the others may give up, any number of them; nobody else may hold then but its own reader.
+            // Any number of the others may give up. Then only its own reader may hold beside it.
             for gone in 0..1u32 << queue.len() {
-                let stays =
-                    |at: usize, one: &One| gone & (1 << at) == 0 || one == me || Some(one.number) == me.from;
+                let stays = |at: usize, one: &Queued| {
+                    gone & (1 << at) == 0 || one == me || Some(one.number) == me.from
+                };
                 let kept = queue.iter().enumerate().filter(|(at, one)| stays(*at, one)).map(|(_, one)| *one);
-                let kept: Vec<One> = kept.collect();
+                let kept: Vec<Queued> = kept.collect();
                 for other in kept.iter().filter(|one| *one != me && Some(one.number) != me.from) {
                     if other.from.is_some_and(|from| kept.iter().all(|one| one.number != from)) {
                         continue;
@@ -284,11 +295,11 @@ fn who_upgrades_holds_alone_whoever_gives_up() {
 }
 
 #[test]
-fn who_waits_for_whom_has_an_end() {
-    assert_eq!(who_waits_for_itself(ask), None);
+fn waiting_has_no_cycle() {
+    assert_eq!(find_cycle(ask), None);
 }
 
-fn who_waits_for_itself(decide: Decide) -> Option<String> {
+fn find_cycle(decide: Decide) -> Option<String> {
     for queue in upgrades(4) {
         for one in &queue {
             let mut at = *one;
@@ -298,7 +309,7 @@ fn who_waits_for_itself(decide: Decide) -> Option<String> {
                 }
                 let next = match decide(&queue, &at, 0) {
                     Decision::WaitFor(name) => queue.iter().find(|one| one.name() == name),
-                    // A reader leaves when it has written.
+                    // A reader that upgraded leaves after it has written.
                     Decision::Held => queue.iter().find(|one| one.from == Some(at.number)),
                     // It withdraws.
                     Decision::Outranked => None,
@@ -312,12 +323,12 @@ fn who_waits_for_itself(decide: Decide) -> Option<String> {
     None
 }
 
-/// The same questions, answered as others do.
+/// Bugs of other libraries: the same questions with wrong answers.
 mod bugs {
     use super::*;
 
     fn is_caught(decide: Decide, prefixes: &[Prefix], size: u32) {
-        let found = in_every_order_of(decide, prefixes, size).expect_err("nothing is found");
+        let found = in_every_order_of(decide, prefixes, size).expect_err("bug is found");
         println!("{found}");
     }
 
@@ -334,11 +345,11 @@ mod bugs {
     }
 
     #[test]
-    fn whoever_fits_goes_first() {
-        // A small one overtakes a large one, which may then wait for ever.
+    fn small_request_overtakes_large_one() {
+        // A small request overtakes a large one, which may then wait for ever.
         let decide: Decide = |queue, me, size| {
-            let weight = |one: &One| if let Permit(weight) = one.prefix { weight } else { 0 };
-            let fits = |one: &&One| is_free(queue, one, size);
+            let weight = |one: &Queued| if let Permit(weight) = one.prefix { weight } else { 0 };
+            let fits = |one: &&Queued| is_free(queue, one, size);
             let held: u32 = queue.iter().filter(|one| one != &me).filter(fits).map(weight).sum();
             match ask(queue, me, size) {
                 Decision::WaitFor(_) | Decision::Next if held + weight(me) <= size => Decision::Held,
@@ -350,7 +361,8 @@ mod bugs {
 
     #[test]
     fn every_waiter_watches_the_first() {
-        // Whoever gives up in between is not seen, and neither is the last that stands in the way.
+        // A waiter does not notice a contender that gives up in the middle, or the last contender that blocks
+        // it.
         let decide: Decide = |queue, me, size| match ask(queue, me, size) {
             Decision::WaitFor(_) => Decision::WaitFor(queue[0].name()),
             decision => decision,
@@ -359,9 +371,9 @@ mod bugs {
     }
 
     #[test]
-    fn two_readers_that_want_to_write_wait_for_each_other() {
+    fn upgrading_readers_wait_for_each_other() {
         let decide: Decide = |queue, me, size| {
-            let reads = |one: &&One| !one.prefix.is_exclusive() && Some(one.number) != me.from;
+            let reads = |one: &&Queued| !one.prefix.is_exclusive() && Some(one.number) != me.from;
             match ask(queue, me, size) {
                 Decision::Outranked => {
                     let other = queue.iter().find(reads);
@@ -370,18 +382,18 @@ mod bugs {
                 decision => decision,
             }
         };
-        println!("{}", who_waits_for_itself(decide).expect("nothing is found"));
+        println!("{}", find_cycle(decide).expect("bug is found"));
     }
 
     #[test]
     fn permits_are_taken_one_by_one() {
-        // Each wants both of two permits, and stands in the queue with the first before it asks for the second.
-        let two = [0, 1, 2, 3].map(|place| One { prefix: Permit(1), number: 2 * place, from: None });
-        // The first two came from two clients.
-        let holds = |one: &One| ask(&two, one, 2) == Decision::Held;
+        // Each client wants both of two permits, and queues for the second after it has the first.
+        let two = [0, 1, 2, 3].map(|place| Queued { prefix: Permit(1), number: 2 * place, from: None });
+        // The first permits went to two clients.
+        let holds = |one: &Queued| ask(&two, one, 2) == Decision::Held;
         assert_eq!(two.map(|one| holds(&one)), [true, true, false, false]);
-        // All or none: one of them goes.
-        let both = [0, 1].map(|place| One { prefix: Permit(2), number: 2 * place, from: None });
+        // With all or none, one of them is granted.
+        let both = [0, 1].map(|place| Queued { prefix: Permit(2), number: 2 * place, from: None });
         assert_eq!(ask(&both, &both[0], 2), Decision::Held);
     }
 }

@@ -1,9 +1,14 @@
-//! Every order of what can happen to the tasks of one process that share a place in the queue, and to one outside.
+//! Searches every order of events for the tasks of one process that share a place in the queue, and one
+//! contender outside.
 //!
-//! Time is counted in units; a fired watch or a look's answer may be one unit late, and the clock waits for them. What
-//! is asked for: one task at a time on a node; none on a lease that is not valid; tokens rise; whoever waits outside sees no local
-//! grant once it has waited for the longest hold and the unit, and no more of them than passes; nobody of ours waits
-//! for ever.
+//! Time is counted in units. A watch event or the answer to a look may be one unit late, and the clock waits
+//! for it. The checked properties:
+//!
+//! * At most one task holds with one znode, and none with an invalid lease.
+//! * Tokens increase.
+//! * An outside contender sees no local grant after it has waited for the longest hold and one unit.
+//! * Until then it sees at most the permitted number of passes.
+//! * No task waits for ever.
 
 use std::time::Duration;
 
@@ -12,19 +17,20 @@ use zoolock_core::lease::Instant;
 use zoolock_core::tenure::{How, Input, Limits, LocalId, Output, Tenure};
 
 const UNIT: Duration = Duration::from_secs(1);
-/// How late an event may be.
+/// Maximum delay of an event.
 const LATE: u64 = 1;
 
 struct Process {
     tasks: usize,
     rounds: u8,
     limits: Limits,
-    /// The clock stops there.
+    /// Time at which the clock stops.
     end: u64,
-    /// How often the lease may run out, somebody give up, somebody unwind, and we be asked to let go.
+    /// Number of times that the lease may end, a task may give up, a task may panic, and the lock may be
+    /// revoked.
     faults: [u8; 4],
-    /// Switched off: what a watch has to say is not heard.
-    deaf: bool,
+    /// Switches off watch events.
+    ignores_watches: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,30 +39,30 @@ struct State {
     now: u64,
     lease_valid: bool,
     tasks: Vec<(Task, u8)>,
-    /// Whether anybody worked under what is held.
+    /// Set if a task has worked under the current hold.
     worked: bool,
     server: Server,
-    lost_told: bool,
-    /// When it came.
+    loss_reported: bool,
+    /// Time at which the outside contender queued.
     outside: Option<u64>,
-    /// It had its turn.
+    /// Set if the outside contender had its turn.
     outside_served: bool,
-    /// A look whose answer is under way: what it saw, and when.
+    /// A look whose answer is pending: its result, and its time.
     look: Option<(bool, u64)>,
-    /// A watch that has fired.
+    /// Time at which the watch fired.
     fired: Option<u64>,
     watching: bool,
     alarm: Option<u64>,
     tenures: u32,
     last: Option<(u32, u32)>,
-    /// When this tenure began.
+    /// Time of the current tenure's grant.
     granted: u64,
-    /// Somebody outside waited when it began, or it has been told of one.
-    told: bool,
-    /// How often the lock was passed on since.
+    /// Set if an outside contender waited at the grant, or has been reported since.
+    outsider_known: bool,
+    /// Number of local passes since then.
     passes: u32,
     budget: [u8; 4],
-    foul: Option<&'static str>,
+    violation: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +70,7 @@ enum Task {
     Away,
     Waits,
     Holds,
-    /// It holds what is gone, and may not have noticed.
+    /// It holds a lock that is lost, and may not have noticed.
     Outlives,
 }
 
@@ -93,7 +99,7 @@ enum Step {
     Revoked,
 }
 
-/// Another one each time it asks.
+/// Returns a new id for each request of a task.
 fn id(task: usize, round: u8) -> LocalId {
     LocalId(task as u64 * 100 + u64::from(round))
 }
@@ -106,7 +112,7 @@ impl Process {
             match output {
                 Output::Acquire => {
                     if state.server != Server::Nothing {
-                        state.foul = Some("queued twice");
+                        state.violation = Some("queued twice");
                     }
                     state.server = Server::Queued;
                     state.tenures += 1;
@@ -117,20 +123,20 @@ impl Process {
                     if state.server != Server::Granted
                         || state.tasks.iter().any(|(task, _)| *task == Task::Holds)
                     {
-                        state.foul = Some("let go of what a task holds");
+                        state.violation = Some("released while a task holds");
                     }
                     if how != How::Panicked && state.worked != (how == How::Released) {
-                        state.foul = Some("the record does not say who worked last");
+                        state.violation = Some("the marker disagrees with the last work");
                     }
-                    self.away(state);
+                    self.reset(state);
                     state.outside_served |= state.outside.is_some();
                 }
                 Output::Look => {
                     if state.watching {
-                        state.foul = Some("looked twice");
+                        state.violation = Some("looked twice");
                     }
                     state.watching = true;
-                    state.look = Some((self.company(state), state.now));
+                    state.look = Some((self.outsider_waits(state), state.now));
                 }
                 Output::Grant(LocalId(id), pass) => self.granted(state, (id / 100) as usize, pass),
                 Output::WakeAt(at) => state.alarm = Some(at.0 / UNIT.as_nanos() as u64),
@@ -142,35 +148,35 @@ impl Process {
         let token = (state.tenures, pass);
         let late = state.outside.is_some_and(|since| {
             let since = since.max(state.granted) + LATE + self.limits.max_hold.as_secs();
-            self.company(state) && state.now > since
+            self.outsider_waits(state) && state.now > since
         });
-        state.passes += u32::from(state.told && pass > 0);
-        state.foul = match () {
-            () if state.server != Server::Granted => Some("granted what is not ours"),
-            () if !state.lease_valid => Some("granted on a doubtful session"),
+        state.passes += u32::from(state.outsider_known && pass > 0);
+        state.violation = match () {
+            () if state.server != Server::Granted => Some("granted without the lock"),
+            () if !state.lease_valid => Some("granted with an invalid lease"),
             () if state.tasks.iter().any(|(task, _)| *task == Task::Holds) => Some("two hold"),
-            () if state.tasks[task].0 != Task::Waits => Some("granted to who does not want it"),
-            () if state.last.is_some_and(|last| last >= token) => Some("the token does not rise"),
-            () if late && pass > 0 => Some("somebody outside waits too long"),
+            () if state.tasks[task].0 != Task::Waits => Some("granted to a task that does not wait"),
+            () if state.last.is_some_and(|last| last >= token) => Some("the token does not increase"),
+            () if late && pass > 0 => Some("an outsider waits too long"),
             () if state.passes > self.limits.max_passes => Some("passed on too often"),
-            () => state.foul,
+            () => state.violation,
         };
         state.last = Some(token);
         state.tasks[task].0 = Task::Holds;
     }
 
-    fn company(&self, state: &State) -> bool {
+    fn outsider_waits(&self, state: &State) -> bool {
         state.outside.is_some() && !state.outside_served
     }
 
-    fn away(&self, state: &mut State) {
+    fn reset(&self, state: &mut State) {
         state.server = Server::Nothing;
         state.watching = false;
         state.look = None;
         state.fired = None;
         state.alarm = None;
-        (state.told, state.passes, state.worked) = (false, 0, false);
-        state.lost_told = false;
+        (state.outsider_known, state.passes, state.worked) = (false, 0, false);
+        state.loss_reported = false;
     }
 }
 
@@ -185,7 +191,7 @@ impl Model for Process {
             lease_valid: true,
             tasks: vec![(Task::Away, 0); self.tasks],
             worked: false,
-            lost_told: false,
+            loss_reported: false,
             server: Server::Nothing,
             outside: None,
             outside_served: false,
@@ -196,10 +202,10 @@ impl Model for Process {
             tenures: 0,
             last: None,
             granted: 0,
-            told: false,
+            outsider_known: false,
             passes: 0,
             budget: self.faults,
-            foul: None,
+            violation: None,
         }]
     }
 
@@ -222,7 +228,7 @@ impl Model for Process {
                 }
             }
         }
-        let waits_for_outside = self.company(state) && state.server == Server::Nothing;
+        let waits_for_outside = self.outsider_waits(state) && state.server == Server::Nothing;
         if state.server == Server::Queued && !waits_for_outside {
             steps.push(Step::Grant);
         }
@@ -239,7 +245,7 @@ impl Model for Process {
         if due {
             steps.push(Step::Alarm);
         }
-        // The clock waits for what may be late, and for alarms.
+        // The clock waits for pending events and alarms.
         let looks = state.look.map(|(_, since)| since);
         let late = [state.fired, looks].into_iter().flatten().any(|since| since + LATE <= state.now);
         if state.now < self.end && !late && !due && state.lease_valid {
@@ -249,7 +255,7 @@ impl Model for Process {
             steps.push(Step::LeaseRunsOut);
         }
         if !state.lease_valid && state.server == Server::Granted {
-            if !state.lost_told {
+            if !state.loss_reported {
                 steps.push(Step::Lost);
             }
             steps.push(Step::Gone);
@@ -280,23 +286,23 @@ impl Model for Process {
             }
             Step::Grant => {
                 state.server = Server::Granted;
-                (state.granted, state.told) = (state.now, self.company(&state));
+                (state.granted, state.outsider_known) = (state.now, self.outsider_waits(&state));
                 self.input(&mut state, Input::Granted);
             }
             Step::OutsideComes => {
                 state.outside = Some(state.now);
-                if state.watching && !self.deaf {
+                if state.watching && !self.ignores_watches {
                     state.fired = Some(state.now);
                 }
             }
             Step::LookAnswered => {
-                let (company, _) = state.look.take()?;
-                state.told |= company;
-                self.input(&mut state, if company { Input::NotAlone } else { Input::Alone });
+                let (outsider_waits, _) = state.look.take()?;
+                state.outsider_known |= outsider_waits;
+                self.input(&mut state, if outsider_waits { Input::NotAlone } else { Input::Alone });
             }
             Step::WatchFires => {
                 state.fired = None;
-                state.told = true;
+                state.outsider_known = true;
                 self.input(&mut state, Input::NotAlone);
             }
             Step::Alarm => {
@@ -309,7 +315,7 @@ impl Model for Process {
                 state.lease_valid = false;
             }
             Step::Lost => {
-                state.lost_told = true;
+                state.loss_reported = true;
                 self.input(&mut state, Input::Lost);
             }
             Step::Gone | Step::Closed => {
@@ -320,7 +326,7 @@ impl Model for Process {
                         _ => {}
                     }
                 }
-                self.away(&mut state);
+                self.reset(&mut state);
                 self.input(&mut state, if step == Step::Gone { Input::Gone } else { Input::Failed });
             }
             Step::Revoked => {
@@ -333,28 +339,28 @@ impl Model for Process {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("all is well", |_, state: &State| state.foul.is_none()),
-            Property::always("nobody of ours waits for nothing", |_, state: &State| {
+            Property::always("no violation", |_, state: &State| state.violation.is_none()),
+            Property::always("no task waits without a cause", |_, state: &State| {
                 let waits = state.tasks.iter().any(|(task, _)| *task == Task::Waits);
                 let holds = state.tasks.iter().any(|(task, _)| *task == Task::Holds);
                 let looks = state.server == Server::Granted && state.look.is_some();
                 !waits || holds || state.server == Server::Queued || !state.lease_valid || looks
             }),
-            Property::always("what is lost is kept for nobody", |_, state: &State| {
+            Property::always("a lost lock is not kept", |_, state: &State| {
                 let holds = state.tasks.iter().any(|(task, _)| *task == Task::Holds);
-                !(state.lost_told && state.server == Server::Granted && !holds)
+                !(state.loss_reported && state.server == Server::Granted && !holds)
             }),
-            Property::always("nobody outside waits for nothing", |process: &Process, state: &State| {
+            Property::always("no outsider waits for an idle process", |process: &Process, state: &State| {
                 let holds = state.tasks.iter().any(|(task, _)| *task == Task::Holds);
                 let heard = state.look.is_none() && state.fired.is_none() && state.lease_valid;
                 let kept = state.server == Server::Granted && !holds && heard;
-                !(kept && process.company(state))
+                !(kept && process.outsider_waits(state))
             }),
             Property::sometimes("kept for the next", |_, state: &State| {
                 state.server == Server::Granted && state.tasks.iter().all(|(task, _)| *task == Task::Away)
             }),
-            Property::sometimes("passed on beside one that waits", |process: &Process, state: &State| {
-                process.company(state) && state.passes > 0
+            Property::sometimes("passed on while an outsider waits", |process: &Process, state: &State| {
+                process.outsider_waits(state) && state.passes > 0
             }),
         ]
     }
@@ -364,7 +370,7 @@ fn limits(max_passes: u32, max_hold: u32, linger: u32) -> Limits {
     Limits { max_passes, max_hold: UNIT * max_hold, linger: UNIT * linger }
 }
 
-fn found(process: Process) -> Vec<String> {
+fn violations(process: Process) -> Vec<String> {
     let checker = process.checker().finish_when(HasDiscoveries::AnyFailures).threads(1).spawn_bfs().join();
     println!("{} states", checker.unique_state_count());
     let failed = |name: &&str| checker.discovery_classification(name).to_string() == "counterexample";
@@ -373,27 +379,33 @@ fn found(process: Process) -> Vec<String> {
         .iter()
         .filter(|(name, _)| failed(name))
         .map(|(name, path)| {
-            let foul = path.last_state().foul;
-            format!("{name} ({foul:?}): {:?}", path.clone().into_actions())
+            let violation = path.last_state().violation;
+            format!("{name} ({violation:?}): {:?}", path.clone().into_actions())
         })
         .collect()
 }
 
 #[test]
-fn nothing_is_found() {
+fn tasks_share_the_lock_safely() {
     for (max_passes, max_hold, linger) in [(2, 2, 0), (2, 3, 2), (0, 5, 1), (9, 0, 0), (1, 2, 9)] {
         for faults in [[0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]] {
             let limits = limits(max_passes, max_hold, linger);
-            let process = Process { tasks: 2, rounds: 2, limits, end: 6, faults, deaf: false };
-            let found = found(process);
-            assert!(found.is_empty(), "{max_passes} {max_hold} {linger} {faults:?}: {found:#?}");
+            let process = Process { tasks: 2, rounds: 2, limits, end: 6, faults, ignores_watches: false };
+            let violations = violations(process);
+            assert!(violations.is_empty(), "{max_passes} {max_hold} {linger} {faults:?}: {violations:#?}");
         }
     }
 }
 
 #[test]
-fn whoever_does_not_hear_the_watch_keeps_others_waiting() {
-    let process =
-        Process { tasks: 2, rounds: 3, limits: limits(1, 1, 9), end: 6, faults: [0; 4], deaf: true };
-    assert!(found(process).iter().any(|what| what.contains("waits")), "the search would not notice");
+fn ignored_watch_keeps_others_waiting() {
+    let process = Process {
+        tasks: 2,
+        rounds: 3,
+        limits: limits(1, 1, 9),
+        end: 6,
+        faults: [0; 4],
+        ignores_watches: true,
+    };
+    assert!(violations(process).iter().any(|what| what.contains("waits")), "search finds the ignored watch");
 }

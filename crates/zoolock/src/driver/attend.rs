@@ -1,7 +1,9 @@
-//! One task of a session awaits whatever its acquisitions wait for: answers, watches, time.
+//! The session task: drives every acquisition of one session.
 //!
-//! An acquisition is the waker of its own futures: when one of them is ready it is put on a list, and the task polls what
-//! it has. So thousands of locks need no tasks, and what arrives together is dealt with in one go.
+//! Each session has one task. It waits for answers, watches and timers on behalf of all its acquisitions, so
+//! thousands of acquisitions need no task of their own. An [`Acquisition`] is the waker of its own futures:
+//! waking it adds it to the ready list, and the task then polls those futures. Events that arrive together
+//! are handled in one turn.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,126 +21,126 @@ use super::{Acquisition, InFlight, Pending};
 use crate::metrics;
 use crate::session::{Connection, Session, lock};
 
-/// After how many the others on the thread have their turn: whoever renews the lease, and the client.
-const IN_ONE_GO: usize = 64;
+/// Maximum number of acquisitions polled before the task yields to lease renewal and to the client.
+const MAX_POLLS_PER_TURN: usize = 64;
 
-/// How many sleepers there may be before those are sent away who sleep in vain.
-const FEW: usize = 64;
+/// Number of timers below which timers of dropped acquisitions are not swept.
+const MIN_TIMERS_TO_SWEEP: usize = 64;
 
-/// Who is to be attended to, and when.
-pub(crate) struct Attendant {
-    /// `None` once the session is over.
-    called: Mutex<Option<Vec<Arc<Acquisition>>>>,
-    sleepers: Mutex<Sleepers>,
-    news: Notify,
+/// Work queued for the session task.
+pub(crate) struct SessionTask {
+    /// Acquisitions with a ready future. `None` after the session ended.
+    ready: Mutex<Option<Vec<Arc<Acquisition>>>>,
+    timers: Mutex<Timers>,
+    wake: Notify,
 }
 
 #[derive(Default)]
-struct Sleepers {
-    heap: BinaryHeap<Reverse<Sleeper>>,
-    /// How many were left the last time that somebody looked who is gone.
-    left: usize,
+struct Timers {
+    heap: BinaryHeap<Reverse<Timer>>,
+    /// Number of timers after the last sweep.
+    left_by_sweep: usize,
 }
 
-/// Who wants to be told when a while is over, unless it is gone by then.
-struct Sleeper {
+/// A timer of an acquisition.
+struct Timer {
     until: Instant,
     request: RequestId,
     acquisition: Weak<Acquisition>,
 }
 
-impl Attendant {
-    pub(crate) fn new() -> Attendant {
-        Attendant { called: Mutex::new(Some(Vec::new())), sleepers: Mutex::default(), news: Notify::new() }
+impl SessionTask {
+    pub(crate) fn new() -> SessionTask {
+        SessionTask { ready: Mutex::new(Some(Vec::new())), timers: Mutex::default(), wake: Notify::new() }
     }
 
-    fn call(&self, acquisition: Arc<Acquisition>) {
-        if let Some(called) = &mut *lock(&self.called) {
-            called.push(acquisition);
-            self.news.notify_one();
+    fn schedule(&self, acquisition: Arc<Acquisition>) {
+        if let Some(ready) = &mut *lock(&self.ready) {
+            ready.push(acquisition);
+            self.wake.notify_one();
         }
     }
 
-    /// The session is over: its machines hear of that, and of nothing else any more.
-    pub(crate) fn dismiss(&self) {
-        let called = lock(&self.called).take();
-        drop(called);
-        self.news.notify_one();
+    /// Drops all queued work. Called when the session ends.
+    pub(crate) fn stop(&self) {
+        let ready = lock(&self.ready).take();
+        drop(ready);
+        self.wake.notify_one();
     }
 
-    fn wake_after(&self, wait: Duration, request: RequestId, acquisition: Weak<Acquisition>) {
+    fn start_timer(&self, wait: Duration, request: RequestId, acquisition: Weak<Acquisition>) {
         let until = Instant::now() + wait;
-        let Sleepers { heap, left } = &mut *lock(&self.sleepers);
-        if heap.len() >= FEW.max(2 * *left) {
-            heap.retain(|Reverse(sleeper)| sleeper.acquisition.strong_count() > 0);
-            *left = heap.len();
+        let Timers { heap, left_by_sweep } = &mut *lock(&self.timers);
+        if heap.len() >= MIN_TIMERS_TO_SWEEP.max(2 * *left_by_sweep) {
+            heap.retain(|Reverse(timer)| timer.acquisition.strong_count() > 0);
+            *left_by_sweep = heap.len();
         }
         let is_first = heap.peek().is_none_or(|Reverse(first)| until < first.until);
-        heap.push(Reverse(Sleeper { until, request, acquisition }));
+        heap.push(Reverse(Timer { until, request, acquisition }));
         if is_first {
-            self.news.notify_one();
+            self.wake.notify_one();
         }
     }
 
-    /// Wakes now those who sleep for this acquisition.
-    fn wake_now(&self, acquisition: &Acquisition) {
+    /// Makes the timers of this acquisition due now.
+    fn fire_timers_now(&self, acquisition: &Acquisition) {
         let now = Instant::now();
-        let heap = &mut lock(&self.sleepers).heap;
-        let mut sleepers = std::mem::take(heap).into_vec();
-        for Reverse(sleeper) in &mut sleepers {
-            if std::ptr::eq(sleeper.acquisition.as_ptr(), acquisition) {
-                sleeper.until = sleeper.until.min(now);
+        let heap = &mut lock(&self.timers).heap;
+        let mut timers = std::mem::take(heap).into_vec();
+        for Reverse(timer) in &mut timers {
+            if std::ptr::eq(timer.acquisition.as_ptr(), acquisition) {
+                timer.until = timer.until.min(now);
             }
         }
-        *heap = sleepers.into();
-        self.news.notify_one();
+        *heap = timers.into();
+        self.wake.notify_one();
     }
 
-    /// Those whose time has come, and not too many of them.
-    fn awake(&self) -> Vec<(Arc<Acquisition>, RequestId)> {
+    /// Removes and returns due timers, at most `MAX_POLLS_PER_TURN`. Skips dropped acquisitions.
+    fn take_due_timers(&self) -> Vec<(Arc<Acquisition>, RequestId)> {
         let now = Instant::now();
-        let Sleepers { heap: sleepers, .. } = &mut *lock(&self.sleepers);
-        let mut awake = Vec::new();
-        // Whoever is gone is nobody to wake up for.
-        while awake.len() < IN_ONE_GO
-            && let Some(Reverse(first)) = sleepers.peek()
+        let Timers { heap: timers, .. } = &mut *lock(&self.timers);
+        let mut due = Vec::new();
+        // Timers of dropped acquisitions are removed, and wake nothing.
+        while due.len() < MAX_POLLS_PER_TURN
+            && let Some(Reverse(first)) = timers.peek()
             && (first.until <= now || first.acquisition.strong_count() == 0)
         {
-            let Some(Reverse(Sleeper { request, acquisition, .. })) = sleepers.pop() else { break };
-            awake.extend(acquisition.upgrade().map(|acquisition| (acquisition, request)));
+            let Some(Reverse(Timer { request, acquisition, .. })) = timers.pop() else { break };
+            due.extend(acquisition.upgrade().map(|acquisition| (acquisition, request)));
         }
-        awake
+        due
     }
 
-    fn next_awakening(&self) -> Option<Instant> {
-        lock(&self.sleepers).heap.peek().map(|Reverse(first)| first.until)
+    fn next_deadline(&self) -> Option<Instant> {
+        lock(&self.timers).heap.peek().map(|Reverse(first)| first.until)
     }
 }
 
-/// Attends to all who stand on the session, until it is over.
-pub(crate) async fn attend(session: Arc<Session>) {
+/// Runs the session task until the session ends.
+pub(crate) async fn run_session_task(session: Arc<Session>) {
     let _on_panic = OnPanic(session.clone());
-    let attendant = session.attendant();
+    let session_task = session.session_task();
     loop {
         loop {
-            let awake = attendant.awake();
-            let were_all = awake.len() < IN_ONE_GO;
-            for (acquisition, request) in awake {
-                acquisition.happen(Event::Answer(request, Ok(Reply::Done)));
+            let due = session_task.take_due_timers();
+            let all_due_taken = due.len() < MAX_POLLS_PER_TURN;
+            for (acquisition, request) in due {
+                acquisition.handle_event(Event::Answer(request, Ok(Reply::Done)));
             }
-            if were_all {
+            if all_due_taken {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        let Some(called) = lock(&attendant.called).as_mut().map(std::mem::take) else { return };
-        for some in called.chunks(IN_ONE_GO) {
-            some.iter().for_each(Acquisition::attend);
-            if some.len() == IN_ONE_GO {
+        let Some(ready) = lock(&session_task.ready).as_mut().map(std::mem::take) else { return };
+        for some in ready.chunks(MAX_POLLS_PER_TURN) {
+            some.iter().for_each(Acquisition::poll_pending);
+            if some.len() == MAX_POLLS_PER_TURN {
                 tokio::task::yield_now().await;
             }
         }
-        let next = attendant.next_awakening();
+        let next = session_task.next_deadline();
         let sleep = async {
             match next {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -147,43 +149,45 @@ pub(crate) async fn attend(session: Arc<Session>) {
         };
         tokio::select! {
             biased;
-            () = attendant.news.notified() => {}
+            () = session_task.wake.notified() => {}
             () = sleep => {}
         }
     }
 }
 
 impl Acquisition {
-    /// Tells the machine when a while is over.
+    /// Starts a timer whose end is reported to the machine.
     pub(super) fn sleep(self: &Arc<Self>, request: RequestId, ms: u32) {
         let wait = Duration::from_millis(ms.into());
-        self.session.attendant().wake_after(wait, request, Arc::downgrade(self));
+        self.session.session_task().start_timer(wait, request, Arc::downgrade(self));
     }
 
-    /// Says that every while is over.
-    pub(super) fn wake_now(&self) {
-        self.session.attendant().wake_now(self);
+    /// Makes all timers of this acquisition due now.
+    pub(super) fn fire_timers_now(&self) {
+        self.session.session_task().fire_timers_now(self);
     }
 
-    /// Polls what it waits for.
-    fn attend(self: &Arc<Self>) {
-        // Before the polls: what is ready after them calls again. A swap, like that of the waker: of the two one comes
-        // after the other, and sees what that one has done.
-        self.is_called.swap(false, Ordering::AcqRel);
+    /// Polls its pending answers and watches.
+    fn poll_pending(self: &Arc<Self>) {
+        // Before the polls: a future that becomes ready after them schedules this acquisition again. A swap
+        // here and in the waker: the later of the two sees the effects of the earlier one.
+        self.is_scheduled.swap(false, Ordering::AcqRel);
         let waker = Waker::from(self.clone());
         let context = &mut Context::from_waker(&waker);
         while let Some(mut next) = self.next_in_flight() {
-            // Not under the mutex: an answer that takes several requests looks at the other acquisitions in between.
+            // Not under the mutex: an answer that takes several requests reads the state of other
+            // acquisitions in between.
             match next.answer.as_mut().poll(context) {
                 Poll::Pending => {
                     let state = &mut *lock(&self.state);
                     state.is_polled = false;
                     if state.over {
-                        self.see_through(vec![next.answer]);
+                        self.finish_in_background(vec![next.answer]);
                     } else if self.session.end().is_none() {
                         state.in_flight.push_front(next);
                     }
-                    // Else nobody would poll it any more, and it would keep the client, and us.
+                    // Otherwise the answer is dropped. It would not be polled any more, and would keep the
+                    // client and this acquisition alive.
                     break;
                 }
                 Poll::Ready(outcome) => {
@@ -198,11 +202,12 @@ impl Acquisition {
                 }
             }
         }
-        self.look_at_watches(context);
+        self.poll_watches(context);
     }
 
-    /// Carries on what takes several requests, and does somebody else good: it makes the directory.
-    pub(super) fn see_through(&self, begun: Vec<Pending>) {
+    /// Finishes pending answers in the background. An answer that takes several requests helps others: it
+    /// creates the directory.
+    pub(super) fn finish_in_background(&self, begun: Vec<Pending>) {
         if begun.is_empty() || self.session.end().is_some() {
             return;
         }
@@ -221,10 +226,10 @@ impl Acquisition {
         });
     }
 
-    fn look_at_watches(self: &Arc<Self>, context: &mut Context<'_>) {
+    fn poll_watches(self: &Arc<Self>, context: &mut Context<'_>) {
         let state = &mut *lock(&self.state);
         self.ask_guard(state);
-        // One after the other: what one has done may end the others.
+        // One at a time: handling a watch event may remove other watches.
         let mut at = 0;
         while let Some((id, watch)) = state.watches.get_mut(at) {
             match watch.as_mut().poll(context) {
@@ -232,7 +237,7 @@ impl Acquisition {
                 Poll::Ready(deleted) => {
                     let watch = *id;
                     drop(state.watches.remove(at));
-                    state.course.woken();
+                    state.metrics.woken();
                     self.ask_guard(state);
                     self.step(state, Event::Fired { watch, deleted });
                     at = 0;
@@ -241,7 +246,8 @@ impl Acquisition {
         }
     }
 
-    /// The one that is to be answered first; there is none, or nobody else polls it.
+    /// Removes and returns the first pending answer. `None` if there is none, or while it is polled
+    /// elsewhere.
     fn next_in_flight(&self) -> Option<InFlight> {
         let state = &mut *lock(&self.state);
         let next = state.in_flight.pop_front();
@@ -252,46 +258,46 @@ impl Acquisition {
 
 impl Wake for Acquisition {
     fn wake(self: Arc<Self>) {
-        if !self.is_called.swap(true, Ordering::AcqRel) {
-            self.session.clone().attendant().call(self);
+        if !self.is_scheduled.swap(true, Ordering::AcqRel) {
+            self.session.clone().session_task().schedule(self);
         }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_called.swap(true, Ordering::AcqRel) {
-            self.session.attendant().call(self.clone());
+        if !self.is_scheduled.swap(true, Ordering::AcqRel) {
+            self.session.session_task().schedule(self.clone());
         }
     }
 }
 
-/// A session that nobody attends to any more is worse than none.
+/// Closes the session if the session task panics. A session without its task is worse than none.
 struct OnPanic(Arc<Session>);
 
 impl Drop for OnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let session = self.0.clone();
-            // Not while this thread unwinds: the machines hear of it.
+            // Not while this thread unwinds: closing steps the machines.
             self.0.tasks().spawn(async move { session.finish(SessionEnd::Closed) });
         }
     }
 }
 
-impl PartialEq for Sleeper {
+impl PartialEq for Timer {
     fn eq(&self, other: &Self) -> bool {
         self.until == other.until
     }
 }
 
-impl Eq for Sleeper {}
+impl Eq for Timer {}
 
-impl PartialOrd for Sleeper {
+impl PartialOrd for Timer {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Sleeper {
+impl Ord for Timer {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.until.cmp(&other.until)
     }

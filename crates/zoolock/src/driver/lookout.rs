@@ -1,7 +1,8 @@
-//! A holder that looks out for clients of other makes that join its queue and do not see it.
+//! Looks for contenders of other client libraries that join a holder's queue and ignore its znode.
 //!
-//! Nobody can stop them: they will think that they hold, too. But the holder can be told. It looks only while somebody
-//! listens, not before it has held for a while, and the more rarely the longer its queue: so many names in a second.
+//! A holder cannot stop them: they hold the lock at the same time. But its listeners can be told. It looks
+//! only while there are listeners, and only after it has held for a while. The longer the queue, the longer
+//! the pauses: the number of names read per second is limited.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,64 +18,64 @@ use crate::events::LockEvent;
 use crate::naming;
 use crate::session::lock;
 
-/// Who holds for less than this never looks.
-const PACE: Duration = Duration::from_secs(1);
-/// How many names may be read in that time.
-const NAMES: u32 = 64;
+/// Pause between two looks, and before the first one.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of names read in that time.
+const NAMES_PER_INTERVAL: u32 = 64;
 
-/// What was seen in one directory.
+/// The last look at one directory.
 #[derive(Default)]
-struct Sight {
+struct LastLook {
     changed: Option<(Zxid, i32)>,
-    reported: Vec<Stranger>,
+    reported: Vec<Finding>,
 }
 
-/// What was found there.
+/// A finding in one directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stranger {
-    /// Contenders written in these ways.
+enum Finding {
+    /// The spellings of two contenders: the first one ignores the second one.
     Clash(Spelling, Spelling),
     /// A semaphore of another client library.
     Layout(Layout),
 }
 
-/// Looks until the lock is gone.
-pub(super) async fn look_out(acquisition: Weak<Acquisition>, places: usize) {
-    let mut sights: Vec<Sight> = (0..places).map(|_| Sight::default()).collect();
-    let mut wait = PACE;
+/// Looks until the lock is released or lost.
+pub(super) async fn monitor_queue(acquisition: Weak<Acquisition>, places: usize) {
+    let mut last_looks: Vec<LastLook> = (0..places).map(|_| LastLook::default()).collect();
+    let mut wait = LOOK_INTERVAL;
     loop {
         tokio::time::sleep(wait).await;
         let mut read = 0;
-        for (place, sight) in sights.iter_mut().enumerate() {
+        for (place, last) in last_looks.iter_mut().enumerate() {
             let Some(acquisition) = acquisition.upgrade() else { return };
             if lock(&acquisition.state).lost.is_some() || acquisition.is_leaving() {
                 return;
             }
-            if !acquisition.listeners.is_anybody_there() {
+            if !acquisition.listeners.has_listeners() {
                 continue;
             }
-            read += acquisition.look_around(place, sight).await;
+            read += acquisition.look(place, last).await;
         }
-        wait = PACE * (1 + read / NAMES);
+        wait = LOOK_INTERVAL * (1 + read / NAMES_PER_INTERVAL);
     }
 }
 
 impl Acquisition {
-    /// How many names were read.
-    async fn look_around(self: &Arc<Self>, place: usize, sight: &mut Sight) -> u32 {
+    /// Looks at one directory. Returns the number of names that were read.
+    async fn look(self: &Arc<Self>, place: usize, last: &mut LastLook) -> u32 {
         let Some(keeper) = self.session.keeper() else { return 0 };
         let directory = self.directories[place].as_str();
-        // Most of the time nothing has happened, and that costs no listing.
+        // Most looks find no change, and then nothing is listed.
         let Ok((data, stat)) = keeper.read(directory).await else { return 0 };
-        if sight.changed == Some((stat.pzxid, stat.version)) {
+        if last.changed == Some((stat.pzxid, stat.version)) {
             return 0;
         }
         let Ok((names, _)) = keeper.children(directory).await else { return 0 };
-        sight.changed = Some((stat.pzxid, stat.version));
-        if let Some(what) = self.stranger(place, &names, Record::parse(&data))
-            && !sight.reported.contains(&what.0)
+        last.changed = Some((stat.pzxid, stat.version));
+        if let Some(what) = self.find_conflict(place, &names, Record::parse(&data))
+            && !last.reported.contains(&what.0)
         {
-            sight.reported.push(what.0);
+            last.reported.push(what.0);
             let what = format!("{directory}: {}", what.1);
             tracing::warn!("{what}");
             self.tell(&lock(&self.state), |ticket| LockEvent::Neighbour(ticket, what));
@@ -82,17 +83,17 @@ impl Acquisition {
         u32::try_from(names.len()).unwrap_or(u32::MAX)
     }
 
-    /// Who stands there that does not see us, or another one: what tells it from others, and words for it.
-    fn stranger(&self, place: usize, names: &[String], record: Record) -> Option<(Stranger, String)> {
+    /// Finds a contender that ignores our znode, or a third one's. Returns its kind, and a message.
+    fn find_conflict(&self, place: usize, names: &[String], record: Record) -> Option<(Finding, String)> {
         let node = lock(&self.state).machine.node(place)?;
         let mine = node.name();
         let own = node.prefix.parsed(node.sequence);
         if let Some(layout) = Layout::proven_by(names, record) {
-            return Some((Stranger::Layout(layout), naming::two_layouts(&own, layout)));
+            return Some((Finding::Layout(layout), naming::two_layouts(&own, layout)));
         }
         let others = names.iter().filter(|name| **name != mine).filter_map(|name| Name::parse(name));
         let clash = census(others, Some(own), self.config.names)?;
         let kinds = (clash.blind.spelling, clash.unseen.spelling);
-        Some((Stranger::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
+        Some((Finding::Clash(kinds.0, kinds.1), naming::refusal(&clash)))
     }
 }

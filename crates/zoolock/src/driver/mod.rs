@@ -1,19 +1,22 @@
-//! Runs one machine over one session: sends what it asks for, reports every answer, once and in order.
+//! Runs one machine over one session: sends the machine's requests, and reports every answer to it, once and
+//! in order.
 //!
-//! The machine sits behind a mutex and is stepped by whoever has news: the caller (start, cancel, release), the task
-//! that awaits answers and watches, the session. Requests are put on the wire inside the step,
-//! under that mutex, so their order on the wire is the machine's order. The release of a guard that is dropped goes out
-//! before anything else that its session sends, or as soon as the runtime has a thread for it: the same task often asks
-//! again at once, and both cost the service one commit then.
+//! The machine is behind a mutex. It is stepped by the caller (start, cancel, release), by the session task
+//! (answers and watch events), and by the session. Requests are sent inside the step, under that mutex, so
+//! their order on the wire is the machine's order.
 //!
-//! Answers are awaited in the order of the requests: the machine relies on the order that the service gives. A session has
-//! one task for that.
+//! The release of a dropped guard is deferred: it is sent before any other request of its session, or as soon
+//! as the runtime has a thread for it. The same task often acquires again at once, and then the server
+//! commits both in one transaction.
 //!
-//! * `attend.rs`: that task.
-//! * `guard.rs`: what has to be known of our own node before anything else is told.
-//! * `lookout.rs`: a holder that looks who else stands in its queue.
+//! Answers are awaited in the order of the requests: the machine relies on the order that the server gives. A
+//! session has one task for that.
+//!
+//! * `attend.rs`: the session task.
+//! * `guard.rs`: reports events of our own znode before any other event.
+//! * `lookout.rs`: a holder that looks for contenders which ignore our znode.
 //! * `machine.rs`: one lock or several.
-//! * `requests.rs`: what the machine asks for, in the words of the port.
+//! * `requests.rs`: translates the machine's requests into calls of the keeper.
 
 mod attend;
 mod guard;
@@ -40,7 +43,7 @@ use crate::clock;
 use crate::data::NodeData;
 use crate::events::{Listeners, LockEvent};
 use crate::keeper::{KeeperError, Watch};
-use crate::metrics::Course;
+use crate::metrics::AcquireMetrics;
 use crate::path::LockPath;
 use crate::session::{Session, lock};
 use crate::tasks::Task;
@@ -49,29 +52,29 @@ use crate::ticket::Ticket;
 use guard::NodeGuard;
 use machine::Machine;
 
-pub(crate) use attend::{Attendant, attend};
+pub(crate) use attend::{SessionTask, run_session_task};
 
 /// One acquisition, from the first request to the last clean-up.
 pub(crate) struct Acquisition {
     session: Arc<Session>,
     id: ContenderId,
-    /// One for each lock.
+    /// One per lock.
     directories: Vec<LockPath>,
     config: Config,
     data: NodeData,
     reserved: usize,
     listeners: Listeners,
-    /// Of the tickets.
+    /// Epoch of the tickets.
     epoch: u32,
     state: Mutex<State>,
     changed: Notify,
-    /// The task of the session knows that something is ready.
-    is_called: AtomicBool,
+    /// Set while the acquisition is in the session task's ready list.
+    is_scheduled: AtomicBool,
 }
 
 struct State {
     machine: Machine,
-    /// Without the first one while that is polled.
+    /// The pending answers, without the first one while that is polled.
     in_flight: VecDeque<InFlight>,
     is_polled: bool,
     watches: Vec<(WatchId, Watch)>,
@@ -82,39 +85,39 @@ struct State {
     departed: Option<Departed>,
     revoked: bool,
     downgraded: Option<Node>,
-    /// How the last holder left, if that was read after the grant.
+    /// The way in which the last holder left, if that was read after the grant.
     previous: Option<Previous>,
     ticket: Option<Ticket>,
-    /// The listeners know that it stands in the queue.
+    /// Set once the listeners know that it is queued.
     queued: bool,
-    /// Nobody waits for what is sent now.
-    in_no_hurry: bool,
+    /// Set while the caller does not wait for the requests that are sent.
+    in_background: bool,
     over: bool,
-    /// Whether it ever stood in the queue.
-    stood: bool,
-    /// The words of the last refusal.
-    words: String,
-    course: Course,
+    /// Set once a znode of ours was created.
+    was_queued: bool,
+    /// The message of the last refusal.
+    refusal_message: String,
+    metrics: AcquireMetrics,
 }
 
-/// An answer that is to come.
-type Pending = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
+/// A pending answer.
+type Pending = Pin<Box<dyn Future<Output = Result<ReplyWithWatch, KeeperError>> + Send>>;
 
 struct InFlight {
     id: RequestId,
     answer: Pending,
-    /// When it was sent, if its answer may prove that the leader knows our session.
+    /// Time at which it was sent, if its answer may prove that the leader knows our session.
     confirms: Option<Instant>,
-    /// Whether it deletes a node of ours.
+    /// Set if it deletes a znode of ours.
     departs: bool,
 }
 
-struct News {
+struct ReplyWithWatch {
     reply: Reply,
     watch: Option<(WatchId, Watch)>,
 }
 
-/// How far the acquisition has come.
+/// The progress of an acquisition.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Progress {
     Pending,
@@ -131,7 +134,7 @@ impl Acquisition {
         config: Config,
         data: NodeData,
         reserved: usize,
-        (listeners, epoch, course): (Listeners, u32, Course),
+        (listeners, epoch, metrics): (Listeners, u32, AcquireMetrics),
     ) -> Arc<Acquisition> {
         let machine = Machine::new(config.clone(), directories.len());
         let acquisition = Arc::new(Acquisition {
@@ -158,20 +161,20 @@ impl Acquisition {
                 previous: None,
                 ticket: None,
                 queued: false,
-                in_no_hurry: false,
+                in_background: false,
                 over: false,
-                stood: false,
-                words: String::new(),
-                course,
+                was_queued: false,
+                refusal_message: String::new(),
+                metrics,
             }),
             changed: Notify::new(),
-            is_called: AtomicBool::new(false),
+            is_scheduled: AtomicBool::new(false),
         });
         acquisition.session.enter(&acquisition);
-        acquisition.happen(Event::Start);
+        acquisition.handle_event(Event::Start);
         if let Some(end) = acquisition.session.end() {
-            // It ended before we were on its list.
-            acquisition.happen(Event::SessionOver(end));
+            // The session ended before it knew of this acquisition.
+            acquisition.handle_event(Event::SessionOver(end));
         }
         acquisition
     }
@@ -180,7 +183,7 @@ impl Acquisition {
         self.id
     }
 
-    /// Who asked for it.
+    /// Returns the owner.
     pub(crate) fn asker(&self) -> Asker {
         self.data.asker()
     }
@@ -189,67 +192,67 @@ impl Acquisition {
         &self.session
     }
 
-    /// The directories of its locks; there is at least one.
+    /// Returns the directories of its locks; there is at least one.
     pub(crate) fn directories(&self) -> &[LockPath] {
         &self.directories
     }
 
-    /// The node of the first lock, where there is one.
+    /// Returns the znode in the first directory, if there is one.
     pub(crate) fn node(&self) -> Option<Node> {
         lock(&self.state).machine.node(0)
     }
 
-    /// The words in which the service last refused something.
-    pub(crate) fn words(&self) -> String {
-        lock(&self.state).words.clone()
+    /// Returns the message of the server's last refusal.
+    pub(crate) fn refusal_message(&self) -> String {
+        lock(&self.state).refusal_message.clone()
     }
 
-    /// Whether it ever stood in the queue, as far as we know.
-    pub(crate) fn has_stood(&self) -> bool {
-        lock(&self.state).stood
+    /// Returns whether it ever had a znode in the queue, as far as we know.
+    pub(crate) fn was_queued(&self) -> bool {
+        lock(&self.state).was_queued
     }
 
-    /// Whether only clean-up is left.
+    /// Returns whether only clean-up is left.
     pub(crate) fn is_leaving(&self) -> bool {
         lock(&self.state).machine.is_leaving()
     }
 
-    /// Whether it stands in this directory without a node that we know of.
+    /// Returns whether it is in this directory without a znode that we know of.
     fn is_nodeless_in(&self, directory: &LockPath) -> bool {
         let place = self.directories.iter().position(|own| own == directory);
         place.is_some_and(|place| lock(&self.state).machine.node(place).is_none())
     }
 
-    /// Tells the machine that something happened, and does what it says.
-    pub(crate) fn happen(self: &Arc<Self>, event: Event) {
-        self.happen_in(&mut lock(&self.state), event);
+    /// Steps the machine with an event, and runs the actions.
+    pub(crate) fn handle_event(self: &Arc<Self>, event: Event) {
+        self.handle_event_in(&mut lock(&self.state), event);
     }
 
-    fn happen_in(self: &Arc<Self>, state: &mut State, event: Event) {
+    fn handle_event_in(self: &Arc<Self>, state: &mut State, event: Event) {
         let ends = matches!(event, Event::Release(_) | Event::Cancel | Event::TimedOut | Event::Downgrade);
         if ends && !self.session.keeper().is_some_and(|keeper| keeper.is_connected()) {
-            // Sooner than the session would say it: a delete must not wait in the client's queue.
+            // Step before the session reports it: a delete must not wait in the client's queue.
             self.step(state, Event::Disconnected);
         }
         let gave_up = event == Event::Cancel && matches!(state.progress, Progress::Pending);
         let is_end = matches!(event, Event::SessionOver(_));
         self.step(state, event);
         if is_end {
-            // Nobody polls them any more, and as long as they are there the client does not close the session.
+            // These futures are not polled any more, and they would keep the client from closing the session.
             state.in_flight.clear();
         }
         if gave_up {
-            state.course.cancelled();
+            state.metrics.cancelled();
             self.listeners.tell(LockEvent::GaveUp);
         }
     }
 
-    /// Says that the deadline has passed, after `patience`. Aborting the task is fine.
+    /// Steps the machine with the passed deadline after `patience`. The task may be aborted.
     pub(crate) fn give_up_after(self: &Arc<Self>, patience: Duration) -> Task {
         let acquisition = self.clone();
         self.session.tasks().spawn(async move {
             tokio::time::sleep(patience).await;
-            acquisition.happen(Event::TimedOut);
+            acquisition.handle_event(Event::TimedOut);
         })
     }
 
@@ -273,7 +276,7 @@ impl Acquisition {
         lock(&self.state).lost
     }
 
-    /// Waits until somebody asks to let go.
+    /// Waits until another client asks for the release.
     pub(crate) async fn revoked(&self) {
         self.wait(|state| state.revoked.then_some(())).await;
     }
@@ -282,30 +285,29 @@ impl Acquisition {
         lock(&self.state).revoked
     }
 
-    /// Waits until a holder knows what its own node says, or has lost the lock, and makes the first look there one that
-    /// does not wait.
-    pub(crate) async fn looked(&self) {
+    /// Waits until a holder has read its own znode, or has lost the lock. Makes the first read start at once.
+    pub(crate) async fn own_node_read(&self) {
         let knows = |state: &State| state.revoked || state.lost.is_some() || state.machine.watches_own();
         if knows(&lock(&self.state)) {
             return;
         }
-        // For one that is granted it is all that sleeps, but for what is tried again.
-        self.wake_now();
+        // After the grant only this read and retries sleep.
+        self.fire_timers_now();
         self.wait(|state| knows(state).then_some(())).await;
     }
 
-    /// How the last holder left, as far as it has been read since the grant.
+    /// Returns how the last holder left, if that has been read since the grant.
     pub(crate) fn previous(&self) -> Option<Previous> {
         lock(&self.state).previous
     }
 
-    /// Goes on as a reader; the node that stands for it from then on, or how it was lost on the way.
+    /// Turns a writer into a reader. Returns the reader's znode, or how the lock was lost meanwhile.
     pub(crate) async fn downgrade(self: &Arc<Self>) -> Result<Node, Loss> {
-        self.happen(Event::Downgrade);
+        self.handle_event(Event::Downgrade);
         self.wait(|state| state.downgraded.map(Ok).or(state.lost.map(Err))).await
     }
 
-    /// Whether the release is done.
+    /// Returns whether the release is done.
     pub(crate) fn has_departed(&self) -> bool {
         lock(&self.state).departed.is_some()
     }
@@ -319,13 +321,13 @@ impl Acquisition {
         self.wait(|state| state.over.then_some(())).await;
     }
 
-    /// Lets go, and nobody waits for it.
+    /// Releases the lock in the background.
     pub(crate) fn release(self: &Arc<Self>) {
         let left = left_by_this_thread();
         let state = &mut *lock(&self.state);
-        state.in_no_hurry = true;
-        self.happen_in(state, Event::Release(left));
-        state.in_no_hurry = false;
+        state.in_background = true;
+        self.handle_event_in(state, Event::Release(left));
+        state.in_background = false;
     }
 
     async fn wait<T>(&self, ready: impl Fn(&State) -> Option<T>) -> T {
@@ -345,7 +347,7 @@ impl Acquisition {
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
         let others = others_in(&event);
         let actions = state.machine.step(event, self.session.lease_valid());
-        // Whoever waits for something waits for one of the others, or for the watch on our node.
+        // Callers wait for the other actions, or for the watch on our znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
         let wakes = state.machine.watches_own() || actions.iter().any(is_news);
         for action in actions {
@@ -359,44 +361,44 @@ impl Acquisition {
                 Action::Granted(grant) => {
                     state.progress = Progress::Granted(grant);
                     state.ticket = Some(Ticket::new(self.epoch, grant.node.czxid));
-                    state.course.granted();
+                    state.metrics.granted();
                     self.relieve_guard(state);
                     self.tell(state, LockEvent::Acquired);
-                    self.look_out(state);
+                    self.monitor_queue(state);
                 }
                 Action::Previous(previous) => state.previous = Some(previous),
                 Action::Failed(reason) => {
                     state.progress = Progress::Failed(reason);
-                    state.course.failed(reason);
+                    state.metrics.failed(reason);
                     self.listeners.tell(LockEvent::GaveUp);
                 }
                 Action::Lost(loss) => {
                     state.lost = Some(loss);
-                    state.course.lost(loss);
+                    state.metrics.lost(loss);
                     self.tell(state, |ticket| LockEvent::Lost(ticket, loss.into()));
                 }
                 Action::Released(how) => {
                     state.departed = Some(how);
-                    state.course.released();
+                    state.metrics.released();
                     if how == Departed::Clean {
                         self.tell(state, LockEvent::Released);
                     }
                 }
                 Action::Revoked => {
                     state.revoked = true;
-                    state.course.revoked();
+                    state.metrics.revoked();
                     self.tell(state, LockEvent::Revoked);
                 }
                 Action::Downgraded(node) => {
                     state.downgraded = Some(node);
-                    state.course.becomes("reader");
+                    state.metrics.change_kind("reader");
                     state.ticket = Some(Ticket::new(self.epoch, node.czxid));
                 }
                 Action::Over => self.finish(state),
             }
         }
         if let Some(others) = others.filter(|_| state.machine.node(0).is_some()) {
-            state.course.sees(others);
+            state.metrics.record_queue(others);
         }
         if let Some(ahead) = others.filter(|&ahead| ahead > 0)
             && !state.queued
@@ -411,10 +413,10 @@ impl Acquisition {
         }
     }
 
-    /// Looks who else stands in the queue, if anybody wants to know.
-    fn look_out(self: &Arc<Self>, state: &mut State) {
-        if self.listeners.may_be_heard() {
-            let looking = lookout::look_out(Arc::downgrade(self), self.directories.len());
+    /// Looks for contenders that ignore our znode, if there may be a listener.
+    fn monitor_queue(self: &Arc<Self>, state: &mut State) {
+        if self.listeners.may_have_listeners() {
+            let looking = lookout::monitor_queue(Arc::downgrade(self), self.directories.len());
             state.tasks.push(self.session.tasks().spawn(looking));
         }
     }
@@ -425,7 +427,7 @@ impl Acquisition {
         }
     }
 
-    /// The service is late, or has confirmed again.
+    /// Reports to the listeners that a confirmation is late, or has come.
     pub(crate) fn connection_is(&self, suspect: bool) {
         let state = lock(&self.state);
         if state.lost.is_none() && state.departed.is_none() && !state.machine.is_leaving() {
@@ -439,14 +441,14 @@ impl Acquisition {
         state.watches.clear();
         state.guard = None;
         let begun = std::mem::take(&mut state.in_flight);
-        self.see_through(begun.into_iter().map(|InFlight { answer, .. }| answer).collect());
+        self.finish_in_background(begun.into_iter().map(|InFlight { answer, .. }| answer).collect());
         self.session.leave(self.id, self.reserved);
     }
 
     fn send(self: &Arc<Self>, state: &mut State, id: RequestId, request: Request) {
-        // Once the session is over nothing is answered any more; the machine hears of that instead.
+        // After the end of the session there are no answers; the machine gets that event instead.
         let Some(keeper) = self.session.keeper().filter(|_| self.session.end().is_none()) else { return };
-        // It looks at the other acquisitions: not under our mutex.
+        // It reads the state of the other acquisitions, so it must not run under our mutex.
         let is_inward = matches!(request, Request::FindMine);
         let confirms = requests::is_write(&request).then(clock::now);
         let departs = requests::is_departure(&request);
@@ -455,11 +457,11 @@ impl Acquisition {
             state.guard = Some(NodeGuard::new(watch, &*keeper));
         }
         let answer = match request {
-            Request::Delete(node) if state.in_no_hurry => self.leave_soon(&*keeper, place, node, None),
+            Request::Delete(node) if state.in_background => self.release_later(&*keeper, place, node, None),
             Request::Release { node, marker, version }
-                if state.in_no_hurry && marker.left != Left::Panicked =>
+                if state.in_background && marker.left != Left::Panicked =>
             {
-                self.leave_soon(&*keeper, place, node, Some((marker, version)))
+                self.release_later(&*keeper, place, node, Some((marker, version)))
             }
             request => self.call(keeper, place, request),
         };
@@ -469,7 +471,7 @@ impl Acquisition {
             if is_inward {
                 waker.wake();
             } else if let Poll::Ready(outcome) = sent.answer.as_mut().poll(&mut Context::from_waker(&waker)) {
-                // Not here, in the middle of a step.
+                // The machine must not be stepped here, inside of a step.
                 sent.answer = Box::pin(std::future::ready(outcome));
                 waker.wake();
             }
@@ -477,7 +479,7 @@ impl Acquisition {
         state.in_flight.push_back(sent);
     }
 
-    fn answered(self: &Arc<Self>, id: RequestId, outcome: Result<News, KeeperError>) {
+    fn answered(self: &Arc<Self>, id: RequestId, outcome: Result<ReplyWithWatch, KeeperError>) {
         let state = &mut *lock(&self.state);
         if state.over {
             return;
@@ -485,22 +487,22 @@ impl Acquisition {
         match outcome {
             Err(error) => {
                 if matches!(error.failure, Failure::Refused(_)) {
-                    state.words = error.message;
+                    state.refusal_message = error.message;
                 }
                 self.ask_guard(state);
                 self.step(state, Event::Answer(id, Err(error.failure)));
             }
-            Ok(News { reply, watch }) => {
+            Ok(ReplyWithWatch { reply, watch }) => {
                 match &reply {
                     Reply::Joined(node) => {
-                        state.stood = true;
+                        state.was_queued = true;
                         self.session.own(node.czxid, self.id);
                     }
                     Reply::AllJoined(nodes) => {
-                        state.stood = true;
+                        state.was_queued = true;
                         nodes.iter().for_each(|node| self.session.own(node.czxid, self.id));
                     }
-                    // Found after lost replies: others who search must know that they are taken.
+                    // Found after lost replies. Other searches must know that these znodes are taken.
                     Reply::Mine(nodes) => nodes.iter().for_each(|node| self.session.own(node.czxid, self.id)),
                     _ => {}
                 }
@@ -513,7 +515,7 @@ impl Acquisition {
     }
 }
 
-/// How many others a reading shows that went out with our create, or soon after it.
+/// Returns the number of other children, from a read that was sent with our create, or soon after it.
 fn others_in(event: &Event) -> Option<u32> {
     match event {
         Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children.saturating_sub(1)),
@@ -521,7 +523,7 @@ fn others_in(event: &Event) -> Option<u32> {
     }
 }
 
-/// How a lock is let go that goes now.
+/// Returns how a lock that is released now was left.
 pub(crate) fn left_by_this_thread() -> Left {
     if std::thread::panicking() { Left::Panicked } else { Left::Released }
 }

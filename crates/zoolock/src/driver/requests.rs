@@ -1,4 +1,4 @@
-//! What the machine asks for, in the words of the port.
+//! Translates the machine's requests into calls of the keeper.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use zoolock_core::contender::{Directory, Failure, Node, Parting, Reply, Request,
 use zoolock_core::names::{Naming, Prefix};
 use zoolock_core::record::{Left, Marker, Record};
 
-use super::{Acquisition, News};
+use super::{Acquisition, ReplyWithWatch};
 use crate::data::{self, NodeData};
 use crate::directory;
 use crate::keeper::{Answer, Created, Keeper, KeeperError, Op, Stat, Watch};
 use crate::path::LockPath;
 
-type Outcome = Pin<Box<dyn Future<Output = Result<News, KeeperError>> + Send>>;
+type Outcome = Pin<Box<dyn Future<Output = Result<ReplyWithWatch, KeeperError>> + Send>>;
 
-/// Whether it deletes a node of ours.
+/// Returns whether the request deletes a znode of ours.
 pub(super) fn is_departure(request: &Request) -> bool {
     matches!(
         request,
@@ -24,7 +24,8 @@ pub(super) fn is_departure(request: &Request) -> bool {
     )
 }
 
-/// Whether its answer may prove that the leader knows our session. Of several requests the first counts, which is less.
+/// Returns whether the answer may prove that the leader knows our session. A request that takes several calls
+/// counts from the first call, which extends the lease by less.
 pub(super) fn is_write(request: &Request) -> bool {
     match request {
         Request::Join
@@ -60,7 +61,9 @@ impl Acquisition {
             Request::Join => {
                 let prefix = self.config.prefix();
                 let joined = keeper.join(&directory.child(&prefix.to_string()), &self.data.encode());
-                news(joined, move |(sequence, czxid)| Ok(Reply::Joined(Node { prefix, sequence, czxid })))
+                map_reply(joined, move |(sequence, czxid)| {
+                    Ok(Reply::Joined(Node { prefix, sequence, czxid }))
+                })
             }
             Request::JoinAll => self.join_all(keeper),
             Request::MakeDirectory => {
@@ -68,7 +71,7 @@ impl Acquisition {
                 let made: Answer<()> = Box::pin(directory::make(keeper, path.to_owned(), lasting));
                 done(made)
             }
-            Request::ReadDirectory => news(keeper.read(path), |(data, stat)| {
+            Request::ReadDirectory => map_reply(keeper.read(path), |(data, stat)| {
                 Ok(Reply::Directory(Directory {
                     czxid: stat.czxid,
                     pzxid: stat.pzxid,
@@ -77,39 +80,42 @@ impl Acquisition {
                     record: Record::parse(&data),
                 }))
             }),
-            Request::List => {
-                news(keeper.children(path), |(names, stat)| Ok(Reply::Children { names, pzxid: stat.pzxid }))
-            }
+            Request::List => map_reply(keeper.children(path), |(names, stat)| {
+                Ok(Reply::Children { names, pzxid: stat.pzxid })
+            }),
             Request::WatchChildren(id) => {
                 let answer = keeper.watch_children(path);
                 Box::pin(async move {
                     let (names, stat, watch) = answer.await?;
                     let reply = Reply::Children { names, pzxid: stat.pzxid };
-                    Ok(News { reply, watch: Some((id, watch)) })
+                    Ok(ReplyWithWatch { reply, watch: Some((id, watch)) })
                 })
             }
             Request::FindMine => {
                 let acquisition = self.clone();
                 let found: Answer<Vec<Node>> =
                     Box::pin(async move { acquisition.find_mine(keeper, place).await });
-                news(found, |nodes| Ok(Reply::Mine(nodes)))
+                map_reply(found, |nodes| Ok(Reply::Mine(nodes)))
             }
             Request::Watch { name, watch } => watched(keeper.watch(&directory.child(&name)), watch),
             Request::WatchOwn { node, watch } => watched(keeper.watch(&directory.child(&node.name())), watch),
-            Request::Exists(own) => news(keeper.exists(&directory.child(&own.name())), |stat| match stat {
-                Some(stat) => Ok(node(stat, Says::default())),
-                None => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
-            }),
+            Request::Exists(own) => {
+                map_reply(keeper.exists(&directory.child(&own.name())), |stat| match stat {
+                    Some(stat) => Ok(node(stat, Says::default())),
+                    None => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
+                })
+            }
             Request::Sync => done(keeper.sync(path)),
             Request::Delete(own) => done(keeper.delete(&directory.child(&own.name()))),
-            Request::Withdraw(node) => commit(&*keeper, self.leaving(directory, node, None)),
+            Request::Withdraw(node) => commit(&*keeper, self.release_ops(directory, node, None)),
             Request::Release { node, marker, version } => {
-                commit(&*keeper, self.leaving(directory, node, Some((marker, version))))
+                commit(&*keeper, self.release_ops(directory, node, Some((marker, version))))
             }
             Request::ReleaseAll(partings) => {
                 let places = self.directories.iter().zip(partings);
-                let ops = places
-                    .flat_map(|(directory, Parting { node, marker })| self.leaving(directory, node, marker));
+                let ops = places.flat_map(|(directory, Parting { node, marker })| {
+                    self.release_ops(directory, node, marker)
+                });
                 commit(&*keeper, ops.collect())
             }
             Request::Hold { node, marker, version } => {
@@ -118,12 +124,12 @@ impl Acquisition {
                 commit(&*keeper, ops.collect())
             }
             Request::WriteSize { size, version } => {
-                news(keeper.write(path, size.encode().as_bytes(), Some(version)), |_| Ok(Reply::Done))
+                map_reply(keeper.write(path, size.encode().as_bytes(), Some(version)), |_| Ok(Reply::Done))
             }
             Request::SayGranted { node, version, revoked } => {
                 let data = self.data.granted(revoked).encode();
                 let path = directory.child(&node.name());
-                news(keeper.write(&path, &data, Some(version)), |_| Ok(Reply::Done))
+                map_reply(keeper.write(&path, &data, Some(version)), |_| Ok(Reply::Done))
             }
             Request::Downgrade { node, marker } => self.downgrade_in_place(&*keeper, directory, node, marker),
             Request::DeleteDirectory => done(keeper.delete(path)),
@@ -131,31 +137,37 @@ impl Acquisition {
         }
     }
 
-    /// A release that nobody waits for.
-    pub(super) fn leave_soon(
+    /// Sends a release that the caller does not wait for.
+    pub(super) fn release_later(
         &self,
         keeper: &dyn Keeper,
         place: usize,
         node: Node,
         marker: Option<(Marker, Option<i32>)>,
     ) -> Outcome {
-        done(keeper.commit_soon(going(&self.directories[place], node, marker)))
+        done(keeper.commit_soon(deletion(&self.directories[place], node, marker)))
     }
 
-    /// How a holder leaves. Whoever its end alone would grant takes another look where there is something to be seen.
-    fn leaving(&self, directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
-        let as_ever = marker.is_some_and(|(marker, _)| marker.left != Left::Panicked);
+    /// Returns the operations of a release. If the deletion of our znode alone would grant the lock, but the
+    /// successor must read how we left, our znode is written first.
+    fn release_ops(
+        &self,
+        directory: &LockPath,
+        node: Node,
+        marker: Option<(Marker, Option<i32>)>,
+    ) -> Vec<Op> {
+        let is_usual = marker.is_some_and(|(marker, _)| marker.left != Left::Panicked);
         let mut ops = Vec::new();
-        if node.prefix.is_computable() && !as_ever {
+        if node.prefix.is_computable() && !is_usual {
             let path = directory.child(&node.name());
             ops.push(Op::Write { path, data: self.data.encode(), version: None });
         }
-        ops.extend(going(directory, node, marker));
+        ops.extend(deletion(directory, node, marker));
         ops
     }
 
-    /// One transaction for all, and so one czxid. Servers before 3.7.2 and 3.8.2 do not tell it (ZOOKEEPER-4026): then
-    /// one of the nodes is looked at.
+    /// Creates a znode in each directory in one transaction, so all have the same czxid. Servers before 3.7.2
+    /// and 3.8.2 do not return it (ZOOKEEPER-4026); then one of the znodes is read.
     fn join_all(&self, keeper: Arc<dyn Keeper>) -> Outcome {
         let prefix = self.config.prefix();
         let data = self.data.encode();
@@ -172,10 +184,10 @@ impl Acquisition {
             let czxid = match first.czxid {
                 Some(czxid) => czxid,
                 None => {
-                    // Whatever it fails with, the create went through.
+                    // The create has succeeded in spite of this error.
                     let stat = keeper.exists(&first.path).await.map_err(|error| unknown(&error.message))?;
                     let stat = stat.filter(|stat| stat.owner == keeper.session());
-                    stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
+                    stat.ok_or_else(|| unknown("the new znode was deleted at once"))?.czxid
                 }
             };
             let node = |created: &Created| {
@@ -186,11 +198,12 @@ impl Acquisition {
             let nodes: Option<Vec<Node>> = created.iter().map(node).collect();
             let nodes =
                 nodes.ok_or_else(|| unknown("the service created other names than it was asked for"))?;
-            Ok(News { reply: Reply::AllJoined(nodes), watch: None })
+            Ok(ReplyWithWatch { reply: Reply::AllJoined(nodes), watch: None })
         })
     }
 
-    /// The writer's node goes, and the reader's comes under the same number; it is looked at in the same flight.
+    /// Replaces the writer's znode by a reader's with the same sequence number, and reads it in the same
+    /// flight.
     fn downgrade_in_place(
         &self,
         keeper: &dyn Keeper,
@@ -213,14 +226,15 @@ impl Acquisition {
             match (&answer, look) {
                 (Ok(_) | Err(KeeperError { failure: Failure::NoNode, .. }), Ok((data, stat)))
                     if stat.owner == session
-                        // Who wrote over it (a revocation) took our UUID away; the number was ours alone.
+                        // A client that overwrote the data (a revocation) has removed our UUID. The sequence
+                        // number was ours alone.
                         && NodeData::parse(&data).is_none_or(|data| data.is_of(id)) =>
                 {
                     own.own(stat.czxid, id);
                     let reader = Node { prefix, sequence, czxid: stat.czxid };
-                    Ok(News { reply: Reply::Joined(reader), watch: None })
+                    Ok(ReplyWithWatch { reply: Reply::Joined(reader), watch: None })
                 }
-                // It was there a moment ago, and somebody deleted it.
+                // The create succeeded, and another client deleted the znode.
                 (Ok(_), Err(error)) if error.failure == Failure::NoNode => Err(error),
                 (Ok(_), Ok(_)) => Err(KeeperError { failure: Failure::NoNode, message: String::new() }),
                 (Ok(_), Err(error)) => Err(KeeperError { failure: Failure::Unknown, ..error }),
@@ -232,11 +246,11 @@ impl Acquisition {
         })
     }
 
-    /// Every contender of this acquisition, after creates whose replies were lost.
+    /// Returns every znode of this acquisition, after creates whose replies were lost.
     ///
-    /// A node is ours if it belongs to our session, to no other acquisition that knows it, and carries our UUID. If
-    /// somebody wrote over its data (a revocation), the UUID is gone: then it is ours only if no other acquisition
-    /// of this session could be missing a node here.
+    /// A znode is ours if it belongs to our session, to no other acquisition that knows it, and has our UUID.
+    /// If another client overwrote its data (a revocation), the UUID is missing. Then the znode is ours only
+    /// if no other acquisition of this session may lack its znode here.
     async fn find_mine(&self, keeper: Arc<dyn Keeper>, place: usize) -> Result<Vec<Node>, KeeperError> {
         let directory = &self.directories[place];
         let prefix = self.config.prefix();
@@ -268,7 +282,7 @@ impl Acquisition {
                 (Some(owner), _) => owner == self.id,
                 _ if prefix.has_id() => true,
                 (None, Some(data)) => data.is_of(self.id),
-                (None, None) => !self.somebody_else_misses_a_node(directory),
+                (None, None) => !self.another_misses_a_znode(directory),
             };
             if ours {
                 mine.push(Node { prefix, sequence, czxid: stat.czxid });
@@ -277,14 +291,15 @@ impl Acquisition {
         Ok(mine)
     }
 
-    /// kazoo makes sure of a directory once for each of its objects, and fails where it is gone later. Its clients are
-    /// also where ours have native names and those were told to look for them.
+    /// Returns whether the directory must be persistent. kazoo creates a directory once for each of its
+    /// objects, and fails if it is deleted later. With `kazoo_pattern`, kazoo's clients also queue with our
+    /// native names.
     fn expects_to_stay(&self) -> bool {
         let names = self.config.names;
         names.naming == Naming::Kazoo || names.kazoo_pattern
     }
 
-    fn somebody_else_misses_a_node(&self, directory: &LockPath) -> bool {
+    fn another_misses_a_znode(&self, directory: &LockPath) -> bool {
         let mut others = self.session.acquisitions().into_iter().filter(|other| other.id != self.id);
         others.any(|other| other.is_nodeless_in(directory))
     }
@@ -293,7 +308,7 @@ impl Acquisition {
 fn watched(answer: Answer<(Vec<u8>, Stat, Watch)>, id: WatchId) -> Outcome {
     Box::pin(async move {
         let (data, stat, watch) = answer.await?;
-        Ok(News { reply: node(stat, data::says(&data)), watch: Some((id, watch)) })
+        Ok(ReplyWithWatch { reply: node(stat, data::says(&data)), watch: Some((id, watch)) })
     })
 }
 
@@ -301,7 +316,7 @@ fn node(stat: Stat, says: Says) -> Reply {
     Reply::Node { czxid: stat.czxid, owner: stat.owner, version: stat.version, says }
 }
 
-fn going(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
+fn deletion(directory: &LockPath, node: Node, marker: Option<(Marker, Option<i32>)>) -> Vec<Op> {
     let mut ops = vec![Op::Delete(directory.child(&node.name()))];
     ops.extend(marker.map(|(marker, version)| record(directory, &marker, version)));
     ops
@@ -312,16 +327,16 @@ fn record(directory: &LockPath, marker: &Marker, version: Option<i32>) -> Op {
 }
 
 fn commit(keeper: &dyn Keeper, ops: Vec<Op>) -> Outcome {
-    news(keeper.commit(ops), |_| Ok(Reply::Done))
+    map_reply(keeper.commit(ops), |_| Ok(Reply::Done))
 }
 
-fn news<T: Send + 'static>(
+fn map_reply<T: Send + 'static>(
     answer: Answer<T>,
     reply: impl FnOnce(T) -> Result<Reply, KeeperError> + Send + 'static,
 ) -> Outcome {
-    Box::pin(async move { Ok(News { reply: reply(answer.await?)?, watch: None }) })
+    Box::pin(async move { Ok(ReplyWithWatch { reply: reply(answer.await?)?, watch: None }) })
 }
 
 fn done(answer: Answer<()>) -> Outcome {
-    news(answer, |()| Ok(Reply::Done))
+    map_reply(answer, |()| Ok(Reply::Done))
 }

@@ -1,4 +1,4 @@
-//! The port over the crate `zookeeper-client`.
+//! Implements [`Keeper`] with the crate `zookeeper-client`.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,73 +20,75 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 use super::held_back::{HeldBack, Undone};
 use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Link, Op, Stat, Watch, nodelay};
 use crate::session::lock;
-use crate::way::Way;
+use crate::transport::Transport;
 
 /// One session of the client crate.
 #[derive(Clone)]
 pub(crate) struct ClientKeeper {
     client: Arc<Client>,
-    /// What goes out before anything else does.
+    /// A deferred release, sent before any other request.
     held_back: Arc<Mutex<Option<HeldBack>>>,
-    /// A transaction says what zxid its creates got (ZOOKEEPER-4026: not before 3.7.2 and 3.8.2). Assumed until known.
-    tells_zxids: Arc<AtomicBool>,
-    /// Where it does not, the name was what we had thought. Where others queue it seldom is.
-    guesses_well: Arc<AtomicBool>,
+    /// Set if a transaction returns the zxid of its creates (ZOOKEEPER-4026: from 3.7.2 and 3.8.2 on).
+    /// Assumed until known.
+    returns_zxids: Arc<AtomicBool>,
+    /// For servers that do not: set if the last guessed name was right. It seldom is if other clients queue.
+    guesses_names: Arc<AtomicBool>,
     acls: Arc<[Acl]>,
     runtime: Handle,
 }
 
-/// How to open a session.
+/// The parameters of a new session.
 #[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) endpoints: String,
-    /// Of the endpoints.
+    /// The ports of the endpoints.
     pub(crate) ports: Vec<u16>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     pub(crate) access: Access,
-    pub(crate) way: Way,
-    /// Where a simulation opens it instead.
+    pub(crate) transport: Transport,
+    /// The simulation that opens the session instead.
     #[cfg(feature = "simulation")]
     pub(crate) host: Option<Arc<dyn crate::sim::Host>>,
 }
 
-/// Opens a session, trying each endpoint once. To be called on the runtime that is to drive the session.
+/// Opens a session, trying each endpoint once. Call it on the runtime that drives the session.
 pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::Receiver<Link>), zk::Error> {
     #[cfg(feature = "simulation")]
     if let Some(host) = &opening.host {
         return crate::sim::open(host, opening.timeout).await.ok_or(zk::Error::Timeout);
     }
-    // They may have been renewed since the last one was opened.
-    opening.way.prepare().await?;
+    // The credentials may have been renewed since the last session was opened.
+    opening.transport.prepare().await?;
     let mut client = connect(opening, opening.timeout).await?;
     let granted = client.session_timeout();
     if granted < opening.timeout {
-        // The connection timeout has to follow the timeout that was granted, and is fixed before that is known.
+        // The connection timeout must follow the granted session timeout, and is fixed before that is known.
         drop(client);
         client = connect(opening, granted).await?;
     }
-    if opening.way.has_sasl() {
-        be_known_by_sasl(&client, opening.timeout).await?;
+    if opening.transport.has_sasl() {
+        check_sasl_identity(&client, opening.timeout).await?;
     }
     let mut states = client.state_watcher();
     let (sender, receiver) = watch::channel(Link::Up);
-    let (ports, way) = (opening.ports.clone(), opening.way.clone());
-    let _ = tokio::time::timeout(AT_ONCE_PATIENCE, send_at_once(ports.clone())).await;
+    let (ports, transport) = (opening.ports.clone(), opening.transport.clone());
+    let _ = tokio::time::timeout(NODELAY_PATIENCE, set_nodelay(ports.clone())).await;
     tokio::spawn(async move {
         let mut settings = JoinSet::new();
         loop {
             let link = match states.changed().await {
                 zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
-                    // A new connection, a new socket. Nobody waits for it: the threads for it may be busy.
-                    settings.spawn(send_at_once(ports.clone()));
+                    // A new connection has a new socket. Not awaited: the blocking threads may be busy.
+                    settings.spawn(set_nodelay(ports.clone()));
                     while settings.try_join_next().is_some() {}
                     Link::Up
                 }
                 zk::SessionState::Disconnected => {
-                    // The next attempt may need others, and comes again where it was too early.
-                    let way = way.clone();
-                    settings.spawn(async move { way.refresh().await });
+                    // The next attempt may need new credentials. A refresh that was too early is repeated
+                    // then.
+                    let transport = transport.clone();
+                    settings.spawn(async move { transport.refresh().await });
                     Link::Down
                 }
                 zk::SessionState::Expired => Link::Over(SessionEnd::Expired),
@@ -101,24 +103,25 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
     Ok((Arc::new(ClientKeeper::new(client, &opening.access)), receiver))
 }
 
-/// A service without SASL lets whoever comes with it in as nobody, and the client crate is content with that.
-async fn be_known_by_sasl(client: &Client, timeout: Duration) -> Result<(), zk::Error> {
+/// Checks that the server authenticated us. A server without SASL accepts the session without an identity,
+/// and the client crate does not report that.
+async fn check_sasl_identity(client: &Client, timeout: Duration) -> Result<(), zk::Error> {
     match tokio::time::timeout(timeout / 4, client.list_auth_users()).await {
         Ok(Ok(known)) if known.iter().any(|identity| identity.scheme() == "sasl") => Ok(()),
         Ok(Ok(_)) => Err(zk::Error::AuthFailed),
-        // Before 3.7 it cannot be asked.
+        // Servers before 3.7 cannot be asked.
         Ok(Err(zk::Error::Unimplemented)) => Ok(()),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(zk::Error::Timeout),
     }
 }
 
-/// How long the first request may wait until none does.
-const AT_ONCE_PATIENCE: Duration = Duration::from_millis(50);
+/// Maximum time that the first request waits for the socket option.
+const NODELAY_PATIENCE: Duration = Duration::from_millis(50);
 
-/// Lets no request wait for the acknowledgement of the one before it.
-async fn send_at_once(ports: Vec<u16>) {
-    // A process may have many thousand descriptors.
+/// Sets TCP_NODELAY, so that no request waits for the acknowledgement of the previous one.
+async fn set_nodelay(ports: Vec<u16>) {
+    // On a blocking thread: a process may have many thousand descriptors.
     let set = tokio::task::spawn_blocking(move || nodelay::set(&ports));
     match set.await {
         Ok(Ok(_)) => {}
@@ -126,14 +129,14 @@ async fn send_at_once(ports: Vec<u16>) {
             tracing::debug!(%error, "cannot set TCP_NODELAY; a flight may take two round trips")
         }
         Err(error) if error.is_panic() => tracing::error!(%error, "cannot set TCP_NODELAY"),
-        // The runtime is going down.
+        // The runtime is shutting down.
         Err(_) => {}
     }
 }
 
 async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Error> {
-    // A quarter of the session: the crate's own two fifths, once to notice and once to connect, are past our
-    // deadline if one host is dead.
+    // The client crate's default is two fifths of the session timeout, needed once to notice a dead host and
+    // once to connect. Together they exceed our deadline, so this uses a quarter.
     let mut connector = Client::connector()
         .with_session_timeout(timeout)
         .with_connection_timeout(timeout / 4)
@@ -141,11 +144,11 @@ async fn connect(opening: &Opening, timeout: Duration) -> Result<Client, zk::Err
     for (scheme, credentials) in &opening.auth {
         connector = connector.with_auth(scheme, credentials);
     }
-    opening.way.connect(connector, &opening.endpoints).await
+    opening.transport.connect(connector, &opening.endpoints).await
 }
 
 const CONTENDER: CreateMode = CreateMode::EphemeralSequential;
-const LINE: CreateMode = CreateMode::PersistentSequential;
+const AUDIT_LINE: CreateMode = CreateMode::PersistentSequential;
 
 /// Returns the access control list of the znodes that this client creates.
 fn acls(access: &Access) -> Arc<[Acl]> {
@@ -164,21 +167,21 @@ impl ClientKeeper {
         ClientKeeper {
             client: Arc::new(client),
             held_back: Arc::default(),
-            tells_zxids: Arc::new(AtomicBool::new(true)),
-            guesses_well: Arc::new(AtomicBool::new(true)),
+            returns_zxids: Arc::new(AtomicBool::new(true)),
+            guesses_names: Arc::new(AtomicBool::new(true)),
             acls: acls(access),
             runtime: Handle::current(),
         }
     }
 
-    /// Sends what was held back, then this.
+    /// Sends the deferred release, then this request.
     fn send<T, F, Fut>(&self, call: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(Arc<Client>) -> Fut,
         Fut: Future<Output = Result<T, zk::Error>> + Send + 'static,
     {
-        // Under the mutex, so that nobody's request overtakes it.
+        // Under the mutex, so that no other request overtakes it.
         let held_back = &mut *lock(&self.held_back);
         self.send_first(held_back);
         self.call(call)
@@ -187,7 +190,8 @@ impl ClientKeeper {
     fn send_first(&self, held_back: &mut Option<HeldBack>) {
         let Some(HeldBack { ops, sent }) = held_back.take() else { return };
         if !self.is_connected() {
-            // In the queue of the client it would wait until who knows when, and then delete whatever has that name.
+            // In the client's queue it would wait for the reconnect, and then delete any znode with that
+            // name.
             let not_sent = KeeperError { failure: Failure::Throttled, message: "no connection".to_owned() };
             let _ = sent.send(Box::pin(std::future::ready(Err(not_sent))));
             return;
@@ -197,25 +201,27 @@ impl ClientKeeper {
             Ok([op]) => self.commit_now(vec![op]),
             Err(ops) => self.commit_now(ops),
         };
-        // Dropping the answer takes nothing back.
+        // Dropping the answer does not cancel the request.
         let _ = sent.send(answer);
     }
 
-    /// Calls the client *now*, which queues the request, and keeps the rest for later. The crate's futures borrow
-    /// the client and the path, so they are made inside one that owns both; its first poll makes the call.
-    fn call<T, E, F, Fut>(&self, call: F) -> Answer<T, E::Of>
+    /// Calls the client *now*, which queues the request, and returns a future for the answer. The crate's
+    /// futures borrow the client and the path, so they are made inside a future that owns both. Its first
+    /// poll makes the call.
+    fn call<T, E, F, Fut>(&self, call: F) -> Answer<T, E::Converted>
     where
         T: Send + 'static,
-        E: Told,
+        E: CrateError,
         F: FnOnce(Arc<Client>) -> Fut,
         Fut: Future<Output = Result<T, E>> + Send + 'static,
     {
         let call = call(self.client.clone());
-        // The crate panics on some answers that are too short. Whoever waits would be gone, and a task of the session with him.
+        // The crate panics on some answers that are too short. The panic must not end the task of the
+        // session.
         let read = AssertUnwindSafe(call).catch_unwind();
-        let mut answer: Answer<T, E::Of> = Box::pin(async move {
+        let mut answer: Answer<T, E::Converted> = Box::pin(async move {
             match read.await {
-                Ok(outcome) => outcome.map_err(E::told),
+                Ok(outcome) => outcome.map_err(E::convert),
                 Err(_) => Err(E::unreadable()),
             }
         });
@@ -225,14 +231,14 @@ impl ClientKeeper {
         }
     }
 
-    /// Both at once.
-    fn rejoin(&self, before: HeldBack, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
-        let guess = before.next(prefix).filter(|_| !self.tells_zxids.load(Ordering::Relaxed));
+    /// Deletes our old znode and creates the new one in one transaction.
+    fn delete_and_join(&self, before: HeldBack, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
+        let guess = before.next(prefix).filter(|_| !self.returns_zxids.load(Ordering::Relaxed));
         let HeldBack { mut ops, sent } = before;
         let join = ops.len();
         ops.push(Op::Join { prefix: prefix.to_owned(), data: data.to_owned() });
         let both = self.transact(ops).shared();
-        // In the same flight. Most often nobody has come in between.
+        // The guess is read in the same flight. It is right unless another contender queued in between.
         let guess = guess.map(|path| (self.look(&path), path));
         let left = both.clone();
         let left = async move { left.await.map(|_| ()).map_err(|undone| undone.for_those_before(join)) };
@@ -247,18 +253,18 @@ impl ClientKeeper {
             let czxid = match created.czxid {
                 Some(czxid) => czxid,
                 None => {
-                    keeper.tells_zxids.store(false, Ordering::Relaxed);
+                    keeper.returns_zxids.store(false, Ordering::Relaxed);
                     if let Some((_, path)) = &guess {
-                        keeper.guesses_well.store(*path == created.path, Ordering::Relaxed);
+                        keeper.guesses_names.store(*path == created.path, Ordering::Relaxed);
                     }
                     let look = match guess {
                         Some((look, path)) if path == created.path => look,
                         _ => keeper.exists(&created.path),
                     };
-                    // Whatever it fails with, the create went through.
+                    // The create has succeeded in spite of this error.
                     let stat = look.await.map_err(|error| unknown(&error.message))?;
                     let stat = stat.filter(|stat| stat.owner == keeper.session());
-                    stat.ok_or_else(|| unknown("what was just created is gone"))?.czxid
+                    stat.ok_or_else(|| unknown("the new znode was deleted at once"))?.czxid
                 }
             };
             Ok((sequence, czxid))
@@ -280,7 +286,7 @@ impl ClientKeeper {
         self.call(|client| async move {
             let contenders = CONTENDER.with_acls(Acls::new(&acls));
             let nodes = CreateMode::Ephemeral.with_acls(Acls::new(&acls));
-            let lines = LINE.with_acls(Acls::new(&acls));
+            let lines = AUDIT_LINE.with_acls(Acls::new(&acls));
             let mut transaction = client.new_multi_writer();
             for op in &ops {
                 match op {
@@ -346,9 +352,9 @@ impl Keeper for ClientKeeper {
             drop(held_back);
             return self.create(prefix, data, CONTENDER);
         };
-        let pays = self.tells_zxids.load(Ordering::Relaxed) || self.guesses_well.load(Ordering::Relaxed);
+        let pays = self.returns_zxids.load(Ordering::Relaxed) || self.guesses_names.load(Ordering::Relaxed);
         if let Some(before) = held_back.take_if(|_| pays && self.is_connected()) {
-            return self.rejoin(before, prefix, data);
+            return self.delete_and_join(before, prefix, data);
         }
         drop(held_back);
         let (created, keeper) = (self.create(prefix, data, CONTENDER), self.clone());
@@ -356,7 +362,7 @@ impl Keeper for ClientKeeper {
         Box::pin(async move {
             let (sequence, czxid) = created.await?;
             let right = next == Some(format!("{prefix}{:010}", sequence.0));
-            keeper.guesses_well.store(right, Ordering::Relaxed);
+            keeper.guesses_names.store(right, Ordering::Relaxed);
             Ok((sequence, czxid))
         })
     }
@@ -450,10 +456,10 @@ impl Keeper for ClientKeeper {
     }
 }
 
-/// Of whoever creates what is to be its creator's alone.
+/// The error if the server finds no identity for an ACL that grants access to the creator only.
 pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to which the lock could belong; does it ask clients for certificates?";
 
-/// Every node has it.
+/// Matches every version.
 const ANY_VERSION: i32 = -1;
 
 fn watch(watcher: zk::OneshotWatcher) -> Watch {
@@ -464,32 +470,32 @@ fn unknown(message: &str) -> KeeperError {
     KeeperError { failure: Failure::Unknown, message: message.to_owned() }
 }
 
-/// An error of the crate's, and how we tell it.
-trait Told: Send + 'static {
-    type Of: Send + 'static;
+/// Converts an error of the client crate.
+trait CrateError: Send + 'static {
+    type Converted: Send + 'static;
 
-    fn told(self) -> Self::Of;
+    fn convert(self) -> Self::Converted;
 
-    /// Of an answer that is none.
-    fn unreadable() -> Self::Of;
+    /// Returns the error for an answer that cannot be parsed.
+    fn unreadable() -> Self::Converted;
 }
 
-impl Told for zk::Error {
-    type Of = KeeperError;
+impl CrateError for zk::Error {
+    type Converted = KeeperError;
 
-    fn told(self) -> KeeperError {
+    fn convert(self) -> KeeperError {
         self.into()
     }
 
     fn unreadable() -> KeeperError {
-        unknown("the service answered something that cannot be read")
+        unknown("the server sent an answer that cannot be parsed")
     }
 }
 
-impl Told for zk::MultiWriteError {
-    type Of = Undone;
+impl CrateError for zk::MultiWriteError {
+    type Converted = Undone;
 
-    fn told(self) -> Undone {
+    fn convert(self) -> Undone {
         let at = match &self {
             zk::MultiWriteError::OperationFailed { index, .. } => Some(*index),
             zk::MultiWriteError::RequestFailed { .. } => None,
@@ -516,8 +522,9 @@ impl From<zk::Stat> for Stat {
 }
 
 impl From<zk::Error> for KeeperError {
-    /// Anything but an error code from the server leaves the outcome unknown. The crate reports a reset connection as
-    /// `Custom`, not as `ConnectionLoss`, so what is known is listed and the rest is unknown.
+    /// Anything but an error code from the server leaves the outcome unknown. The crate reports a reset
+    /// connection as `Custom`, not as `ConnectionLoss`, so the known errors are listed and the rest is
+    /// unknown.
     fn from(error: zk::Error) -> KeeperError {
         use zk::Error as E;
         let failure = match &error {
@@ -526,7 +533,8 @@ impl From<zk::Error> for KeeperError {
             E::NotEmpty => Failure::NotEmpty,
             E::BadVersion => Failure::BadVersion,
             E::Throttled => Failure::Throttled,
-            // A refused authentication also ends the session, so it does not matter what was under way.
+            // A refused authentication also ends the session, so the outcome of pending requests does not
+            // matter.
             E::NoAuth | E::InvalidAcl | E::AuthFailed => Failure::Refused(Refusal::Denied),
             E::QuotaExceeded => Failure::Refused(Refusal::Quota),
             E::NoChildrenForEphemerals
@@ -538,7 +546,7 @@ impl From<zk::Error> for KeeperError {
             _ => Failure::Unknown,
         };
         let message = match &error {
-            // Only our own lists are ever sent. The others in them are checked by few services.
+            // The server has only ACLs from us to check: few servers check the other identities in them.
             E::InvalidAcl => NO_IDENTITY.to_owned(),
             other => other.to_string(),
         };

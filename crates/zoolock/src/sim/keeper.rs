@@ -1,4 +1,4 @@
-//! The port over a [`Line`].
+//! Implements [`Keeper`] over a [`Line`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl LineKeeper {
         LineKeeper { line }
     }
 
-    /// Whoever waits for an answer keeps the session open, as with the client crate.
+    /// Sends a request. A pending answer keeps the session open, as with the client crate.
     fn send<T: Send + 'static>(
         &self,
         request: Request,
@@ -100,7 +100,7 @@ impl Keeper for LineKeeper {
     }
 
     fn interruptions(&self) -> Interruptions {
-        // It does not keep the session open.
+        // This does not keep the session open.
         let (line, mut before) = (Arc::downgrade(&self.line), self.line.interruptions());
         Box::new(move || {
             let now = line.upgrade().map_or(before, |line| line.interruptions());
@@ -213,7 +213,7 @@ impl Keeper for LineKeeper {
         })
     }
 
-    /// Right now: what the client crate's keeper does with it is beyond this port.
+    /// Commits at once: the deferral of the client crate's keeper is not simulated.
     fn commit_soon(&self, ops: Vec<Op>) -> keeper::Answer<()> {
         let done = self.commit(ops);
         Box::pin(async move { done.await.map(|_| ()) })
@@ -230,7 +230,7 @@ fn writing(path: &str, data: &[u8], version: Option<i32>) -> Request {
     Request::SetData { path: path.to_owned(), data: Some(data.to_vec().into()), version }
 }
 
-/// What made a transaction fail.
+/// Returns the error of a failed operation in a transaction.
 fn culprit(number: i32) -> KeeperError {
     let codes = [Code::NoNode, Code::NodeExists, Code::NotEmpty, Code::BadVersion, Code::NoAuth];
     let code = codes.into_iter().find(|code| code.number() == number);

@@ -1,4 +1,4 @@
-//! One contender, by what its node's name and data tell.
+//! Describes one contender from the name and the data of its znode.
 
 use std::hash::Hasher as _;
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use crate::asker;
 use crate::data::{self, NodeData, REVOCATIONS};
 use crate::keeper::Stat;
 
-/// What is shown of what somebody else says; whoever may queue may write it.
+/// Maximum number of characters shown of foreign data, which every client that may queue can write.
 const LONGEST: usize = 128;
-/// What ZooKeeper's recipe in Java writes, always.
-const OF_THE_RECIPE: [u8; 2] = [0x12, 0x34];
+/// The data that ZooKeeper's Java recipe writes.
+const RECIPE_DATA: [u8; 2] = [0x12, 0x34];
 
-/// Describes a contender. `read`: its node, where that may be read; `epoch`: that of its token.
+/// Describes a contender. `read`: its znode, if it may be read; `epoch`: the epoch of its token.
 pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u32) -> Entry {
     let data = read.as_ref().and_then(|(data, _)| NodeData::parse(data));
     let token = |czxid: Zxid| FencingToken::new(epoch, czxid, 0).to_string();
@@ -61,7 +61,7 @@ pub(crate) fn of(contender: &Contender, read: Option<(Vec<u8>, Stat)>, epoch: u3
     }
 }
 
-/// To whom it belongs, and how that is known. `session`: of whoever made the node.
+/// Returns the owner, and how it is known. `session`: the session that created the znode.
 fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>, &'static str) {
     let said = |text: &Option<Box<str>>| {
         text.as_deref().filter(|text| asker::check(text).is_ok()).map(str::to_owned)
@@ -73,24 +73,24 @@ fn owner(data: &Option<NodeData>, session: Option<SessionId>) -> (Option<String>
         return (Some(task), "task");
     }
     match session {
-        Some(session) if is_session(session) => (Some(disguised(session)), "session"),
+        Some(session) if is_session(session) => (Some(pseudonym(session)), "session"),
         _ => (None, "unknown"),
     }
 }
 
-/// Whether it is a session's: ZooKeeper marks containers and nodes with a time to live in the same field.
+/// Returns whether this is a session: ZooKeeper marks containers and TTL znodes in the same field.
 fn is_session(SessionId(owner): SessionId) -> bool {
     const CONTAINER: i64 = i64::MIN;
     const TTL: i64 = 0xff_i64 << 56;
     owner != 0 && owner != CONTAINER && owner & !0x00ff_ffff_ffff != TTL
 }
 
-/// A text in place of the id of a session, with which the session could be taken over: the same for the same one, as
-/// long as this process lives, and nothing that it could be told from.
-fn disguised(session: SessionId) -> String {
+/// Returns a pseudonym for a session, whose id would be enough to take it over. One session has one pseudonym
+/// for the lifetime of this process. The id cannot be computed from it.
+fn pseudonym(session: SessionId) -> String {
     static KEY: OnceLock<[u8; 16]> = OnceLock::new();
     let key = KEY.get_or_init(|| {
-        // Two, since some bits of each are known.
+        // Two UUIDs, since some bits of each are known.
         let (a, b) = (uuid::Uuid::new_v4().as_u128(), uuid::Uuid::new_v4().as_u128());
         (a ^ b.rotate_left(64)).to_be_bytes()
     });
@@ -99,7 +99,8 @@ fn disguised(session: SessionId) -> String {
     format!("session-{:016x}", hasher.finish())
 }
 
-/// ZooKeeper's own recipe writes its session into its names, and whoever knows that can take the session over.
+/// Returns the name without the session id. ZooKeeper's own recipe writes the id into its names, and it is
+/// enough to take the session over.
 fn without_session(contender: &Contender) -> String {
     let node = &contender.node;
     if contender.name.spelling != Spelling::WriteLock {
@@ -109,12 +110,12 @@ fn without_session(contender: &Contender) -> String {
     format!("x-…-{}", digits.unwrap_or_default())
 }
 
-/// Whether this is the writer's node of somebody who reads already.
+/// Returns whether the data belongs to the writer's znode of an upgraded reader.
 pub(super) fn upgrades(data: &[u8]) -> bool {
     NodeData::parse(data).is_some_and(|data| data.kind == "upgrade")
 }
 
-/// What the data of another make's node tells about it.
+/// The data of another client library's znode.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Says {
     host: Option<String>,
@@ -122,15 +123,15 @@ struct Says {
 }
 
 fn says(contender: &Contender, data: &[u8]) -> Says {
-    let of_the_recipe = contender.name.spelling == Spelling::WriteLock;
-    if REVOCATIONS.contains(&data) || (of_the_recipe && data == OF_THE_RECIPE) {
+    let is_recipe = contender.name.spelling == Spelling::WriteLock;
+    if REVOCATIONS.contains(&data) || (is_recipe && data == RECIPE_DATA) {
         return Says::default();
     }
     let text = match std::str::from_utf8(data) {
         Ok(text) if !text.chars().any(char::is_control) => text.trim(),
         _ => return Says { host: None, identifier: Some(hex(data)) },
     };
-    // Java names the interface of some addresses behind a percent sign.
+    // Java appends the interface to some addresses, after a percent sign.
     let address = text.split('%').next().unwrap_or_default();
     if address.parse::<IpAddr>().is_ok() {
         return Says { host: Some(short(text)), identifier: None };

@@ -47,7 +47,7 @@ impl Contender {
 }
 
 impl Gathered {
-    /// A lock that nobody has used yet.
+    /// Returns an unused lock.
     pub(crate) fn nothing(path: LockPath) -> Gathered {
         Gathered {
             path,

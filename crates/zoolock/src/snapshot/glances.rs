@@ -1,4 +1,4 @@
-//! One lock, looked at again and again, for as little as that can cost.
+//! Repeated snapshots of one lock at a low cost.
 
 use zoolock_core::Zxid;
 use zoolock_core::contender::Failure;
@@ -9,30 +9,30 @@ use super::{Known, Snapshot, View, describe, gathered};
 use crate::acquire::Lock;
 use crate::error::Error;
 
-/// Looks at one lock again and again. Each contender is read once, however often it is seen, so that what it says about
-/// itself is what it said then, [`Entry::revoked`](crate::Entry::revoked) among it.
+/// Takes repeated snapshots of one lock. Each contender is read once, so its data is as old as that read.
+/// That includes [`Entry::revoked`](crate::Entry::revoked).
 #[derive(Debug)]
 pub struct Glances {
     lock: Lock,
     waiters: usize,
     known: Known,
-    /// The directory that this is known of: numbers begin again in the next one.
+    /// Creation of the directory that `known` belongs to: a new directory restarts the sequence numbers.
     made: Option<Zxid>,
-    /// Whether our own place is wanted.
+    /// Set if our own queue position is wanted.
     finds_us: bool,
 }
 
-/// What was seen.
+/// One snapshot, and our queue position.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Glance {
-    /// The lock, with as many of those who wait as were asked for.
+    /// The lock, with the number of waiters that was asked for.
     pub lock: Snapshot,
-    /// How many who wait stand before the first contender of this client; `None` where none of them waits, where it was
-    /// not asked for ([`Glances::with_place`]), and where the service does not tell (before ZooKeeper 3.6).
+    /// Number of waiters before the first waiter of this client. `None` if none of its contenders waits,
+    /// without [`Glances::with_place`], or if the server does not support it (before ZooKeeper 3.6).
     pub place: Option<usize>,
-    /// When the directory of the lock was made, as the service counts (its `czxid`); `None` where there is none. The numbers
-    /// of nodes begin again in the next one.
+    /// Creation of the lock's directory in the server's order (its `czxid`); `None` if there is no directory.
+    /// A new directory restarts the sequence numbers.
     pub made: Option<i64>,
 }
 
@@ -41,18 +41,20 @@ impl Glances {
         Glances { lock, waiters, known: Known::default(), made: None, finds_us: false }
     }
 
-    /// Wants to know where this client's own contender stands, too: one more request, the first time it is there.
+    /// Finds the position of this client's own contender, too. This costs one more request when the contender
+    /// is first seen.
     #[must_use]
     pub fn with_place(self) -> Glances {
         Glances { finds_us: true, ..self }
     }
 
-    /// Looks once: two requests, one for each contender that was not read before, of those who hold and of the next who
-    /// wait, and one more where somebody has gone, who may have written how, or has crashed.
+    /// Takes one snapshot. This costs two requests, and one for each holder and each of the next waiters that
+    /// was not read before. It costs one more if a contender has left, since it may have crashed or written
+    /// the release marker.
     ///
     /// # Cancel safety
-    /// The contenders that were read before the future was dropped are not read again: a queue that is too long for one
-    /// look is seen after a few.
+    /// Contenders that were read before the future was dropped are not read again: a queue that is too long
+    /// for one call is complete after a few.
     ///
     /// # Errors
     /// As [`Mutex::snapshot`](crate::Mutex::snapshot).
@@ -77,20 +79,20 @@ impl Glances {
         !own.is_empty() && here.contenders.iter().any(|contender| own.contains(&contender.path(&here.path)))
     }
 
-    /// Asks each of our sessions for what is its own here: names do not tell whose they are.
+    /// Asks each of our sessions for its own znodes here: names do not tell their session.
     async fn find_us(&mut self, here: &Gathered) {
         self.known.own.clear();
         if here.contenders.is_empty() {
             return;
         }
         for session in self.lock.zoolock.sessions() {
-            // Each for as long as it is asked, and none that cannot answer: what waits for an answer keeps a session from
-            // being closed.
+            // Keeps each keeper only while it is asked, and skips those without a connection: a pending
+            // answer keeps a session from being closed.
             let keeper = session.keeper().filter(|_| session.is_up());
             let Some(answer) = keeper.map(|keeper| keeper.ephemerals(here.path.as_str())) else { continue };
             match answer.await {
                 Ok(own) => self.known.own.extend(own),
-                // It knows no such request.
+                // The server does not support this request.
                 Err(error) if matches!(error.failure, Failure::Refused(_)) => self.finds_us = false,
                 Err(_) => {}
             }
@@ -100,7 +102,7 @@ impl Glances {
 
 impl std::fmt::Debug for Known {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Neither what others wrote nor the sessions in names of the recipe.
+        // Prints neither data of other clients nor session ids in the names of ZooKeeper's recipe.
         f.debug_struct("Known").field("read", &self.read.len()).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Who has the lock, and who has it when.
+//! Tells the holders of a lock from its waiters.
 
 use zoolock_core::names::{Name, Role};
 
@@ -6,12 +6,12 @@ use super::entry;
 use super::gather::Contender;
 use crate::keeper::Stat;
 
-/// A contender whose node was read.
+/// A contender, and the data of its znode.
 pub(super) struct Reading {
     pub(super) contender: Contender,
-    /// `None` where that is not allowed: it stands in the queue, readable or not.
+    /// `None` if reading is not permitted. The contender is in the queue either way.
     pub(super) read: Option<(Vec<u8>, Stat)>,
-    /// Whether that was tried.
+    /// Set once a read was tried.
     pub(super) asked: bool,
 }
 
@@ -25,30 +25,33 @@ impl Reading {
     }
 }
 
-/// Everybody in the order of their turns.
+/// All contenders, in queue order.
 pub(super) struct Turns {
     pub(super) holders: Vec<Reading>,
     pub(super) waiters: Vec<Reading>,
 }
 
-/// How far behind a lone reader its writer is looked for; whoever counts all of a longer queue may count one too many.
-const UPGRADES: usize = 16;
+/// Maximum distance between a lone reader and its writer. In a longer queue, one waiter too many may be
+/// counted.
+const MAX_UPGRADE_DISTANCE: usize = 16;
 
-/// The numbers of those who are yet to be read, so that all who hold and the first `waiters` of the others are known.
+/// Returns the indexes of the contenders that must still be read, so that all holders and the first `waiters`
+/// waiters are known.
 ///
 /// The names tell the holders of a queue, except a reader that writes.
 pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize) -> Vec<usize> {
     let names = super::names_in(readings);
     let holds =
         zoolock_core::queue::holders(&names, |at| readings.get(at).is_some_and(Reading::upgrades), permits);
-    // A reader that writes stands behind its own reader, and perhaps behind writers that wait for that one.
+    // An upgraded reader is behind its own reader, and perhaps behind writers that wait for that reader.
     let lone_reader = holds.iter().filter(|holds| **holds).count() == 1
         && names.first().is_some_and(|name| name.role != Role::Exclusive);
     let mut queued = 0;
     let is_needed = |(at, reading): (usize, &Reading)| {
         let needed = holds.get(at) == Some(&true) || {
             queued += 1;
-            let perhaps_upgrades = lone_reader && at <= UPGRADES && names[at].role == Role::Exclusive;
+            let perhaps_upgrades =
+                lone_reader && at <= MAX_UPGRADE_DISTANCE && names[at].role == Role::Exclusive;
             perhaps_upgrades || queued <= waiters
         };
         (needed && !reading.asked).then_some(at)
@@ -56,7 +59,7 @@ pub(super) fn needed(readings: &[Reading], permits: Option<u32>, waiters: usize)
     readings.iter().enumerate().filter_map(is_needed).collect()
 }
 
-/// Tells the holders from the waiters. `queue`: their names; `permits`: how many there are, in a semaphore.
+/// Separates the holders from the waiters. `queue`: their names; `permits`: the size of a semaphore.
 pub(super) fn of(standing: Vec<Reading>, queue: &[Name], permits: Option<u32>) -> Turns {
     let upgrades = |at: usize| standing.get(at).is_some_and(Reading::upgrades);
     let holds = zoolock_core::queue::holders(queue, upgrades, permits);

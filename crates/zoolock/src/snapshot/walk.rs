@@ -1,4 +1,4 @@
-//! Every lock in a tree, many at a time.
+//! Reads every lock in a tree, many at a time.
 
 use std::collections::HashSet;
 
@@ -12,18 +12,18 @@ use super::{Snapshot, View, describe, refusal, shown};
 use crate::error::Error;
 use crate::path::{AUDIT, LockPath, SESSIONS};
 
-/// What was found at one path.
+/// The result for one path.
 #[derive(Default)]
 struct Found {
     lock: Option<Snapshot>,
     below: Vec<LockPath>,
-    /// The queue of a foreign semaphore, which is a part of it.
+    /// The queue of a foreign semaphore, which is a part of that semaphore.
     beside: Option<LockPath>,
 }
 
-/// Reads every lock at and below `start`, in the order of their paths. Two requests for each directory, a
-/// third where the last holder crashed, and one for each contender that is read; what is held in memory is what is found,
-/// and the names of what is yet to be looked at.
+/// Reads every lock at and below `start`, in the order of their paths. Each directory costs two requests, and
+/// a third if the last holder crashed. Each contender that is read costs one. Memory holds the result, and
+/// the paths still to visit.
 pub(crate) async fn walk(
     reader: &Reader<'_>,
     start: LockPath,
@@ -31,7 +31,7 @@ pub(crate) async fn walk(
 ) -> Result<Vec<Snapshot>, Error> {
     let mut locks = Vec::new();
     let mut unseen = vec![start.clone()];
-    // What may be a part of the lock beside it: that is known when that was seen.
+    // Directories that may be a part of the lock beside them. This is known after that lock was read.
     let (mut perhaps_parts, mut parts) = (Vec::new(), HashSet::new());
     let mut visits = FuturesUnordered::new();
     loop {
@@ -55,7 +55,7 @@ pub(crate) async fn walk(
             if path.as_str().ends_with(KAZOO_GUARD) { perhaps_parts.push(path) } else { unseen.push(path) }
         }
     }
-    // A lock before those below it, and they before its neighbours.
+    // A lock comes before the locks below it, and these come before its siblings.
     locks.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
     Ok(locks)
 }
@@ -63,9 +63,9 @@ pub(crate) async fn walk(
 async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<'_>) -> Result<Found, Error> {
     let mut here = match Gathered::at(reader, path.clone()).await {
         Ok(Some(here)) => here,
-        // It went while we were looking.
+        // It was deleted meanwhile.
         Ok(None) => return Ok(Found::default()),
-        // Whoever lists locks is to hear of what he may not read, and of the others all the same.
+        // A list of locks includes the directories that may not be read, and does not fail because of them.
         Err(error) if is_denied(&error) && !is_start => Gathered::hidden(path.clone()),
         Err(error) => return Err(refusal(shown(&path, view.chroot), error)),
     };

@@ -1,6 +1,6 @@
-//! What happens to a tenure: somebody else comes, it gets late, it is lost.
+//! The background tasks of a tenure: they report loss, revocation, other contenders and timers.
 //!
-//! Each of these tasks knows which acquisition it speaks of; it does not keep the tenure alive.
+//! Each of these tasks belongs to one acquisition. It does not keep the tenure alive.
 
 use std::sync::{Arc, Weak};
 
@@ -10,14 +10,14 @@ use zoolock_core::tenure::Input;
 use super::shared::Shared;
 use crate::clock;
 use crate::driver::Acquisition;
-use crate::session::{Connection, Room, lock};
+use crate::session::{Connection, WatchReservation, lock};
 
-/// Tells it; whether anybody wanted to know.
+/// Reports an event of acquisition `number`. Returns whether that is still current.
 fn tell(shared: &Weak<Shared>, number: u64, input: Input) -> bool {
     shared.upgrade().is_some_and(|shared| shared.news(number, input))
 }
 
-/// Waits for the loss, and for somebody who asks to let go.
+/// Reports a revocation, the loss, and the end of the session.
 pub(super) async fn heed(shared: Weak<Shared>, acquisition: Arc<Acquisition>, number: u64) {
     let loss = tokio::select! {
         biased;
@@ -30,12 +30,12 @@ pub(super) async fn heed(shared: Weak<Shared>, acquisition: Arc<Acquisition>, nu
         }
     };
     if loss == Loss::Unreachable {
-        // The node stays until the holder lets go, as anybody's, or the session is over.
+        // The znode stays until the lock is released or the session has ended.
         if !tell(&shared, number, Input::Lost) {
             return;
         }
         let mut connection = acquisition.session().connection();
-        // It fails with the session.
+        // This fails if the session is dropped, which also means its end.
         let _ = connection.wait_for(|connection| *connection == Connection::Over).await;
     }
     match acquisition.session().end() {
@@ -50,29 +50,29 @@ pub(super) async fn heed(shared: Weak<Shared>, acquisition: Arc<Acquisition>, nu
     }
 }
 
-/// Looks whether anybody else stands in the queue, and waits for whoever comes.
+/// Checks whether there are other contenders in the queue, and waits for the next one.
 pub(super) async fn look(shared: Weak<Shared>, acquisition: Arc<Acquisition>, number: u64) {
     let session = acquisition.session().clone();
     let Some(keeper) = session.keeper() else { return };
     let directory = acquisition.directories()[0].as_str();
-    // The number of children costs nothing; their names are read only where they are few.
+    // The number of children is cheap to read. The names are listed only if there is one child.
     if matches!(keeper.exists(directory).await, Ok(Some(stat)) if stat.children == 1) {
         session.reserve_anyway(directory.len());
-        let _room = Room::of(session, directory.len());
+        let _room = WatchReservation::of(session, directory.len());
         if let Ok((names, _, watch)) = keeper.watch_children(directory).await
             && names.len() == 1
         {
             if !tell(&shared, number, Input::Alone) {
                 return;
             }
-            // It resolves too when nobody watches any more: then who knows.
+            // The watch also resolves when it is removed, and then another contender may have come.
             watch.await;
         }
     }
     tell(&shared, number, Input::NotAlone);
 }
 
-/// Looks at the clock when it is time to.
+/// Reports the alarm when its time has come.
 pub(super) async fn wake(shared: Weak<Shared>, number: u64) {
     loop {
         let left = {

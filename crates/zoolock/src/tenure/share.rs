@@ -1,4 +1,4 @@
-//! What one task has of a lock that passes among the tasks of a process.
+//! One task's share of a lock that passes among the tasks of a process.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,32 +17,32 @@ pub(crate) struct Share {
     shared: Arc<Shared>,
     who: LocalId,
     pass: u32,
-    /// The task knows that it has it.
+    /// Set when the task knows that it has the lock.
     seen: bool,
     turn: Arc<Turn>,
 }
 
-/// How a task lets go of its turn.
+/// The reason for the end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnLeft {
-    /// It is done.
+    /// The task has finished its work.
     Released,
-    /// It unwinds.
+    /// The task unwinds from a panic.
     Panicked,
-    /// It has done nothing under it.
+    /// The task has not worked under the lock.
     Untouched,
 }
 
-/// How a turn ended, for those who wait for it.
+/// The end of a turn, for callers that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(OnceLock<TurnEnd>);
 
-/// What a turn ended with.
+/// The state of the lock after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnEnd {
     /// The process still has the lock.
     PassedOn,
-    /// The process let go of the lock with it, or had lost it.
+    /// The lock was released at the end of the turn, or had been lost.
     LetGo,
 }
 
@@ -57,13 +57,13 @@ impl Share {
         Share { shared, who, pass, seen: false, turn: Arc::default() }
     }
 
-    /// How many turns there were before it on this node.
+    /// Returns the number of earlier turns with the same znode.
     pub(crate) fn pass(&self) -> u32 {
         self.pass
     }
 
-    /// The task is told that it has it.
-    pub(crate) fn is_seen(&mut self) {
+    /// Records that the task knows that it has the lock.
+    pub(crate) fn record_seen(&mut self) {
         self.seen = true;
     }
 
@@ -71,7 +71,7 @@ impl Share {
         self.turn.clone()
     }
 
-    /// Ends the turn, once. `options`: those of the handle that asked for it.
+    /// Ends the turn, once. `options`: the options of the handle that acquired the lock.
     pub(crate) fn done(&self, left: TurnLeft, options: &Options) {
         if self.turn.end().is_none() {
             let input = match left {
@@ -81,13 +81,13 @@ impl Share {
                 TurnLeft::Panicked => Input::Done { who: self.who, panicked: true },
             };
             let end = self.shared.done(self.who, input, options);
-            // Nobody else ends it.
+            // This is the only place that sets it.
             let _ = self.turn.0.set(end);
         }
     }
 }
 
-/// A task that waits for its turn; gives its place up when it is dropped.
+/// A task that waits for its turn. Dropping it gives up.
 pub(super) struct Waiting {
     pub(super) shared: Arc<Shared>,
     pub(super) who: LocalId,
@@ -105,10 +105,10 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let state = &mut *lock(&self.shared.state);
         if let Some(waiter) = state.waiting.remove(&self.who) {
-            state.hears_no_more(self.who);
-            self.shared.happen(state, Input::GiveUp(self.who));
+            state.stop_events(self.who);
+            self.shared.handle_event(state, Input::GiveUp(self.who));
             waiter.options.listeners.tell(LockEvent::GaveUp);
         }
-        // A grant that nobody has seen is dropped with the channel, after this, and so passed on.
+        // A grant that the task has not seen is dropped with the channel after this, and then passed on.
     }
 }

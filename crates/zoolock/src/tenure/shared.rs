@@ -1,4 +1,4 @@
-//! The machine with what it works on: the tasks that wait, and the acquisition that stands for them all.
+//! Runs the tenure machine: the tasks that wait for one lock, and the acquisition that they share.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -20,9 +20,9 @@ use crate::options::Options;
 use crate::session::lock;
 use crate::tasks::Task;
 
-/// One tenure after the other, of one lock.
+/// The tenures of one lock, one after the other.
 pub(crate) struct Shared {
-    /// How to ask for it.
+    /// The lock, with the options of the shared acquisition.
     lock: Lock,
     settings: Settings,
     pub(super) state: Mutex<State>,
@@ -32,30 +32,30 @@ pub(super) struct State {
     machine: Tenure,
     pub(super) waiting: BTreeMap<LocalId, Waiter>,
     held: Option<Held>,
-    /// To whom it is told what happens to it.
+    /// The listeners of the task that has the lock.
     relay: Relay,
-    /// Who is told how many stand before us in the queue of the service.
+    /// The task whose listeners are told how many contenders are ahead in the lock's queue.
     asking: Option<(LocalId, Relay)>,
     next: u64,
-    /// Counts what was asked for, so that late news of an earlier one are known.
+    /// Number of the current acquisition. It tells events of earlier acquisitions.
     pub(super) number: u64,
-    /// What goes on for the present one.
+    /// The background tasks of the current acquisition.
     tasks: Vec<Task>,
-    /// When it is to be looked at again; there is a task that does.
+    /// Time of the next wake-up. Set while there is a task that waits for it.
     pub(super) alarm: Option<Instant>,
 }
 
-/// A task that waits.
+/// A waiting task.
 pub(super) struct Waiter {
     sender: oneshot::Sender<Result<Held, Error>>,
     pub(super) options: Options,
 }
 
-/// What became of the question.
+/// The outcome of a task's request.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Asked {
     Granted(Held),
-    /// None of ours has it or wants it: one who only tries asks the service, and nobody else.
+    /// No task here has the lock or waits for it. A task that only tries asks the server for itself.
     Free,
     Busy,
     Waits(Waiting),
@@ -65,10 +65,11 @@ impl Shared {
     pub(super) fn new(asked: &Lock, settings: Settings) -> Shared {
         let options = Options {
             tenure: None,
-            // None of ours has a place of its own that could be lost.
+            // No task has a queue position of its own to lose.
             requeue: true,
             listeners: Listeners::default(),
-            // Nor is it one of ours that asks: whose turn it is changes without a word to the service.
+            // The owner is the shared place, not a task: the lock passes from task to task without a request
+            // to the server.
             ask_as: asked.zoolock.askers().new_place(),
             ..asked.options.clone()
         };
@@ -103,18 +104,18 @@ impl Shared {
                 return Asked::Busy;
             }
         }
-        let who = state.newcomer();
+        let who = state.new_id();
         let ahead = state.waiting.len() + usize::from(state.machine.holder().is_some());
         let outputs = self.step(state, Input::Ask(who));
-        if let Some(held) = self.carry_out(state, outputs, Some((who, options))) {
+        if let Some(held) = self.run(state, outputs, Some((who, options))) {
             return Asked::Granted(held);
         }
         if matches!(patience, Patience::Try) {
-            // Others wait, or may, or the lease is not what it was.
-            self.happen(state, Input::GiveUp(who));
+            // Other tasks wait, or contenders may, or the lease is not valid.
+            self.handle_event(state, Input::GiveUp(who));
             return Asked::Busy;
         }
-        // The first one hears how many others stand there.
+        // The new waiter's listeners hear how many tasks are ahead.
         if ahead > 0 {
             options.listeners.tell(LockEvent::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) });
         }
@@ -123,7 +124,7 @@ impl Shared {
         Asked::Waits(Waiting { shared: self.clone(), who, answer })
     }
 
-    /// Takes it if it is free. It is everybody's from then on, unless they have asked meanwhile.
+    /// Takes the lock if it is free. The tasks share it from then on, unless others asked for it meanwhile.
     pub(super) async fn try_alone(self: &Arc<Self>, options: &Options) -> Result<Option<Held>, Error> {
         let relay = Relay::default();
         relay.set(options.listeners.clone());
@@ -138,33 +139,33 @@ impl Shared {
             options.listeners.tell(LockEvent::Acquired(held.ticket()));
             return Ok(Some(held));
         }
-        let who = state.newcomer();
-        // It asks for what we have.
+        let who = state.new_id();
+        // We already have the acquisition that it asks for.
         let _ = self.step(state, Input::Ask(who));
         state.number += 1;
         self.begin(state, held, relay);
         let outputs = self.step(state, Input::Granted);
-        let granted = self.carry_out(state, outputs, Some((who, options)));
+        let granted = self.run(state, outputs, Some((who, options)));
         if granted.is_none() {
-            // It was lost just now, or its lease ran out.
+            // It was lost just now, or its lease ended.
             let reason = state.held.as_ref().and_then(Held::loss).unwrap_or(LossReason::Unreachable);
-            self.happen(state, Input::GiveUp(who));
+            self.handle_event(state, Input::GiveUp(who));
             gave_up();
             return Err(Error::Lost { path: self.lock.path(), reason });
         }
         Ok(granted)
     }
 
-    /// A task's turn is over, and `input` says how.
+    /// Ends a task's turn, as `input` says.
     pub(super) fn done(self: &Arc<Self>, who: LocalId, input: Input, options: &Options) -> TurnEnd {
         let state = &mut *lock(&self.state);
         if state.machine.holder() != Some(who) {
-            // It was gone before.
+            // The lock was lost before.
             return TurnEnd::LetGo;
         }
         let end = state.held.as_ref().and_then(|held| held.acquisition().session().end());
         if let Some(end @ (SessionEnd::Closed | SessionEnd::AuthFailed)) = end {
-            // Sooner than the news of it: whoever asked again now would open another session.
+            // Close before the event arrives: a task that asks again now would open another session.
             self.close(state, end);
             return TurnEnd::LetGo;
         }
@@ -172,21 +173,21 @@ impl Shared {
         let lets_go = outputs.iter().any(|output| matches!(output, Output::LetGo(_)));
         let end = match &state.held {
             Some(held) if !lets_go => {
-                // Before the next one hears that it has it.
+                // Report before the next task is told that it has the lock.
                 options.listeners.tell(LockEvent::Released(held.ticket()));
                 state.relay.set(Listeners::default());
                 TurnEnd::PassedOn
             }
             _ => TurnEnd::LetGo,
         };
-        self.carry_out(state, outputs, None);
+        self.run(state, outputs, None);
         end
     }
 
-    /// Tells the machine, and does what it says.
-    pub(super) fn happen(self: &Arc<Self>, state: &mut State, input: Input) {
+    /// Steps the machine, and runs its outputs.
+    pub(super) fn handle_event(self: &Arc<Self>, state: &mut State, input: Input) {
         let outputs = self.step(state, input);
-        self.carry_out(state, outputs, None);
+        self.run(state, outputs, None);
     }
 
     fn step(&self, state: &mut State, input: Input) -> Vec<Output> {
@@ -194,8 +195,8 @@ impl Shared {
         state.machine.step(input, clock::now(), valid)
     }
 
-    /// What `asker` is granted by it.
-    fn carry_out(
+    /// Runs the machine's outputs. Returns the lock if they grant it to `asker`.
+    fn run(
         self: &Arc<Self>,
         state: &mut State,
         outputs: Vec<Output>,
@@ -208,13 +209,13 @@ impl Shared {
                 Output::Acquire => {
                     state.number += 1;
                     let relay = Relay::default();
-                    // The others have heard how many they wait for.
+                    // The other tasks know already how many are ahead of them.
                     if let Some((who, options)) = asker {
                         relay.set(options.listeners.clone());
                         state.asking = Some((who, relay.clone()));
                     }
-                    let asking = self.clone().ask_the_service(state.number, relay);
-                    self.go_on_with(state, asking);
+                    let asking = self.clone().acquire_shared(state.number, relay);
+                    self.spawn(state, asking);
                 }
                 Output::Cancel => state.end(),
                 Output::LetGo(how) => {
@@ -224,24 +225,24 @@ impl Shared {
                 Output::Look => {
                     let Some(held) = &state.held else { continue };
                     let looking = news::look(Arc::downgrade(self), held.acquisition().clone(), state.number);
-                    self.go_on_with(state, looking);
+                    self.spawn(state, looking);
                 }
                 Output::Grant(who, pass) => match asker.filter(|(asker, _)| *asker == who) {
-                    Some((_, options)) => granted = Some(self.hand_out(state, who, pass, options)),
+                    Some((_, options)) => granted = Some(self.share_held(state, who, pass, options)),
                     None => {
                         let Some(Waiter { sender, options }) = state.waiting.remove(&who) else {
                             outputs.extend(self.step(state, Input::GiveUp(who)));
                             continue;
                         };
-                        let held = self.hand_out(state, who, pass, &options);
-                        // It cannot fail: whoever stops listening says so first, under our mutex.
+                        let held = self.share_held(state, who, pass, &options);
+                        // This cannot fail: a waiter that gives up says so first, under our mutex.
                         let _ = sender.send(Ok(held));
                     }
                 },
                 Output::WakeAt(at) => {
                     if state.alarm.replace(at).is_none() {
                         let waking = news::wake(Arc::downgrade(self), state.number);
-                        self.go_on_with(state, waking);
+                        self.spawn(state, waking);
                     }
                 }
             }
@@ -249,9 +250,9 @@ impl Shared {
         granted
     }
 
-    /// A task's part of what is held.
-    fn hand_out(self: &Arc<Self>, state: &mut State, who: LocalId, pass: u32, options: &Options) -> Held {
-        let held = state.held.as_ref().expect("the machine grants what was granted, and has not let go");
+    /// Returns a task's share of the lock.
+    fn share_held(self: &Arc<Self>, state: &mut State, who: LocalId, pass: u32, options: &Options) -> Held {
+        let held = state.held.as_ref().expect("the machine grants only a lock that is held");
         let worked = state.machine.has_worked();
         let shared = held.shared(Share::new(self.clone(), who, pass), worked, options.clone());
         state.relay.set(options.listeners.clone());
@@ -259,27 +260,27 @@ impl Shared {
         shared
     }
 
-    fn go_on_with(&self, state: &mut State, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(&self, state: &mut State, task: impl Future<Output = ()> + Send + 'static) {
         state.tasks.retain(|task| !task.is_finished());
         state.tasks.push(self.lock.zoolock.tasks().spawn(task));
     }
 
-    /// News of what was asked for as `number`, unless that is over.
+    /// Steps the machine with an event of acquisition `number`, unless that has ended.
     pub(super) fn news(self: &Arc<Self>, number: u64, input: Input) -> bool {
         let state = &mut *lock(&self.state);
         let timely = state.number == number;
         if timely {
             if input == Input::Gone {
-                // Before the machine asks again.
+                // Before the machine starts another acquisition.
                 state.let_go(How::Released);
                 state.end();
             }
-            self.happen(state, input);
+            self.handle_event(state, input);
         }
         timely
     }
 
-    /// News that the session of what was asked for as `number` was ended for good.
+    /// Handles the final end of the session of acquisition `number`.
     pub(super) fn closed(self: &Arc<Self>, number: u64, end: SessionEnd) {
         let state = &mut *lock(&self.state);
         if state.number == number {
@@ -287,7 +288,7 @@ impl Shared {
         }
     }
 
-    /// There is no going on.
+    /// Fails all waiters, since the session cannot be replaced.
     fn close(self: &Arc<Self>, state: &mut State, end: SessionEnd) {
         state.let_go(How::Released);
         let reason = Loss::SessionOver(end).into();
@@ -300,10 +301,10 @@ impl Shared {
             let _ = sender.send(Err(error.clone()));
         }
         state.end();
-        self.happen(state, Input::Failed);
+        self.handle_event(state, Input::Failed);
     }
 
-    /// Asks the service. What happens to it is told to those of the relay.
+    /// Acquires the lock. The listeners of the relay get its events.
     async fn acquire_with(&self, relay: &Relay, patience: Patience) -> Result<Option<Held>, Error> {
         let mut asked = self.lock.clone();
         asked.options.listeners = Listeners::relayed(relay.clone());
@@ -312,16 +313,17 @@ impl Shared {
 
     fn begin(self: &Arc<Self>, state: &mut State, held: Held, relay: Relay) {
         let heeding = news::heed(Arc::downgrade(self), held.acquisition().clone(), state.number);
-        self.go_on_with(state, heeding);
+        self.spawn(state, heeding);
         state.held = Some(held);
         state.relay = relay;
         state.asking = None;
     }
 
-    async fn ask_the_service(self: Arc<Self>, number: u64, relay: Relay) {
+    async fn acquire_shared(self: Arc<Self>, number: u64, relay: Relay) {
         let outcome = loop {
             match self.acquire_with(&relay, Patience::ForEver).await {
-                // The grant waited for us longer than the lease lasts; those who wait may still have it.
+                // The task polled the grant only after the lease had ended. The waiters may still get the
+                // lock.
                 Err(Error::Lost { reason: LossReason::Unreachable, .. }) => {}
                 outcome => break outcome,
             }
@@ -330,9 +332,9 @@ impl Shared {
         match outcome {
             Ok(Some(held)) if state.number == number => {
                 self.begin(state, held, relay);
-                self.happen(state, Input::Granted);
+                self.handle_event(state, Input::Granted);
             }
-            // Nobody wants it any more.
+            // No task wants the lock any more.
             Ok(held) => held.iter().for_each(Held::give_back),
             Err(error) if state.number == number => self.fail(state, &error),
             Err(_) => {}
@@ -341,7 +343,7 @@ impl Shared {
 }
 
 impl State {
-    fn newcomer(&mut self) -> LocalId {
+    fn new_id(&mut self) -> LocalId {
         self.next += 1;
         LocalId(self.next)
     }
@@ -349,25 +351,25 @@ impl State {
     fn let_go(&mut self, how: How) {
         let Some(held) = self.held.take() else { return };
         match how {
-            // Not as this thread does, which may unwind for another reason.
+            // Not as this thread leaves, which may unwind for another reason.
             How::Released => held.release_as(Left::Released),
             How::Panicked => held.release_as(Left::Panicked),
             How::Untouched => held.give_back(),
         }
     }
 
-    /// Nothing that goes on matters any more.
+    /// Stops everything that runs for the current acquisition.
     fn end(&mut self) {
         self.number += 1;
         self.tasks.drain(..).for_each(|task| task.abort());
         self.alarm = None;
-        // Not the listeners: the last one is yet to hear that it was released.
+        // Does not clear the listeners: the last task must still be told of its release.
         self.relay = Relay::default();
         self.asking = None;
     }
 
-    /// This one has stopped waiting; what comes is not for it.
-    pub(super) fn hears_no_more(&mut self, who: LocalId) {
+    /// Stops the events of a task that does not wait any more.
+    pub(super) fn stop_events(&mut self, who: LocalId) {
         if let Some((_, relay)) = self.asking.take_if(|(asking, _)| *asking == who) {
             relay.set(Listeners::default());
         }
@@ -376,7 +378,7 @@ impl State {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // What is kept goes, and nobody is there who could ask.
+        // Releases a lock that is kept, since no handle is left that could ask for it.
         let state = &mut *lock(&self.state);
         let how = if state.machine.has_worked() { How::Released } else { How::Untouched };
         state.let_go(how);

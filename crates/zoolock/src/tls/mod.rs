@@ -1,4 +1,4 @@
-//! TLS: whom we trust, and who we are.
+//! TLS: the trusted authorities, and our own certificate.
 
 mod look;
 
@@ -27,22 +27,23 @@ use crate::connect::diagnose;
 use crate::error::Error;
 use crate::path::ConnectString;
 use crate::session::lock;
-use crate::way::Way;
+use crate::transport::Transport;
 
-/// Lists of what was revoked can be long.
+/// Maximum size of a file, in bytes. Revocation lists can be long.
 const MOST: u64 = 16 << 20;
-/// How long a new connection waits for certificates that may have been renewed.
+/// Maximum time that a new connection waits for certificates that may have been renewed.
 const READ_BOUND: Duration = Duration::from_secs(2);
 
-/// How to speak TLS to the service: the authorities that sign its certificates, and a certificate of our own where it asks
-/// for one. All of it is PEM, in files or in memory. Give it to [`Builder::tls`](crate::Builder::tls).
+/// TLS options: the authorities that sign the servers' certificates, and a certificate of our own if the
+/// servers ask for one. All of it is PEM, in files or in memory. Pass it to
+/// [`Builder::tls`](crate::Builder::tls).
 ///
-/// Files are read when a session is opened, and again when its connection is lost: who renews a certificate writes the new
-/// one over the old one. The certificate of a server has to be for the host in the connect string; there is no way to
-/// leave that out. A file may have 16 MB.
+/// Files are read when a session is opened, and again when its connection is lost. To renew a certificate,
+/// overwrite its file. The certificate of a server must be for the host in the connect string; this check
+/// cannot be disabled. A file may have at most 16 MB.
 ///
-/// The process's provider of cryptography is used (`rustls::crypto::CryptoProvider::install_default`); where there is
-/// none, that of `aws-lc-rs` is installed.
+/// The process's provider of cryptography is used (`rustls::crypto::CryptoProvider::install_default`). If
+/// there is none, `aws-lc-rs` is installed.
 ///
 /// # Examples
 /// ```no_run
@@ -66,43 +67,42 @@ struct Identity {
     key: Pem,
 }
 
-/// Where a part of it is.
+/// The source of a PEM text.
 #[derive(Clone)]
 enum Pem {
     File(PathBuf),
-    /// Called this in errors.
+    /// A text, and its name in errors.
     Text(&'static str, Zeroizing<String>),
 }
 
-/// What was read, as the client crate takes it, and as we do.
+/// The loaded certificates, for the client crate and for our own connections.
 struct Loaded {
     certs: zk::TlsCerts,
     config: Arc<ClientConfig>,
 }
 
 impl Tls {
-    /// Trusts the authorities in this file, and the lists of what they have revoked, where it has any.
-    /// Where it has one, every authority that signs the service's certificates needs one; lists past their date still
-    /// count.
+    /// Trusts the authorities in this file, and uses the revocation lists in it. If it has a revocation list,
+    /// every authority that signs the servers' certificates needs one. Expired lists still count.
     pub fn with_ca_file(authorities: impl Into<PathBuf>) -> Tls {
         Tls { authorities: Pem::File(authorities.into()), identity: None }
     }
 
-    /// The same, read already.
+    /// Like [`Tls::with_ca_file`], with the text itself.
     pub fn with_ca(authorities: impl Into<String>) -> Tls {
         let text = Zeroizing::new(authorities.into());
         Tls { authorities: Pem::Text("the authorities", text), identity: None }
     }
 
-    /// Shows the certificate in this file, which those between it and the root follow, and has this private key. Whatever
-    /// we create then belongs to the name in it, under the scheme `x509`.
+    /// Presents the certificate in this file, followed by its intermediate certificates, with this private
+    /// key. New znodes then belong to the name in the certificate, under the scheme `x509`.
     pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
         let (certificate, key) = (Pem::File(certificate.into()), Pem::File(key.into()));
         self.identity = Some(Identity { certificate, key });
         self
     }
 
-    /// The same, read already.
+    /// Like [`Tls::identity_files`], with the texts themselves.
     pub fn identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Tls {
         self.identity = Some(Identity {
             certificate: Pem::Text("our certificate", Zeroizing::new(certificate.into())),
@@ -111,18 +111,18 @@ impl Tls {
         self
     }
 
-    /// Whether it shows a certificate.
+    /// Returns whether it presents a certificate.
     pub fn has_identity(&self) -> bool {
         self.identity.is_some()
     }
 
-    /// Without the certificate: as somebody who has none.
+    /// Returns the same options without the certificate.
     #[doc(hidden)]
     pub fn anonymous(&self) -> Tls {
         Tls { authorities: self.authorities.clone(), identity: None }
     }
 
-    /// For the command, whose own requests go over the client crate, too. No promise is made about it.
+    /// For the command, whose own requests also use the client crate. Not a stable interface.
     #[doc(hidden)]
     pub fn options(&self, address: &str) -> Result<zk::TlsOptions, Error> {
         for (host, _) in ConnectString::parse(address)?.hosts() {
@@ -131,17 +131,17 @@ impl Tls {
         Ok(zk::TlsOptions::new().with_certs(self.load()?.certs))
     }
 
-    /// The same: why there is no session.
+    /// For the command: diagnoses a failed connection. Not a stable interface.
     #[doc(hidden)]
     pub async fn diagnose(&self, address: &str, patience: Duration) -> Error {
-        let way = Certificates::new(self.clone()).map(Way::over);
-        match (ConnectString::parse(address), way) {
-            (Ok(connect), Ok(way)) => diagnose(&connect, patience, &way).await,
+        let transport = Certificates::new(self.clone()).map(Transport::over);
+        match (ConnectString::parse(address), transport) {
+            (Ok(connect), Ok(transport)) => diagnose(&connect, patience, &transport).await,
             (Err(error), _) | (_, Err(error)) => error,
         }
     }
 
-    /// For the command, which asks servers for more than ZooKeeper's protocol says. No promise is made about it.
+    /// For the command, which asks servers for more than ZooKeeper's protocol offers. Not a stable interface.
     #[doc(hidden)]
     pub async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let invalid = |error: Error| io::Error::new(io::ErrorKind::InvalidInput, error);
@@ -210,7 +210,7 @@ impl Pem {
                     Err(self.refuse(format_args!("it has more than {} megabytes", MOST >> 20)))
                 }
                 Ok(text) => Ok(text),
-                // Its bytes might be shown otherwise.
+                // The parse error might print bytes of the file.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(self.refuse("it is not PEM")),
                 Err(error) => Err(self.refuse(format_args!("cannot be read: {error}"))),
             },
@@ -246,17 +246,17 @@ impl Pem {
     }
 }
 
-/// One byte more than we take, at most.
+/// Reads a file, up to one byte more than the limit.
 fn read(path: &Path) -> io::Result<Zeroizing<String>> {
     let file = File::open(path)?;
-    // Of the right size at once: what is moved is not wiped.
+    // Allocate the full size at once: a reallocation would leave a copy that is not wiped.
     let size = file.metadata()?.len().min(MOST);
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
     file.take(MOST + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// As people are told.
+/// The name of a source in errors.
 enum Name<'a> {
     File(&'a Path),
     What(&'static str),
@@ -271,12 +271,12 @@ impl std::fmt::Display for Name<'_> {
     }
 }
 
-/// What the sessions of a client show and trust, which may become another while they live.
+/// The certificates of a client's sessions, which may change while the sessions live.
 #[derive(Clone)]
 pub(crate) struct Certificates {
     tls: Tls,
     current: zk::TlsDynamicCerts,
-    /// The same, for a look at what is wrong.
+    /// A copy of the certificates for the diagnosis.
     config: Arc<Mutex<Arc<ClientConfig>>>,
 }
 
@@ -295,7 +295,7 @@ impl Certificates {
         zk::TlsOptions::new().with_certs(self.current.clone())
     }
 
-    /// Reads the files again; what cannot be read stays as it was.
+    /// Reads the files again. If that fails, the old certificates stay.
     pub(crate) async fn refresh(&self) {
         let certificates = self.clone();
         let read = tokio::task::spawn_blocking(move || match certificates.tls.load() {
@@ -305,20 +305,20 @@ impl Certificates {
             }
             Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
         });
-        // A disk that hangs must not keep us from connecting. Or the runtime is going down.
+        // A disk that hangs must not prevent the connection. The runtime may also be shutting down.
         let _ = tokio::time::timeout(READ_BOUND, read).await;
     }
 }
 
-/// rustls panics where several providers are compiled in and none was chosen.
+/// Installs a provider. rustls panics if several providers are compiled in and none was chosen.
 fn provide() {
     if CryptoProvider::get_default().is_none() {
-        // Somebody else may have been faster.
+        // Fails if another thread was faster.
         let _ = aws_lc_rs::default_provider().install_default();
     }
 }
 
-/// The host as certificates name it. The client crate panics on others.
+/// Returns the host as a name in certificates. The client crate panics on other hosts.
 pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(host.to_owned()).map_err(|_| {
         Error::invalid(
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_host_that_no_certificate_can_name_is_refused() {
         for host in ["zk_1..org", "-", "a b", "::zz", "host_", ".org", &"x".repeat(300)] {
-            // An underscore alone is no reason.
+            // An underscore alone is no reason to refuse.
             if let Err(error) = server_name(host) {
                 assert!(error.to_string().contains(host), "{error}");
             } else {

@@ -1,38 +1,38 @@
-//! How connections to the service are made: plainly or over TLS, and who we say that we are by SASL.
+//! The transport of connections to the server: plain or TLS, and authentication by SASL.
 
 use zookeeper_client as zk;
 
-/// See above.
+/// The TLS and SASL options of a connection.
 #[derive(Clone, Default)]
-pub(crate) struct Way {
+pub(crate) struct Transport {
     #[cfg(feature = "tls")]
     pub(crate) certificates: Option<crate::tls::Certificates>,
     #[cfg(feature = "sasl")]
     pub(crate) sasl: Option<Sasl>,
 }
 
-/// Who we are.
+/// The SASL identity.
 #[cfg(feature = "sasl")]
 #[derive(Clone)]
 pub(crate) enum Sasl {
-    /// A user and the password.
+    /// A user and a password.
     DigestMd5 { user: String, password: zeroize::Zeroizing<String> },
     /// A mechanism of another crate.
     Mechanism(std::sync::Arc<dyn crate::sasl::Authenticator>),
 }
 
-impl Way {
-    /// Over TLS, and no more.
+impl Transport {
+    /// Returns a transport over TLS without SASL.
     #[cfg(feature = "tls")]
-    pub(crate) fn over(certificates: crate::tls::Certificates) -> Way {
-        Way {
+    pub(crate) fn over(certificates: crate::tls::Certificates) -> Transport {
+        Transport {
             certificates: Some(certificates),
             #[cfg(feature = "sasl")]
             sasl: None,
         }
     }
 
-    /// Whether we are known by it.
+    /// Returns whether connections authenticate by SASL.
     pub(crate) fn has_sasl(&self) -> bool {
         #[cfg(feature = "sasl")]
         {
@@ -56,9 +56,9 @@ impl Way {
                 connector.with_sasl(zk::SaslOptions::digest_md5(user.clone(), String::clone(password)))
             }
             Some(Sasl::Mechanism(mechanism)) => {
-                let (way, endpoints) = (self.clone(), endpoints.to_owned());
+                let (transport, endpoints) = (self.clone(), endpoints.to_owned());
                 let connector = connector.with_sasl(mechanism.options());
-                let open = async move { way.reach(connector, &endpoints).await };
+                let open = async move { transport.reach(connector, &endpoints).await };
                 return crate::sasl::open_on(&mechanism.runtime(), open).await;
             }
             None => connector,
@@ -74,7 +74,7 @@ impl Way {
         connector.connect(endpoints).await
     }
 
-    /// Gets what a new session has to show. What keeps us from it, [`Way::trouble`] says.
+    /// Fetches the credentials for a new session. [`Transport::trouble`] describes a failure.
     pub(crate) async fn prepare(&self) -> Result<(), zk::Error> {
         self.refresh_certificates().await;
         #[cfg(feature = "sasl")]
@@ -84,7 +84,7 @@ impl Way {
         Ok(())
     }
 
-    /// Gets it anew, for the connections that are made from now on.
+    /// Renews the credentials, for the next connections.
     pub(crate) async fn refresh(&self) {
         self.refresh_certificates().await;
         #[cfg(feature = "sasl")]
@@ -93,7 +93,7 @@ impl Way {
         }
     }
 
-    /// Reads again what certificates there are.
+    /// Reads the certificate files again.
     async fn refresh_certificates(&self) {
         #[cfg(feature = "tls")]
         if let Some(certificates) = &self.certificates {
@@ -101,7 +101,7 @@ impl Way {
         }
     }
 
-    /// What keeps us from saying who we are, where it is not the service.
+    /// Returns the local problem that prevents authentication, if there is one.
     pub(crate) fn trouble(&self) -> Option<String> {
         #[cfg(feature = "sasl")]
         if let Some(Sasl::Mechanism(mechanism)) = &self.sasl {
@@ -110,7 +110,7 @@ impl Way {
         None
     }
 
-    /// What is wrong where the service does not accept who we say that we are.
+    /// Returns the message for a server that refused the authentication.
     pub(crate) fn refusal(&self) -> String {
         if let Some(trouble) = self.trouble() {
             return trouble;
