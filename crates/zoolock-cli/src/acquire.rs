@@ -128,7 +128,7 @@ pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failur
 }
 
 async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
-    let look = status::in_the_way(zoolock, &wanted.names);
+    let look = status::held_lock(zoolock, &wanted.names);
     let held = match tokio::time::timeout(Duration::from_secs(1), look).await {
         Ok(Some((name, who))) => format!("{name} is held by {who}"),
         _ => format!("{} is held", wanted.name),
