@@ -26,22 +26,23 @@ use zoolock::{Ticket, Zoolock};
 use crate::args::ColorWhen;
 use crate::connect::{abandon, connect};
 use crate::exit::{Exit, Failure};
+use crate::operate::{AdminAction, notices_break};
 use crate::plan::{Endpoint, Top};
 use crate::signals::{Signals, ends};
-use crate::status::{is_zoolock, who};
+use crate::status::who;
 use crate::talk::{Talk, printable, use_color};
 use crate::terminal;
 
 use keys::Typed;
 use model::{Model, News, Now, Setting, Wish};
-use question::{Deed, Means};
+use question::ActionRequest;
 use screen::Screen;
 use survey::{Order, Reader};
 
 /// Ages are drawn in seconds.
 const TICK: Duration = Duration::from_secs(1);
 /// Whoever revokes or breaks hears after this time at the latest that nothing was heard.
-const DEED_BOUND: Duration = Duration::from_secs(10);
+const ACTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Within this time what was sent to a stopped process has arrived.
 const STOPPING: Duration = Duration::from_millis(50);
 
@@ -91,7 +92,7 @@ async fn show(
     let mut reading = JoinSet::new();
     reading.spawn(reader.read());
     let stage =
-        Stage { screen, keys, signals, heard, deeds: JoinSet::new(), zoolock: zoolock_now, order, begun };
+        Stage { screen, keys, signals, heard, actions: JoinSet::new(), zoolock: zoolock_now, order, begun };
     stage.run(&mut model).await
 }
 
@@ -115,7 +116,7 @@ struct Stage {
     signals: Signals,
     heard: mpsc::Receiver<News>,
     /// Those under way.
-    deeds: JoinSet<Result<String, String>>,
+    actions: JoinSet<Result<String, String>>,
     zoolock: watch::Receiver<Zoolock>,
     order: watch::Sender<Order>,
     begun: Instant,
@@ -145,7 +146,7 @@ impl Stage {
                     None
                 }
                 typed = self.keys.recv() => typed,
-                Some(done) = self.deeds.join_next() => {
+                Some(done) = self.actions.join_next() => {
                     model.tick(now(self.begun));
                     // Else it has panicked, and said so.
                     if let Ok(outcome) = done {
@@ -176,7 +177,7 @@ impl Stage {
                         Some(Wish::Stop) => stop(model),
                         Some(Wish::Redraw) => self.screen.clear().map_err(|error| no_terminal(&error))?,
                         Some(Wish::Read) => self.read_now(),
-                        Some(Wish::Do(deed)) => self.begin(deed),
+                        Some(Wish::Do(request)) => self.begin(request),
                     }
                 }
             }
@@ -194,12 +195,12 @@ impl Stage {
     }
 
     /// Does what was asked and answered, beside everything else.
-    fn begin(&mut self, deed: Deed) {
+    fn begin(&mut self, request: ActionRequest) {
         let zoolock = self.zoolock.borrow().clone();
-        self.deeds.spawn(async move {
+        self.actions.spawn(async move {
             let unknown =
-                || Err(format!("{}: no answer; whether it was done is not known, look again", deed.name));
-            timeout(DEED_BOUND, carry_out(&zoolock, &deed)).await.unwrap_or_else(|_| unknown())
+                || Err(format!("{}: no answer; whether it was done is not known, look again", request.name));
+            timeout(ACTION_TIMEOUT, carry_out(&zoolock, &request)).await.unwrap_or_else(|_| unknown())
         });
     }
 
@@ -228,20 +229,18 @@ fn stop(model: &mut Model) {
     }
 }
 
-async fn carry_out(zoolock: &Zoolock, deed: &Deed) -> Result<String, String> {
-    let Deed { means, path, name, token } = deed;
+async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String, String> {
+    let ActionRequest { action, path, name, token } = request;
     let ticket: Ticket = token.parse().map_err(|error| format!("token {error}"))?;
     let mutex = zoolock.mutex(path);
-    match means {
-        Means::Revoke => {
+    match action {
+        AdminAction::Revoke => {
             mutex.revoke(ticket).await.map_err(|error| error.to_string())?;
             Ok(format!("{name}: asked {ticket} to let go"))
         }
-        Means::Break => {
+        AdminAction::Break => {
             let broken = mutex.break_lock(ticket).await.map_err(|error| error.to_string())?;
-            // Theirs look at their own znode no more once they hold.
-            let deaf = broken.family != "native" && !is_zoolock(&broken);
-            let more = if deaf { ", which does not notice: end it" } else { "" };
+            let more = if notices_break(&broken) { "" } else { ", which does not notice: end it" };
             Ok(format!("{name}: taken away from {ticket}, {}{more}", who(&broken)))
         }
     }

@@ -6,7 +6,8 @@ use jiff::tz::TimeZone;
 
 use super::lock::{Lock, Person};
 use super::order::{Order, arranged};
-use super::question::{Answer, Deed, Means, Question};
+use super::question::{ActionRequest, Answer, Question};
+use crate::operate::AdminAction;
 
 /// The smallest screen that shows everything that matters.
 pub(super) const LEAST_WIDTH: u16 = 60;
@@ -50,7 +51,7 @@ pub(super) enum Wish {
     Redraw,
     /// Read again now.
     Read,
-    Do(Deed),
+    Do(ActionRequest),
 }
 
 /// What is to be read.
@@ -272,7 +273,7 @@ impl Model {
         }
     }
 
-    /// Takes in how a deed ended.
+    /// Takes in how a request ended.
     pub(super) fn done(&mut self, outcome: Result<String, String>) {
         match outcome {
             Ok(text) => self.say(text),
@@ -308,8 +309,8 @@ impl Model {
         match key {
             Key::Char('q') => return Some(Wish::Quit),
             Key::Char('?' | 'h') => self.help = true,
-            Key::Char('r') => self.ask(Means::Revoke),
-            Key::Char('b') => self.ask(Means::Break),
+            Key::Char('r') => self.ask(AdminAction::Revoke),
+            Key::Char('b') => self.ask(AdminAction::Break),
             Key::Char(' ') => return Some(Wish::Read),
             Key::Up | Key::Char('k') => self.step(|at, _| at.saturating_sub(1)),
             Key::Down | Key::Char('j') => self.step(|at, _| at.saturating_add(1)),
@@ -422,7 +423,7 @@ impl Model {
         }
     }
 
-    fn ask(&mut self, means: Means) {
+    fn ask(&mut self, action: AdminAction) {
         if self.setting.read_only {
             return self.warn("this is --read-only: nothing is done to locks".to_owned());
         }
@@ -441,9 +442,10 @@ impl Model {
         let Some(token) = &who.token else {
             return self.warn(format!("{} cannot be read, and so has no token to go by", who.node));
         };
-        let deed = Deed { means, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
+        let request =
+            ActionRequest { action, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
         self.question = Some(Question {
-            deed,
+            request,
             words: who.words.clone(),
             holds: lock.holders.iter().any(|holder| holder.node == who.node),
             since_ms: who.since_ms,
@@ -453,12 +455,12 @@ impl Model {
 
     /// Whether whom the question is about is still what it was, as far as was seen.
     pub(super) fn still_there(&self, question: &Question) -> bool {
-        let Question { deed, holds, .. } = question;
+        let Question { request, holds, .. } = question;
         let lock = match &self.queue {
             Some(queue) => Some(&queue.lock),
-            None => self.locks.iter().find(|lock| lock.path == deed.path),
+            None => self.locks.iter().find(|lock| lock.path == request.path),
         };
-        let has = |who: &Person| who.token.as_ref() == Some(&deed.token);
+        let has = |who: &Person| who.token.as_ref() == Some(&request.token);
         lock.is_some_and(|lock| {
             lock.holders.iter().any(has)
                 || !holds && (lock.waiters.iter().any(has) || lock.waiters.len() < lock.waiting)
@@ -469,19 +471,19 @@ impl Model {
         if answer == Answer::Open {
             return None;
         }
-        let deed = self.question.take()?.deed;
-        match (answer, deed.means) {
-            (Answer::Yes, means) => {
-                let doing = if means == Means::Revoke { "asking" } else { "breaking" };
-                self.say(format!("{}: {doing} {} …", deed.name, deed.token));
-                Some(Wish::Do(deed))
+        let request = self.question.take()?.request;
+        match (answer, request.action) {
+            (Answer::Yes, action) => {
+                let doing = if action == AdminAction::Revoke { "asking" } else { "breaking" };
+                self.say(format!("{}: {doing} {} …", request.name, request.token));
+                Some(Wish::Do(request))
             }
-            (_, Means::Revoke) => {
-                self.say(format!("{}: nobody was asked", deed.name));
+            (_, AdminAction::Revoke) => {
+                self.say(format!("{}: nobody was asked", request.name));
                 None
             }
-            (_, Means::Break) => {
-                self.say(format!("{}: nothing was broken", deed.name));
+            (_, AdminAction::Break) => {
+                self.say(format!("{}: nothing was broken", request.name));
                 None
             }
         }

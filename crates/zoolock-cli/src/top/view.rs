@@ -11,9 +11,10 @@ use ratatui::widgets::{Block, Clear, Widget};
 use super::lock::{Lock, Person};
 use super::model::{LEAST_HEIGHT, LEAST_WIDTH, Model, Queue, Read};
 use super::order::Order;
-use super::question::{Means, Question, WORD};
+use super::question::{Question, WORD};
 use super::text::{age, fit, fit_end, rate, width, wrap};
 use crate::duration::humane;
+use crate::operate::AdminAction;
 
 /// Columns of the list that are neither the name nor the holder, with the gaps between them.
 const FIXED: usize = 34;
@@ -273,13 +274,13 @@ impl Screen<'_> {
                 self.line(y - above, line, style);
             }
         }
-        let deeds = if model.setting.read_only { "" } else { "r revoke  b break  " };
+        let actions = if model.setting.read_only { "" } else { "r revoke  b break  " };
         let keys = if model.editing.is_some() {
             "type what to look for; enter keeps it, esc takes it back".to_owned()
         } else if model.queue.is_some() {
-            format!("esc back  {deeds}space read now  ? help  q quit")
+            format!("esc back  {actions}space read now  ? help  q quit")
         } else {
-            format!("enter queue  s order  / filter  {deeds}? help  q quit")
+            format!("enter queue  s order  / filter  {actions}? help  q quit")
         };
         // Where it is narrow one space has to do.
         let keys = if width(&keys) > self.columns() { keys.replace("  ", " ") } else { keys };
@@ -287,37 +288,37 @@ impl Screen<'_> {
     }
 
     fn question(&mut self, model: &Model, question: &Question) {
-        let Question { deed, words, holds, since_ms, typed } = question;
+        let Question { request, words, holds, since_ms, typed } = question;
         let since = since_ms.map_or("unknown".to_owned(), |since| age(model.as_of().saturating_sub(since)));
-        let (title, asked) = match (deed.means, holds) {
-            (Means::Revoke, true) => ("revoke", "Ask the holder to let go?"),
-            (Means::Revoke, false) => ("revoke", "Ask this waiter to go?"),
-            (Means::Break, true) => ("break", "Take the lock away from its holder?"),
-            (Means::Break, false) => ("break", "Take this waiter out of the queue?"),
+        let asked = match (request.action, holds) {
+            (AdminAction::Revoke, true) => "Ask the holder to let go?",
+            (AdminAction::Revoke, false) => "Ask this waiter to go?",
+            (AdminAction::Break, true) => "Take the lock away from its holder?",
+            (AdminAction::Break, false) => "Take this waiter out of the queue?",
         };
         let doing = if *holds { "held for" } else { "waits for" };
         let mut lines = vec![
             (asked.to_owned(), BOLD),
-            (format!("lock   {}", deed.path), Style::new()),
+            (format!("lock   {}", request.path), Style::new()),
             (format!("who    {words}"), Style::new()),
-            (format!("token  {}, {doing} {since}", deed.token), Style::new()),
+            (format!("token  {}, {doing} {since}", request.token), Style::new()),
         ];
         if !model.still_there(question) {
             lines.push(("! it is not there any more: nothing would happen".to_owned(), self.bad()));
-        } else if deed.means == Means::Break && *holds {
+        } else if request.action == AdminAction::Break && *holds {
             lines.push(("! it may go on for a moment as if it had the lock".to_owned(), self.bad()));
         } else {
             lines.push((String::new(), Style::new()));
         }
-        lines.push(match deed.means {
-            Means::Revoke => ("y asks it, any other key does not".to_owned(), Style::new()),
-            Means::Break => (format!("type {WORD} and enter, or esc: {typed}_"), Style::new()),
+        lines.push(match request.action {
+            AdminAction::Revoke => ("y asks it, any other key does not".to_owned(), Style::new()),
+            AdminAction::Break => (format!("type {WORD} and enter, or esc: {typed}_"), Style::new()),
         });
-        self.window(title, &lines);
+        self.window(request.action.word(), &lines);
     }
 
     fn help(&mut self, read_only: bool) {
-        let deeds = if read_only {
+        let actions = if read_only {
             "r b          (not with --read-only)"
         } else {
             "r b          ask the chosen one to let go; take the lock away from it"
@@ -327,7 +328,7 @@ impl Screen<'_> {
             "enter  esc   the queue of the chosen lock, and back",
             "1 2 3  s     order by waiters, longest wait, hand-overs; s: the next of them",
             "/            only locks with this in name or holder; esc shows all again",
-            deeds,
+            actions,
             "space        read now       ^L  draw again        ^Z  stop        q ^C  quit",
             "",
             "WAITING how many wait        LONGEST for how long the first of them has",

@@ -14,10 +14,11 @@ use super::parts::{
     ago, at, cell, count, counted, figure, heads, host, left, lock_href, quoted, rate, role, title,
 };
 use super::{Page, message, pictures};
+use crate::operate::AdminAction;
 use crate::status::who;
 use crate::talk::printable;
 use crate::ui::Site;
-use crate::ui::admin_actions::{AdminAction, Outcome, confirm_href};
+use crate::ui::admin_actions::{Outcome, confirm_href};
 use crate::ui::clock::{now_ms, span};
 use crate::ui::eye::Seen;
 use crate::ui::history::Tenure;
