@@ -112,7 +112,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum number of messages kept for a reader that does not read.
 const MAX_QUEUED: usize = 256;
 
-/// Writes to standard error on a thread of its own. A full pipe, or a terminal stopped with ^S, must not delay killing a
+/// Writes to standard error on a thread of its own. A full pipe, or a terminal stopped with ^S, must not delay
 /// command prefix lock is lost.
 #[derive(Debug)]
 struct StderrWriter {

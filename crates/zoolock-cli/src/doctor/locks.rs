@@ -1,4 +1,4 @@
-//! The queues: who would not see whom, and whose directory is near the end of its numbers.
+//! Checks queues for contenders that do not see each other, and directories for exhausted sequence numbers.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,20 @@ use zoolock_core::names::Family;
 use super::finding::Report;
 use super::tree::{Directory, Tree};
 
-/// How many contenders of one lock are read.
+/// Maximum number of contenders of a lock that are read.
 const MOST_CONTENDERS: usize = 1000;
-/// Four at a time of those with few contenders, so that no more than 64 requests are under way.
+/// Maximum number of contenders of a lock that is read in parallel with others.
 const FEW: usize = 16;
+/// Number of such locks read in parallel, so that at most 64 requests are under way.
 const AT_ONCE: usize = 4;
-/// How many of a kind are named.
+/// Maximum number of names in a list.
 const NAMED: usize = 3;
 
-/// So many numbers are left when it is time to think of the end: more than two years at one lock a second.
+/// Number of remaining sequence numbers below which a directory is reported: two years at one lock a second.
 const NEAR: u32 = 1 << 26;
 const NUMBERS: u32 = 1 << 31;
 
-/// Judges what the directories alone tell.
+/// Checks the sequence numbers of the directories.
 pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
     let mut most = 0;
     for directory in &tree.directories {
@@ -65,13 +66,13 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
     }
 }
 
-/// Looks into the queues in which somebody stands.
+/// Reads and checks the queues that have contenders.
 pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &mut Report) {
     let (mut few, mut many, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
     for directory in tree.directories.iter().filter(|it| it.leases || !it.contenders.is_empty()) {
         let path = shown(&directory.path, chroot).to_owned();
         match directory.contenders.len() {
-            // The semaphore above `leases` is read with it.
+            // A snapshot of `leases` also reads the semaphore above it.
             count if count <= FEW => few.push(path),
             count if count <= MOST_CONTENDERS => many.push(path),
             count => crowded.push(format!("{path} ({count})")),
@@ -79,16 +80,16 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
     }
     report.queues = few.len() + many.len() + crowded.len();
     let snapshot = |path: String| async move {
-        let looked = zoolock.mutex(&path).snapshot().await;
-        (path, looked)
+        let result = zoolock.mutex(&path).snapshot().await;
+        (path, result)
     };
     let mut found: Vec<_> = stream::iter(few).map(snapshot).buffered(AT_ONCE).collect().await;
     for path in many {
         found.push(snapshot(path).await);
     }
     let mut locks = Vec::new();
-    for (path, looked) in found {
-        match looked {
+    for (path, result) in found {
+        match result {
             Ok(lock) => locks.push(lock),
             Err(error) => report.note("queues", format!("{path}: {error}"), "look at it with `zoolock show`"),
         }
@@ -183,7 +184,7 @@ fn semaphore(lock: &Snapshot) -> Option<String> {
     Some(format!("{} ({foreign}, {} waiting)", lock.path, lock.waiting))
 }
 
-/// Which makes stand in it, if there are several.
+/// Returns the client libraries in a queue, if there are several.
 fn mixture(lock: &Snapshot) -> Option<String> {
     let families: BTreeSet<&str> = entries(lock).map(|entry| entry.family).collect();
     (families.len() > 1).then(|| families.into_iter().collect::<Vec<_>>().join(" and "))
@@ -198,14 +199,14 @@ fn unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
         let Some(why) = directory.unlisted else { continue };
         report.stopped_early(
             "queues",
-            format!("{}: its {} children were not looked at: {why}", shown(&directory.path, chroot), directory.children),
+            format!("{}: its {} children were not result at: {why}", shown(&directory.path, chroot), directory.children),
             "a listing that is larger than jute.maxbuffer (1 MB) fails for every client but those that need none; \
              spread the names over several directories",
         );
     }
 }
 
-/// Some of them by name, and how many there are.
+/// Lists the first names, and the number of the others.
 pub(super) fn named(all: &[String]) -> String {
     let some = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(NAMED) {
@@ -214,7 +215,7 @@ pub(super) fn named(all: &[String]) -> String {
     }
 }
 
-/// The path as the user knows it.
+/// Returns the path without the chroot.
 pub(super) fn shown<'a>(path: &'a str, chroot: &str) -> &'a str {
     match path.strip_prefix(chroot) {
         Some("") => "/",

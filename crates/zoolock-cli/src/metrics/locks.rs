@@ -1,4 +1,4 @@
-//! Figures of a list of locks: totals, and those of the locks that most wait for.
+//! Metrics of a list of locks: totals, and metrics of the locks with the most waiters.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,10 +6,10 @@ use zoolock::{Entry, Snapshot};
 
 use super::{Family, Point, Value};
 
-/// How many locks have series of their own: names are without bounds, and each is kept for weeks.
+/// Maximum number of locks with series of their own. Names are unbounded, and each series is kept for weeks.
 const NAMED: usize = 50;
 
-/// What is wanted of a lock.
+/// Metrics of a lock.
 #[derive(Debug, Clone, PartialEq)]
 struct Figures {
     path: String,
@@ -21,7 +21,7 @@ struct Figures {
     crashed: bool,
 }
 
-/// The families, of all locks and of each of the first [`NAMED`].
+/// Returns the metric families: totals of all locks, and one series for each of the first [`NAMED`] locks.
 pub(super) fn families(locks: &[Snapshot]) -> Vec<Family> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -29,7 +29,7 @@ pub(super) fn families(locks: &[Snapshot]) -> Vec<Family> {
 }
 
 fn figures(lock: &Snapshot, now_ms: u64) -> Figures {
-    // By clocks that may be behind ours: never less than nothing.
+    // The contender's clock may be ahead of this one: the age is never negative.
     let since = |entry: &Entry| Some(now_ms.saturating_sub(entry.since_ms?) as f64 / 1000.0);
     Figures {
         path: lock.path.clone(),
