@@ -31,7 +31,7 @@ const MAX_TYPED: usize = 16;
 /// Effect of a key on the question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Not decided yet.
+    /// Not answered yet.
     Open,
     Yes,
     No,
