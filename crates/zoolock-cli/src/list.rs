@@ -51,7 +51,9 @@ pub(crate) async fn ls(
         talk.note("! marks locks that several may hold at once: `zoolock show` says why, and what to do");
     }
     if locks.iter().any(|lock| !lock.unread.is_empty()) {
-        talk.note("? marks what may not be read, wholly or in part: `zoolock show` says which part");
+        talk.note(
+            "? marks locks that this user may not read completely: `zoolock show` names the unreadable part",
+        );
     }
     printed
 }
@@ -114,7 +116,8 @@ pub(crate) async fn show(
         let _ = writeln!(text, "  {}", wrapped(&format!("danger    {}", printable(clash)), 12, look.width));
     }
     for part in &lock.unread {
-        let line = format!("unread    {}: may not be read; whoever is there is not shown", printable(part));
+        let line =
+            format!("unread    {}: no permission to read it; its contenders are not shown", printable(part));
         let _ = writeln!(text, "  {}", wrapped(&line, 12, look.width));
     }
     if !lock.waiters.is_empty() {

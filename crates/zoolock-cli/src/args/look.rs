@@ -32,7 +32,7 @@ pub(crate) struct WatchArgs {
 
 const TOP_HELP: &str = "\
 ? lists the keys. Enter shows the queue of a lock. r asks the holder to release it, and b breaks it; both need a \
-confirmation, and affect only the contender that is shown. Reading takes at most a fifth of the time: if one read takes \
+confirmation, and affect only the contender that is shown. Reads take at most a fifth of the time: if one read takes \
 long, the next ones come later than --interval says.";
 
 /// `zoolock top`.
@@ -52,9 +52,9 @@ pub(crate) struct TopArgs {
 }
 
 const WHY_HELP: &str = "\
-Reads all locks below --root, with all waiters. Clients tell which contenders have the same owner: `zoolock run` and its \
-command are one owner, and so are all locks of one task (or thread) of a program. For other client libraries the session \
-counts as the owner.";
+Reads all locks below --root, with all waiters. Clients tell which contenders have the same owner: `zoolock run` and \
+its command are one owner, and so are all locks of one task (or thread) of a program. For other client libraries, the \
+session counts as the owner.";
 
 /// `zoolock why`.
 #[derive(Debug, ClapArgs)]

@@ -3,9 +3,9 @@
 use clap::Args as ClapArgs;
 
 const REVOKE_HELP: &str = "\
-Revoking only asks the holder: `zoolock run` sends TERM to its command and releases the lock when the command has ended, \
-`zoolock hold` releases it at once, other programs decide for themselves. Revocable locks of Curator are asked in \
-Curator's format. Holders of other client libraries cannot be asked, only broken (zoolock break).";
+Revoking only asks the holder: `zoolock run` sends TERM to its command and releases the lock when the command has \
+ended, `zoolock hold` releases it at once, other programs decide for themselves. Revocable locks of Curator are asked \
+in Curator's format. Holders of other client libraries cannot be asked, only broken (zoolock break).";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]
@@ -24,9 +24,9 @@ pub(crate) struct RevokeArgs {
 }
 
 const BREAK_HELP: &str = "\
-The next waiter acquires the lock at once. The former holder may not have noticed yet; it notices within a moment if it \
-can reach the server. If it still writes to a resource that does not check tokens, wait, or stop it first. Only the znode \
-with this token is deleted; if there is none, the exit code is 75. Breaks are recorded below .audit in the root.";
+The next waiter acquires the lock at once. The former holder may not have noticed yet; it notices within a moment if \
+it can reach the server. If it still writes to a resource that does not check tokens, wait, or stop it first. Only the \
+znode with this token is deleted; if there is none, the exit code is 75. Breaks are recorded below .audit in the root.";
 
 /// `zoolock break`.
 #[derive(Debug, ClapArgs)]

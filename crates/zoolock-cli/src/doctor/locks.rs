@@ -199,7 +199,7 @@ fn unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
         let Some(why) = directory.unlisted else { continue };
         report.stopped_early(
             "queues",
-            format!("{}: its {} children were not result at: {why}", shown(&directory.path, chroot), directory.children),
+            format!("{}: its {} children were not looked at: {why}", shown(&directory.path, chroot), directory.children),
             "a listing that is larger than jute.maxbuffer (1 MB) fails for every client but those that need none; \
              spread the names over several directories",
         );

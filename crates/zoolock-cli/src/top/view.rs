@@ -189,7 +189,7 @@ impl Screen<'_> {
             (Some(clash), _) => self.line(3, &format!("! {clash}"), self.bad()),
             (None, []) => {}
             (None, parts) => {
-                let text = format!("? may not be read, whoever is there is not shown: {}", parts.join(", "));
+                let text = format!("? no permission to read, contenders not shown: {}", parts.join(", "));
                 self.line(3, &text, self.bad());
             }
         }

@@ -159,7 +159,7 @@ impl Watching<'_> {
     fn warn(&mut self, lock: &Snapshot) {
         let hidden = lock.unread.iter().map(|part| {
             format!(
-                "{part} may not be read: whoever holds or waits there is not shown; give credentials that may"
+                "no permission to read {part}: its holders and waiters are not shown; give credentials that may read it"
             )
         });
         let foreign = lock.foreign_semaphore.iter().map(|foreign| {
