@@ -167,8 +167,8 @@ impl Builder {
         self
     }
 
-    /// Sets the four-letter words that are answered. Default: [`Word::DEFAULT`], or only `ruok` if clients have to present
-    /// a secret or authenticate.
+    /// Sets the four-letter words that are answered. Default: [`Word::DEFAULT`], or only `ruok` if clients have to
+    /// present a secret or authenticate.
     pub fn words(mut self, words: impl IntoIterator<Item = Word>) -> Self {
         self.words = Some(words.into_iter().collect());
         self

@@ -21,7 +21,7 @@ pub struct Asker<'a> {
     pub session: SessionId,
     /// Identities of the connection.
     pub identities: &'a [Identity],
-    /// Whether znodes may have a time to live.
+    /// Allows znodes with a time to live.
     pub extended_types: bool,
 }
 
@@ -75,8 +75,8 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
     Change::Multi(changes)
 }
 
-/// Adapts a create within a multi, where the flags decide the kind of znode and of answer. Flags for a time to live fail
-/// the whole multi if the operation has none, as in Apache ZooKeeper.
+/// Adapts a create within a multi, where the flags decide the kind of znode and of answer. Flags for a time to live
+/// fail the whole multi if the operation has none, as in Apache ZooKeeper.
 fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     let op = match create.flags {
         4 => op::CREATE_CONTAINER,

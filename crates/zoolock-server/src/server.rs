@@ -53,7 +53,8 @@ impl Server {
 }
 
 impl ServerHandle {
-    /// Returns the address that the server listens on, with the actual port. This is the TLS address if there is no other.
+    /// Returns the address that the server listens on, with the actual port. Returns the TLS address if there is no
+    /// other.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -88,8 +89,8 @@ impl ServerHandle {
         self.shared.lock().core.stats()
     }
 
-    /// Resolves when the server had to stop because its log has failed, or because of a bug, and returns the reason. All
-    /// writes acknowledged by then are kept. Never resolves while the server works.
+    /// Resolves when the server had to stop because its log has failed, or because of a bug, and returns the reason.
+    /// All writes acknowledged by then are kept. Never resolves while the server works.
     ///
     /// # Cancel safety
     /// This method is cancel safe.
@@ -97,8 +98,8 @@ impl ServerHandle {
         self.shared.failed().await
     }
 
-    /// Stops the server and waits for all of its tasks. Sessions survive if there is a log. Without a log the next server
-    /// does not know them.
+    /// Stops the server and waits for all of its tasks. Sessions survive if there is a log. Without a log the next
+    /// server does not know them.
     ///
     /// # Cancel safety
     /// If the future is dropped early, the server still stops, but in the background.
@@ -106,13 +107,15 @@ impl ServerHandle {
         self.stop().await;
     }
 
-    /// Sets the sequence counter of a directory, for tests of its overflow. Returns false if there is no such directory.
+    /// Sets the sequence counter of a directory, for tests of its overflow. Returns false if there is no such
+    /// directory.
     #[doc(hidden)]
     pub fn set_child_counter(&self, path: &str, count: i32) -> bool {
         self.shared.lock().core.set_child_counter(path, count)
     }
 
-    /// Expires a session now: closes its connection and deletes its ephemerals. Returns false if there is no such session.
+    /// Expires a session now: closes its connection and deletes its ephemerals. Returns false if there is no such
+    /// session.
     pub fn expire_session(&self, session: i64) -> bool {
         self.shared.expire_session(session)
     }
@@ -127,14 +130,14 @@ impl ServerHandle {
         self.shared.disconnect_all();
     }
 
-    /// Advances the server's clocks. Sessions that are idle for this time expire. Empty containers, and znodes past their
-    /// time to live, are deleted.
+    /// Advances the server's clocks. Sessions whose timeout has passed by then expire. Empty containers, and znodes
+    /// past their time to live, are deleted.
     pub fn advance(&self, by: Duration) {
         self.shared.advance(by);
     }
 
-    /// Returns the children of a znode, each with the session that owns it, or 0 if it is not ephemeral. The list is empty
-    /// if there is no such znode.
+    /// Returns the children of a znode, each with the session that owns it, or 0 if it is not ephemeral. The list is
+    /// empty if there is no such znode.
     pub fn children(&self, path: &str) -> Vec<(String, i64)> {
         let inner = self.shared.lock();
         let tree = &inner.core.state().tree;

@@ -117,7 +117,7 @@ impl Journal {
         if !full() {
             return false;
         }
-        // Zxid 0 wakes it after the next batch, whatever the batch contains.
+        // Zxid 0 wakes it after the next batch, regardless of its contents.
         let mut queue = self.shared.lock();
         let full = full();
         if full {
