@@ -130,7 +130,7 @@ pub(crate) fn who(entry: &Entry) -> String {
     printable(&words)
 }
 
-/// Returns whether the contender's znode has the details that zoolock writes, whatever the name of the znode.
+/// Returns whether the contender's znode has the details that zoolock writes, regardless of the znode's name.
 pub(crate) fn is_zoolock(entry: &Entry) -> bool {
     entry.pid.is_some() || entry.program.is_some()
 }

@@ -117,7 +117,7 @@ impl Builder {
         self
     }
 
-    /// Sets the super user, who may do anything, as `user:base64(sha1(user:password))`. Default: none.
+    /// Sets the super user, which bypasses all access lists, as `user:base64(sha1(user:password))`. Default: none.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.access.super_digest = Some(Secret::new(digest));
         self

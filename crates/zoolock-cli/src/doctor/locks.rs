@@ -37,31 +37,31 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
             if left < NEAR {
                 report.note(
                     "numbers",
-                    format!("{path}: {left} of {NUMBERS} numbers are left; zoolock then begins the directory anew by itself"),
-                    "nothing, as long as only zoolock uses it; of other makes see that nobody waits for a moment, and delete it",
+                    format!("{path}: {left} of {NUMBERS} sequence numbers are left; zoolock replaces the directory when they run out"),
+                    "nothing if only zoolock uses it; otherwise delete the directory while it is empty",
                 );
             }
         } else if foreign {
             report.error(
                 "numbers",
                 format!(
-                    "{path}: only {left} numbers are left, and clients of other makes stand there; at the end several of \
-                     them hold at once, and zoolock's wait until they are gone"
+                    "{path}: only {left} sequence numbers are left, and other client libraries use it; when they run out, several of \
+                     those clients hold at once, and zoolock waits until they have left"
                 ),
-                "stop the clients of other makes for a moment, and delete the directory when it is empty",
+                "stop the clients of other libraries, and delete the directory when it is empty",
             );
         } else {
             report.warn(
                 "numbers",
-                format!("{path}: only {left} numbers are left, so zoolock's clients leave it, and begin it anew when it is empty"),
-                "let those who hold it come to an end; no other make may use it until then",
+                format!("{path}: only {left} sequence numbers are left, so zoolock replaces the directory when it is empty"),
+                "wait until its holders have released it; use no other client library on it until then",
             );
         }
     }
     if most < NUMBERS - NEAR {
         report.ok(
             "numbers",
-            format!("no directory is near its end: {most} of {NUMBERS} numbers at most are used"),
+            format!("sequence numbers: at most {most} of {NUMBERS} used in any lock directory"),
         );
     }
 }
@@ -113,7 +113,7 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
         report.error(
             "neighbours",
             format!("{}: {}", lock.path, lock.clash.as_deref().unwrap_or_default()),
-            "see docs/INTEROP.md for who sees whom, and `zoolock show` for who stands there",
+            "see docs/INTEROP.md for client libraries that see each other, and `zoolock show` for the contenders",
         );
     }
     let mixed: Vec<String> = locks
@@ -124,7 +124,7 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
     if !mixed.is_empty() {
         report.note(
             "neighbours",
-            format!("clients of several makes share a queue, and see each other: {}", named(&mixed)),
+            format!("several client libraries share a queue, and see each other: {}", named(&mixed)),
             "nothing; each hand-over among them costs a listing",
         );
     }
@@ -145,10 +145,10 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
         report.note(
             "record",
             format!(
-                "the data of the directory is somebody else's, so nobody leaves a marker: {}",
+                "the directory has data of another program, so holders write no release marker: {}",
                 named(&foreign)
             ),
-            "empty it, if nobody needs it: waiters then read a record in place of a listing",
+            "delete the data if no program needs it: waiters then read the marker instead of a listing",
         );
     }
     let unread: Vec<String> =
@@ -157,15 +157,14 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
         report.warn(
             "neighbours",
             format!(
-                "a part of these locks may not be read, and who stands there is not known: {}",
+                "no permission to read a part of these locks, so their contenders are unknown: {}",
                 named(&unread)
             ),
-            "give credentials that may (--auth)",
+            "give credentials that may read it (--auth)",
         );
     }
     if !locks.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
-        report
-            .ok("neighbours", format!("in {} queues that were read, everybody sees everybody", locks.len()));
+        report.ok("neighbours", format!("all contenders see each other, in {} queues", locks.len()));
     }
 }
 
@@ -199,8 +198,12 @@ fn unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
         let Some(why) = directory.unlisted else { continue };
         report.stopped_early(
             "queues",
-            format!("{}: its {} children were not looked at: {why}", shown(&directory.path, chroot), directory.children),
-            "a listing that is larger than jute.maxbuffer (1 MB) fails for every client but those that need none; \
+            format!(
+                "{}: its {} children were not read: {why}",
+                shown(&directory.path, chroot),
+                directory.children
+            ),
+            "a listing larger than jute.maxbuffer (1 MB) fails for every client that needs one; \
              spread the names over several directories",
         );
     }

@@ -263,7 +263,7 @@ fn session_note(peer: Peer, note: &str) -> String {
     if note.is_empty() { operator } else { format!("{operator}: {}", printable(&note)) }
 }
 
-/// Responds to a viewer who is not logged in.
+/// Responds to a viewer without a login.
 fn refuse(viewer: &Viewer, next: &str) -> Response {
     if *viewer == Viewer::LoggedOut {
         return Redirect::to(&format!("/login?next={}", parts::quoted(next))).into_response();

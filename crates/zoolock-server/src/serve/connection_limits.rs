@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts connections, including those that have not finished their handshake.
+/// Counts connections, including connections with an unfinished handshake.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimits {
     /// 0: no limit.
