@@ -32,11 +32,11 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     // Variables for all commands may be set in the environment of this one, too.
     if global.connect.is_some() && std::env::var("ZOOLOCK_CONNECT").ok() != global.connect {
         return Err(Failure::usage(
-            "--connect means nothing to `serve`: it is a server, and connects to none",
+            "--connect means nothing to `serve`: it starts a server, and connects to none",
         ));
     }
     if global.auth.is_some() && std::env::var("ZOOLOCK_AUTH").ok() != global.auth {
-        return Err(Failure::usage("--auth means nothing to `serve`; whom it lets in is said by --users"));
+        return Err(Failure::usage("--auth means nothing to `serve`; give the accounts with --users"));
     }
     // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
     for (flag, variable, given, meant) in [
@@ -59,7 +59,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         let idle = duration("--idle", &serve.idle)?;
         if idle < MIN_IDLE {
             return Err(Failure::usage(format!(
-                "--idle (or ZOOLOCK_LOCAL_IDLE) {}: nobody would find the server; choose 100ms or more",
+                "--idle (or ZOOLOCK_LOCAL_IDLE) {}: the server would end before a client connects; choose 100ms or more",
                 serve.idle
             )));
         }
@@ -121,9 +121,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         builder = builder.require_auth();
     }
     if let Some(0) = serve.limits.max_connections {
-        return Err(Failure::usage(
-            "--max-connections 0: nobody could connect; leave it out for as many as can be",
-        ));
+        return Err(Failure::usage("--max-connections 0: nobody could connect; omit it for no limit"));
     }
     if let Some(data) = serve.data {
         builder = builder.data_dir(data).durability(match serve.durability {

@@ -113,7 +113,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_QUEUED: usize = 256;
 
 /// Writes to standard error on a thread of its own. A full pipe, or a terminal stopped with ^S, must not delay
-/// command prefix lock is lost.
+/// killing a command whose lock is lost.
 #[derive(Debug)]
 struct StderrWriter {
     queue: Option<SyncSender<(String, SyncSender<()>)>>,

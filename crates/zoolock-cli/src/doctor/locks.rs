@@ -37,7 +37,10 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
             if left < NEAR {
                 report.note(
                     "numbers",
-                    format!("{path}: {left} of {NUMBERS} sequence numbers are left; zoolock replaces the directory when they run out"),
+                    format!(
+                        "{path}: {left} of {NUMBERS} sequence numbers are left; zoolock replaces the directory when \
+                         they run out"
+                    ),
                     "nothing if only zoolock uses it; otherwise delete the directory while it is empty",
                 );
             }
@@ -45,15 +48,18 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
             report.error(
                 "numbers",
                 format!(
-                    "{path}: only {left} sequence numbers are left, and other client libraries use it; when they run out, several of \
-                     those clients hold at once, and zoolock waits until they have left"
+                    "{path}: only {left} sequence numbers are left, and other client libraries use it; when they run out, \
+                     several of those clients hold at once, and zoolock waits until they have left"
                 ),
                 "stop the clients of other libraries, and delete the directory when it is empty",
             );
         } else {
             report.warn(
                 "numbers",
-                format!("{path}: only {left} sequence numbers are left, so zoolock replaces the directory when it is empty"),
+                format!(
+                    "{path}: only {left} sequence numbers are left, so zoolock replaces the directory when it is \
+                     empty"
+                ),
                 "wait until its holders have released it; use no other client library on it until then",
             );
         }

@@ -48,7 +48,7 @@ fn of(mut locks: Vec<Figures>) -> Vec<Family> {
     let waiting = locks.iter().map(|lock| lock.waiters as f64).sum();
     let mut families = vec![
         total("zoolock_locks", "locks that were seen", "1", locks.len() as f64),
-        total("zoolock_locks_held", "locks that somebody holds", "1", count(|lock| lock.is_held)),
+        total("zoolock_locks_held", "locks that are held", "1", count(|lock| lock.is_held)),
         total("zoolock_locks_waiting", "contenders that wait for a lock", "1", waiting),
         total(
             "zoolock_locks_clashing",
@@ -57,7 +57,7 @@ fn of(mut locks: Vec<Figures>) -> Vec<Family> {
             count(|lock| lock.clashes),
         ),
         total("zoolock_locks_crashed", "locks whose last holder crashed", "1", count(|lock| lock.crashed)),
-        total("zoolock_locks_longest_wait_seconds", "how long somebody has waited", "s", longest),
+        total("zoolock_locks_longest_wait_seconds", "longest wait of a current waiter", "s", longest),
     ];
     locks.sort_by(|a, b| b.waiters.cmp(&a.waiters).then_with(|| a.path.cmp(&b.path)));
     locks.truncate(NAMED);

@@ -29,7 +29,7 @@ const PROBE: &str = "zoolock-top-asks";
 #[derive(Debug, Clone)]
 pub(super) struct Instructions {
     pub(super) subject: Subject,
-    /// Number of requests to read at once.
+    /// Counter of requests for an immediate read.
     pub(super) now: u64,
 }
 

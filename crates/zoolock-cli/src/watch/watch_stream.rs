@@ -40,8 +40,8 @@ impl WatchStream {
         self.subscription = None;
     }
 
-    /// Resolves when the lock has changed or may have changed. Attempt the watch counts as a change because earlier changes
-    /// caused no event.
+    /// Resolves when the lock has changed or may have changed. Setting the watch counts as a change because earlier
+    /// changes caused no event.
     pub(super) async fn changed(&mut self) {
         if self.subscription.is_some() {
             return Poked::told(&mut self.subscription).await;
