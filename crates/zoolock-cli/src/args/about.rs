@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 const COMPLETIONS_HELP: &str = "\
-The Debian package installs them for all three shells. By hand:
+The Debian package installs them. By hand:
   zoolock completions bash > ~/.local/share/bash-completion/completions/zoolock
   zoolock completions fish > ~/.config/fish/completions/zoolock.fish
   zoolock completions zsh > ~/.zfunc/_zoolock    with ~/.zfunc in fpath, before compinit";
