@@ -1,4 +1,4 @@
-//! Waiting for a lock, and telling people about it.
+//! Acquires a lock, and shows a status line while it waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,22 +15,22 @@ use crate::signals::{Signals, name as signal_name};
 use crate::status;
 use crate::talk::Talk;
 
-/// Between two attempts to queue.
+/// Pause between attempts to join the queue.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Who waited for less than this was hardly asked for anything.
-const ASKABLE: Duration = Duration::from_millis(300);
-/// How long the look at our own znode may take.
-const LOOK: Duration = Duration::from_millis(500);
+/// Minimum wait after which the command checks for a revocation. In a shorter wait a revocation is unlikely.
+const MIN_WAIT_TO_CHECK: Duration = Duration::from_millis(300);
+/// Maximum time for that check, which reads the holder's own znode.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A lock that is ours, and the connection it came over.
+/// An acquired lock and its client.
 pub(crate) struct Acquired {
     pub(crate) zoolock: Zoolock,
     pub(crate) holder: Holder,
 }
 
-/// Waits for the lock for as long as `wanted` allows. A signal that asks us to end gives the place in the queue
-/// back first. `reached` becomes true when the service was there.
+/// Waits for the lock for as long as `wanted` allows. A signal to end the command leaves the queue first. `reached`
+/// becomes true when the server has been reached.
 pub(crate) async fn acquire(
     service: &Service,
     wanted: &Wanted,
@@ -46,7 +46,7 @@ pub(crate) async fn acquire(
             connected = connect(service, talk) => connected?,
         };
         *reached = true;
-        // The time to wait for the lock begins when we can ask for it, and once.
+        // The time to wait begins at the first connection, and does not begin again after a reconnect.
         let until = match (deadline, wanted.patience) {
             (None, Patience::For(patience)) => Instant::now().checked_add(patience),
             (known, _) => known,
@@ -63,12 +63,9 @@ pub(crate) async fn acquire(
         let _ = watcher.await;
         talk.clear_status();
         let failure = match waited {
-            Ok(Some(holder)) if asked_meanwhile(&holder, began.elapsed()).await => {
+            Ok(Some(holder)) if was_revoked(&holder, began.elapsed()).await => {
                 release(holder, &wanted.name, talk).await;
-                Failure::new(
-                    wanted.on_busy,
-                    format!("{}: somebody asked us to let go while we waited", wanted.name),
-                )
+                Failure::new(wanted.on_busy, format!("{}: revoked while waiting", wanted.name))
             }
             Ok(Some(holder)) => {
                 if began.elapsed() > Duration::from_secs(1) {
@@ -80,7 +77,7 @@ pub(crate) async fn acquire(
             Err(Interruption::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
-            Err(Interruption::Error(error)) if asks_again(&error, service) => {
+            Err(Interruption::Error(error)) if should_rejoin(&error, service) => {
                 talk.note(format_args!(
                     "{error}; waiting for {} again, at the end of the queue",
                     wanted.name
@@ -93,7 +90,7 @@ pub(crate) async fn acquire(
             Err(Interruption::Error(zoolock::Error::Timeout { .. })) => busy(&zoolock, wanted).await,
             Err(Interruption::Error(error)) => error.into(),
         };
-        // A second signal ends it at once: the server then waits for the session to expire.
+        // A second signal ends the command at once. The session then expires on the server.
         tokio::select! {
             () = close(zoolock) => {}
             _ = signals.end() => {}
@@ -107,28 +104,30 @@ enum Interruption {
     Error(zoolock::Error),
 }
 
-/// Whether a waiter was asked to let go: better not to begin at all than to be ended at once.
-async fn asked_meanwhile(holder: &Holder, waited: Duration) -> bool {
-    waited > ASKABLE && tokio::time::timeout(LOOK, holder.revoked_by_now()).await == Ok(true)
+/// Returns whether the lock was revoked while it was waiting. It is better not to start the command than to end it at
+/// once.
+async fn was_revoked(holder: &Holder, waited: Duration) -> bool {
+    waited > MIN_WAIT_TO_CHECK
+        && tokio::time::timeout(CHECK_TIMEOUT, holder.revoked_by_now()).await == Ok(true)
 }
 
-/// Whether it was the session that ended, not the wish.
-fn asks_again(error: &zoolock::Error, service: &Service) -> bool {
+/// Returns whether to join the queue again: the session has ended, but not by request.
+fn should_rejoin(error: &zoolock::Error, service: &Service) -> bool {
     match error {
         zoolock::Error::Lost { reason, .. } => *reason != LossReason::Closed,
-        // This user's server left; the next is started.
+        // The local server of this user has ended. The next connection starts a new one.
         zoolock::Error::Unavailable { .. } => matches!(service.endpoint, Endpoint::Local),
         _ => false,
     }
 }
 
-/// We were told to end.
+/// Returns the failure for a command that a signal has ended.
 pub(crate) fn interrupted(signal: rustix::process::Signal, what: &str) -> Failure {
     Failure::new(Exit::signal(signal), format!("ended by {} while {what}", signal_name(signal)))
 }
 
 async fn busy(zoolock: &Zoolock, wanted: &Wanted) -> Failure {
-    let look = status::in_the_way(zoolock, &wanted.names);
+    let look = status::held_lock(zoolock, &wanted.names);
     let held = match tokio::time::timeout(Duration::from_secs(1), look).await {
         Ok(Some((name, who))) => format!("{name} is held by {who}"),
         _ => format!("{} is held", wanted.name),

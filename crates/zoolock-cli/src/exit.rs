@@ -1,16 +1,16 @@
-//! The exit codes, and which failure ends with which.
+//! Exit codes, and the mapping from failures to exit codes.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use rustix::process::Signal;
 
-/// How the command ends, as its caller sees it.
+/// Exit code of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exit(u8);
 
 impl Exit {
-    /// All went well.
+    /// Success.
     pub(crate) const OK: Self = Self(0);
     /// `serve --status` found no server.
     pub(crate) const NOT_RUNNING: Self = Self(1);
@@ -20,37 +20,37 @@ impl Exit {
     pub(crate) const ERROR: Self = Self(2);
     /// The command line, or a value in it, is wrong.
     pub(crate) const USAGE: Self = Self(64);
-    /// The service cannot be reached, or does not speak our protocol.
+    /// The server cannot be reached, or does not speak ZooKeeper's protocol.
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// The lock was lost while it was needed.
     pub(crate) const LOST: Self = Self(70);
-    /// What was asked for cannot be written to standard output.
+    /// The output cannot be written to standard output.
     pub(crate) const OUTPUT: Self = Self(74);
     /// The lock was not acquired in time.
     pub(crate) const BUSY: Self = Self(75);
-    /// Somebody does not let us.
+    /// Permission denied.
     pub(crate) const DENIED: Self = Self(77);
-    /// The command to run is there, but cannot be executed.
+    /// The command to run exists, but cannot be executed.
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
-    /// The command to run is not there.
+    /// The command to run does not exist.
     pub(crate) const NOT_FOUND: Self = Self(127);
 
-    /// A code from a child or from `--on-busy-exit`.
+    /// Returns the exit code of a child or of `--on-busy-exit`.
     pub(crate) const fn code(code: u8) -> Self {
         Self(code)
     }
 
-    /// What a shell reports for a process that `signal` ended.
+    /// Returns the code that a shell reports for a process that `signal` ended.
     pub(crate) fn signal(signal: Signal) -> Self {
         Self::raw_signal(signal.as_raw())
     }
 
-    /// As [`Exit::signal`], for signals that have no name here (real-time ones).
+    /// Returns the same as [`Exit::signal`], also for signals without a name (real-time signals).
     pub(crate) fn raw_signal(signal: i32) -> Self {
         Self(u8::try_from(128 + (signal & 0x7f)).unwrap_or(u8::MAX))
     }
 
-    /// The number the process ends with.
+    /// Returns the exit code as a number.
     pub(crate) const fn number(self) -> u8 {
         self.0
     }
@@ -62,26 +62,26 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why the command could not do its work: one line for people, one code for programs.
+/// Reason why the command failed: a message for people, an exit code for programs.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What the process ends with.
+    /// Exit code of the process.
     pub(crate) exit: Exit,
     message: String,
 }
 
 impl Failure {
-    /// A failure that ends with `exit`.
+    /// Creates a failure with the exit code `exit`.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }
 
-    /// A failure of the command line.
+    /// Creates a failure for a wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::USAGE, message)
     }
 
-    /// A failure to reach the service.
+    /// Creates a failure for an unreachable server.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Exit::UNAVAILABLE, message)
     }
@@ -102,7 +102,7 @@ impl From<zoolock::Error> for Failure {
             zoolock::Error::Lost { .. } => Exit::LOST,
             zoolock::Error::Denied { .. } => Exit::DENIED,
             zoolock::Error::Invalid { .. } | zoolock::Error::Neighbour { .. } => Exit::USAGE,
-            // Unavailable, a peer that speaks something else, and whatever comes later.
+            // Unavailable servers, peers with another protocol, and errors that later versions add.
             _ => Exit::UNAVAILABLE,
         };
         Self::new(exit, error.to_string())

@@ -1,4 +1,4 @@
-//! `zoolock ls` and `zoolock show`: who holds what, and who waits; and how what is shown looks.
+//! `zoolock ls` and `zoolock show`: holders and waiters of locks, and the layout of printed text.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write as _};
@@ -23,7 +23,7 @@ pub(crate) async fn ls(
     talk: &Talk,
 ) -> Result<Exit, Failure> {
     let zoolock = connect(service, talk).await?;
-    // How long the next in turn has waited, and how many there are; not all of ten thousand.
+    // One waiter per lock is enough: its age and the number of waiters are shown.
     let listed = zoolock.survey(prefix, 1).await;
     close(zoolock).await;
     let locks = listed?;
@@ -51,7 +51,9 @@ pub(crate) async fn ls(
         talk.note("! marks locks that several may hold at once: `zoolock show` says why, and what to do");
     }
     if locks.iter().any(|lock| !lock.unread.is_empty()) {
-        talk.note("? marks what may not be read, wholly or in part: `zoolock show` says which part");
+        talk.note(
+            "? marks locks that this user may not read completely: `zoolock show` names the unreadable part",
+        );
     }
     printed
 }
@@ -65,9 +67,9 @@ pub(crate) async fn show(
     talk: &Talk,
 ) -> Result<Exit, Failure> {
     let zoolock = connect(service, talk).await?;
-    let looked = zoolock.mutex(name).snapshot().await;
+    let result = zoolock.mutex(name).snapshot().await;
     close(zoolock).await;
-    let lock = looked?;
+    let lock = result?;
     if json {
         return print(&document(&lock));
     }
@@ -114,11 +116,12 @@ pub(crate) async fn show(
         let _ = writeln!(text, "  {}", wrapped(&format!("danger    {}", printable(clash)), 12, look.width));
     }
     for part in &lock.unread {
-        let told = format!("unread    {}: may not be read; whoever is there is not shown", printable(part));
-        let _ = writeln!(text, "  {}", wrapped(&told, 12, look.width));
+        let line =
+            format!("unread    {}: no permission to read it; its contenders are not shown", printable(part));
+        let _ = writeln!(text, "  {}", wrapped(&line, 12, look.width));
     }
     if !lock.waiters.is_empty() {
-        // What may be long comes last, where the terminal ends: the token must be whole.
+        // The column that may be long comes last, where the terminal cuts it: the token must be complete.
         let header = ["", "SINCE", "TOKEN", "WAITING"].map(str::to_owned);
         let rows = lock
             .waiters
@@ -139,7 +142,7 @@ pub(crate) async fn show(
     print(&text)
 }
 
-/// What a lock is called below the root; its path where it lies elsewhere.
+/// Returns the name of a lock below the root, or its path if it lies elsewhere.
 pub(crate) fn name<'a>(path: &'a str, root: &str) -> &'a str {
     let below = path.strip_prefix(root).filter(|_| root != "/");
     below.and_then(|rest| rest.strip_prefix('/')).unwrap_or(path)
@@ -172,7 +175,7 @@ fn owner(entry: &Entry) -> String {
     crate::status::who(entry)
 }
 
-/// What it asks for.
+/// Describes the role of a contender.
 pub(crate) fn role(entry: &Entry) -> String {
     match entry.role {
         "exclusive" => "alone".to_owned(),
@@ -184,19 +187,19 @@ pub(crate) fn role(entry: &Entry) -> String {
     }
 }
 
-/// The documents of which `docs/JSON.md` says what they mean.
+/// Schema name of the documents that `docs/JSON.md` describes.
 const SCHEMA: &str = "zoolock/1";
 
-/// From so many columns on there is room for how long the next in turn has waited.
+/// Minimum terminal width in columns for the column `LONGEST`.
 const WIDE: usize = 80;
 
-/// What `ls` prints as JSON: an object, to which something can be added.
+/// JSON output of `ls`: an object, so that fields can be added later.
 #[derive(Serialize)]
 struct Locks {
     locks: Vec<Snapshot>,
 }
 
-/// A document that says how it is to be read.
+/// A document with the name of its schema.
 #[derive(Serialize)]
 struct Document<'a, T> {
     schema: &'static str,
@@ -204,23 +207,23 @@ struct Document<'a, T> {
     what: &'a T,
 }
 
-/// One JSON document of those that `docs/JSON.md` describes.
+/// Formats a JSON document that `docs/JSON.md` describes.
 pub(crate) fn document(what: &impl Serialize) -> String {
     to_json(&Document { schema: SCHEMA, what })
 }
 
-/// The same in one line.
+/// Formats such a document on one line.
 pub(crate) fn document_line(what: &impl Serialize) -> String {
     let text = serde_json::to_string(&Document { schema: SCHEMA, what });
     text.expect("what we show is always JSON") + "\n"
 }
 
-/// How long ago a contender arrived, by the clock of this machine; the clock of its own may differ.
+/// Returns the time since a contender arrived, by the clock of this machine; the contender's clock may differ.
 pub(crate) fn age(entry: &Entry) -> Option<String> {
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(entry.since_ms?))?;
     let age = SystemTime::now().duration_since(since).unwrap_or_default();
     let seconds = age.as_secs();
-    // Two units are enough: nobody needs the seconds of a lock that is held for hours.
+    // Two units are enough: seconds do not matter for a lock that is held for hours.
     let seconds = if seconds >= 3600 { seconds - seconds % 60 } else { seconds };
     Some(if seconds >= 86_400 {
         let hours = seconds / 3600;
@@ -230,10 +233,10 @@ pub(crate) fn age(entry: &Entry) -> Option<String> {
     })
 }
 
-/// How the output looks.
+/// Style of the output.
 pub(crate) struct Look {
     color: bool,
-    /// How many columns there are, on a terminal.
+    /// Number of columns of the terminal; `None` if the output is not a terminal.
     pub(crate) width: Option<usize>,
 }
 
@@ -243,7 +246,7 @@ impl Look {
         Self { color: use_color(color, stdout.is_terminal()), width: terminal_width(&stdout) }
     }
 
-    /// As for a file.
+    /// Returns the style for a file.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
         Self { color: false, width: None }
@@ -253,13 +256,13 @@ impl Look {
         self.painted("1", text)
     }
 
-    /// In this colour, where there are any.
+    /// Adds this colour if colours are enabled.
     pub(crate) fn painted(&self, color: &str, text: &str) -> String {
         if self.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// Columns as wide as they need to be; on a terminal, cut at its edge.
+/// Formats a table. Columns are as wide as their cells; on a terminal, lines are cut at its edge.
 pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], look: &Look) -> String {
     let mut widths = header.each_ref().map(|cell| cell.chars().count());
     for row in rows {
@@ -284,7 +287,7 @@ pub(crate) fn table<const N: usize>(header: &[String; N], rows: &[[String; N]], 
     text
 }
 
-/// One line, cut at the edge of the terminal.
+/// Cuts a line at the edge of the terminal.
 pub(crate) fn fitted(line: &str, width: Option<usize>) -> String {
     match width {
         Some(width) if line.chars().count() > width => {
@@ -296,11 +299,11 @@ pub(crate) fn fitted(line: &str, width: Option<usize>) -> String {
     }
 }
 
-/// Text in lines of the width of the terminal, all but the first one indented.
+/// Wraps text at the width of the terminal, and indents all lines but the first.
 pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String {
     let Some(width) = width.filter(|width| *width > 2 * indent) else { return text.to_owned() };
     let mut lines = String::new();
-    // Where the first line stands, two columns are taken.
+    // The first line begins in the third column.
     let mut column = 2;
     for word in text.split_inclusive(' ') {
         let length = word.chars().count();
@@ -316,7 +319,7 @@ pub(crate) fn wrapped(text: &str, indent: usize, width: Option<usize>) -> String
     lines
 }
 
-/// One JSON document, as `doctor` and `serve --status` print it.
+/// Formats a value as JSON, as `doctor` and `serve --status` print it.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("what we show is always JSON");
     let mut text = printable_json(&text);
@@ -324,7 +327,7 @@ pub(crate) fn to_json(value: &impl Serialize) -> String {
     text
 }
 
-/// Prints on standard output; whoever closed it has seen enough.
+/// Prints to standard output. A closed pipe is not an error.
 pub(crate) fn print(text: &str) -> Result<Exit, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -1,6 +1,7 @@
-//! `zoolock revoke`, `break` and `resize`.
+//! `zoolock revoke`, `break` and `resize`, and the operator actions of `top` and `ui`.
 
-use zoolock::{Error, Ticket};
+use serde::Deserialize;
+use zoolock::{Entry, Error, Ticket};
 
 use crate::connect::{close, connect};
 use crate::exit::{Exit, Failure};
@@ -8,7 +9,31 @@ use crate::plan::Service;
 use crate::status::{is_zoolock, who};
 use crate::talk::{Talk, printable};
 
-/// Asks one holder, or all of them, to let go.
+/// Operator action on a holder or waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AdminAction {
+    Revoke,
+    Break,
+}
+
+impl AdminAction {
+    /// Returns the name, as in URLs, forms and window titles.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Revoke => "revoke",
+            Self::Break => "break",
+        }
+    }
+}
+
+/// Returns whether the client of this former holder notices that its lock was broken. Holders of other client
+/// libraries do not watch their own znode.
+pub(crate) fn notices_break(broken: &Entry) -> bool {
+    broken.family == "native" || is_zoolock(broken)
+}
+
+/// Asks one holder, or all holders, to release the lock.
 pub(crate) async fn revoke(
     service: &Service,
     name: &str,
@@ -17,7 +42,7 @@ pub(crate) async fn revoke(
 ) -> Result<Exit, Failure> {
     let zoolock = connect(service, talk).await?;
     let mutex = zoolock.mutex(name);
-    let asked = async {
+    let request = async {
         if let Some(ticket) = ticket {
             mutex.revoke(ticket).await?;
             talk.note(format_args!("{name}: asked {ticket} to let go"));
@@ -42,7 +67,7 @@ pub(crate) async fn revoke(
             }
             return Ok(Exit::OK);
         }
-        let (mut deaf, mut denied, mut others) = (Vec::new(), Vec::new(), false);
+        let (mut unsupported, mut denied, mut any_asked) = (Vec::new(), Vec::new(), false);
         for holder in holders {
             let Some(ticket) = holder.token.as_deref().and_then(|token| token.parse::<Ticket>().ok()) else {
                 talk.note(format_args!(
@@ -53,37 +78,37 @@ pub(crate) async fn revoke(
             };
             match mutex.revoke(ticket).await {
                 Ok(()) => {
-                    others = true;
+                    any_asked = true;
                     talk.note(format_args!("{name}: asked {} to let go", who(holder)));
                 }
                 Err(Error::NoSuchHolder { .. }) => {
-                    others = true;
+                    any_asked = true;
                     talk.note(format_args!("{name}: {} has let go already", who(holder)));
                 }
-                // Its make has no such thing; somebody beside it may be asked.
-                Err(error @ Error::Invalid { .. }) => deaf.push(error),
-                // It may not be asked, or not be seen any more.
+                // This client library cannot be asked. Another holder of the lock may be.
+                Err(error @ Error::Invalid { .. }) => unsupported.push(error),
+                // We have no permission to ask this holder, or no longer the permission to read it.
                 Err(error @ Error::Denied { .. }) => denied.push(error),
                 Err(error) => return Err(Failure::from(error)),
             }
         }
         if let Some(last) = denied.pop() {
-            denied.into_iter().chain(deaf).for_each(|error| talk.note(error));
+            denied.into_iter().chain(unsupported).for_each(|error| talk.note(error));
             return Err(Failure::from(last));
         }
-        let mut deaf = deaf.into_iter();
-        match deaf.next() {
-            Some(error) if !others => return Err(Failure::from(error)),
-            first => first.into_iter().chain(deaf).for_each(|error| talk.note(error)),
+        let mut unsupported = unsupported.into_iter();
+        match unsupported.next() {
+            Some(error) if !any_asked => return Err(Failure::from(error)),
+            first => first.into_iter().chain(unsupported).for_each(|error| talk.note(error)),
         }
         Ok(Exit::OK)
     };
-    let outcome = asked.await;
+    let outcome = request.await;
     close(zoolock).await;
     outcome
 }
 
-/// Takes the lock away from the one with this ticket.
+/// Breaks the lock of the contender with this ticket.
 pub(crate) async fn break_lock(
     service: &Service,
     name: &str,
@@ -95,8 +120,7 @@ pub(crate) async fn break_lock(
     close(zoolock).await;
     let broken = broken?;
     talk.note(format_args!("{name}: taken away from {ticket}"));
-    // Theirs look at their own znode no more once they hold.
-    if broken.family != "native" && !is_zoolock(&broken) {
+    if !notices_break(&broken) {
         talk.note(format_args!(
             "{} does not notice, and goes on as if it had the lock: end it, if it has not ended",
             who(&broken)
@@ -105,7 +129,7 @@ pub(crate) async fn break_lock(
     Ok(Exit::OK)
 }
 
-/// Gives a semaphore another size.
+/// Sets the number of permits of a semaphore.
 pub(crate) async fn resize(
     service: &Service,
     name: &str,

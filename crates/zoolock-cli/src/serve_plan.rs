@@ -1,4 +1,4 @@
-//! What a server of one's own is told, checked.
+//! Checks the arguments of `zoolock serve`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -12,33 +12,33 @@ use crate::duration::{duration, humane};
 use crate::exit::Failure;
 use crate::plan::{Plan, refuse_json};
 
-/// Who starts a server needs some time to reach it.
-const SHORTEST_IDLE: Duration = Duration::from_millis(100);
+/// Minimum of `--idle`: the command that starts a server needs time to connect.
+const MIN_IDLE: Duration = Duration::from_millis(100);
 
-/// More accounts than anybody has.
-const USERS_LIMIT: u64 = 16 << 20;
+/// Maximum size of the file with accounts, in bytes.
+const MAX_USERS_FILE: u64 = 16 << 20;
 
 /// `zoolock serve`.
 #[derive(Debug)]
 pub(crate) struct Serve {
     pub(crate) builder: Builder,
     pub(crate) max_connections: Option<usize>,
-    /// Whoever reaches us is served.
+    /// Serves clients without authentication.
     pub(crate) open: bool,
 }
 
-/// Checks what was asked for.
+/// Checks the arguments.
 pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
-    // Where every command has it in its environment, it may stand there for this one too.
+    // Variables for all commands may be set in the environment of this one, too.
     if global.connect.is_some() && std::env::var("ZOOLOCK_CONNECT").ok() != global.connect {
         return Err(Failure::usage(
-            "--connect means nothing to `serve`: it is a server, and connects to none",
+            "--connect means nothing to `serve`: it starts a server, and connects to none",
         ));
     }
     if global.auth.is_some() && std::env::var("ZOOLOCK_AUTH").ok() != global.auth {
-        return Err(Failure::usage("--auth means nothing to `serve`; whom it lets in is said by --users"));
+        return Err(Failure::usage("--auth means nothing to `serve`; give the accounts with --users"));
     }
-    // Whoever means --tls-client-ca would let everybody in.
+    // A user who gives --cacert instead of --tls-client-ca would start a server without client authentication.
     for (flag, variable, given, meant) in [
         ("--cacert", "ZOOLOCK_CACERT", &global.cacert, "--tls-client-ca"),
         ("--cert", "ZOOLOCK_CERT", &global.cert, "--tls-cert"),
@@ -57,9 +57,9 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
     }
     if serve.local {
         let idle = duration("--idle", &serve.idle)?;
-        if idle < SHORTEST_IDLE {
+        if idle < MIN_IDLE {
             return Err(Failure::usage(format!(
-                "--idle (or ZOOLOCK_LOCAL_IDLE) {}: nobody would find the server; choose 100ms or more",
+                "--idle (or ZOOLOCK_LOCAL_IDLE) {}: the server would end before a client connects; choose 100ms or more",
                 serve.idle
             )));
         }
@@ -121,9 +121,7 @@ pub(crate) fn plan(serve: ServeArgs, global: &Global) -> Result<Plan, Failure> {
         builder = builder.require_auth();
     }
     if let Some(0) = serve.limits.max_connections {
-        return Err(Failure::usage(
-            "--max-connections 0: nobody could connect; leave it out for as many as can be",
-        ));
+        return Err(Failure::usage("--max-connections 0: nobody could connect; omit it for no limit"));
     }
     if let Some(data) = serve.data {
         builder = builder.data_dir(data).durability(match serve.durability {
@@ -153,7 +151,7 @@ fn tls(args: &TlsArgs) -> Result<TlsConfig, Failure> {
 }
 
 fn users(path: &Path) -> Result<Users, Failure> {
-    let text = private("--users", path, USERS_LIMIT)?;
+    let text = private("--users", path, MAX_USERS_FILE)?;
     let text = str::from_utf8(&text)
         .map_err(|_| Failure::usage(format!("--users: {} is not UTF-8 text", path.display())))?;
     let users = Users::parse(text).map_err(|line| {

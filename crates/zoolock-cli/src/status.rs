@@ -1,4 +1,4 @@
-//! The line that tells people what they are waiting for.
+//! The status line of a waiting command.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,21 +8,21 @@ use zoolock::{Entry, Glance, Glances, Snapshot, Zoolock};
 use crate::duration::humane;
 use crate::talk::{Talk, printable};
 
-/// Who is granted sooner than this sees no line.
-const PATIENCE: Duration = Duration::from_millis(700);
-/// How often the line is written.
+/// Delay before the line is shown.
+const FIRST_LINE_AFTER: Duration = Duration::from_millis(700);
+/// Interval between updates of the line.
 const TICK: Duration = Duration::from_secs(1);
-/// Whoever has waited for an hour need not know within a second that another one has the lock now.
+/// Longest interval between two reads of the lock. After a long wait the line may show a former holder this long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Keeps the line up to date until aborted; without a terminal, says once who is in the way.
+/// Updates the line until aborted. Without a terminal, prints the holder once.
 pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, talk: Arc<Talk>) {
     let began = Instant::now();
-    tokio::time::sleep(PATIENCE).await;
+    tokio::time::sleep(FIRST_LINE_AFTER).await;
     let mut locks = Locks::new(&zoolock, &names);
     loop {
-        // An error here is not the waiter's: it will see its own.
-        let seen = locks.hindrance().await;
+        // Errors are ignored here: the acquisition reports its own.
+        let seen = locks.blocking_lock().await;
         if let (Some((name, glance)), false) = (&seen, talk.can_show_status()) {
             talk.note(once(name, &glance.lock));
             return;
@@ -40,18 +40,18 @@ pub(crate) async fn show(zoolock: Zoolock, names: Vec<String>, talk: Arc<Talk>) 
     }
 }
 
-/// How long until the next look: there may be thousands who wait, and each of them looks.
+/// Returns the time until the next read. It grows because there may be thousands of waiters, and each one reads.
 fn pause(waited: Duration) -> Duration {
     (waited / 10).clamp(TICK, LONGEST_PAUSE)
 }
 
-/// Which of the locks is held, and by whom.
-pub(crate) async fn in_the_way(zoolock: &Zoolock, names: &[String]) -> Option<(String, String)> {
-    let (name, Glance { lock, .. }) = Locks::new(zoolock, names).hindrance().await?;
+/// Returns the first held lock and a description of its holder.
+pub(crate) async fn held_lock(zoolock: &Zoolock, names: &[String]) -> Option<(String, String)> {
+    let (name, Glance { lock, .. }) = Locks::new(zoolock, names).blocking_lock().await?;
     Some((name, lock.holder.as_ref().map(who)?))
 }
 
-/// The locks that are waited for, of which nobody is read who only waits.
+/// The locks to acquire. Their holders are read, their waiters are not.
 struct Locks(Vec<(String, Glances)>);
 
 impl Locks {
@@ -60,13 +60,13 @@ impl Locks {
         Self(names.iter().map(look_at).collect())
     }
 
-    /// The first of the locks that somebody else holds, or else the first.
-    async fn hindrance(&mut self) -> Option<(String, Glance)> {
+    /// Returns the first lock that another process holds, or else the first lock.
+    async fn blocking_lock(&mut self) -> Option<(String, Glance)> {
         let mut first = None;
         for (name, glances) in &mut self.0 {
             let Ok(glance) = glances.look().await else { continue };
-            let theirs = glance.lock.holder.as_ref().is_some_and(|holder| !is_ours(holder));
-            if theirs {
+            let is_foreign = glance.lock.holder.as_ref().is_some_and(|holder| !is_ours(holder));
+            if is_foreign {
                 return Some((name.clone(), glance));
             }
             first.get_or_insert((name.clone(), glance));
@@ -107,10 +107,10 @@ fn seconds(duration: Duration) -> String {
 fn is_ours(entry: &Entry) -> bool {
     let host = rustix::system::uname();
     entry.pid == Some(std::process::id())
-        && entry.host.as_deref().is_some_and(|theirs| theirs == host.nodename().to_string_lossy())
+        && entry.host.as_deref().is_some_and(|name| name == host.nodename().to_string_lossy())
 }
 
-/// A contender in a few words.
+/// Describes a contender in a few words.
 pub(crate) fn who(entry: &Entry) -> String {
     let mut words = match &entry.host {
         Some(host) if is_zoolock(entry) => host.clone(),
@@ -130,12 +130,12 @@ pub(crate) fn who(entry: &Entry) -> String {
     printable(&words)
 }
 
-/// Whether it says about itself what zoolock says, whatever it is called.
+/// Returns whether the contender's znode has the details that zoolock writes, regardless of the znode's name.
 pub(crate) fn is_zoolock(entry: &Entry) -> bool {
     entry.pid.is_some() || entry.program.is_some()
 }
 
-/// Whose client somebody is who says nothing that we know.
+/// Returns the client library of a contender without such details.
 pub(crate) fn make(entry: &Entry) -> &'static str {
     // Curator's UUID has dashes.
     let of_go = entry.node.rsplit('/').next().and_then(|node| node.as_bytes().get(11)) != Some(&b'-');
@@ -146,7 +146,7 @@ pub(crate) fn make(entry: &Entry) -> &'static str {
         "write-lock" => "a WriteLock of ZooKeeper's recipes",
         "zk-ruby" => "zk-ruby",
         "dotnet" => ".NET",
-        // Or zoolock, where what it said was written over.
+        // Also zoolock, if the data of the znode were overwritten.
         _ => "somebody unknown",
     }
 }

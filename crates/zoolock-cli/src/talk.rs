@@ -1,4 +1,4 @@
-//! What the command says to people: always on standard error, always begun with its name.
+//! Messages for people: on standard error, with the prefix `zoolock:`.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -12,7 +12,7 @@ use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 use crate::args::{ColorWhen, Global};
 
-/// Who says it: errors always, notes unless quiet, details when asked for.
+/// Prints messages: errors always, notes unless `--quiet`, details only with `--verbose`.
 #[derive(Debug)]
 pub(crate) struct Talk {
     quiet: bool,
@@ -20,11 +20,11 @@ pub(crate) struct Talk {
     color: bool,
     terminal: bool,
     status_shown: Mutex<bool>,
-    voice: Voice,
+    writer: StderrWriter,
 }
 
 impl Talk {
-    /// As the flags have it.
+    /// Creates a reporter with the flags of the command line.
     pub(crate) fn new(global: &Global) -> Self {
         let stderr = std::io::stderr();
         Self {
@@ -33,11 +33,11 @@ impl Talk {
             color: use_color(global.color, stderr.is_terminal()),
             terminal: stderr.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             status_shown: Mutex::new(false),
-            voice: Voice::new(),
+            writer: StderrWriter::new(),
         }
     }
 
-    /// For a process of ours that has no flags.
+    /// Creates a reporter for a process of zoolock that has no flags.
     pub(crate) fn plain() -> Self {
         Self {
             quiet: false,
@@ -45,36 +45,36 @@ impl Talk {
             color: use_color(ColorWhen::Auto, std::io::stderr().is_terminal()),
             terminal: false,
             status_shown: Mutex::new(false),
-            voice: Voice::new(),
+            writer: StderrWriter::new(),
         }
     }
 
-    /// Says what went wrong.
+    /// Prints an error.
     pub(crate) fn error(&self, message: impl Display) {
         self.line(if self.color { "\x1b[1;31mzoolock:\x1b[0m" } else { "zoolock:" }, message);
     }
 
-    /// Says what the user will want to know.
+    /// Prints a note, unless `--quiet` is set.
     pub(crate) fn note(&self, message: impl Display) {
         if !self.quiet {
             self.line("zoolock:", message);
         }
     }
 
-    /// Says what only those want to know who asked for more.
+    /// Prints a detail if `--verbose` is set.
     pub(crate) fn detail(&self, message: impl Display) {
         if self.verbose {
             self.line("zoolock:", message);
         }
     }
 
-    /// Whether a line can be shown and rewritten.
+    /// Returns whether a status line can be shown and rewritten.
     pub(crate) fn can_show_status(&self) -> bool {
         self.terminal && !self.quiet
     }
 
-    /// Shows one line, in place of the one shown before; cut to the width of the terminal. In the background it
-    /// would only be in the way.
+    /// Replaces the status line; the text is cut at the width of the terminal. Prints nothing from the background,
+    /// where the line would disturb the foreground job.
     pub(crate) fn status(&self, text: &str) {
         if !self.can_show_status() || !in_foreground() {
             return;
@@ -82,15 +82,15 @@ impl Talk {
         let mut shown = self.shown();
         let width = terminal_width(std::io::stderr()).unwrap_or(80).saturating_sub(1);
         let text: String = text.chars().take(width).collect();
-        self.voice.say(format!("\r\x1b[2K{text}"));
+        self.writer.write(format!("\r\x1b[2K{text}"));
         *shown = true;
     }
 
-    /// Takes the status line away.
+    /// Removes the status line.
     pub(crate) fn clear_status(&self) {
         let mut shown = self.shown();
         if *shown && in_foreground() {
-            self.voice.say("\r\x1b[2K".to_owned());
+            self.writer.write("\r\x1b[2K".to_owned());
         }
         *shown = false;
     }
@@ -99,63 +99,64 @@ impl Talk {
         self.status_shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self, whose: &str, message: impl Display) {
+    fn line(&self, prefix: &str, message: impl Display) {
         self.clear_status();
-        // It may name what others wrote.
+        // The message may contain text from other clients.
         let message: Vec<String> = message.to_string().lines().map(printable).collect();
-        self.voice.say(format!("{whose} {}\n", message.join("\n")));
+        self.writer.write(format!("{prefix} {}\n", message.join("\n")));
     }
 }
 
-/// How long a reader may keep us from going on, once.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// How much is kept for a reader that does not read.
-const KEPT: usize = 256;
+/// Maximum time to wait, once, for a reader of standard error.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Maximum number of messages kept for a reader that does not read.
+const MAX_QUEUED: usize = 256;
 
-/// Writes to standard error on a thread of its own: a pipe that nobody empties, or a terminal that was stopped with
-/// ^S, must not keep us from killing a command whose lock is lost.
+/// Writes to standard error on a thread of its own. A full pipe, or a terminal stopped with ^S, must not delay
+/// killing a command whose lock is lost.
 #[derive(Debug)]
-struct Voice {
-    words: Option<SyncSender<(String, SyncSender<()>)>>,
+struct StderrWriter {
+    queue: Option<SyncSender<(String, SyncSender<()>)>>,
     stuck: AtomicBool,
 }
 
-impl Voice {
+impl StderrWriter {
     fn new() -> Self {
-        let (words, heard) = sync_channel::<(String, SyncSender<()>)>(KEPT);
-        // It ends with the process: there is nothing to say after that.
-        let speaker = std::thread::Builder::new().name("zoolock-stderr".to_owned()).spawn(move || {
-            for (text, said) in heard {
-                // One write, so that lines of several processes do not mix; and nobody may be reading any more.
+        let (queue, queued) = sync_channel::<(String, SyncSender<()>)>(MAX_QUEUED);
+        // The thread ends with the process.
+        let thread = std::thread::Builder::new().name("zoolock-stderr".to_owned()).spawn(move || {
+            for (text, written) in queued {
+                // One write, so that lines of several processes do not mix. Errors are ignored: the reader may have
+                // closed the pipe.
                 let _ = std::io::stderr().write_all(text.as_bytes());
-                let _ = said.try_send(());
+                let _ = written.try_send(());
             }
         });
-        Self { words: speaker.is_ok().then_some(words), stuck: AtomicBool::new(false) }
+        Self { queue: thread.is_ok().then_some(queue), stuck: AtomicBool::new(false) }
     }
 
-    /// Says it and waits until it is said, unless the reader has kept us waiting before.
-    fn say(&self, text: String) {
-        let Some(words) = &self.words else {
+    /// Queues the text and waits until it is written. Does not wait if an earlier write timed out.
+    fn write(&self, text: String) {
+        let Some(queue) = &self.queue else {
             let _ = std::io::stderr().write_all(text.as_bytes());
             return;
         };
-        let (said, done) = sync_channel(1);
-        if words.try_send((text, said)).is_err() || self.stuck.load(Ordering::Relaxed) {
+        let (written, done) = sync_channel(1);
+        if queue.try_send((text, written)).is_err() || self.stuck.load(Ordering::Relaxed) {
             return;
         }
-        if done.recv_timeout(PATIENCE).is_err() {
+        if done.recv_timeout(WRITE_TIMEOUT).is_err() {
             self.stuck.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// Whether the terminal of standard error is ours to write to just now.
+/// Returns whether this process is in the foreground of the terminal of standard error.
 fn in_foreground() -> bool {
     tcgetpgrp(std::io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Whether to use colours on a stream that is a terminal or is not.
+/// Returns whether to use colours on a stream. `terminal` tells whether the stream is a terminal.
 pub(crate) fn use_color(when: ColorWhen, terminal: bool) -> bool {
     match when {
         ColorWhen::Always => true,
@@ -168,14 +169,14 @@ pub(crate) fn use_color(when: ColorWhen, terminal: bool) -> bool {
     }
 }
 
-/// How many columns a stream has, if it is a terminal.
+/// Returns the number of columns of a stream, if it is a terminal.
 pub(crate) fn terminal_width(stream: impl std::os::fd::AsFd) -> Option<usize> {
     let columns = tcgetwinsize(stream).ok()?.ws_col;
     (columns > 0).then_some(usize::from(columns))
 }
 
-/// Text from elsewhere, made safe to print: it may come from anyone who can write to the lock. What would move the
-/// cursor, turn the direction of the text around or hide in it is escaped.
+/// Makes foreign text safe to print: any client that can write to the lock may have written it. Characters are escaped
+/// that move the cursor, reverse the direction of text, or are invisible.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -184,11 +185,11 @@ pub(crate) fn printable(text: &str) -> String {
     safe
 }
 
-/// The same for JSON, which goes to a terminal as often as to a program: the same text, in other words.
+/// Does the same for JSON, which also goes to terminals. The JSON still encodes the same text.
 pub(crate) fn printable_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
-        // Others stand between the values, where there are no texts.
+        // A line feed only occurs between values, never inside a JSON string.
         if c != '\n' && (c.is_control() || is_unseen(c)) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 safe.push_str(&format!("\\u{unit:04x}"));
@@ -200,8 +201,9 @@ pub(crate) fn printable_json(json: &str) -> String {
     safe
 }
 
-/// Whether it shows nothing by itself, as Unicode's format characters (Cf), fillers and the tags and variants of plane 14,
-/// or separates lines. U+FE00 to U+FE0F stay, which belong to pictures; a rare form of a Chinese character is escaped.
+/// Returns whether a character is invisible or separates lines: Unicode's format characters (Cf), fillers, and the tags
+/// and variation selectors of plane 14. U+FE00 to U+FE0F are not included because emoji need them. Rare variants of
+/// Chinese characters are escaped.
 fn is_unseen(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -19,7 +19,7 @@ use crate::storage::{Durability, Storage};
 use crate::tls::TlsConfig;
 use crate::word::Word;
 
-/// The largest [`Limits::max_frame`]: a transaction in the log may have twice as much, and never more.
+/// Maximum of [`Limits::max_frame`]. A transaction in the log takes at most twice as much.
 const MAX_MAX_FRAME: usize = 512 << 20;
 
 /// Configures a [`Server`].
@@ -84,109 +84,110 @@ impl Builder {
         self
     }
 
-    /// Sets how often empty containers, and znodes that outlived their time, are looked for. Default: 60 s.
+    /// Sets the interval between removals of empty containers and of znodes past their time to live. Default: 60 s.
     pub fn container_check(mut self, every: Duration) -> Self {
         self.container_check = every;
         self
     }
 
-    /// Sets how long a new connection may take to get a session, and to present the secret; or to ask for a word, or
-    /// over HTTP, and to read the answer. Default: 10 s.
+    /// Sets the maximum time of a new connection to open a session and present the secret. The same time limits
+    /// four-letter words and HTTP requests, including reading the answer. Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the directory that keeps znodes and sessions, as [`Builder::durability`] says, and is locked while the
-    /// server runs. Without one nothing is kept.
+    /// Sets the directory that stores znodes and sessions, depending on [`Builder::durability`]. It is locked while the
+    /// server runs. Without one nothing survives a restart.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
     }
 
-    /// Sets what a client that has its answer may rely on. Default: [`Durability::Sync`] with a data directory,
+    /// Sets the durability of acknowledged writes. Default: [`Durability::Sync`] with a data directory,
     /// [`Durability::Memory`] without.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = Some(durability);
         self
     }
 
-    /// Demands that every connection presents this secret first, as scheme `digest`, `zoolock:<secret>`.
+    /// Requires every connection to present this secret first, as scheme `digest`, `zoolock:<secret>`.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.access.secret = Some(secret);
         self
     }
 
-    /// Names the identity that may do anything, as `user:base64(sha1(user:password))`. Default: none.
+    /// Sets the super user, which bypasses all access lists, as `user:base64(sha1(user:password))`. Default: none.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.access.super_digest = Some(Secret::new(digest));
         self
     }
 
-    /// Serves nobody who has not authenticated: with an account of [`Builder::users`], with a client certificate, or
-    /// as the super user. Default: everybody is served.
+    /// Requires clients to authenticate: with an account of [`Builder::users`], with a client certificate, or as the
+    /// super user. Default: all clients are served.
     pub fn require_auth(mut self) -> Self {
         self.access.required = true;
         self
     }
 
-    /// Sets the only accounts of scheme `digest`. Default: whoever names himself and a password is that user.
+    /// Sets the accounts of scheme `digest`. Default: any user name and password is accepted.
     pub fn users(mut self, users: Users) -> Self {
         self.access.users = Some(users);
         self
     }
 
-    /// Listens for TLS too, on this address.
+    /// Also listens for TLS connections, on this address.
     pub fn tls(mut self, listen: SocketAddr, config: TlsConfig) -> Self {
         self.tls = Some((listen, config));
         self
     }
 
-    /// Listens for TLS only.
+    /// Accepts TLS connections only.
     pub fn tls_only(mut self) -> Self {
         self.plain = false;
         self
     }
 
-    /// Sets how many connections there may be at once; more are closed as they come. Default: 0, any number.
+    /// Sets the maximum number of open connections. Further ones are closed at once. Default: 0, no limit.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
     }
 
-    /// Sets how many connections one address may have at once, ZooKeeper's `maxClientCnxns`. Default: 0, any number.
+    /// Sets the maximum number of open connections per client address, like ZooKeeper's `maxClientCnxns`. Default: 0,
+    /// no limit.
     pub fn max_connections_per_address(mut self, count: usize) -> Self {
         self.max_connections_per_address = count;
         self
     }
 
-    /// Sets the limits, all at once. Default: [`Limits::default`].
+    /// Sets all limits. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets the four-letter words that are answered. Default: [`Word::DEFAULT`]; where everybody has to present a secret
-    /// or to authenticate, `ruok` alone.
+    /// Sets the four-letter words that are answered. Default: [`Word::DEFAULT`], or only `ruok` if clients have to
+    /// present a secret or authenticate.
     pub fn words(mut self, words: impl IntoIterator<Item = Word>) -> Self {
         self.words = Some(words.into_iter().collect());
         self
     }
 
-    /// Answers `/metrics` (in Prometheus' text form), `/ready` and `/live` over HTTP, on this address.
+    /// Serves `/metrics` (in Prometheus' text format), `/ready` and `/live` over HTTP, on this address.
     pub fn metrics(mut self, addr: SocketAddr) -> Self {
         self.metrics = Some(addr);
         self
     }
 
-    /// Goes on with what an earlier server had in memory; for tests that restart one without a disk.
+    /// Continues with the state of an earlier server, for tests that restart a server without a disk.
     #[doc(hidden)]
     pub fn resume(mut self, state: State) -> Self {
         self.resume = Some(state);
         self
     }
 
-    /// Starts the server: takes the data directory, listens, and serves.
+    /// Starts the server: locks the data directory, listens, and serves.
     ///
     /// # Errors
     /// [`Error`] says what to change.
@@ -230,7 +231,7 @@ impl Builder {
             min_timeout_ms: core.min_timeout_ms,
             max_timeout_ms: core.max_timeout_ms,
         };
-        // Strangers learn no more than that we are here, unless somebody wants it otherwise.
+        // Clients without credentials learn only that the server runs, unless the words are set explicitly.
         let words = match &self.words {
             Some(words) => words.clone(),
             None if self.access.is_guarded() => vec![Word::Ruok],
@@ -260,7 +261,7 @@ impl Builder {
         tasks.push(tokio::spawn(async move {
             let (shared, stop, mut stopped) = failing;
             tokio::select! {
-                // What cannot be kept must not be promised.
+                // A server whose log has failed must not acknowledge writes.
                 _ = shared.failed() => { stop.send_replace(true); }
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
@@ -272,7 +273,7 @@ impl Builder {
         Ok(ServerHandle { addr, epoch, shared, stop, gone, tasks, http })
     }
 
-    /// Opens what is kept, on a thread where it may block.
+    /// Opens the storage, on a thread that may block.
     async fn storage(&self) -> Result<Storage, Error> {
         let Some(path) = self.data_dir.clone() else {
             return match self.durability {

@@ -1,4 +1,4 @@
-//! Makes decided changes. Recovery is the same function, called with what the log kept.
+//! Applies decided changes. Recovery calls the same function with the transactions of the log.
 
 use std::sync::Arc;
 
@@ -10,31 +10,30 @@ use crate::tree::NewNode;
 use crate::txn::{Change, Create, Refusal, Txn};
 use crate::wire::{EventKind, OpResult, Reply};
 
-/// What a commit leads to.
+/// Result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The answer to who asked.
+    /// Reply to the client that sent the request.
     pub reply: Result<Reply, Code>,
-    /// What happened, in order; for the watches.
+    /// Events for watches, in order.
     pub events: Vec<Event>,
 }
 
-/// Something that happened to a path.
+/// A change of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// Kind of change.
     pub kind: EventKind,
-    /// To which path.
+    /// Path of the znode.
     pub path: Arc<str>,
-    /// The access list of its znode; who may not read that is not told (CVE-2024-23944).
+    /// Access list of the znode. Clients that may not read the znode get no event (CVE-2024-23944).
     pub acl: AclList,
 }
 
-/// Makes the change, and advances the state's zxid.
+/// Applies the change, and advances the state's zxid.
 ///
 /// # Panics
-/// The transaction was not prepared against this very state: a bug of ours, or a damaged log that passed its
-/// checksums.
+/// If the transaction was not prepared against this state: a bug, or a damaged log that passed its checksums.
 pub fn commit(txn: &Txn, state: &mut State) -> Outcome {
     let mut events = Vec::new();
     let reply = match &txn.change {
@@ -122,7 +121,8 @@ fn as_result(change: &Change, reply: &Reply) -> OpResult {
     }
 }
 
-/// The results of a multi that failed, as ZooKeeper words them: 0 before the culprit, "runtime inconsistency" after.
+/// Returns the results of a failed multi, as ZooKeeper does: 0 before the failed operation, "runtime inconsistency"
+/// after it.
 fn rolled_back(at: usize, of: usize, code: Code) -> Vec<OpResult> {
     let result = |i: usize| match i.cmp(&at) {
         std::cmp::Ordering::Less => OpResult::Error(0),

@@ -1,13 +1,13 @@
-//! The whole server but its sockets, clock and randomness: frames in, frames out.
+//! The server without sockets, clock and randomness: frames in, frames out.
 //!
-//! A simulation drives this with its own clock and scheduler, exactly as the socket tasks do. The interface follows
-//! the needs of those two and may change in any release.
+//! The socket tasks drive it, and so do simulations, with their own clock and scheduler. The interface serves these two
+//! and may change in any release.
 //!
-//! Order comes from there being one core: each connection has one output buffer, and an event is appended to it by
-//! the very commit that causes it, before any later reply can be.
+//! A single core guarantees order: each connection has one output buffer, and a commit appends its events to it before
+//! any later reply.
 //!
-//! * `requests.rs`: a request of an attached connection; `sessions.rs`: from the greeting to the end of a session.
-//! * `output.rs`: what is said to a connection; `connection.rs`, `report.rs`: what is known of it, and told.
+//! * `requests.rs`: requests of attached connections; `sessions.rs`: sessions, from the greeting to their end.
+//! * `output.rs`: output of connections; `connection.rs`: their state; `report.rs`: reports on it.
 
 mod connection;
 mod output;
@@ -35,7 +35,7 @@ use crate::tree::NodeRecord;
 use crate::txn::{Change, Password, Txn};
 use crate::watches::{Kinds, Watches};
 
-/// What a core has to be told once.
+/// Configuration of a core.
 #[derive(Debug, Clone)]
 pub struct CoreConfig {
     /// The unit of session expiry, in milliseconds.
@@ -44,17 +44,19 @@ pub struct CoreConfig {
     pub min_timeout_ms: u32,
     /// The longest session timeout granted, in milliseconds.
     pub max_timeout_ms: u32,
-    /// Who is let in.
+    /// Access control.
     pub access: Access,
-    /// How many bytes may wait for a connection when an event is added, before it is cut off.
+    /// Maximum number of bytes queued for a connection when an event is added. Above it the connection is closed.
     pub max_output: usize,
-    /// How many bytes may wait for all connections together, before the one with the most is cut off; 0: any number.
+    /// Maximum number of bytes queued for all connections; 0: no limit. Above it the connection with the most is
+    /// closed.
     pub max_queued: usize,
-    /// How many paths a connection may watch before it is cut off, a long one counted as several; 0: any number.
+    /// Maximum number of watched paths of a connection; 0: no limit. A long path counts as several. Above it the
+    /// connection is closed.
     pub max_watches: usize,
-    /// Whether znodes may have a time to live.
+    /// Allows znodes with a time to live.
     pub extended_types: bool,
-    /// Keep what was decided for [`Core::decided`].
+    /// Keeps decided transactions for [`Core::decided`].
     pub journal: bool,
 }
 
@@ -75,21 +77,21 @@ impl Default for CoreConfig {
     }
 }
 
-/// The time, as two clocks tell it.
+/// The time, by two clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// Milliseconds of a clock that never goes back; sessions expire by it.
+    /// Milliseconds of a monotonic clock, for the expiry of sessions.
     pub mono_ms: u64,
-    /// Milliseconds since 1970; stats show it.
+    /// Milliseconds since 1970, for stats.
     pub wall_ms: i64,
 }
 
-/// Random material for one session, made by the caller.
+/// Random values for a new session, from the caller.
 #[derive(Debug, Clone)]
 pub struct Fresh {
-    /// Becomes the session id, if it is free.
+    /// Session id, if it is not in use.
     pub id: u64,
-    /// Becomes the password.
+    /// Session password.
     pub password: Password,
 }
 
@@ -100,25 +102,25 @@ pub struct Stats {
     pub received: u64,
     /// Frames sent.
     pub sent: u64,
-    /// Connections now open.
+    /// Open connections.
     pub connections: usize,
-    /// Sessions now alive, attached or not.
+    /// Live sessions, attached or not.
     pub sessions: usize,
-    /// Znodes, the root included.
+    /// Znodes, including the root.
     pub znodes: usize,
-    /// Those of them that go with their session.
+    /// Ephemeral znodes.
     pub ephemerals: usize,
     /// Watches: pairs of path and connection.
     pub watches: usize,
-    /// Watches as ZooKeeper counts them: one on a path's data and one on its children are two.
+    /// Watches as ZooKeeper counts them: watches on the data and on the children of a path are two.
     pub watch_sides: usize,
-    /// The last transaction.
+    /// Number of the last transaction.
     pub zxid: i64,
     /// Bytes of frames received.
     pub bytes_received: u64,
     /// Bytes of frames sent.
     pub bytes_sent: u64,
-    /// Bytes that wait to be written, on all connections.
+    /// Bytes queued for output, on all connections.
     pub queued: usize,
     /// Authentications refused.
     pub auth_failures: u64,
@@ -128,7 +130,7 @@ pub struct Stats {
     pub cut_off: u64,
 }
 
-/// The server without its input and output.
+/// The server without input and output.
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
@@ -137,12 +139,12 @@ pub struct Core {
     expiry: ExpiryQueue,
     conns: BTreeMap<ConnId, Conn>,
     attached: HashMap<SessionId, ConnId>,
-    /// The longest timeout of a session since there was none.
+    /// Longest session timeout since the last time without sessions.
     longest_ms: u32,
     next_conn: u64,
     woken: Vec<ConnId>,
     decided: Vec<Txn>,
-    /// The last transaction that changed anything.
+    /// Last transaction that changed the state.
     last_change: Zxid,
     received: u64,
     sent: u64,
@@ -151,18 +153,18 @@ pub struct Core {
     bytes_sent: u64,
     expired: u64,
     cut_off: u64,
-    /// What waits for all connections.
+    /// Bytes queued for all connections.
     queued: usize,
 }
 
 impl Core {
-    /// Starts with an empty tree, numbering from the start of `epoch`.
+    /// Creates a core with an empty tree, whose transaction numbers begin at the start of `epoch`.
     pub fn new(config: CoreConfig, epoch: u32) -> Self {
         Core::restore(config, State::new(0), epoch, Now { mono_ms: 0, wall_ms: 0 })
     }
 
-    /// Goes on with what an earlier server left, numbering from the start of `epoch`, which must be a later one.
-    /// Each session has its whole timeout from now on.
+    /// Creates a core with the state of an earlier server. Transaction numbers begin at the start of `epoch`, which
+    /// must be a later one. The timeout of each session starts anew.
     pub fn restore(config: CoreConfig, mut state: State, epoch: u32, now: Now) -> Self {
         let mut expiry = ExpiryQueue::new(u64::from(config.tick_ms));
         for (&session, known) in &state.sessions {
@@ -193,12 +195,12 @@ impl Core {
         }
     }
 
-    /// Takes a new connection.
+    /// Adds a new connection.
     pub fn open(&mut self, peer: IpAddr) -> ConnId {
         self.open_as(peer, None)
     }
 
-    /// Takes a new connection of somebody who has proven to be `who` already.
+    /// Adds a new connection that has already authenticated as `who`.
     pub fn open_as(&mut self, peer: IpAddr, who: Option<Identity>) -> ConnId {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
@@ -206,7 +208,7 @@ impl Core {
         id
     }
 
-    /// Forgets a connection that ended; its session lives on until it expires, unless it never was let in.
+    /// Removes a connection that has ended. Its session stays until it expires, but ends now if it was never admitted.
     pub fn closed(&mut self, conn: ConnId, now: Now) {
         self.end_if_never_admitted(conn, now);
         self.watches.forget(conn);
@@ -219,13 +221,13 @@ impl Core {
         }
     }
 
-    /// Takes nothing more from a connection; false when it has no session, and no answer to wait for.
+    /// Stops handling input of a connection. Returns false if it has no session, and so no answer to wait for.
     pub fn finish(&mut self, conn: ConnId) -> bool {
         self.close(conn);
         matches!(self.conns.get(&conn), Some(Conn { phase: Phase::Attached { .. }, .. }))
     }
 
-    /// Takes one frame of a connection, without its length.
+    /// Handles one frame of a connection, without its length.
     pub fn receive(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {
         let Some(state) = self.conns.get_mut(&conn) else { return };
         if state.closing {
@@ -244,7 +246,7 @@ impl Core {
         }
     }
 
-    /// Lets time pass: expires sessions. Call it at [`Core::next_expiry`], or every tick.
+    /// Expires sessions. Call it at [`Core::next_expiry`], or every tick.
     pub fn tick(&mut self, now: Now) {
         for session in self.expiry.expired(now.mono_ms) {
             tracing::info!(%session, "session expired");
@@ -253,12 +255,12 @@ impl Core {
         }
     }
 
-    /// When the next session expires unless it is heard of, on the monotonic clock.
+    /// Returns the time at which the next session expires unless its client is heard, on the monotonic clock.
     pub fn next_expiry(&self) -> Option<u64> {
         self.expiry.next()
     }
 
-    /// Deletes the containers that had a child and have none now, and the znodes that outlived their time.
+    /// Deletes containers that had children and have none now, and znodes past their time to live.
     pub fn remove_empty_containers(&mut self, now: Now) {
         for path in self.state.tree.expired(now.wall_ms) {
             if let Some(change) = remove_container(&self.state, &path) {
@@ -267,7 +269,7 @@ impl Core {
         }
     }
 
-    /// Moves a connection's output to `out`; true when nothing follows and the connection must be closed.
+    /// Moves a connection's output to `out`. Returns true if the connection must be closed after it.
     pub fn take_output(&mut self, conn: ConnId, out: &mut BytesMut) -> bool {
         let Some(conn) = self.conns.get_mut(&conn) else { return true };
         conn.woken = false;
@@ -283,65 +285,66 @@ impl Core {
         conn.closing
     }
 
-    /// Whether a connection has a session, and presented the secret if there is one.
+    /// Returns whether a connection has a session, and has presented the secret if there is one.
     pub fn admitted(&self, conn: ConnId) -> bool {
         matches!(self.conns.get(&conn).map(|conn| conn.phase), Some(Phase::Attached { admitted: true, .. }))
     }
 
-    /// How much output waits for a connection.
+    /// Returns the number of bytes queued for a connection.
     pub fn output_len(&self, conn: ConnId) -> usize {
         self.conns.get(&conn).map_or(0, |conn| conn.output.len())
     }
 
-    /// What was decided and not yet taken from here, in order: what a log has to keep. Refusals change nothing and
-    /// are not among it. What [`Core::take_output`] gives may be sent when all of it is kept.
+    /// Returns the decided transactions that were not taken yet, in order, for the log. Refusals are not included
+    /// because they change nothing. Output of [`Core::take_output`] may be sent when all of these transactions are on
+    /// disk.
     pub fn decided(&mut self) -> &mut Vec<Txn> {
         &mut self.decided
     }
 
-    /// Begins a snapshot of all znodes as they are now; [`Core::snapshot_chunk`] gives them a few at a time, whatever
-    /// is changed meanwhile. Returns the last transaction in it, and the sessions.
+    /// Begins a snapshot of all znodes as they are now. [`Core::snapshot_chunk`] returns them in chunks, unaffected by
+    /// later changes. Returns the last transaction in the snapshot, and the sessions.
     pub fn begin_snapshot(&mut self) -> (Zxid, BTreeMap<SessionId, Session>) {
         self.state.tree.begin_snapshot();
         (self.last_change, self.state.sessions.clone())
     }
 
-    /// Some more of the znodes, perhaps none this time; `None` when there are no more.
+    /// Returns the next znodes of the snapshot, possibly none, or `None` at its end.
     pub fn snapshot_chunk(&mut self, max: usize) -> Option<Vec<NodeRecord>> {
         self.state.tree.snapshot_chunk(max)
     }
 
-    /// Gives the snapshot up.
+    /// Abandons the snapshot.
     pub fn abandon_snapshot(&mut self) {
         self.state.tree.abandon_snapshot();
     }
 
-    /// The last transaction that changed anything; whatever is answered shows its effects at most.
+    /// Returns the last transaction that changed the state. No answer shows the effects of a later one.
     pub fn last_change(&self) -> Zxid {
         self.last_change
     }
 
-    /// Takes the connections that got output, or must be closed, through somebody else's doing.
+    /// Takes the connections that got output, or must be closed, because of another connection or of time.
     pub fn take_woken(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.woken)
     }
 
-    /// Continues numbering from the start of `epoch`, which must be a later one.
+    /// Continues transaction numbers from the start of `epoch`, which must be a later one.
     pub fn start_epoch(&mut self, epoch: u32) {
         self.state.zxid = self.state.zxid.max(Zxid::start_of(epoch));
     }
 
-    /// The last transaction.
+    /// Returns the number of the last transaction.
     pub fn zxid(&self) -> Zxid {
         self.state.zxid
     }
 
-    /// The state, to look at.
+    /// Returns the state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Expires a session now; false where there is none.
+    /// Expires a session now. Returns false if there is none.
     pub fn expire(&mut self, session: SessionId, now: Now) -> bool {
         let known = self.state.sessions.contains_key(&session);
         if known {
@@ -350,7 +353,7 @@ impl Core {
         known
     }
 
-    /// Ends all connections where they stand; what waits for them is not sent.
+    /// Closes all connections at once, without their queued output.
     pub fn disconnect_all(&mut self) {
         let conns: Vec<ConnId> = self.conns.keys().copied().collect();
         for conn in conns {
@@ -362,18 +365,19 @@ impl Core {
         }
     }
 
-    /// How many sessions are alive, attached or not.
+    /// Returns the number of live sessions, attached or not.
     pub fn session_count(&self) -> usize {
         self.state.sessions.len()
     }
 
-    /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
+    /// Sets the sequence counter of a directory, for tests of its overflow. Returns false if there is no such
+    /// directory.
     #[doc(hidden)]
     pub fn set_child_counter(&mut self, path: &str, count: i32) -> bool {
         self.state.tree.set_created(path, count)
     }
 
-    /// Numbers a change, makes it, and tells the watchers.
+    /// Assigns a number to a change, applies it, and fires watches.
     fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<crate::wire::Reply, Code> {
         let Some(zxid) = self.state.zxid.next() else {
             tracing::error!("this epoch has no transaction numbers left, refusing to write");
@@ -393,7 +397,8 @@ impl Core {
         reply
     }
 
-    /// A watch of one shot is used up by an event that its owner may not hear of, as in ZooKeeper.
+    /// Fires the watches of an event. A one-shot watch is used up even if its client may not see the event, as in
+    /// ZooKeeper.
     fn fire(&mut self, event: &Event) {
         for conn in self.watches.fire(event.kind, &event.path) {
             if acl::check(&event.acl, perms::READ, self.identities(conn)).is_ok() {

@@ -1,42 +1,43 @@
-//! One node that speaks the ZooKeeper protocol, small enough to live inside a program or a test.
+//! A single server for the ZooKeeper protocol, small enough to embed in a program or a test.
 //!
-//! It answers what a standalone Apache ZooKeeper 3.8.0 answers, [`Server::builder`] starts it, and any client can
-//! use it. It is no cluster: whoever outgrows one machine points the client at Apache ZooKeeper instead.
+//! It answers like a standalone Apache ZooKeeper 3.8.0, and works with any client. [`Server::builder`] starts it. It is
+//! not a cluster: to use more than one machine, point the clients at Apache ZooKeeper instead.
 //!
-//! # What it does differently
+//! # Differences from Apache ZooKeeper
 //! - The zxids of each start are above those of all earlier ones. Without a data directory, or with
-//!   [`Durability::Memory`], everything else is gone after a restart.
+//!   [`Durability::Memory`], everything else is lost on a restart.
 //! - Session passwords come from the operating system's random source, and a session moves only with its password.
 //!   (Apache ZooKeeper computes the password from the session id.)
-//! - A session that moves to a new connection keeps the timeout it began with, or a shorter one: a longer one would
-//!   not outlive a restart of the server, but its owner would believe in it.
-//! - An operation it does not know is answered "unimplemented" and the connection stays; Apache ZooKeeper closes it.
-//! - A session that expires while it is connected hears no events of its own ephemerals: its connection is closed.
-//! - `createSession` sent by a client is such an operation; Apache ZooKeeper answers with a connect response.
+//! - A session that moves to a new connection keeps its initial timeout, or a shorter one. A restart of the server
+//!   would lose a longer one, but the client would rely on it.
+//! - Unknown operations are answered "unimplemented", and the connection stays open; Apache ZooKeeper closes it.
+//!   `createSession` sent by a client is an unknown operation; Apache ZooKeeper answers with a connect response.
+//! - A session that expires while it is connected gets no events of its own ephemerals: its connection is closed.
 //! - A request with bytes after its last field, or text that is not UTF-8, is a marshalling error.
 //! - A one-shot watch, a persistent and a recursive one on the same path do not overwrite each other
 //!   (ZOOKEEPER-4466).
-//! - `checkWatches` tells of one's own watches; Apache ZooKeeper says yes when anybody watches the path.
-//! - A `check` by itself that succeeds is answered; Apache ZooKeeper never answers it.
-//! - Attaching to a session with a wrong password leaves the connection of its owner alone.
+//! - `checkWatches` checks watches of the same client; Apache ZooKeeper also counts watches of other clients.
+//! - A successful `check` outside a multi is answered; Apache ZooKeeper never answers it.
+//! - Attaching to a session with a wrong password does not affect the connection of its owner.
 //! - An access list may name IPv6 addresses.
 //! - `createTTL` without the flags for it is a bad argument; it makes Apache ZooKeeper exit.
 //! - There are no quotas. `/zookeeper/quota` can be read, and a create, `setData` or delete below it is answered
 //!   "unimplemented". The answer is not "no authentication" because no credentials would help.
-//! - Znodes with a time to live are on unless [`Limits::extended_types`] says otherwise.
-//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal: Java writes several such names alike.
-//! - An access list has 256 subnets at most, and 1,024 entries.
+//! - Znodes with a time to live are enabled unless [`Limits::extended_types`] disables them.
+//! - A part of a certificate's name that is not UTF-8 is written in hexadecimal. Java writes several such names alike.
+//! - An access list has at most 256 subnets and 1,024 entries.
 //! - The data of one `multiRead` answer is limited to 16 MiB.
 //!
-//! # What is missing
+//! # Not supported
 //! `reconfig` and SASL (answered as by a standalone Apache ZooKeeper without them), quotas, and the words `gtmk`, `stmk`
 //! and `hash`.
 //!
-//! # How it is built
-//! [`prepare()`] decides a write against the [`State`] and changes nothing; [`commit()`] makes the decided change and
-//! says what to answer and what happened. Both are pure. [`core::Core`] adds sessions, watches and connections, still
-//! without a clock or a socket; the server around it does the rest. Everything but [`Server`], [`Builder`],
-//! [`Limits`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`], [`Secret`] and [`Error`] is public for tests and simulations, and may change in any release.
+//! # Implementation
+//! [`prepare()`] decides a write against the [`State`] and changes nothing. [`commit()`] applies the decided change and
+//! returns the reply and the events. Neither does input or output. [`core::Core`] adds sessions, watches and
+//! connections, still without a clock or a socket. The server around it does the rest. Everything but [`Server`],
+//! [`Builder`], [`Limits`], [`ServerHandle`], [`TlsConfig`], [`ClientCertificates`], [`Users`], [`Word`], [`Secret`]
+//! and [`Error`] is public only for tests and simulations, and may change in any release.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Decides writes: a request and the state go in, a [`Change`] or an error comes out, and nothing has happened yet.
+//! Decides writes: a request and the state go in, a [`Change`] or an error comes out. Nothing is changed yet.
 //!
 //! The checks come in Apache ZooKeeper's order, because it decides which error a client sees.
 
@@ -14,18 +14,18 @@ use crate::txn::{Change, Create, Refusal};
 use crate::view::{Record, View};
 use crate::wire::{CreateRequest, Request, op};
 
-/// Who asks.
+/// The client that sent a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
     /// The session.
     pub session: SessionId,
-    /// Everybody the connection has authenticated as.
+    /// Identities of the connection.
     pub identities: &'a [Identity],
-    /// Whether znodes may have a time to live.
+    /// Allows znodes with a time to live.
     pub extended_types: bool,
 }
 
-/// Decides a write. A refusal is a [`Change::Refused`]: it takes a zxid too.
+/// Decides a write. A refusal is a [`Change::Refused`] because it also takes a zxid.
 pub fn prepare(request: Request, state: &State, asker: Asker<'_>) -> Change {
     let decided = match request {
         _ if !state.sessions.contains_key(&asker.session) => Err(Code::SessionExpired),
@@ -36,12 +36,12 @@ pub fn prepare(request: Request, state: &State, asker: Asker<'_>) -> Change {
     decided.unwrap_or_else(|code| Change::Refused(Refusal::One(code)))
 }
 
-/// Decides the end of a session, by its own wish or because it expired.
+/// Decides the end of a session that was closed or has expired.
 pub(crate) fn close_session(state: &State, session: SessionId) -> Change {
     Change::CloseSession { ephemerals: state.tree.ephemerals(session) }
 }
 
-/// Decides to remove a container that ran empty, or a znode that outlived its time, if it still has no child.
+/// Decides to remove an empty container, or a znode past its time to live, if it still has no child.
 pub(crate) fn remove_container(state: &State, path: &Arc<str>) -> Option<Change> {
     let node = state.tree.get(path)?;
     let removable = matches!(Owner::of(node.owner()), Owner::Container | Owner::Ttl(_));
@@ -75,8 +75,8 @@ fn prepare_multi(ops: Vec<Request>, state: &State, asker: Asker<'_>) -> Change {
     Change::Multi(changes)
 }
 
-/// In a multi the flags decide what is created, and what is answered. Apache ZooKeeper fails over flags that want a
-/// time to live where the operation brings none; so do we, to the whole multi.
+/// Adapts a create within a multi, where the flags decide the kind of znode and of answer. Flags for a time to live
+/// fail the whole multi if the operation has none, as in Apache ZooKeeper.
 fn as_in_multi(create: CreateRequest) -> Option<CreateRequest> {
     let op = match create.flags {
         4 => op::CREATE_CONTAINER,
@@ -135,7 +135,7 @@ fn decide(request: Request, view: &mut View<'_>, asker: Asker<'_>) -> Result<Cha
             next_version(node.version, version)?;
             Ok(Change::Check)
         }
-        // Apache ZooKeeper looks for the path where a client's request has its header.
+        // Apache ZooKeeper reads the path from the place where a client's request has its header.
         Request::DeleteContainer => Err(Code::BadArguments),
         Request::Reconfig => Err(Code::ReconfigDisabled),
         _ => Err(Code::Unimplemented),
@@ -148,7 +148,7 @@ fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -
     let mortal = match (op, mode.ttl) {
         (_, true) if !asker.extended_types => return Err(Code::Unimplemented),
         (op::CREATE_TTL, true) => ttl_owner(ttl).ok_or(Code::BadArguments)?,
-        // A time without the flags for one, too: some such make Apache ZooKeeper exit.
+        // Also a time to live without flags for it. Some such requests make Apache ZooKeeper exit.
         (_, true) | (op::CREATE_TTL, false) => return Err(Code::BadArguments),
         _ => 0,
     };
@@ -183,7 +183,7 @@ fn decide_create(create: CreateRequest, view: &mut View<'_>, asker: Asker<'_>) -
     Ok(Change::Create(Create { path: path.into(), data, acl, owner, parent_created, with_stat }))
 }
 
-/// Appends the number as Java's `%010d` does: the sign counts as one of the ten characters.
+/// Appends the number as Java's `%010d` does. The sign counts as one of the ten characters.
 fn sequential_name(path: &str, number: i32) -> String {
     format!("{path}{number:010}")
 }

@@ -1,7 +1,7 @@
 //! Sockets and clocks around a [`Core`].
 //!
-//! Each connection has one task. The core sits behind a mutex that is held for a batch of frames at a time and never
-//! across an await; what a batch answers is written to the socket in one piece.
+//! Each connection has one task. A mutex guards the core. A task holds it for one batch of frames, and never across an
+//! await. The answers to a batch are written to the socket in one piece.
 
 mod connection;
 mod connection_limits;
@@ -43,35 +43,35 @@ use crate::tree::NodeRecord;
 use crate::txn::Password;
 use crate::word::Word;
 
-/// How many bytes of events may wait for a connection that does not read.
+/// Maximum number of bytes of events queued for a connection that does not read.
 pub(crate) const MAX_OUTPUT: usize = 64 << 20;
 
-/// How many bytes of replies may wait for a connection before it is not read from.
+/// Number of queued bytes of replies at which the server stops reading from a connection.
 const HIGH_WATER: usize = 1 << 20;
 
-/// The longest frame of a stranger: a greeting has no more than a password in it, and credentials are not longer.
+/// Maximum length of a frame before a connection is admitted: room for a greeting with a password, or for credentials.
 const MAX_GREETING: usize = 8192;
 
-/// How many frames are handled before others get at the core.
+/// Maximum number of frames handled before the core is free for other connections.
 const BATCH: usize = 128;
-/// How long a connection keeps the core before others have their turn: some requests cost more than others.
+/// Maximum time for such a batch, since some requests cost more than others.
 const BATCH_TIME: Duration = Duration::from_millis(2);
 
-/// What the tasks have to know about time and limits.
+/// Times and limits for the tasks.
 #[derive(Debug)]
 pub(crate) struct Timing {
     pub(crate) tick: Duration,
     pub(crate) container_check: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) max_frame: usize,
-    /// How many bytes all connections together may have half sent; 0: any number.
+    /// Maximum number of bytes of incomplete requests, over all connections; 0: no limit.
     pub(crate) max_queued: usize,
-    /// The words that are answered.
+    /// The four-letter words that are answered.
     pub(crate) words: Vec<Word>,
     pub(crate) conf: Conf,
 }
 
-/// What `conf` and the handle tell besides.
+/// Further settings that `conf` and the handle report.
 #[derive(Debug)]
 pub(crate) struct Conf {
     pub(crate) addr: Option<SocketAddr>,
@@ -87,25 +87,25 @@ pub(crate) struct Conf {
 #[derive(Debug)]
 struct Peer {
     addr: SocketAddr,
-    /// Since when, in milliseconds since 1970.
+    /// Time at which it connected, in milliseconds since 1970.
     since_ms: i64,
     waker: Arc<Notify>,
 }
 
-/// What all tasks of a server share.
+/// State that all tasks of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     inner: Arc<Mutex<Inner>>,
     started: Instant,
-    /// How far the clocks were put forward, in milliseconds.
+    /// Time by which the clocks were advanced, in milliseconds.
     advanced: AtomicU64,
-    /// How many bytes of requests all connections have sent that are not whole, or not taken yet.
+    /// Number of bytes of requests, over all connections, that are incomplete or not handled yet.
     half_sent: AtomicUsize,
     pub(crate) timing: Timing,
-    // Before the directory, whose lock goes when nobody writes there any more.
+    // Declared, and so dropped, before the directory: nothing writes there when its lock is released.
     journal: Option<Journal>,
     data_dir: Option<DataDir>,
-    /// Becomes true when the core must not be used any more.
+    /// Becomes true when the core has panicked and must not be used.
     broken: watch::Sender<bool>,
 }
 
@@ -116,19 +116,19 @@ pub(crate) struct Inner {
     peers: HashMap<ConnId, Peer>,
     opened: u64,
     latency: Latency,
-    /// Connections turned away because there were too many.
+    /// Number of connections rejected by a limit.
     rejected: u64,
-    /// TLS handshakes that came to nothing.
+    /// Number of failed TLS handshakes.
     failed_handshakes: u64,
-    /// What the data directory says of [`Core::owed_ms`].
+    /// Value of [`Core::owed_ms`] recorded in the data directory.
     noted_ms: u32,
 }
 
-/// What became of a connection's input.
+/// Result of handling a connection's input.
 struct Fed {
-    /// Nothing follows; what is in the output is the last.
+    /// The connection closes after the output.
     closing: bool,
-    /// Whole frames are left in the input.
+    /// The input still has complete frames.
     more: bool,
     /// The connection has a session, and presented the secret if there is one.
     admitted: bool,
@@ -160,13 +160,13 @@ pub(crate) async fn accept(
                         let _place = place;
                         match tls {
                             None => connection::run(shared, socket, peer, None, stop).await,
-                            // Those without TLS are not to be as large as those with it.
+                            // Boxed, so that tasks without TLS do not take the memory that a handshake needs.
                             Some(tls) => Box::pin(door::admit(shared, socket, peer, tls, stop)).await,
                         }
                     });
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely: let some connections end first.
+                    // Most likely there are no file descriptors left: wait until some connections end.
                     tracing::warn!(%error, "cannot accept a connection");
                     sleep(Duration::from_millis(50)).await;
                 }
@@ -179,16 +179,16 @@ pub(crate) async fn accept(
     }
 }
 
-/// Expires sessions, removes empty containers and watches over the epoch, until told to stop.
+/// Expires sessions, removes empty containers, and starts a new epoch if necessary, until told to stop.
 pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let tick = shared.timing.tick;
-    // Deadlines are multiples of a tick after the start; so are these.
+    // Session deadlines are multiples of a tick after the start, and so are these ticks.
     let mut ticks = interval_at(shared.started + tick, tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut rounds = Rounds::default();
     let tick_ms = u64::try_from(tick.as_millis()).unwrap_or(u64::MAX);
     let every = shared.timing.container_check;
-    let _look = Look(&shared);
+    let _panic_check = PanicCheck(&shared);
     let mut checks = interval_at(shared.started + every, every);
     checks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -200,8 +200,8 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
                         core.tick(now);
                     }
                 });
-                shared.note_what_is_owed(&mut shared.lock(), true);
-                shared.keep_numbers_coming().await;
+                shared.record_owed_time(&mut shared.lock(), true);
+                shared.start_epoch_if_needed().await;
             }
             _ = checks.tick() => shared.with_core(Core::remove_empty_containers),
         }
@@ -209,7 +209,7 @@ pub(crate) async fn tick(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 }
 
 impl Shared {
-    /// Everything in `core` is in `log` already, if there is one.
+    /// Creates the state. `log`, if any, must contain everything in `core`.
     pub(crate) fn new(
         core: Core,
         timing: Timing,
@@ -238,7 +238,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Why nothing is kept any more, or nobody is served; never, while all is well.
+    /// Resolves when the log has failed or the core has panicked, and returns the reason.
     pub(crate) async fn failed(&self) -> String {
         let mut broken = self.broken.subscribe();
         let unkept = async {
@@ -252,35 +252,36 @@ impl Shared {
         }
     }
 
-    /// Whether nothing will be kept any more of what is not.
+    /// Returns whether the log has failed, so that no further transaction will be kept.
     fn keeps_nothing(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.failure().is_some())
     }
 
-    /// Sees to it that a core that panicked is known to have.
-    fn look_at_the_core(&self) {
+    /// Sets `broken` if the core has panicked.
+    fn report_panic(&self) {
         if self.inner.is_poisoned() {
             self.broken.send_replace(true);
         }
     }
 
-    /// Keeps what was decided, ends the journal, and notes what the next server has to wait for. It blocks.
+    /// Writes all decided transactions and ends the journal. Without a journal, records the time that the next server
+    /// has to wait. Blocks.
     pub(crate) fn stop_journal(&self) {
         if let Some(journal) = &self.journal {
             journal.stop();
         } else if self.data_dir.is_some() {
-            self.note_what_is_owed(&mut self.lock(), true);
+            self.record_owed_time(&mut self.lock(), true);
         }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.look_at_the_core();
+        self.report_panic();
         self.inner
             .lock()
             .expect("the core panics only through a bug of ours, and must not be used after that")
     }
 
-    /// Whether no bug has left the core half way.
+    /// Returns whether neither the core has panicked nor the log has failed.
     fn is_sound(&self) -> bool {
         !self.inner.is_poisoned() && !self.keeps_nothing()
     }
@@ -300,7 +301,7 @@ impl Shared {
         self.with_core(|core, _| core.disconnect_all());
     }
 
-    /// Puts the clocks forward, and does what is due by then.
+    /// Advances the clocks, and does what is due by then.
     pub(crate) fn advance(&self, by: Duration) {
         self.advanced.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.with_core(|core, now| {
@@ -334,7 +335,7 @@ impl Shared {
         conn
     }
 
-    /// Lets a connection end with what has been answered; false when nothing has.
+    /// Stops reading from a connection. Returns false if it has no answers to wait for.
     fn finish(&self, conn: ConnId) -> bool {
         let Ok(mut inner) = self.inner.lock() else { return false };
         let had_session = inner.core.finish(conn);
@@ -343,8 +344,8 @@ impl Shared {
     }
 
     fn closed(&self, conn: ConnId) {
-        // It runs while a panic unwinds, too: a bug may cost the server, but not the process that it lives in.
-        self.look_at_the_core();
+        // This also runs while a panic unwinds. A bug may end the server, but must not abort its process.
+        self.report_panic();
         let Ok(mut inner) = self.inner.lock() else { return };
         let now = self.now();
         inner.peers.remove(&conn);
@@ -353,22 +354,22 @@ impl Shared {
         inner.settle(None);
     }
 
-    /// Hands what was decided to the journal, before anybody else can get at the core.
+    /// Passes decided transactions to the journal. The caller still holds the core, so they stay in order.
     fn keep(&self, inner: &mut Inner) {
         if let Some(journal) = &self.journal {
             journal.append(inner.core.decided());
         }
     }
 
-    /// Hands whole frames from `input` to the core, and moves what it has for the connection to `output`.
+    /// Passes complete frames from `input` to the core, and moves the core's output for the connection to `output`.
     fn feed(&self, conn: ConnId, input: &mut BytesMut, output: &mut Outbox) -> Fed {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let mut inner = self.lock();
         let now = self.now();
         let (mut frames, mut broken) = (0, false);
         let more = loop {
-            let full = frames == BATCH || frames > 0 && begun.elapsed() > BATCH_TIME;
-            // A stranger is not to make us keep a large frame.
+            let full = frames == BATCH || frames > 0 && started_at.elapsed() > BATCH_TIME;
+            // A client that is not admitted must not make the server buffer a large frame.
             let most = if inner.core.admitted(conn) { usize::MAX } else { MAX_GREETING };
             let longest = most.min(self.timing.max_frame);
             if full || inner.core.output_len(conn) >= HIGH_WATER {
@@ -388,8 +389,9 @@ impl Shared {
                 }
             }
         };
-        // Before the answer that gives somebody a session: the next server has to know that it may be believed in.
-        let is_noted = self.note_what_is_owed(&mut inner, false);
+        // Recorded before the answer that grants a session, so that the next server waits until that session has
+        // expired.
+        let is_noted = self.record_owed_time(&mut inner, false);
         self.keep(&mut inner);
         if !is_noted && inner.core.granted_ms(conn) > inner.noted_ms {
             inner.settle(Some(conn));
@@ -398,21 +400,22 @@ impl Shared {
         let last_change = inner.core.last_change();
         let closing = output.fill(last_change, |bytes| inner.core.take_output(conn, bytes)) || broken;
         if frames > 0 {
-            inner.took(conn, frames as u64, begun.elapsed());
+            inner.took(conn, frames as u64, started_at.elapsed());
         }
         inner.settle(Some(conn));
         let admitted = inner.core.admitted(conn);
         Fed { closing, more, admitted }
     }
 
-    /// Whether so much waits for the disk that nothing more should be decided.
+    /// Returns whether the journal's queue is full, so that no more requests should be handled.
     fn is_full(&self, waker: &Arc<Notify>) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.is_full(waker))
     }
 
-    /// Keeps the note in the data directory true. What is more is written at once, what is less when there is time.
-    pub(crate) fn note_what_is_owed(&self, inner: &mut Inner, less_too: bool) -> bool {
-        // A server with a log brings its sessions back.
+    /// Records in the data directory how long the next server has to wait. A longer time is always written, a shorter
+    /// one only if `less_too` is set. Returns false if it cannot be written.
+    pub(crate) fn record_owed_time(&self, inner: &mut Inner, less_too: bool) -> bool {
+        // A server with a log restores its sessions, so the next one need not wait.
         let Some(dir) = self.data_dir.as_ref().filter(|_| self.journal.is_none()) else { return true };
         let owed = inner.core.owed_ms();
         if owed == inner.noted_ms || owed < inner.noted_ms && !less_too {
@@ -430,8 +433,8 @@ impl Shared {
         }
     }
 
-    /// Starts a new epoch long before this one has no numbers left.
-    async fn keep_numbers_coming(&self) {
+    /// Starts a new epoch long before this one runs out of transaction numbers.
+    async fn start_epoch_if_needed(&self) {
         let zxid = self.lock().core.zxid();
         if zxid.count() < 1 << 31 {
             return;
@@ -449,16 +452,16 @@ impl Shared {
     }
 }
 
-/// Looks at the core when a task ends in which it may have panicked.
-struct Look<'a>(&'a Shared);
+/// Checks for a panic of the core when a task ends.
+struct PanicCheck<'a>(&'a Shared);
 
-impl Drop for Look<'_> {
+impl Drop for PanicCheck<'_> {
     fn drop(&mut self) {
-        self.0.look_at_the_core();
+        self.0.report_panic();
     }
 }
 
-/// A core that panicked is not looked at any more.
+/// A core that has panicked yields an empty snapshot.
 impl Source for Arc<Mutex<Inner>> {
     fn begin(&self) -> (Zxid, BTreeMap<SessionId, Session>) {
         self.lock().map_or_else(
@@ -485,7 +488,7 @@ impl Inner {
         self.core.took(conn, frames, ms);
     }
 
-    /// Wakes the connections that something was queued for, all but the one that is awake anyway.
+    /// Wakes the connections with new output, except `awake`, whose task is running.
     fn settle(&mut self, awake: Option<ConnId>) {
         for conn in self.core.take_woken() {
             if Some(conn) != awake
@@ -502,7 +505,7 @@ impl Inner {
     }
 }
 
-/// The length of the frame at the start of `input`, if all of it is there; an error for a length no frame has.
+/// Returns the length of the frame at the start of `input` if the frame is complete, or an error for an invalid length.
 fn whole_frame(input: &BytesMut, max: usize) -> Option<Result<usize, i32>> {
     let len = i32::from_be_bytes(*input.first_chunk()?);
     match usize::try_from(len) {
@@ -521,7 +524,7 @@ fn fresh() -> Fresh {
     }
 }
 
-/// Waits for the order to stop; a handle that is gone gives it too.
+/// Resolves when the server is told to stop, or its handle is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -23,19 +23,19 @@ pub struct ServerHandle {
     pub(crate) epoch: u32,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stop: watch::Sender<bool>,
-    /// Given when clients are served no more.
+    /// Set when the server has stopped serving clients.
     pub(crate) gone: watch::Sender<bool>,
     pub(crate) tasks: Vec<JoinHandle<()>>,
     pub(crate) http: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// The address listened on by default.
+    /// Default address to listen on.
     pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
-    /// The tick by default.
+    /// Default tick.
     pub const DEFAULT_TICK: Duration = Duration::from_millis(2000);
 
-    /// Starts to configure a server.
+    /// Returns a builder with the default configuration.
     ///
     /// # Examples
     /// ```
@@ -53,88 +53,91 @@ impl Server {
 }
 
 impl ServerHandle {
-    /// The address listened on, with the real port; that for TLS where there is no other.
+    /// Returns the address that the server listens on, with the actual port. Returns the TLS address if there is no
+    /// other.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The address listened on for TLS, with the real port.
+    /// Returns the address that the server listens on for TLS, with the actual port.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         self.shared.timing.conf.tls_addr
     }
 
-    /// The epoch of this start: the upper half of its zxids.
+    /// Returns the epoch of this server: the upper half of its zxids.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The address that answers HTTP, with the real port.
+    /// Returns the address that serves HTTP, with the actual port.
     pub fn metrics_addr(&self) -> Option<SocketAddr> {
         self.shared.timing.conf.metrics_addr
     }
 
-    /// How many sessions are alive, connected or not.
+    /// Returns the number of live sessions, connected or not.
     pub fn sessions(&self) -> usize {
         self.shared.lock().core.stats().sessions
     }
 
-    /// Since when there has been no session; `None` while there is one.
+    /// Returns the time since which there has been no session, or `None` while there is one.
     pub fn idle_since(&self) -> Option<Instant> {
         self.shared.lock().idle_since
     }
 
-    /// Counts what there is.
+    /// Returns the counts of the server.
     pub fn stats(&self) -> Stats {
         self.shared.lock().core.stats()
     }
 
-    /// Resolves when the server had to stop because nothing can be kept any more, or because of a bug, and says why.
-    /// What was answered by then is kept. It never resolves while all is well.
+    /// Resolves when the server had to stop because its log has failed, or because of a bug, and returns the reason.
+    /// All writes acknowledged by then are kept. Never resolves while the server works.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// This method is cancel safe.
     pub async fn failed(&self) -> String {
         self.shared.failed().await
     }
 
-    /// Stops the server and waits for all of its tasks. Sessions live on where there is a log, and are over for the
-    /// next server where there is none.
+    /// Stops the server and waits for all of its tasks. Sessions survive if there is a log. Without a log the next
+    /// server does not know them.
     ///
     /// # Cancel safety
-    /// Dropped early, the server still stops, but nobody waits for it.
+    /// If the future is dropped early, the server still stops, but in the background.
     pub async fn shutdown(mut self) {
         self.stop().await;
     }
 
-    /// Sets a directory's count of creations, for tests of its end; false where there is no such directory.
+    /// Sets the sequence counter of a directory, for tests of its overflow. Returns false if there is no such
+    /// directory.
     #[doc(hidden)]
     pub fn set_child_counter(&self, path: &str, count: i32) -> bool {
         self.shared.lock().core.set_child_counter(path, count)
     }
 
-    /// Expires a session now; false where there is none. Its connection is closed, its ephemerals go.
+    /// Expires a session now: closes its connection and deletes its ephemerals. Returns false if there is no such
+    /// session.
     pub fn expire_session(&self, session: i64) -> bool {
         self.shared.expire_session(session)
     }
 
-    /// Expires all sessions now, and says how many.
+    /// Expires all sessions now, and returns their number.
     pub fn expire_sessions(&self) -> usize {
         self.shared.expire_sessions()
     }
 
-    /// Ends all connections, as a network that breaks does; the sessions live on.
+    /// Closes all connections, like a network failure. Sessions stay.
     pub fn cut_connections(&self) {
         self.shared.disconnect_all();
     }
 
-    /// Puts the server's clocks forward: sessions that have not been heard of for so long expire, containers that
-    /// ran empty and znodes whose time is over go.
+    /// Advances the server's clocks. Sessions whose timeout has passed by then expire. Empty containers, and znodes
+    /// past their time to live, are deleted.
     pub fn advance(&self, by: Duration) {
         self.shared.advance(by);
     }
 
-    /// The children of a znode, each with the session that it ends with, 0 for those that stay; none where there is
-    /// no such znode.
+    /// Returns the children of a znode, each with the session that owns it, or 0 if it is not ephemeral. The list is
+    /// empty if there is no such znode.
     pub fn children(&self, path: &str) -> Vec<(String, i64)> {
         let inner = self.shared.lock();
         let tree = &inner.core.state().tree;
@@ -144,7 +147,7 @@ impl ServerHandle {
         node.children().map(|name| (name.to_owned(), owner(name))).collect()
     }
 
-    /// What the server has in memory; see [`Builder::resume`].
+    /// Returns the state of the server; see [`Builder::resume`].
     #[doc(hidden)]
     pub fn state(&self) -> State {
         self.shared.lock().core.state().clone()

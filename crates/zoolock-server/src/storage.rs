@@ -1,4 +1,4 @@
-//! What outlives the server: its directory, its log, and what they bring back at the start.
+//! Persistent state of the server: its directory, its log, and the state restored from them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crate::error::Error;
 use crate::log::{Disk, Log, Options};
 use crate::state::State;
 
-/// What a client that has its answer may rely on.
+/// Durability of acknowledged writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// What was answered is on disk, synced: it outlives the server and a power cut.
+    /// Writes are synced to disk before they are acknowledged. They survive a restart and a power failure.
     Sync,
-    /// Nothing is written: znodes and sessions end with the server. With a data directory the next one waits until
-    /// the sessions are over; without, it cannot know of them.
+    /// Nothing is written. Znodes and sessions end with the server. With a data directory the next server waits until
+    /// the old sessions would have expired. Without one it cannot know of them.
     Memory,
 }
 
-/// A directory in use, and what was in it.
+/// A locked data directory, and the state restored from it.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) dir: Option<DataDir>,
@@ -28,14 +28,13 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Has nothing to keep.
+    /// Creates storage without a data directory.
     pub(crate) fn none(resumed: Option<State>) -> Self {
         let state = resumed.unwrap_or_else(|| State::new(0));
         Storage { dir: None, log: None, epoch: state.zxid.epoch() + 1, state }
     }
 
-    /// Takes the directory, brings back what is in it, and begins an epoch. It blocks, for as long as there is much
-    /// to read.
+    /// Locks the directory, restores its state, and begins an epoch. Blocks, for a long time if there is much to read.
     pub(crate) fn open(
         path: &Path,
         disk: Arc<dyn Disk>,
@@ -45,8 +44,8 @@ impl Storage {
         let dir = DataDir::open(path)?;
         let owed = dir.owed()?;
         if !owed.is_zero() {
-            // Sessions ended with the server that had them, but their owners do not know: they believe until their
-            // timeout is over. Until then nothing may be promised to anybody else.
+            // Sessions ended with the previous server, but their clients do not know. They rely on their locks until
+            // the session timeout has passed. Until then no other client may acquire these locks.
             tracing::warn!(
                 ?owed,
                 "the server before this one forgot its sessions; waiting until they are over"

@@ -1,11 +1,11 @@
-//! The commands that print what is known of the others.
+//! Arguments of the commands that print completions and manual pages.
 
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
 const COMPLETIONS_HELP: &str = "\
-The Debian package has put them where the shells look. By hand:
+The Debian package installs them. By hand:
   zoolock completions bash > ~/.local/share/bash-completion/completions/zoolock
   zoolock completions fish > ~/.config/fish/completions/zoolock.fish
   zoolock completions zsh > ~/.zfunc/_zoolock    with ~/.zfunc in fpath, before compinit";
@@ -14,7 +14,7 @@ The Debian package has put them where the shells look. By hand:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COMPLETIONS_HELP)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// Shell to print completions for
     pub(crate) shell: clap_complete::Shell,
 }
 
@@ -25,10 +25,10 @@ To read one: zoolock man run | man -l -";
 #[derive(Debug, ClapArgs)]
 #[command(after_help = MAN_HELP)]
 pub(crate) struct ManArgs {
-    /// Of which command; without it, of zoolock itself
+    /// Command to print the page of; default: zoolock itself
     pub(crate) command: Option<String>,
 
-    /// Write all pages into this directory instead, as zoolock.1, zoolock-run.1 and so on
+    /// Write all pages into this directory, as zoolock.1, zoolock-run.1 and so on
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub(crate) write: Option<PathBuf>,
 }

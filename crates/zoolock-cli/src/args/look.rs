@@ -1,4 +1,4 @@
-//! The commands that only look, but for some keys of `top`.
+//! Arguments of the commands that read locks. Only `top` can also change them, with two of its keys.
 
 use clap::Args as ClapArgs;
 
@@ -17,10 +17,10 @@ pub(crate) struct ShowArgs {
 }
 
 const WATCH_HELP: &str = "\
-Who is there already is told first (holds, waits), then who comes, holds and goes, as it is seen, also to a lock that nobody has used yet: \
-queued, granted, released, and crashed, panicked or broken where that is written; gone where nothing is written, as \
-readers, permits and clients of other makes do; left, gave up waiting. What comes and goes between two looks is \
-counted (unseen), and so is an outage told (lost, back). ^C ends it, with exit code 0.";
+Prints a line for each holder (holds) and waiter (waits) at the start, then a line for each change: queued, granted, \
+released; crashed, panicked or broken if the release marker says so, and gone if there is no marker, as for readers, \
+permits and other client libraries; left when a waiter gives up. Contenders that come and go between two reads are \
+counted (unseen). lost and back mark an outage. The lock need not exist yet. ^C ends it, with exit code 0.";
 
 /// `zoolock watch`.
 #[derive(Debug, ClapArgs)]
@@ -31,9 +31,9 @@ pub(crate) struct WatchArgs {
 }
 
 const TOP_HELP: &str = "\
-? lists the keys. Enter shows the queue of a lock; r asks its holder to let go and b takes it away, both after a question \
-and only from the one that was seen. No more than a fifth of the time is spent on reading: where one look takes long, the \
-next ones come later than --interval says.";
+? lists the keys. Enter shows the queue of a lock. r asks the holder to release it, and b breaks it; both need a \
+confirmation, and affect only the contender that is shown. Reads take at most a fifth of the time: if one read takes \
+long, the next ones come later than --interval says.";
 
 /// `zoolock top`.
 #[derive(Debug, ClapArgs)]
@@ -42,19 +42,19 @@ pub(crate) struct TopArgs {
     /// Only the locks at and below this name
     pub(crate) prefix: Option<String>,
 
-    /// How often to look, at least 100ms
+    /// Interval between reads, at least 100ms
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) interval: String,
 
-    /// Only look: without the keys that revoke and break
+    /// Disable the keys that revoke and break
     #[arg(long)]
     pub(crate) read_only: bool,
 }
 
 const WHY_HELP: &str = "\
-All locks below --root are read, with everyone who waits. Who belongs together is what clients say: `zoolock run` and what it \
-runs are one owner, as are locks that one task (or thread) of a program takes; of clients of other makes only the session is \
-known.";
+Reads all locks below --root, with all waiters. Clients tell which contenders have the same owner: `zoolock run` and \
+its command are one owner, and so are all locks of one task (or thread) of a program. For other client libraries, the \
+session counts as the owner.";
 
 /// `zoolock why`.
 #[derive(Debug, ClapArgs)]

@@ -1,11 +1,11 @@
-//! The commands that change what others have.
+//! Arguments of the commands that change locks of other clients.
 
 use clap::Args as ClapArgs;
 
 const REVOKE_HELP: &str = "\
-A revoked holder is only asked: `zoolock run` sends TERM to its command and lets go when that has ended, \
-`zoolock hold` lets go at once, programs do what they were written to do. A lock of Curator's that \
-was made revocable is asked in Curator's words; other makes cannot be asked, only broken (zoolock break).";
+Revoking only asks the holder: `zoolock run` sends TERM to its command and releases the lock when the command has \
+ended, `zoolock hold` releases it at once, other programs decide for themselves. Revocable locks of Curator are asked \
+in Curator's format. Holders of other client libraries cannot be asked, only broken (zoolock break).";
 
 /// `zoolock revoke`.
 #[derive(Debug, ClapArgs)]
@@ -14,19 +14,19 @@ pub(crate) struct RevokeArgs {
     /// The lock: a name below --root, or an absolute path
     pub(crate) name: String,
 
-    /// Only the holder or waiter with this token, as `zoolock show` prints it; without it, everyone who holds
+    /// Only the holder or waiter with this token, as `zoolock show` prints it; default: all holders
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
 
-    /// A word for the record
+    /// Reason to record
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 }
 
 const BREAK_HELP: &str = "\
-The lock moves on at once, and whoever held it may not have noticed yet: it will within a moment if it can reach \
-the server. If it still writes to something that does not check tokens, wait, or stop it first. Nothing is broken but \
-the one node that has this token: if it is gone, the exit code is 75. Who broke what is kept below .audit in the root.";
+The next waiter acquires the lock at once. The former holder may not have noticed yet; it notices within a moment if \
+it can reach the server. If it still writes to a resource that does not check tokens, wait, or stop it first. Only the \
+znode with this token is deleted; if there is none, the exit code is 75. Breaks are recorded below .audit in the root.";
 
 /// `zoolock break`.
 #[derive(Debug, ClapArgs)]
@@ -39,13 +39,13 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: String,
 
-    /// Why, for the record
+    /// Reason to record
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 }
 
 const RESIZE_HELP: &str = "\
-Those who hold permits keep them. Those who come with another --permits are refused from now on.";
+Holders keep their permits. From now on, clients that come with another --permits are refused.";
 
 /// `zoolock resize`.
 #[derive(Debug, ClapArgs)]
@@ -54,7 +54,7 @@ pub(crate) struct ResizeArgs {
     /// The semaphore: a name below --root, or an absolute path
     pub(crate) name: String,
 
-    /// How many permits it has from now on
+    /// New number of permits
     #[arg(long, value_name = "N")]
     pub(crate) permits: u32,
 }

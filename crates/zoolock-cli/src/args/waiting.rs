@@ -2,7 +2,7 @@
 
 use clap::Args as ClapArgs;
 
-/// How long to wait for a lock, and what the contender shows to others.
+/// Time to wait for a lock, and the description that other clients see.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Waiting {
     /// Do not wait when the lock is held
@@ -78,7 +78,7 @@ pub(crate) struct KindArgs {
     #[arg(long)]
     pub(crate) kazoo_pattern: bool,
 
-    /// How many of the permits to take, all or none
+    /// Number of permits to acquire, all or none
     #[arg(long, value_name = "K", requires = "permits", conflicts_with_all = ["shared", "write"], default_value_t = 1)]
     pub(crate) take: u32,
 

@@ -1,4 +1,4 @@
-//! The queues: who would not see whom, and whose directory is near the end of its numbers.
+//! Checks queues for contenders that do not see each other, and directories for exhausted sequence numbers.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,20 @@ use zoolock_core::names::Family;
 use super::finding::Report;
 use super::tree::{Directory, Tree};
 
-/// How many contenders of one lock are read.
+/// Maximum number of contenders of a lock that are read.
 const MOST_CONTENDERS: usize = 1000;
-/// Four at a time of those with few contenders, so that no more than 64 requests are under way.
+/// Maximum number of contenders of a lock that is read in parallel with others.
 const FEW: usize = 16;
+/// Number of such locks read in parallel, so that at most 64 requests are under way.
 const AT_ONCE: usize = 4;
-/// How many of a kind are named.
+/// Maximum number of names in a list.
 const NAMED: usize = 3;
 
-/// So many numbers are left when it is time to think of the end: more than two years at one lock a second.
+/// Number of remaining sequence numbers below which a directory is reported: two years at one lock a second.
 const NEAR: u32 = 1 << 26;
 const NUMBERS: u32 = 1 << 31;
 
-/// Judges what the directories alone tell.
+/// Checks the sequence numbers of the directories.
 pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
     let mut most = 0;
     for directory in &tree.directories {
@@ -36,42 +37,48 @@ pub(super) fn judge_numbers(tree: &Tree, chroot: &str, report: &mut Report) {
             if left < NEAR {
                 report.note(
                     "numbers",
-                    format!("{path}: {left} of {NUMBERS} numbers are left; zoolock then begins the directory anew by itself"),
-                    "nothing, as long as only zoolock uses it; of other makes see that nobody waits for a moment, and delete it",
+                    format!(
+                        "{path}: {left} of {NUMBERS} sequence numbers are left; zoolock replaces the directory when \
+                         they run out"
+                    ),
+                    "nothing if only zoolock uses it; otherwise delete the directory while it is empty",
                 );
             }
         } else if foreign {
             report.error(
                 "numbers",
                 format!(
-                    "{path}: only {left} numbers are left, and clients of other makes stand there; at the end several of \
-                     them hold at once, and zoolock's wait until they are gone"
+                    "{path}: only {left} sequence numbers are left, and other client libraries use it; when they run out, \
+                     several of those clients hold at once, and zoolock waits until they have left"
                 ),
-                "stop the clients of other makes for a moment, and delete the directory when it is empty",
+                "stop the clients of other libraries, and delete the directory when it is empty",
             );
         } else {
             report.warn(
                 "numbers",
-                format!("{path}: only {left} numbers are left, so zoolock's clients leave it, and begin it anew when it is empty"),
-                "let those who hold it come to an end; no other make may use it until then",
+                format!(
+                    "{path}: only {left} sequence numbers are left, so zoolock replaces the directory when it is \
+                     empty"
+                ),
+                "wait until its holders have released it; use no other client library on it until then",
             );
         }
     }
     if most < NUMBERS - NEAR {
         report.ok(
             "numbers",
-            format!("no directory is near its end: {most} of {NUMBERS} numbers at most are used"),
+            format!("sequence numbers: at most {most} of {NUMBERS} used in any lock directory"),
         );
     }
 }
 
-/// Looks into the queues in which somebody stands.
+/// Reads and checks the queues that have contenders.
 pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &mut Report) {
     let (mut few, mut many, mut crowded) = (Vec::new(), Vec::new(), Vec::new());
     for directory in tree.directories.iter().filter(|it| it.leases || !it.contenders.is_empty()) {
         let path = shown(&directory.path, chroot).to_owned();
         match directory.contenders.len() {
-            // The semaphore above `leases` is read with it.
+            // A snapshot of `leases` also reads the semaphore above it.
             count if count <= FEW => few.push(path),
             count if count <= MOST_CONTENDERS => many.push(path),
             count => crowded.push(format!("{path} ({count})")),
@@ -79,16 +86,16 @@ pub(super) async fn look(zoolock: &Zoolock, tree: &Tree, chroot: &str, report: &
     }
     report.queues = few.len() + many.len() + crowded.len();
     let snapshot = |path: String| async move {
-        let looked = zoolock.mutex(&path).snapshot().await;
-        (path, looked)
+        let result = zoolock.mutex(&path).snapshot().await;
+        (path, result)
     };
     let mut found: Vec<_> = stream::iter(few).map(snapshot).buffered(AT_ONCE).collect().await;
     for path in many {
         found.push(snapshot(path).await);
     }
     let mut locks = Vec::new();
-    for (path, looked) in found {
-        match looked {
+    for (path, result) in found {
+        match result {
             Ok(lock) => locks.push(lock),
             Err(error) => report.note("queues", format!("{path}: {error}"), "look at it with `zoolock show`"),
         }
@@ -112,7 +119,7 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
         report.error(
             "neighbours",
             format!("{}: {}", lock.path, lock.clash.as_deref().unwrap_or_default()),
-            "see docs/INTEROP.md for who sees whom, and `zoolock show` for who stands there",
+            "see docs/INTEROP.md for client libraries that see each other, and `zoolock show` for the contenders",
         );
     }
     let mixed: Vec<String> = locks
@@ -123,7 +130,7 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
     if !mixed.is_empty() {
         report.note(
             "neighbours",
-            format!("clients of several makes share a queue, and see each other: {}", named(&mixed)),
+            format!("several client libraries share a queue, and see each other: {}", named(&mixed)),
             "nothing; each hand-over among them costs a listing",
         );
     }
@@ -144,10 +151,10 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
         report.note(
             "record",
             format!(
-                "the data of the directory is somebody else's, so nobody leaves a marker: {}",
+                "the directory has data of another program, so holders write no release marker: {}",
                 named(&foreign)
             ),
-            "empty it, if nobody needs it: waiters then read a record in place of a listing",
+            "delete the data if no program needs it: waiters then read the marker instead of a listing",
         );
     }
     let unread: Vec<String> =
@@ -156,15 +163,14 @@ fn judge(locks: &[Snapshot], report: &mut Report) {
         report.warn(
             "neighbours",
             format!(
-                "a part of these locks may not be read, and who stands there is not known: {}",
+                "no permission to read a part of these locks, so their contenders are unknown: {}",
                 named(&unread)
             ),
-            "give credentials that may (--auth)",
+            "give credentials that may read it (--auth)",
         );
     }
     if !locks.is_empty() && locks.iter().all(|lock| lock.clash.is_none()) {
-        report
-            .ok("neighbours", format!("in {} queues that were read, everybody sees everybody", locks.len()));
+        report.ok("neighbours", format!("all contenders see each other, in {} queues", locks.len()));
     }
 }
 
@@ -183,7 +189,7 @@ fn semaphore(lock: &Snapshot) -> Option<String> {
     Some(format!("{} ({foreign}, {} waiting)", lock.path, lock.waiting))
 }
 
-/// Which makes stand in it, if there are several.
+/// Returns the client libraries in a queue, if there are several.
 fn mixture(lock: &Snapshot) -> Option<String> {
     let families: BTreeSet<&str> = entries(lock).map(|entry| entry.family).collect();
     (families.len() > 1).then(|| families.into_iter().collect::<Vec<_>>().join(" and "))
@@ -198,14 +204,18 @@ fn unlisted(directories: &[Directory], chroot: &str, report: &mut Report) {
         let Some(why) = directory.unlisted else { continue };
         report.stopped_early(
             "queues",
-            format!("{}: its {} children were not looked at: {why}", shown(&directory.path, chroot), directory.children),
-            "a listing that is larger than jute.maxbuffer (1 MB) fails for every client but those that need none; \
+            format!(
+                "{}: its {} children were not read: {why}",
+                shown(&directory.path, chroot),
+                directory.children
+            ),
+            "a listing larger than jute.maxbuffer (1 MB) fails for every client that needs one; \
              spread the names over several directories",
         );
     }
 }
 
-/// Some of them by name, and how many there are.
+/// Lists the first names, and the number of the others.
 pub(super) fn named(all: &[String]) -> String {
     let some = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(NAMED) {
@@ -214,7 +224,7 @@ pub(super) fn named(all: &[String]) -> String {
     }
 }
 
-/// The path as the user knows it.
+/// Returns the path without the chroot.
 pub(super) fn shown<'a>(path: &'a str, chroot: &str) -> &'a str {
     match path.strip_prefix(chroot) {
         Some("") => "/",

@@ -1,4 +1,4 @@
-//! Figures of a list of locks: totals, and those of the locks that most wait for.
+//! Metrics of a list of locks: totals, and metrics of the locks with the most waiters.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,10 +6,10 @@ use zoolock::{Entry, Snapshot};
 
 use super::{Family, Point, Value};
 
-/// How many locks have series of their own: names are without bounds, and each is kept for weeks.
+/// Maximum number of locks with series of their own. Names are unbounded, and each series is kept for weeks.
 const NAMED: usize = 50;
 
-/// What is wanted of a lock.
+/// Metrics of a lock.
 #[derive(Debug, Clone, PartialEq)]
 struct Figures {
     path: String,
@@ -21,7 +21,7 @@ struct Figures {
     crashed: bool,
 }
 
-/// The families, of all locks and of each of the first [`NAMED`].
+/// Returns the metric families: totals of all locks, and one series for each of the first [`NAMED`] locks.
 pub(super) fn families(locks: &[Snapshot]) -> Vec<Family> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -29,7 +29,7 @@ pub(super) fn families(locks: &[Snapshot]) -> Vec<Family> {
 }
 
 fn figures(lock: &Snapshot, now_ms: u64) -> Figures {
-    // By clocks that may be behind ours: never less than nothing.
+    // The contender's clock may be ahead of this one: the age is never negative.
     let since = |entry: &Entry| Some(now_ms.saturating_sub(entry.since_ms?) as f64 / 1000.0);
     Figures {
         path: lock.path.clone(),
@@ -48,7 +48,7 @@ fn of(mut locks: Vec<Figures>) -> Vec<Family> {
     let waiting = locks.iter().map(|lock| lock.waiters as f64).sum();
     let mut families = vec![
         total("zoolock_locks", "locks that were seen", "1", locks.len() as f64),
-        total("zoolock_locks_held", "locks that somebody holds", "1", count(|lock| lock.is_held)),
+        total("zoolock_locks_held", "locks that are held", "1", count(|lock| lock.is_held)),
         total("zoolock_locks_waiting", "contenders that wait for a lock", "1", waiting),
         total(
             "zoolock_locks_clashing",
@@ -57,7 +57,7 @@ fn of(mut locks: Vec<Figures>) -> Vec<Family> {
             count(|lock| lock.clashes),
         ),
         total("zoolock_locks_crashed", "locks whose last holder crashed", "1", count(|lock| lock.crashed)),
-        total("zoolock_locks_longest_wait_seconds", "how long somebody has waited", "s", longest),
+        total("zoolock_locks_longest_wait_seconds", "longest wait of a current waiter", "s", longest),
     ];
     locks.sort_by(|a, b| b.waiters.cmp(&a.waiters).then_with(|| a.path.cmp(&b.path)));
     locks.truncate(NAMED);

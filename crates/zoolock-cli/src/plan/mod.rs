@@ -1,8 +1,8 @@
-//! From what was written to what will be done: every value is checked here, before anything is connected.
+//! Converts command lines to plans. All values are checked here, before any connection is opened.
 //!
-//! * `service.rs`: which service, and what we are there; `access.rs`: who may use what we create.
-//! * `waiting.rs`: which locks are taken, and how long they are waited for; `run.rs`: what is done with them.
-//! * `top.rs`: that command.
+//! * `service.rs`: server and identity; `access.rs`: access lists of created znodes.
+//! * `waiting.rs`: locks to acquire, and the time to wait; `run.rs`: the command to run.
+//! * `top.rs`: the command `top`.
 
 mod access;
 #[cfg(test)]
@@ -35,7 +35,7 @@ pub(crate) use service::{Endpoint, Service, service};
 pub(crate) use top::Top;
 pub(crate) use waiting::{Kind, Patience, Wanted};
 
-/// What will be done.
+/// The checked command line.
 #[derive(Debug)]
 pub(crate) enum Plan {
     Run(Run),
@@ -66,7 +66,7 @@ pub(crate) enum Plan {
         prefix: Option<String>,
         json: bool,
     },
-    /// Without a ticket: whoever holds.
+    /// Without a ticket, all holders are revoked.
     Revoke {
         service: Service,
         name: String,
@@ -93,7 +93,7 @@ pub(crate) enum Plan {
     },
     ServeStop,
     Completions(clap_complete::Shell),
-    /// The page, as it is printed.
+    /// The text of the page.
     Man(String),
     WriteManual(PathBuf),
 }
@@ -108,7 +108,7 @@ pub(crate) struct Doctor {
 }
 
 impl Plan {
-    /// Checks what was asked for.
+    /// Checks the command line.
     pub(crate) fn new(args: Args) -> Result<Self, Failure> {
         let Args { global, command } = args;
         match command {
@@ -123,7 +123,7 @@ impl Plan {
                 });
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
-                // What was not asked for follows what is granted.
+                // Without --grace, the grace time depends on the granted session timeout.
                 service.grace = grace;
                 service.program = run.command.first().map(short_name);
                 if let Some(program) = run.command.first() {

@@ -1,4 +1,4 @@
-//! What is typed, read on a thread of its own: neither the network nor drawing keeps it waiting.
+//! Keyboard input, read on a thread of its own so that neither the network nor drawing delays it.
 
 use std::io;
 
@@ -7,19 +7,20 @@ use tokio::sync::mpsc;
 
 use super::model::Key;
 
-/// What came from the terminal.
+/// Terminal input.
 #[derive(Debug)]
 pub(super) enum Typed {
     Keys(Vec<Key>),
-    /// It has another size.
+    /// The terminal has a new size.
     Resized,
-    /// It cannot be read any more.
+    /// The terminal cannot be read.
     Gone(io::Error),
 }
 
-/// Reads until nobody listens. The thread ends with the process: nothing wakes it but a key.
+/// Starts the thread, which reads until the receiver is dropped. Only a key wakes it, so it may last until the process
+/// ends.
 pub(super) fn listen() -> io::Result<mpsc::Receiver<Typed>> {
-    // Who types ahead while we draw is read later; nothing typed is lost.
+    // Keys typed during drawing stay in the channel, or in the terminal if the channel is full.
     let (sender, receiver) = mpsc::channel(64);
     std::thread::Builder::new().name("zoolock-keys".to_owned()).spawn(move || {
         loop {
@@ -44,8 +45,9 @@ fn meant(KeyEvent { code, modifiers, kind, .. }: KeyEvent) -> Vec<Key> {
     if kind == KeyEventKind::Release {
         return Vec::new();
     }
-    let key = if modifiers.contains(KeyModifiers::CONTROL) { with_control(code) } else { plain(code) };
-    // An Esc that a slow line brought together with the next key; nothing here has a meaning with Alt.
+    let key =
+        if modifiers.contains(KeyModifiers::CONTROL) { with_control(code) } else { without_control(code) };
+    // A slow connection may deliver Esc together with the next key, which looks like Alt. No key here uses Alt.
     let esc = modifiers.contains(KeyModifiers::ALT).then_some(Key::Esc);
     esc.into_iter().chain(key).collect()
 }
@@ -62,7 +64,7 @@ fn with_control(code: KeyCode) -> Option<Key> {
     })
 }
 
-fn plain(code: KeyCode) -> Option<Key> {
+fn without_control(code: KeyCode) -> Option<Key> {
     Some(match code {
         KeyCode::Up => Key::Up,
         KeyCode::Down => Key::Down,

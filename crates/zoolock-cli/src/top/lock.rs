@@ -1,4 +1,4 @@
-//! A lock and its people, as the screen needs them: of everything that a snapshot says.
+//! A lock and its contenders, as the screen shows them.
 
 use zoolock::{Entry, ForeignSemaphore, Snapshot};
 
@@ -9,32 +9,32 @@ use crate::status::who;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lock {
     pub(super) path: String,
-    /// How people call it: below the root, without the root.
+    /// Name below the root, or the path if the lock is elsewhere.
     pub(super) name: String,
     pub(super) holders: Vec<Person>,
-    /// Those that were read, in the order of their turns.
+    /// Waiters that were read, in queue order.
     pub(super) waiters: Vec<Person>,
-    /// All of them.
+    /// Number of all waiters.
     pub(super) waiting: usize,
     pub(super) previous: &'static str,
     pub(super) permits: Option<u32>,
     pub(super) foreign: Option<ForeignSemaphore>,
     pub(super) clash: Option<String>,
     pub(super) unread: Vec<String>,
-    /// Hand-overs a second.
+    /// Hand-overs per second.
     pub(super) rate: Option<f64>,
 }
 
-/// Who holds or waits.
+/// A holder or waiter.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Person {
     pub(super) node: String,
     pub(super) token: Option<String>,
     pub(super) asked: bool,
     pub(super) since_ms: Option<u64>,
-    /// Alone, as a reader, with so many permits.
+    /// Description of its role: exclusive, reader, or the number of permits.
     pub(super) role: String,
-    /// Everything it says about itself, in a few words.
+    /// Short description of the client.
     pub(super) words: String,
     pub(super) host: Option<String>,
     pub(super) pid: Option<u32>,
@@ -43,7 +43,7 @@ pub(super) struct Person {
 }
 
 impl Lock {
-    /// What a snapshot says.
+    /// Converts a snapshot.
     pub(super) fn of(lock: Snapshot, root: &str) -> Self {
         Self {
             name: name(&lock.path, root).to_owned(),
@@ -65,17 +65,17 @@ impl Lock {
         !self.holders.is_empty() || self.foreign.as_ref().is_some_and(|foreign| foreign.leases > 0)
     }
 
-    /// Since when somebody waits, at the longest.
+    /// Returns the arrival time of the longest waiter.
     pub(super) fn longest_since(&self) -> Option<u64> {
         self.waiters.iter().filter_map(|waiter| waiter.since_ms).min()
     }
 
-    /// Holders first, then waiters in their order.
+    /// Returns the holders, then the waiters in queue order.
     pub(super) fn queue(&self) -> impl Iterator<Item = &Person> {
         self.holders.iter().chain(&self.waiters)
     }
 
-    /// Who stands at this place in the queue.
+    /// Returns the contender at this index of [`Lock::queue`].
     pub(super) fn at(&self, index: usize) -> Option<&Person> {
         match index.checked_sub(self.holders.len()) {
             None => self.holders.get(index),

@@ -26,26 +26,27 @@ use zoolock::{Ticket, Zoolock};
 use crate::args::ColorWhen;
 use crate::connect::{abandon, connect};
 use crate::exit::{Exit, Failure};
+use crate::operate::{AdminAction, notices_break};
 use crate::plan::{Endpoint, Top};
 use crate::signals::{Signals, ends};
-use crate::status::{is_zoolock, who};
+use crate::status::who;
 use crate::talk::{Talk, printable, use_color};
 use crate::terminal;
 
 use keys::Typed;
 use model::{Model, News, Now, Setting, Wish};
-use question::{Deed, Means};
+use question::ActionRequest;
 use screen::Screen;
-use survey::{Order, Reader};
+use survey::{Instructions, Reader};
 
-/// Ages are drawn in seconds.
+/// Interval between redraws: ages are shown in seconds.
 const TICK: Duration = Duration::from_secs(1);
-/// Whoever revokes or breaks hears after this time at the latest that nothing was heard.
-const DEED_BOUND: Duration = Duration::from_secs(10);
-/// Within this time what was sent to a stopped process has arrived.
-const STOPPING: Duration = Duration::from_millis(50);
+/// Maximum time to wait for the reply to an action.
+const ACTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time within which signals that were sent to the stopped process arrive.
+const SIGNAL_DELAY: Duration = Duration::from_millis(50);
 
-/// Shows the screen until somebody wants its end.
+/// Shows the screen until the user quits or a signal ends it.
 pub(crate) async fn top(plan: Top, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::usage(
@@ -61,10 +62,10 @@ pub(crate) async fn top(plan: Top, color: ColorWhen, talk: &Arc<Talk>) -> Result
     if plan.logs && std::io::stderr().is_terminal() {
         return Err(Failure::usage("--verbose would write over the screen; send it to a file: 2> FILE"));
     }
-    // While nothing is on the screen yet: what goes wrong is said as everywhere, and ^C ends it.
-    let (zoolock, zoolock_now) = watch::channel(connect(&plan.service, talk).await?);
+    // Connects before it takes the screen, so that errors are printed as usual and ^C ends the process.
+    let (zoolock, current) = watch::channel(connect(&plan.service, talk).await?);
     let outcome = show(plan, zoolock, color, talk).await;
-    let last = zoolock_now.borrow().clone();
+    let last = current.borrow().clone();
     abandon(last).await;
     outcome
 }
@@ -79,20 +80,29 @@ async fn show(
     for signal in [Signal::TSTP, Signal::CONT] {
         signals.also(signal).map_err(|error| Failure::unavailable(error.to_string()))?;
     }
-    let begun = Instant::now();
-    let mut model = Model::new(setting(&plan), now(begun));
-    let (order, orders) = watch::channel(Order { subject: model.subject(), now: 0 });
-    let (news, heard) = mpsc::channel(4);
+    let started = Instant::now();
+    let mut model = Model::new(setting(&plan), now(started));
+    let (instructions, receiver) = watch::channel(Instructions { subject: model.subject(), now: 0 });
+    let (sender, news) = mpsc::channel(4);
     let screen = Screen::take(use_color(color, true)).map_err(|error| no_terminal(&error))?;
     let keys = keys::listen().map_err(|error| no_terminal(&error))?;
-    let zoolock_now = zoolock.subscribe();
-    let reader = Reader { plan, talk: Arc::clone(talk), zoolock, orders, news };
-    // On a thread of its own: a hundred thousand locks are work. It ends with us.
+    let current = zoolock.subscribe();
+    let reader = Reader { plan, talk: Arc::clone(talk), zoolock, instructions: receiver, news: sender };
+    // A task of its own, so that reading a hundred thousand locks does not delay the screen. The task ends with this
+    // function.
     let mut reading = JoinSet::new();
     reading.spawn(reader.read());
-    let stage =
-        Stage { screen, keys, signals, heard, deeds: JoinSet::new(), zoolock: zoolock_now, order, begun };
-    stage.run(&mut model).await
+    let event_loop = EventLoop {
+        screen,
+        keys,
+        signals,
+        news,
+        actions: JoinSet::new(),
+        zoolock: current,
+        instructions,
+        started,
+    };
+    event_loop.run(&mut model).await
 }
 
 fn setting(plan: &Top) -> Setting {
@@ -108,20 +118,20 @@ fn setting(plan: &Top) -> Setting {
     }
 }
 
-/// Everything that the screen reacts to.
-struct Stage {
+/// The event loop: draws the screen, and handles keys, signals and news of the reader.
+struct EventLoop {
     screen: Screen,
     keys: mpsc::Receiver<Typed>,
     signals: Signals,
-    heard: mpsc::Receiver<News>,
-    /// Those under way.
-    deeds: JoinSet<Result<String, String>>,
+    news: mpsc::Receiver<News>,
+    /// Actions in progress.
+    actions: JoinSet<Result<String, String>>,
     zoolock: watch::Receiver<Zoolock>,
-    order: watch::Sender<Order>,
-    begun: Instant,
+    instructions: watch::Sender<Instructions>,
+    started: Instant,
 }
 
-impl Stage {
+impl EventLoop {
     async fn run(mut self, model: &mut Model) -> Result<Exit, Failure> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -134,34 +144,34 @@ impl Stage {
             let (width, height) = self.screen.size().map_err(|error| no_terminal(&error))?;
             model.resize(width, height);
             self.screen.draw(model).map_err(|error| no_terminal(&error))?;
-            // Keys first: whoever types does not wait for what is read.
+            // Keys before news, so that input is not delayed by reading.
             let typed = tokio::select! {
                 biased;
                 signal = self.signals.next() => {
                     if ends(signal) {
                         return Ok(Exit::signal(signal));
                     }
-                    self.signalled(signal).await?;
+                    self.handle_signal(signal).await?;
                     None
                 }
                 typed = self.keys.recv() => typed,
-                Some(done) = self.deeds.join_next() => {
-                    model.tick(now(self.begun));
-                    // Else it has panicked, and said so.
+                Some(done) = self.actions.join_next() => {
+                    model.tick(now(self.started));
+                    // On an error the task has panicked and printed why.
                     if let Ok(outcome) = done {
                         model.done(outcome);
                     }
                     self.read_now();
                     None
                 }
-                Some(news) = self.heard.recv() => {
-                    model.tick(now(self.begun));
+                Some(news) = self.news.recv() => {
+                    model.tick(now(self.started));
                     model.hear(news);
                     None
                 }
                 _ = ticks.tick() => None,
             };
-            model.tick(now(self.begun));
+            model.tick(now(self.started));
             let more = std::iter::from_fn(|| self.keys.try_recv().ok());
             for typed in typed.into_iter().chain(more.collect::<Vec<_>>()) {
                 let keys = match typed {
@@ -176,80 +186,78 @@ impl Stage {
                         Some(Wish::Stop) => stop(model),
                         Some(Wish::Redraw) => self.screen.clear().map_err(|error| no_terminal(&error))?,
                         Some(Wish::Read) => self.read_now(),
-                        Some(Wish::Do(deed)) => self.begin(deed),
+                        Some(Wish::Do(request)) => self.begin(request),
                     }
                 }
             }
             let subject = model.subject();
-            self.order.send_if_modified(|order| {
-                let other = order.subject != subject;
-                order.subject = subject;
-                other
+            self.instructions.send_if_modified(|instructions| {
+                let changed = instructions.subject != subject;
+                instructions.subject = subject;
+                changed
             });
         }
     }
 
     fn read_now(&self) {
-        self.order.send_modify(|order| order.now += 1);
+        self.instructions.send_modify(|instructions| instructions.now += 1);
     }
 
-    /// Does what was asked and answered, beside everything else.
-    fn begin(&mut self, deed: Deed) {
+    /// Starts a confirmed action in the background.
+    fn begin(&mut self, request: ActionRequest) {
         let zoolock = self.zoolock.borrow().clone();
-        self.deeds.spawn(async move {
+        self.actions.spawn(async move {
             let unknown =
-                || Err(format!("{}: no answer; whether it was done is not known, look again", deed.name));
-            timeout(DEED_BOUND, carry_out(&zoolock, &deed)).await.unwrap_or_else(|_| unknown())
+                || Err(format!("{}: no answer; whether it was done is not known, look again", request.name));
+            timeout(ACTION_TIMEOUT, carry_out(&zoolock, &request)).await.unwrap_or_else(|_| unknown())
         });
     }
 
-    async fn signalled(&mut self, signal: Signal) -> Result<(), Failure> {
+    async fn handle_signal(&mut self, signal: Signal) -> Result<(), Failure> {
         if signal == Signal::TSTP {
             self.screen.lend();
             terminal::stop_ourselves();
-            sleep(STOPPING).await;
+            sleep(SIGNAL_DELAY).await;
             self.signals.forget(Signal::TSTP);
             self.signals.forget(Signal::CONT);
         } else if signal != Signal::CONT {
             return Ok(());
         }
-        // In the background this stops us until we are in front again.
+        // In the background this stops the process until it is in the foreground again.
         self.screen.take_again().map_err(|error| no_terminal(&error))
     }
 }
 
-/// ^Z, which the terminal in raw mode does not make a signal of.
+/// Handles ^Z, for which a terminal in raw mode sends no signal.
 fn stop(model: &mut Model) {
     if terminal::is_controlled_by_a_shell() {
-        // Ourselves and whoever was started with us, as the terminal would.
+        // Stops the whole process group, as the terminal would.
         let _ = kill_current_process_group(Signal::TSTP);
     } else {
         model.say("no shell here to go back to; q quits".to_owned());
     }
 }
 
-async fn carry_out(zoolock: &Zoolock, deed: &Deed) -> Result<String, String> {
-    let Deed { means, path, name, token } = deed;
+async fn carry_out(zoolock: &Zoolock, request: &ActionRequest) -> Result<String, String> {
+    let ActionRequest { action, path, name, token } = request;
     let ticket: Ticket = token.parse().map_err(|error| format!("token {error}"))?;
     let mutex = zoolock.mutex(path);
-    match means {
-        Means::Revoke => {
+    match action {
+        AdminAction::Revoke => {
             mutex.revoke(ticket).await.map_err(|error| error.to_string())?;
             Ok(format!("{name}: asked {ticket} to let go"))
         }
-        Means::Break => {
+        AdminAction::Break => {
             let broken = mutex.break_lock(ticket).await.map_err(|error| error.to_string())?;
-            // Theirs look at their own znode no more once they hold.
-            let deaf = broken.family != "native" && !is_zoolock(&broken);
-            let more = if deaf { ", which does not notice: end it" } else { "" };
+            let more = if notices_break(&broken) { "" } else { ", which does not notice: end it" };
             Ok(format!("{name}: taken away from {ticket}, {}{more}", who(&broken)))
         }
     }
 }
 
-fn now(begun: Instant) -> Now {
+fn now(started: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now { running: begun.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
+    Now { running: started.elapsed(), unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) }
 }
 
 fn no_terminal(error: &std::io::Error) -> Failure {

@@ -1,4 +1,4 @@
-//! What the screen shows and what a key does, without a clock and without a network: keys and news in, wishes out.
+//! The state of the screen, without clock and network. Keys and news go in, wishes come out.
 
 use std::time::Duration;
 
@@ -6,21 +6,22 @@ use jiff::tz::TimeZone;
 
 use super::lock::{Lock, Person};
 use super::order::{Order, arranged};
-use super::question::{Answer, Deed, Means, Question};
+use super::question::{ActionRequest, Answer, Question};
+use crate::operate::AdminAction;
 
-/// The smallest screen that shows everything that matters.
-pub(super) const LEAST_WIDTH: u16 = 60;
-pub(super) const LEAST_HEIGHT: u16 = 16;
-/// Lines of the list that are no rows: four above, two below.
+/// Minimum size of the terminal.
+pub(super) const MIN_WIDTH: u16 = 60;
+pub(super) const MIN_HEIGHT: u16 = 16;
+/// Lines of the list around its rows: four above, two below.
 const AROUND_LOCKS: u16 = 6;
-/// The same of a queue: five above, five with the details, two below.
+/// Lines of a queue around its rows: five above, five with details and two below.
 const AROUND_QUEUE: u16 = 12;
-/// How long something that was said stays.
-const SAID: Duration = Duration::from_secs(30);
-/// A filter longer than this finds nothing.
-const LONGEST_FILTER: usize = 60;
+/// Time for which a message is shown.
+const MESSAGE_TIME: Duration = Duration::from_secs(30);
+/// Maximum length of a filter.
+const MAX_FILTER: usize = 60;
 
-/// What was typed.
+/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Up,
@@ -41,72 +42,72 @@ pub(super) enum Key {
     Redraw,
 }
 
-/// What is to be done about it.
+/// Request of the user to the event loop.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
     Stop,
-    /// The screen is in a mess.
+    /// Redraw the whole screen.
     Redraw,
     /// Read again now.
     Read,
-    Do(Deed),
+    Do(ActionRequest),
 }
 
-/// What is to be read.
+/// Subject of the reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     All,
     One(String),
 }
 
-/// The time, by the clock that does not jump and by the one on the wall.
+/// The time, by a monotonic clock and by the wall clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Now {
     pub(super) running: Duration,
     pub(super) unix_ms: u64,
 }
 
-/// How reading goes.
+/// Duration and interval of reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
     pub(super) took: Duration,
-    /// From one beginning to the next.
+    /// Time from the start of a read to the start of the next one.
     pub(super) every: Duration,
 }
 
-/// What comes from the service.
+/// Result of reading.
 #[derive(Debug)]
 pub(super) enum News {
-    /// Every lock, by path.
+    /// All locks, sorted by path.
     Locks(Vec<Lock>, Pace),
     /// The lock whose queue is shown.
     Queue(Box<Lock>, Pace),
-    /// What is read takes long, and the service is there.
+    /// Reading takes long, but the server answers.
     Alive,
-    /// There is no answer.
+    /// The server does not answer.
     Silence(String),
-    /// The answer is no.
+    /// The server refuses.
     Refused(String),
 }
 
-/// When something was read.
+/// Time and duration of a read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Read {
     pub(super) at: Now,
     pub(super) pace: Pace,
 }
 
-/// Since when nothing was read.
+/// Failure to read, since a point in time.
 #[derive(Debug, Clone)]
 pub(super) struct Trouble {
     pub(super) since: Now,
-    /// Somebody answers, but does not tell us.
+    /// The server answers, but refuses.
     pub(super) refused: bool,
     pub(super) why: String,
 }
 
-/// A line that goes away by itself.
+/// A message that disappears after some time.
 #[derive(Debug, Clone)]
 pub(super) struct Said {
     pub(super) text: String,
@@ -114,16 +115,16 @@ pub(super) struct Said {
     until: Duration,
 }
 
-/// A place in a list, and the first row that is shown of it.
+/// Selected row and first visible row of a list.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Cursor {
     pub(super) at: usize,
     pub(super) first: usize,
-    /// What it stands on, once it was put there: it stays on that when rows move.
+    /// Path or znode of the selected row, if the user has moved the cursor. The cursor follows it when rows move.
     on: Option<String>,
 }
 
-/// The queue that is shown.
+/// The shown queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) lock: Lock,
@@ -131,25 +132,25 @@ pub(super) struct Queue {
     read: Option<Read>,
 }
 
-/// What was said on the command line.
+/// Settings from the command line.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
-    /// Which service, as the first line names it.
+    /// Server and path shown in the first line.
     pub(super) place: String,
     pub(super) read_only: bool,
     pub(super) zone: TimeZone,
 }
 
-/// Everything that is shown.
+/// State of the screen.
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) setting: Setting,
     pub(super) locks: Vec<Lock>,
-    /// Places in `locks`: what passes the filter, in order.
+    /// Indices into `locks` of the locks that match the filter, in the chosen order.
     pub(super) rows: Vec<usize>,
     pub(super) order: Order,
     pub(super) filter: String,
-    /// The filter is being typed; what it was before.
+    /// Previous filter, while a new one is typed.
     pub(super) editing: Option<String>,
     pub(super) cursor: Cursor,
     pub(super) queue: Option<Queue>,
@@ -157,9 +158,9 @@ pub(super) struct Model {
     pub(super) help: bool,
     pub(super) said: Option<Said>,
     pub(super) trouble: Option<Trouble>,
-    /// When the service was last heard.
+    /// Time of the last answer of the server.
     heard: Now,
-    /// When the list was read; `None` before the first time.
+    /// Last read of the list; `None` before the first one.
     read: Option<Read>,
     pub(super) now: Now,
     pub(super) width: u16,
@@ -193,7 +194,7 @@ impl Model {
         }
     }
 
-    /// Time passes.
+    /// Sets the time, and removes a message that has expired.
     pub(super) fn tick(&mut self, now: Now) {
         self.now = now;
         if self.said.as_ref().is_some_and(|said| said.until <= now.running) {
@@ -201,17 +202,17 @@ impl Model {
         }
     }
 
-    /// The screen has this size now.
+    /// Sets the size of the terminal.
     pub(super) fn resize(&mut self, width: u16, height: u16) {
         (self.width, self.height) = (width, height);
         self.scroll();
     }
 
     pub(super) fn too_small(&self) -> bool {
-        self.width < LEAST_WIDTH || self.height < LEAST_HEIGHT
+        self.width < MIN_WIDTH || self.height < MIN_HEIGHT
     }
 
-    /// What is shown, and therefore to be read.
+    /// Returns the subject to read, which is what the screen shows.
     pub(super) fn subject(&self) -> Subject {
         match &self.queue {
             Some(queue) => Subject::One(queue.lock.path.clone()),
@@ -219,7 +220,7 @@ impl Model {
         }
     }
 
-    /// By which time ages are told: what was true when it was read is not told as if it went on.
+    /// Returns the time at which ages are computed. While reading fails, ages stay as they were at the last read.
     pub(super) fn as_of(&self) -> u64 {
         match (&self.trouble, self.read()) {
             (Some(_), Some(read)) => read.at.unix_ms,
@@ -227,12 +228,12 @@ impl Model {
         }
     }
 
-    /// When what is shown was read.
+    /// Returns the last read of what is shown.
     pub(super) fn read(&self) -> Option<Read> {
         self.queue.as_ref().map_or(self.read, |queue| queue.read)
     }
 
-    /// Takes in what the service says.
+    /// Handles the result of a read.
     pub(super) fn hear(&mut self, news: News) {
         let (why, refused) = match &news {
             News::Silence(why) => (Some(why), false),
@@ -256,7 +257,7 @@ impl Model {
                 self.arrange();
             }
             News::Queue(lock, pace) => {
-                // It may come after the queue was left.
+                // The result may come after the user has left the queue.
                 let Some(queue) = self.queue.as_mut().filter(|queue| queue.lock.path == lock.path) else {
                     return;
                 };
@@ -272,7 +273,7 @@ impl Model {
         }
     }
 
-    /// Takes in how a deed ended.
+    /// Shows the result of an action.
     pub(super) fn done(&mut self, outcome: Result<String, String>) {
         match outcome {
             Ok(text) => self.say(text),
@@ -280,7 +281,7 @@ impl Model {
         }
     }
 
-    /// Takes one key.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: Key) -> Option<Wish> {
         match key {
             Key::Interrupt => return Some(Wish::Quit),
@@ -289,7 +290,7 @@ impl Model {
             _ => {}
         }
         if self.too_small() {
-            // Nothing is done that cannot be seen.
+            // Other keys do nothing while the screen does not show their effect.
             return (key == Key::Char('q')).then_some(Wish::Quit);
         }
         if let Some(question) = &mut self.question {
@@ -308,8 +309,8 @@ impl Model {
         match key {
             Key::Char('q') => return Some(Wish::Quit),
             Key::Char('?' | 'h') => self.help = true,
-            Key::Char('r') => self.ask(Means::Revoke),
-            Key::Char('b') => self.ask(Means::Break),
+            Key::Char('r') => self.ask(AdminAction::Revoke),
+            Key::Char('b') => self.ask(AdminAction::Break),
             Key::Char(' ') => return Some(Wish::Read),
             Key::Up | Key::Char('k') => self.step(|at, _| at.saturating_sub(1)),
             Key::Down | Key::Char('j') => self.step(|at, _| at.saturating_add(1)),
@@ -337,7 +338,7 @@ impl Model {
         None
     }
 
-    /// The lock that keys mean.
+    /// Returns the selected lock, or the lock whose queue is shown.
     pub(super) fn lock(&self) -> Option<&Lock> {
         match &self.queue {
             Some(queue) => Some(&queue.lock),
@@ -345,7 +346,7 @@ impl Model {
         }
     }
 
-    /// How many rows there is room for.
+    /// Returns the number of visible rows.
     pub(super) fn room(&self) -> usize {
         let around = if self.queue.is_some() { AROUND_QUEUE } else { AROUND_LOCKS };
         usize::from(self.height.saturating_sub(around)).max(1)
@@ -373,10 +374,10 @@ impl Model {
                 filter.pop();
                 self.filter_by(filter);
             }
-            Key::Char(c) if self.filter.chars().count() < LONGEST_FILTER => {
+            Key::Char(c) if self.filter.chars().count() < MAX_FILTER => {
                 self.filter_by(format!("{}{c}", self.filter));
             }
-            // The list below is searched, and may be walked meanwhile.
+            // The cursor can move while the filter is typed.
             Key::Up => self.step(|at, _| at.saturating_sub(1)),
             Key::Down => self.step(|at, _| at.saturating_add(1)),
             _ => {}
@@ -394,7 +395,7 @@ impl Model {
         self.scroll();
     }
 
-    /// `to`: from the place and the length of a page to the next place.
+    /// Moves the cursor. `to` maps the index of the selected row and the length of a page to the new index.
     fn step(&mut self, to: impl Fn(usize, usize) -> usize) {
         let room = self.room();
         match &mut self.queue {
@@ -407,7 +408,7 @@ impl Model {
                 let cursor = &mut self.cursor;
                 cursor.at = to(cursor.at, room).min(self.rows.len().saturating_sub(1));
                 let lock = self.rows.get(cursor.at).and_then(|place| self.locks.get(*place));
-                // At the very top it stays there, whoever comes first.
+                // On the first row the cursor stays there, even if another lock becomes the first.
                 cursor.on = if cursor.at == 0 { None } else { lock.map(|lock| lock.path.clone()) };
             }
         }
@@ -422,7 +423,7 @@ impl Model {
         }
     }
 
-    fn ask(&mut self, means: Means) {
+    fn ask(&mut self, action: AdminAction) {
         if self.setting.read_only {
             return self.warn("this is --read-only: nothing is done to locks".to_owned());
         }
@@ -441,9 +442,10 @@ impl Model {
         let Some(token) = &who.token else {
             return self.warn(format!("{} cannot be read, and so has no token to go by", who.node));
         };
-        let deed = Deed { means, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
+        let request =
+            ActionRequest { action, path: lock.path.clone(), name: lock.name.clone(), token: token.clone() };
         self.question = Some(Question {
-            deed,
+            request,
             words: who.words.clone(),
             holds: lock.holders.iter().any(|holder| holder.node == who.node),
             since_ms: who.since_ms,
@@ -451,14 +453,15 @@ impl Model {
         });
     }
 
-    /// Whether whom the question is about is still what it was, as far as was seen.
+    /// Returns whether the contender of the question was still there at the last read. A waiter may have become a
+    /// holder, but a holder must still hold.
     pub(super) fn still_there(&self, question: &Question) -> bool {
-        let Question { deed, holds, .. } = question;
+        let Question { request, holds, .. } = question;
         let lock = match &self.queue {
             Some(queue) => Some(&queue.lock),
-            None => self.locks.iter().find(|lock| lock.path == deed.path),
+            None => self.locks.iter().find(|lock| lock.path == request.path),
         };
-        let has = |who: &Person| who.token.as_ref() == Some(&deed.token);
+        let has = |who: &Person| who.token.as_ref() == Some(&request.token);
         lock.is_some_and(|lock| {
             lock.holders.iter().any(has)
                 || !holds && (lock.waiters.iter().any(has) || lock.waiters.len() < lock.waiting)
@@ -469,35 +472,35 @@ impl Model {
         if answer == Answer::Open {
             return None;
         }
-        let deed = self.question.take()?.deed;
-        match (answer, deed.means) {
-            (Answer::Yes, means) => {
-                let doing = if means == Means::Revoke { "asking" } else { "breaking" };
-                self.say(format!("{}: {doing} {} …", deed.name, deed.token));
-                Some(Wish::Do(deed))
+        let request = self.question.take()?.request;
+        match (answer, request.action) {
+            (Answer::Yes, action) => {
+                let doing = if action == AdminAction::Revoke { "asking" } else { "breaking" };
+                self.say(format!("{}: {doing} {} …", request.name, request.token));
+                Some(Wish::Do(request))
             }
-            (_, Means::Revoke) => {
-                self.say(format!("{}: nobody was asked", deed.name));
+            (_, AdminAction::Revoke) => {
+                self.say(format!("{}: nobody was asked", request.name));
                 None
             }
-            (_, Means::Break) => {
-                self.say(format!("{}: nothing was broken", deed.name));
+            (_, AdminAction::Break) => {
+                self.say(format!("{}: nothing was broken", request.name));
                 None
             }
         }
     }
 
     pub(super) fn say(&mut self, text: String) {
-        self.said = Some(Said { text, bad: false, until: self.now.running + SAID });
+        self.said = Some(Said { text, bad: false, until: self.now.running + MESSAGE_TIME });
     }
 
     pub(super) fn warn(&mut self, text: String) {
-        self.said = Some(Said { text, bad: true, until: self.now.running + SAID });
+        self.said = Some(Said { text, bad: true, until: self.now.running + MESSAGE_TIME });
     }
 }
 
 impl Cursor {
-    /// After rows have moved: what it stands on is at `place`, or is gone; there are `count` rows.
+    /// Updates the cursor after rows have moved. `place` is the new index of the selected row, if it still exists.
     fn follow(&mut self, place: Option<usize>, count: usize) {
         if place.is_none() {
             self.on = None;

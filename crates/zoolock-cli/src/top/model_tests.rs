@@ -133,8 +133,8 @@ fn the_queue_of_a_lock_is_opened_read_and_left() {
 
 #[test]
 fn a_holder_is_asked_only_after_a_yes() {
-    let deed = Deed {
-        means: Means::Revoke,
+    let request = ActionRequest {
+        action: AdminAction::Revoke,
         path: "/locks/db/main".to_owned(),
         name: "db/main".to_owned(),
         token: token(1),
@@ -146,7 +146,7 @@ fn a_holder_is_asked_only_after_a_yes() {
         assert!(said(&model).contains("nobody was asked"), "{:?}", model.said);
     }
     keys(&mut model, "r");
-    assert_eq!(model.key(Key::Char('y')), Some(Wish::Do(deed)));
+    assert_eq!(model.key(Key::Char('y')), Some(Wish::Do(request)));
     assert!(model.question.is_none());
     model.done(Ok("db/main: asked it".to_owned()));
     assert!(said(&model).contains("asked it"));
@@ -170,8 +170,8 @@ fn a_lock_is_broken_only_by_the_whole_word() {
     model.hear(News::Locks(vec![lock("db/main", &[person(2, 60)])], pace()));
     assert!(!model.still_there(&model.question.clone().expect("it is open")));
     keys(&mut model, "ak");
-    let Some(Wish::Do(deed)) = model.key(Key::Enter) else { panic!("it was the word") };
-    assert_eq!((deed.means, deed.token), (Means::Break, token(1)));
+    let Some(Wish::Do(request)) = model.key(Key::Enter) else { panic!("it was the word") };
+    assert_eq!((request.action, request.token), (AdminAction::Break, token(1)));
     assert_eq!(model.key(Key::Interrupt), Some(Wish::Quit));
 }
 
@@ -182,7 +182,7 @@ fn one_who_waits_is_broken_by_its_own_token() {
     assert_eq!(model.key(Key::End), None);
     keys(&mut model, "b");
     let question = model.question.clone().expect("it is open");
-    assert_eq!((&question.deed.token, question.holds), (&token(3), false));
+    assert_eq!((&question.request.token, question.holds), (&token(3), false));
     assert!(model.still_there(&question));
     model.hear(News::Queue(Box::new(lock("db/main", &[person(1, 184)])), pace()));
     assert!(!model.still_there(&question));

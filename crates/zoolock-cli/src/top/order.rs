@@ -1,10 +1,10 @@
-//! Which locks are shown, and in which order.
+//! Filter and order of the list.
 
 use std::cmp::Reverse;
 
 use super::lock::Lock;
 
-/// What the list is sorted by.
+/// Sort key of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Waiters,
@@ -24,13 +24,13 @@ impl Order {
     }
 }
 
-/// The locks that `filter` lets pass, most interesting first: their places in `locks`, which stand by path. Equals stay
-/// in that order, so that rows do not dance.
+/// Returns the indices of the locks that match `filter`, in this order. Locks that compare equal stay sorted by path,
+/// as in `locks`, so that rows do not move back and forth.
 pub(super) fn arranged(locks: &[Lock], order: Order, filter: &str) -> Vec<usize> {
     let filter = filter.to_lowercase();
     let mut places: Vec<usize> =
         (0..locks.len()).filter(|place| filter.is_empty() || passes(&locks[*place], &filter)).collect();
-    // Each key is made once: a lock may have ten thousand waiters to look through.
+    // Each key is computed once: it may need a scan of ten thousand waiters.
     match order {
         Order::Waiters => places.sort_by_cached_key(|place| {
             let lock = &locks[*place];
@@ -48,13 +48,13 @@ pub(super) fn arranged(locks: &[Lock], order: Order, filter: &str) -> Vec<usize>
     places
 }
 
-/// The name of the lock, or something that a holder says about itself.
+/// Returns whether the name of the lock or the description of a holder contains the filter.
 fn passes(lock: &Lock, filter: &str) -> bool {
     lock.name.to_lowercase().contains(filter)
         || lock.holders.iter().any(|holder| holder.words.to_lowercase().contains(filter))
 }
 
-/// To be compared; a lock that was seen once comes last.
+/// Converts a rate to an integer for sorting. A lock without a rate sorts last.
 fn thousandths(rate: Option<f64>) -> i64 {
     rate.map_or(-1, |rate| (rate * 1000.0) as i64)
 }

@@ -1,67 +1,61 @@
-//! What is asked before anything is done to a lock.
+//! The confirmation of an operator action.
 
 use super::model::Key;
+use crate::operate::AdminAction;
 
-/// What may be done to whoever holds or waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Means {
-    Revoke,
-    Break,
-}
-
-/// Something to be done, to the one that was seen and to nobody else: the library goes by the token.
+/// An operator action on one contender. The token identifies the contender, so no other contender is affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Deed {
-    pub(super) means: Means,
+pub(super) struct ActionRequest {
+    pub(super) action: AdminAction,
     pub(super) path: String,
     pub(super) name: String,
     pub(super) token: String,
 }
 
-/// A deed that waits for a yes.
+/// An action that waits for confirmation.
 #[derive(Debug, Clone)]
 pub(super) struct Question {
-    pub(super) deed: Deed,
-    /// Whoever it is done to, as seen.
+    pub(super) request: ActionRequest,
+    /// Description of the contender.
     pub(super) words: String,
     pub(super) holds: bool,
     pub(super) since_ms: Option<u64>,
     pub(super) typed: String,
 }
 
-/// The word to type before a lock is taken away: no key that is hit by mistake says it.
+/// Word to type before a lock is broken, so that no single mistyped key breaks one.
 pub(super) const WORD: &str = "break";
-/// Nobody types more by mistake.
-const LONGEST: usize = 16;
+/// Maximum length of the typed text.
+const MAX_TYPED: usize = 16;
 
-/// What a key made of a question.
+/// Effect of a key on the question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Not decided yet.
+    /// Not answered yet.
     Open,
     Yes,
     No,
 }
 
 impl Question {
-    /// Takes one key.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: Key) -> Answer {
-        match (self.deed.means, key) {
-            (Means::Revoke, Key::Char('y' | 'Y')) => Answer::Yes,
-            (Means::Revoke, _) => Answer::No,
-            (Means::Break, Key::Enter) if self.typed == WORD => Answer::Yes,
-            (Means::Break, Key::Enter | Key::Esc) => Answer::No,
-            (Means::Break, Key::Backspace) => {
+        match (self.request.action, key) {
+            (AdminAction::Revoke, Key::Char('y' | 'Y')) => Answer::Yes,
+            (AdminAction::Revoke, _) => Answer::No,
+            (AdminAction::Break, Key::Enter) if self.typed == WORD => Answer::Yes,
+            (AdminAction::Break, Key::Enter | Key::Esc) => Answer::No,
+            (AdminAction::Break, Key::Backspace) => {
                 self.typed.pop();
                 Answer::Open
             }
-            (Means::Break, Key::Char(c)) => {
-                if self.typed.len() < LONGEST && c.is_ascii_graphic() {
+            (AdminAction::Break, Key::Char(c)) => {
+                if self.typed.len() < MAX_TYPED && c.is_ascii_graphic() {
                     self.typed.push(c);
                 }
                 Answer::Open
             }
-            (Means::Break, _) => Answer::Open,
+            (AdminAction::Break, _) => Answer::Open,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Locks and people for tests.
+//! Locks and contenders for tests.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn token(number: u32) -> String {
     format!("00000000-{:016x}-00000000", 0x5_0000_0100_u64 + u64::from(number))
 }
 
-/// Has come `ago` seconds before the tests begin.
+/// Creates a contender that arrived `ago` seconds before the start of the tests.
 pub(super) fn person(number: u32, ago: u64) -> Person {
     let (host, program) = (format!("web{number}"), "backup.sh".to_owned());
     Person {
@@ -35,7 +35,7 @@ pub(super) fn person(number: u32, ago: u64) -> Person {
     }
 }
 
-/// Held by the first, waited for by the others.
+/// Creates a lock that the first contender holds and the others wait for.
 pub(super) fn lock(name: &str, people: &[Person]) -> Lock {
     let (holders, waiters) = people.split_at(people.len().min(1));
     Lock {
@@ -57,7 +57,7 @@ pub(super) fn pace() -> Pace {
     Pace { took: Duration::from_millis(12), every: Duration::from_secs(1) }
 }
 
-/// Two seconds after its start, with four locks.
+/// Creates a model with four locks, two seconds after its start.
 pub(super) fn model() -> Model {
     let mut model = Model::new(setting(), at(0));
     model.tick(at(2));

@@ -1,4 +1,4 @@
-//! The terminal while it is ours, and given back as it was, however we leave.
+//! The terminal in full-screen mode. It is restored at the end, also after a panic.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::Once;
@@ -15,26 +15,26 @@ use ratatui::crossterm::{execute, style};
 use super::model::Model;
 use super::view;
 
-/// Something of ours, on any thread, has panicked: the terminal was given back for its last words.
+/// Set after a panic on any thread. The terminal was restored for the panic message.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// The terminal in raw mode, on its other screen; dropping it gives it back.
+/// The terminal in raw mode, on its alternate screen. Dropping this restores it.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     color: bool,
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Switches the terminal to full-screen mode.
     pub(super) fn take(color: bool) -> io::Result<Self> {
-        // It goes by NO_COLOR itself; the flag goes before.
+        // crossterm reads NO_COLOR itself; the flag --color takes precedence.
         style::force_color_output(color);
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
                 PANICKED.store(true, Ordering::Relaxed);
-                give_back();
+                restore();
                 before(panic);
             }));
         });
@@ -43,9 +43,9 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes it after it was given back, or after somebody else had it.
+    /// Switches to full-screen mode again, after the terminal was restored or another process has used it.
     pub(super) fn take_again(&mut self) -> io::Result<()> {
-        // Else it is taken to be raw still.
+        // Otherwise crossterm assumes that the terminal is still raw, and does nothing.
         disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
@@ -56,22 +56,22 @@ impl Screen {
         self.terminal.draw(|frame| view::draw(frame, model, self.color)).map(drop)
     }
 
-    /// How large it is: columns and lines.
+    /// Returns the number of columns and lines.
     pub(super) fn size(&self) -> io::Result<(u16, u16)> {
         self.terminal.size().map(|size| (size.width, size.height))
     }
 
-    /// Forgets what is on it.
+    /// Clears the screen, so that the next frame is drawn completely.
     pub(super) fn clear(&mut self) -> io::Result<()> {
-        // Its own way to do this asks the terminal where the cursor is, and the answer would be read as keys.
+        // ratatui's own `clear` asks the terminal for the position of the cursor, and the answer would be read as keys.
         execute!(io::stdout(), Clear(ClearType::All))?;
         self.terminal = terminal()?;
         Ok(())
     }
 
-    /// Gives it back, to take it again later.
+    /// Restores the terminal until [`Screen::take_again`].
     pub(super) fn lend(&mut self) {
-        give_back();
+        restore();
     }
 
     pub(super) fn panicked() -> bool {
@@ -81,20 +81,20 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // After a panic what stands there now is its last words.
+        // After a panic the terminal is restored already, and shows the panic message.
         if !Self::panicked() {
-            give_back();
+            restore();
         }
     }
 }
 
-/// What one draws goes out in one write.
+/// Creates a terminal that writes each frame in one piece.
 fn terminal() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
     Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(1 << 16, io::stdout())))
 }
 
-/// A terminal that is gone needs nothing.
-fn give_back() {
+/// Restores the terminal. Errors are ignored: a closed terminal needs no change.
+fn restore() {
     let mut stdout = io::stdout();
     let _ = execute!(stdout, LeaveAlternateScreen, Show);
     let _ = stdout.flush();

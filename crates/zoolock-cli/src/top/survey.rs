@@ -1,4 +1,4 @@
-//! Reading: one look at a time, no more than a fifth of the time, and on again after any silence.
+//! The reader: one read at a time, at most a fifth of the time, and again after every failure.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,57 +14,57 @@ use crate::plan::Top;
 use crate::rates::{Look, Rates};
 use crate::talk::Talk;
 
-/// A look that takes longer than this may be one that nobody answers.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How many who wait are read of each lock in the list: the first of them has waited longest.
-const NEXT: usize = 1;
-/// Between two tries to get an answer.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Of five parts of the time, one is spent on reading at most.
-const REST: u32 = 4;
-/// What is asked to hear whether anybody answers: a lock that nobody has.
-const NOBODYS: &str = "zoolock-top-asks";
+/// Duration of a read after which the reader probes whether the server still answers.
+const PROBE_AFTER: Duration = Duration::from_secs(2);
+/// Number of waiters read of each lock in the list. The first one has waited longest.
+const WAITERS: usize = 1;
+/// Pause after a failed read.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
+const PAUSE_FACTOR: u32 = 4;
+/// Name of a lock that nothing uses, read to probe the server.
+const PROBE: &str = "zoolock-top-asks";
 
-/// What the reader is told.
+/// Instructions to the reader.
 #[derive(Debug, Clone)]
-pub(super) struct Order {
+pub(super) struct Instructions {
     pub(super) subject: Subject,
-    /// Counts how often somebody wanted to see news at once.
+    /// Counter of requests for an immediate read.
     pub(super) now: u64,
 }
 
-/// Reads what is shown, for as long as somebody listens.
+/// Reads what the screen shows.
 pub(super) struct Reader {
     pub(super) plan: Top,
     pub(super) talk: Arc<Talk>,
-    /// Where others find the connection, which may be another one later.
+    /// The current client. The reader replaces it when it connects again.
     pub(super) zoolock: watch::Sender<Zoolock>,
-    pub(super) orders: watch::Receiver<Order>,
+    pub(super) instructions: watch::Receiver<Instructions>,
     pub(super) news: mpsc::Sender<News>,
 }
 
 impl Reader {
-    /// Never returns while anybody gives orders.
+    /// Reads until the sender of instructions is dropped.
     pub(super) async fn read(mut self) {
         let mut rates = Rates::default();
-        let begun = Instant::now();
-        let mut last = self.orders.borrow().clone();
-        // When the next look is due: at all locks, and at the one whose queue is shown. Who comes back from a queue waits
-        // for the list as if he had never left.
-        let (mut all_due, mut one_due) = (begun, begun);
+        let started = Instant::now();
+        let mut last = self.instructions.borrow().clone();
+        // Times of the next read of the list and of the shown queue. Opening and leaving a queue does not change the
+        // time of the next read of the list.
+        let (mut all_due, mut one_due) = (started, started);
         loop {
-            let order = self.orders.borrow_and_update().clone();
-            if order.subject != last.subject {
+            let new = self.instructions.borrow_and_update().clone();
+            if new.subject != last.subject {
                 one_due = Instant::now();
             }
-            let asked = order.now != last.now;
-            last = order;
+            let read_now = new.now != last.now;
+            last = new;
             let subject = &last.subject;
             let due = if *subject == Subject::All { &mut all_due } else { &mut one_due };
-            if !asked && Instant::now() < *due {
+            if !read_now && Instant::now() < *due {
                 tokio::select! {
                     () = sleep_until((*due).into()) => {}
-                    changed = self.orders.changed() => match changed {
+                    changed = self.instructions.changed() => match changed {
                         Ok(()) => continue,
                         Err(_) => return,
                     },
@@ -73,7 +73,7 @@ impl Reader {
             let look = Instant::now();
             let seen = tokio::select! {
                 seen = self.look(subject) => seen,
-                // What is being read is not shown any more. Of what was asked for, only the answers are to come.
+                // The screen shows something else: the read is cancelled. Answers to requests already sent are ignored.
                 changed = self.changed_from(subject) => match changed {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -82,13 +82,13 @@ impl Reader {
             let took = look.elapsed();
             let news = match seen {
                 Ok(seen) => {
-                    let rest = rest(self.plan.interval, took);
-                    *due = Instant::now() + rest;
-                    let pace = Pace { took, every: took + rest };
-                    news(&mut rates, begun.elapsed(), seen, subject, pace, &self.plan.service.root)
+                    let pause = rest(self.plan.interval, took);
+                    *due = Instant::now() + pause;
+                    let pace = Pace { took, every: took + pause };
+                    news(&mut rates, started.elapsed(), seen, subject, pace, &self.plan.service.root)
                 }
                 Err(error) => {
-                    *due = Instant::now() + AGAIN;
+                    *due = Instant::now() + RETRY_AFTER;
                     if matches!(error, Error::Unavailable { .. })
                         && let Some(zoolock) = found_again(&self.plan.service, &self.talk).await
                     {
@@ -104,22 +104,22 @@ impl Reader {
     }
 
     async fn changed_from(&self, subject: &Subject) -> Result<(), watch::error::RecvError> {
-        self.orders.clone().wait_for(|order| order.subject != *subject).await.map(drop)
+        self.instructions.clone().wait_for(|new| new.subject != *subject).await.map(drop)
     }
 
-    /// One look. Where it takes long, whoever listens hears whether anybody answers at all.
+    /// Reads once. If it takes long, also sends news on whether the server answers.
     async fn look(&self, subject: &Subject) -> Result<Vec<Snapshot>, Error> {
         let zoolock = self.zoolock.borrow().clone();
         let reading = async {
             match subject {
-                Subject::All => zoolock.survey(self.plan.prefix.as_deref(), NEXT).await,
+                Subject::All => zoolock.survey(self.plan.prefix.as_deref(), WAITERS).await,
                 Subject::One(path) => Ok(vec![zoolock.mutex(path).snapshot().await?]),
             }
         };
         let asking = async {
             loop {
-                sleep(PATIENCE).await;
-                let news = match timeout(PATIENCE, zoolock.mutex(NOBODYS).snapshot()).await {
+                sleep(PROBE_AFTER).await;
+                let news = match timeout(PROBE_AFTER, zoolock.mutex(PROBE).snapshot()).await {
                     Ok(Ok(_) | Err(Error::Denied { .. })) => News::Alive,
                     Ok(Err(error)) => no_news(&error),
                     Err(_) => News::Silence("no answer".to_owned()),
@@ -141,7 +141,7 @@ fn no_news(error: &Error) -> News {
     }
 }
 
-/// What was read, with what it says about hand-overs.
+/// Converts what was read, and adds hand-over rates.
 fn news(
     rates: &mut Rates,
     now: Duration,
@@ -155,20 +155,20 @@ fn news(
         Subject::All => rates.survey(now, seen.iter().map(Look::of)),
         Subject::One(_) => seen.iter().for_each(|lock| rates.look(now, Look::of(lock))),
     }
-    let told = |lock: Snapshot| {
+    let converted = |lock: Snapshot| {
         let rate = rates.of(&lock.path);
         Lock { rate, ..Lock::of(lock, root) }
     };
-    let mut locks: Vec<Lock> = seen.into_iter().map(told).collect();
+    let mut locks: Vec<Lock> = seen.into_iter().map(converted).collect();
     match subject {
         Subject::All => News::Locks(locks, pace),
         Subject::One(_) => News::Queue(Box::new(locks.pop().unwrap_or_default()), pace),
     }
 }
 
-/// How long not to read after a look that took so long.
+/// Returns the pause after a read that took this long.
 fn rest(interval: Duration, took: Duration) -> Duration {
-    interval.saturating_sub(took).max(took.saturating_mul(REST))
+    interval.saturating_sub(took).max(took.saturating_mul(PAUSE_FACTOR))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Text that fits: so many columns, whatever others wrote into it.
+//! Text that fits into a number of columns, even if other clients wrote unusual characters into it.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::talk::printable;
 
-/// So many marks a letter may carry: enough for any script, too few to climb into other lines.
+/// Maximum number of combining marks on a letter: enough for any script, too few to reach other lines.
 const MARKS: usize = 2;
 
-/// A letter with its marks, and how many columns it takes.
+/// A letter with its combining marks, and its width in columns.
 struct Letter {
     text: String,
     width: usize,
 }
 
-/// The beginning of `text`, in `width` columns at most; … says that there is more.
+/// Cuts `text` at its end to at most `width` columns. … marks the cut.
 pub(super) fn fit(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
@@ -35,7 +35,7 @@ pub(super) fn fit(text: &str, width: usize) -> String {
     fitting
 }
 
-/// The end of `text`: of a path, the part that tells most.
+/// Cuts `text` at its beginning: the end of a path tells most.
 pub(super) fn fit_end(text: &str, width: usize) -> String {
     let letters = letters(text);
     if letters.iter().map(|letter| letter.width).sum::<usize>() <= width {
@@ -55,7 +55,7 @@ pub(super) fn fit_end(text: &str, width: usize) -> String {
     fitting
 }
 
-/// In so many lines of so many columns, broken between words; the last one is cut.
+/// Wraps `text` between words into at most `lines` lines of `width` columns. The last line is cut.
 pub(super) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
     let mut wrapped: Vec<String> = Vec::new();
     for word in printable(text).split(' ') {
@@ -71,12 +71,12 @@ pub(super) fn wrap(text: &str, width: usize, lines: usize) -> Vec<String> {
     wrapped.into_iter().map(|line| fit(&line, width)).collect()
 }
 
-/// Made safe to print, and apart. What shows nothing by itself stays with the letter it belongs to.
+/// Makes `text` safe to print and splits it into letters. Characters of width 0 stay with the letter before them.
 fn letters(text: &str) -> Vec<Letter> {
     let mut letters: Vec<Letter> = Vec::with_capacity(text.len());
     let mut marks = 0;
     for c in printable(text).chars() {
-        // How a picture is drawn: terminals do not agree how many columns that takes.
+        // Variation selectors: terminals do not agree on the width of the result.
         if ('\u{fe00}'..='\u{fe0f}').contains(&c) {
             continue;
         }
@@ -85,7 +85,7 @@ fn letters(text: &str) -> Vec<Letter> {
                 marks += 1;
                 letter.text.push(c);
             }
-            // Too many of them, or one that would stand on what is before the text.
+            // Too many marks, or a mark without a letter, which would change the character before the text.
             (0, _) => {}
             (width, _) => {
                 marks = 0;
@@ -96,12 +96,12 @@ fn letters(text: &str) -> Vec<Letter> {
     letters
 }
 
-/// How many columns a text takes that was made to fit.
+/// Returns the width in columns of a text that [`fit`] or [`fit_end`] returned.
 pub(super) fn width(fitting: &str) -> usize {
     fitting.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// A time in no more than two units and seven columns.
+/// Formats a duration with at most two units and seven columns.
 pub(super) fn age(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     let mut text = String::new();
@@ -115,7 +115,7 @@ pub(super) fn age(milliseconds: u64) -> String {
     text
 }
 
-/// A rate in no more than six columns.
+/// Formats a rate with at most six columns.
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),

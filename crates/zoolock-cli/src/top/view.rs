@@ -1,4 +1,4 @@
-//! The screen, drawn from the model. What color says, a sign says as well.
+//! Draws the model. Each color has a sign with the same meaning.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,23 +9,24 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::{Block, Clear, Widget};
 
 use super::lock::{Lock, Person};
-use super::model::{LEAST_HEIGHT, LEAST_WIDTH, Model, Queue, Read};
+use super::model::{MIN_HEIGHT, MIN_WIDTH, Model, Queue, Read};
 use super::order::Order;
-use super::question::{Means, Question, WORD};
+use super::question::{Question, WORD};
 use super::text::{age, fit, fit_end, rate, width, wrap};
 use crate::duration::humane;
+use crate::operate::AdminAction;
 
-/// Columns of the list that are neither the name nor the holder, with the gaps between them.
+/// Width of the list without the name and the holder: the other columns and the gaps.
 const FIXED: usize = 34;
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: bool) {
     let area = frame.area();
     let mut screen = Screen { buffer: frame.buffer_mut(), area, color };
     if model.too_small() {
         let asked = format!("terminal too small: {}×{}", area.width, area.height);
         screen.line(0, &asked, Style::new());
-        screen.line(1, &format!("needs {LEAST_WIDTH}×{LEAST_HEIGHT}; q quits"), Style::new());
+        screen.line(1, &format!("needs {MIN_WIDTH}×{MIN_HEIGHT}; q quits"), Style::new());
         return;
     }
     screen.head(model);
@@ -48,12 +49,12 @@ struct Screen<'a> {
 }
 
 impl Screen<'_> {
-    /// Writes into `width` columns from `x` on, and nowhere else.
+    /// Writes `text` into `width` columns from `x` on, and cuts it there.
     fn put(&mut self, x: usize, y: u16, width: usize, text: &str, style: Style) {
         self.set(x, y, width, &fit(text, width), style);
     }
 
-    /// The same for text that fits.
+    /// Writes text that fits already.
     fn set(&mut self, x: usize, y: u16, width: usize, fitting: &str, style: Style) {
         let x = u16::try_from(x).unwrap_or(u16::MAX);
         if x < self.area.width && y < self.area.height {
@@ -61,7 +62,7 @@ impl Screen<'_> {
         }
     }
 
-    /// At the right end of `width` columns.
+    /// Writes `text` right-aligned into `columns` columns.
     fn put_right(&mut self, x: usize, y: u16, columns: usize, text: &str, style: Style) {
         let text = fit(text, columns);
         self.set(x + columns - width(&text).min(columns), y, columns, &text, style);
@@ -85,7 +86,7 @@ impl Screen<'_> {
         self.buffer.set_style(row, Style::new().add_modifier(Modifier::REVERSED));
     }
 
-    /// Where we are, and how reading goes.
+    /// Draws the first two lines: server, time, and state of reading.
     fn head(&mut self, model: &Model) {
         let clock = clock(model.now.unix_ms, &model.setting.zone);
         let columns = self.columns() - clock.len() - 1;
@@ -188,7 +189,7 @@ impl Screen<'_> {
             (Some(clash), _) => self.line(3, &format!("! {clash}"), self.bad()),
             (None, []) => {}
             (None, parts) => {
-                let text = format!("? may not be read, whoever is there is not shown: {}", parts.join(", "));
+                let text = format!("? no permission to read, contenders not shown: {}", parts.join(", "));
                 self.line(3, &text, self.bad());
             }
         }
@@ -206,7 +207,7 @@ impl Screen<'_> {
         let shown = lock.queue().enumerate().skip(cursor.first).take(model.room());
         for (y, (index, who)) in (5..).zip(shown) {
             let number = match (index.checked_sub(lock.holders.len()), who.asked) {
-                // They are asked to let go.
+                // The holder was asked to release the lock.
                 (None, true) => "asked".to_owned(),
                 (None, false) => "holds".to_owned(),
                 (Some(turn), _) => (turn + 1).to_string(),
@@ -224,7 +225,7 @@ impl Screen<'_> {
         }
     }
 
-    /// Everything about one, in the five lines above the last two.
+    /// Draws the details of a contender, in the five lines above the last two.
     fn details(&mut self, model: &Model, lock: &Lock, who: &Person) {
         let y = self.area.height - 7;
         let unread = lock.waiting.saturating_sub(lock.waiters.len());
@@ -260,12 +261,12 @@ impl Screen<'_> {
         self.put(x + 8, y, columns.saturating_sub(8), value, Style::new());
     }
 
-    /// What was said, and the keys.
+    /// Draws the message and the keys.
     fn foot(&mut self, model: &Model) {
         let y = self.area.height - 2;
         if let Some(said) = &model.said {
             let (sign, style) = if said.bad { ("! ", self.bad()) } else { ("", Style::new()) };
-            // It may be over what is above: it goes with the next key.
+            // A long message covers lines above it until the next key.
             let lines = wrap(&format!("{sign}{}", said.text), self.columns(), 3);
             let blank = " ".repeat(self.columns());
             for (above, line) in (0..).zip(lines.iter().rev()) {
@@ -273,51 +274,51 @@ impl Screen<'_> {
                 self.line(y - above, line, style);
             }
         }
-        let deeds = if model.setting.read_only { "" } else { "r revoke  b break  " };
+        let actions = if model.setting.read_only { "" } else { "r revoke  b break  " };
         let keys = if model.editing.is_some() {
             "type what to look for; enter keeps it, esc takes it back".to_owned()
         } else if model.queue.is_some() {
-            format!("esc back  {deeds}space read now  ? help  q quit")
+            format!("esc back  {actions}space read now  ? help  q quit")
         } else {
-            format!("enter queue  s order  / filter  {deeds}? help  q quit")
+            format!("enter queue  s order  / filter  {actions}? help  q quit")
         };
-        // Where it is narrow one space has to do.
+        // On a narrow screen one space separates the keys.
         let keys = if width(&keys) > self.columns() { keys.replace("  ", " ") } else { keys };
         self.line(y + 1, &keys, Style::new().add_modifier(Modifier::DIM));
     }
 
     fn question(&mut self, model: &Model, question: &Question) {
-        let Question { deed, words, holds, since_ms, typed } = question;
+        let Question { request, words, holds, since_ms, typed } = question;
         let since = since_ms.map_or("unknown".to_owned(), |since| age(model.as_of().saturating_sub(since)));
-        let (title, asked) = match (deed.means, holds) {
-            (Means::Revoke, true) => ("revoke", "Ask the holder to let go?"),
-            (Means::Revoke, false) => ("revoke", "Ask this waiter to go?"),
-            (Means::Break, true) => ("break", "Take the lock away from its holder?"),
-            (Means::Break, false) => ("break", "Take this waiter out of the queue?"),
+        let asked = match (request.action, holds) {
+            (AdminAction::Revoke, true) => "Ask the holder to let go?",
+            (AdminAction::Revoke, false) => "Ask this waiter to go?",
+            (AdminAction::Break, true) => "Take the lock away from its holder?",
+            (AdminAction::Break, false) => "Take this waiter out of the queue?",
         };
         let doing = if *holds { "held for" } else { "waits for" };
         let mut lines = vec![
             (asked.to_owned(), BOLD),
-            (format!("lock   {}", deed.path), Style::new()),
+            (format!("lock   {}", request.path), Style::new()),
             (format!("who    {words}"), Style::new()),
-            (format!("token  {}, {doing} {since}", deed.token), Style::new()),
+            (format!("token  {}, {doing} {since}", request.token), Style::new()),
         ];
         if !model.still_there(question) {
             lines.push(("! it is not there any more: nothing would happen".to_owned(), self.bad()));
-        } else if deed.means == Means::Break && *holds {
+        } else if request.action == AdminAction::Break && *holds {
             lines.push(("! it may go on for a moment as if it had the lock".to_owned(), self.bad()));
         } else {
             lines.push((String::new(), Style::new()));
         }
-        lines.push(match deed.means {
-            Means::Revoke => ("y asks it, any other key does not".to_owned(), Style::new()),
-            Means::Break => (format!("type {WORD} and enter, or esc: {typed}_"), Style::new()),
+        lines.push(match request.action {
+            AdminAction::Revoke => ("y asks it, any other key does not".to_owned(), Style::new()),
+            AdminAction::Break => (format!("type {WORD} and enter, or esc: {typed}_"), Style::new()),
         });
-        self.window(title, &lines);
+        self.window(request.action.word(), &lines);
     }
 
     fn help(&mut self, read_only: bool) {
-        let deeds = if read_only {
+        let actions = if read_only {
             "r b          (not with --read-only)"
         } else {
             "r b          ask the chosen one to let go; take the lock away from it"
@@ -327,7 +328,7 @@ impl Screen<'_> {
             "enter  esc   the queue of the chosen lock, and back",
             "1 2 3  s     order by waiters, longest wait, hand-overs; s: the next of them",
             "/            only locks with this in name or holder; esc shows all again",
-            deeds,
+            actions,
             "space        read now       ^L  draw again        ^Z  stop        q ^C  quit",
             "",
             "WAITING how many wait        LONGEST for how long the first of them has",
@@ -338,7 +339,7 @@ impl Screen<'_> {
         self.window("help", &lines.map(|line| (line.to_owned(), Style::new())));
     }
 
-    /// A frame in the middle, over what is there.
+    /// Draws a window in the middle of the screen.
     fn window(&mut self, title: &str, lines: &[(String, Style)]) {
         let columns = self.area.width.min(80);
         let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2).min(self.area.height);
@@ -358,7 +359,7 @@ impl Screen<'_> {
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// The chosen row, and what is wrong with the lock.
+/// Returns the marks of a row: selection, and problems of the lock.
 fn marks(lock: &Lock, chosen: bool) -> &'static str {
     match (chosen, &lock.clash, lock.unread.is_empty()) {
         (true, Some(_), _) => ">!",
@@ -370,7 +371,7 @@ fn marks(lock: &Lock, chosen: bool) -> &'static str {
     }
 }
 
-/// Where the columns of the list are.
+/// Column widths of the list.
 struct Columns {
     name: usize,
     holder: usize,
@@ -396,7 +397,7 @@ impl Columns {
     }
 }
 
-/// Where those of a queue are.
+/// Column widths of a queue.
 struct QueueColumns {
     token: usize,
 }
@@ -413,8 +414,8 @@ impl QueueColumns {
     }
 }
 
-/// A token without the zeros that all tokens have: what tells those of one queue apart. Whole ones are shown where one is
-/// chosen.
+/// Shortens a token by the zeros that all tokens have. The rest identifies a contender within a queue. The details of
+/// the selected contender show the whole token.
 fn short(token: Option<&str>) -> String {
     let Some(token) = token else { return "-".to_owned() };
     let parts: Vec<_> = token.split('-').map(|part| part.trim_start_matches('0')).collect();
@@ -426,14 +427,14 @@ fn short(token: Option<&str>) -> String {
 }
 
 fn clock(unix_ms: u64, zone: &TimeZone) -> String {
-    told(unix_ms, zone, "%H:%M:%S")
+    formatted_time(unix_ms, zone, "%H:%M:%S")
 }
 
 fn moment(unix_ms: u64, zone: &TimeZone) -> String {
-    told(unix_ms, zone, "%Y-%m-%d %H:%M:%S")
+    formatted_time(unix_ms, zone, "%Y-%m-%d %H:%M:%S")
 }
 
-fn told(unix_ms: u64, zone: &TimeZone, how: &str) -> String {
+fn formatted_time(unix_ms: u64, zone: &TimeZone, how: &str) -> String {
     let moment = i64::try_from(unix_ms).ok().and_then(|unix_ms| Timestamp::from_millisecond(unix_ms).ok());
     moment.map_or_else(|| "?".to_owned(), |moment| moment.to_zoned(zone.clone()).strftime(how).to_string())
 }

@@ -18,19 +18,12 @@ use super::pages::{self, Page, parts};
 use super::shield::is_from_us;
 use crate::connect::{close, connect};
 use crate::exit::Failure;
-use crate::status::{is_zoolock, who};
+use crate::operate::{AdminAction, notices_break};
+use crate::status::who;
 use crate::talk::printable;
 
 /// Maximum length of a note in characters.
 const MAX_NOTE: usize = 200;
-
-/// Action on a holder or waiter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum AdminAction {
-    Revoke,
-    Break,
-}
 
 /// Result of an action that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -43,14 +36,6 @@ pub(super) enum Outcome {
 }
 
 impl AdminAction {
-    /// Returns the name in URLs and forms.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Revoke => "revoke",
-            Self::Break => "break",
-        }
-    }
-
     /// Returns the name on buttons and headings.
     fn title(self) -> &'static str {
         match self {
@@ -261,12 +246,10 @@ async fn execute(
     let mutex = zoolock.mutex(path);
     let result = match action {
         AdminAction::Revoke => mutex.revoke(ticket).await.map(|()| Outcome::Revoked),
-        // Holders of other client libraries do not watch their own znode.
-        AdminAction::Break => mutex.break_lock(ticket).await.map(|broken| match broken.family {
-            "native" => Outcome::Broken,
-            _ if is_zoolock(&broken) => Outcome::Broken,
-            _ => Outcome::Unaware,
-        }),
+        AdminAction::Break => mutex
+            .break_lock(ticket)
+            .await
+            .map(|broken| if notices_break(&broken) { Outcome::Broken } else { Outcome::Unaware }),
     };
     close(zoolock).await;
     result.map_err(ActionError::Lock)
@@ -280,7 +263,7 @@ fn session_note(peer: Peer, note: &str) -> String {
     if note.is_empty() { operator } else { format!("{operator}: {}", printable(&note)) }
 }
 
-/// Responds to a viewer who is not logged in.
+/// Responds to a viewer without a login.
 fn refuse(viewer: &Viewer, next: &str) -> Response {
     if *viewer == Viewer::LoggedOut {
         return Redirect::to(&format!("/login?next={}", parts::quoted(next))).into_response();

@@ -17,7 +17,7 @@ const COOKIE_PREFIX: &str = "zoolock_ui_";
 const IDLE_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Maximum duration of a login.
 const LOGIN_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
-/// Maximum number of logins. A new login replaces the one that has been idle for the longest time.
+/// Maximum number of logins. A new login replaces the login with the longest idle time.
 const MAX_LOGINS: usize = 256;
 
 /// Maximum number of wrong tokens from one address within [`WRONG_WINDOW`].
@@ -38,7 +38,7 @@ pub(super) enum Viewer {
     Operator(Operator),
 }
 
-/// A viewer who is logged in.
+/// A viewer with a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Operator {
     /// CSRF token: every form of this login must contain it.
@@ -158,7 +158,7 @@ impl Logins {
 }
 
 impl LoginState {
-    /// Adds a login. If there are too many, removes the one that has been idle for the longest time.
+    /// Adds a login. If there are too many, removes the login with the longest idle time.
     fn add(&mut self, cookie: String, now: Instant) {
         self.remove_expired(now);
         if self.logins.len() >= MAX_LOGINS

@@ -1,4 +1,4 @@
-//! How an event looks.
+//! Formats events as lines.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const RED: &str = "1;31";
 
-/// One line of JSON, as `docs/JSON.md` describes it.
+/// Formats an event as one line of JSON, as `docs/JSON.md` describes it.
 pub(super) fn json(event: &Event) -> String {
     document_line(event)
 }
 
-/// One line for people, in their time.
+/// Formats an event as one line for people, with the time in the local time zone.
 pub(super) fn text(event: &Event, look: &Look) -> String {
     let mut details = Vec::new();
     let at_least = if event.at_least { "at least " } else { "" };
@@ -54,7 +54,7 @@ pub(super) fn text(event: &Event, look: &Look) -> String {
         "crashed" | "panicked" | "lost" => RED,
         _ => return format!("{}\n", fitted(line.trim_end(), look.width)),
     };
-    // Painted when it is cut: escapes take no room.
+    // Colored after the cut, since escape sequences take no columns.
     format!("{}\n", look.painted(color, &fitted(line.trim_end(), look.width)))
 }
 

@@ -1,11 +1,11 @@
-//! `zoolock watch`: one lock, a line for all that is seen to happen to it.
+//! `zoolock watch`: prints a line for each change of a lock.
 //!
-//! The service tells that something happened, not what; what it was is the difference of two looks ([`story`]). Events of
-//! the library ([`zoolock::LockEvents`]) tell of one's own acquisitions, and these are everybody's.
+//! A watch event tells that the lock changed, not how. The change is the difference of two snapshots ([`story`]).
+//! The events of the library ([`zoolock::LockEvents`]) describe only the acquisitions of this client.
 
-mod ear;
 mod line;
 mod story;
+mod watch_stream;
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tokio::time::{sleep, sleep_until, timeout};
 use zoolock::{Error, Glance, LockPath, Snapshot, Zoolock};
 
-use self::ear::Ear;
 use self::story::{Event, Moment, Story};
+use self::watch_stream::WatchStream;
 use crate::acquire::interrupted;
 use crate::args::ColorWhen;
 use crate::connect::{abandon, connect, found_again};
@@ -24,25 +24,27 @@ use crate::plan::Service;
 use crate::signals::Signals;
 use crate::talk::{Talk, printable};
 
-/// Reading takes one part of the time, and pauses four.
-const PAUSES: u32 = 4;
-/// Several things happen at a hand-over.
-const SHORTEST: Duration = Duration::from_millis(20);
-/// Where nothing tells that something happened, and in case that something was missed.
-const UNTOLD: Duration = Duration::from_millis(400);
-const MISSED: Duration = Duration::from_secs(2);
-/// Who has not answered by then may not be there.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// Between two tries to get an answer.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Whoever takes the lines slower than that hears of what happens meanwhile only by the look after it.
-const SLOW: Duration = Duration::from_secs(1);
-/// How soon it is noticed that nobody reads any more.
-const READ: Duration = Duration::from_millis(250);
-/// A goodbye to the service.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Minimum pause after a read, as a multiple of its duration: reading takes at most a fifth of the time.
+const PAUSE_FACTOR: u32 = 4;
+/// Minimum pause after a read, since a hand-over consists of several changes.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+/// Interval between reads without a watch.
+const POLL_INTERVAL: Duration = Duration::from_millis(400);
+/// Interval between reads with a watch, in case an event was lost.
+const WATCHED_INTERVAL: Duration = Duration::from_secs(2);
+/// Maximum duration of a read. After it the server counts as lost.
+const READ_TIMEOUT: Duration = Duration::from_secs(4);
+/// Minimum pause after a failed read.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Duration of printing after which the watch is dropped. Changes until the output is written show only in the next
+/// read.
+const SLOW_OUTPUT: Duration = Duration::from_secs(1);
+/// Interval of checks whether standard output was closed.
+const OUTPUT_CHECK: Duration = Duration::from_millis(250);
+/// Maximum time to close the session with the watch.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Tells what happens until somebody wants its end, or nobody reads any more.
+/// Prints changes until a signal ends it or standard output is closed.
 pub(crate) async fn watch(
     service: &Service,
     name: &str,
@@ -60,26 +62,26 @@ pub(crate) async fn watch(
     let mut watching = Watching {
         service,
         talk,
-        ear: Ear::new(service, &path),
+        stream: WatchStream::new(service, &path),
         story: Story::new(&path),
         path,
         zoolock,
-        doubts: Vec::new(),
+        warnings: Vec::new(),
         style: Style { json, color },
     };
     let outcome = tokio::select! {
         biased;
         _ = signals.end() => Ok(Exit::OK),
-        () = nobody_reads() => Ok(Exit::OK),
-        failure = watching.go_on() => Err(failure),
+        () = output_closed() => Ok(Exit::OK),
+        failure = watching.run() => Err(failure),
     };
-    let Watching { ear, zoolock, .. } = watching;
-    let _ = timeout(FAREWELL, ear.leave()).await;
+    let Watching { stream, zoolock, .. } = watching;
+    let _ = timeout(CLOSE_TIMEOUT, stream.shut_down()).await;
     abandon(zoolock).await;
     outcome
 }
 
-/// How it is told.
+/// Format of the output.
 #[derive(Clone, Copy)]
 struct Style {
     json: bool,
@@ -89,33 +91,33 @@ struct Style {
 struct Watching<'a> {
     service: &'a Service,
     talk: &'a Talk,
-    ear: Ear,
+    stream: WatchStream,
     path: String,
     zoolock: Zoolock,
     story: Story,
-    /// What is known to be wrong with what is seen.
-    doubts: Vec<String>,
+    /// Warnings about the last snapshot.
+    warnings: Vec<String>,
     style: Style,
 }
 
 impl Watching<'_> {
-    /// Never returns while it can look.
-    async fn go_on(&mut self) -> Failure {
+    /// Reads and prints until an error that does not pass by itself, and returns it.
+    async fn run(&mut self) -> Failure {
         let mut glances = self.zoolock.mutex(&self.path).glances(usize::MAX);
-        let mut looks = false;
+        let mut announced = false;
         loop {
-            let begun = Instant::now();
-            let looked = timeout(PATIENCE, glances.look()).await;
+            let started = Instant::now();
+            let result = timeout(READ_TIMEOUT, glances.look()).await;
             let done = Instant::now();
-            let trouble = match looked {
+            let trouble = match result {
                 Ok(Ok(Glance { lock, made, .. })) => {
                     let events = self.story.see(&lock, made, Moment::now());
-                    if let Err(failure) = self.tell(events).await {
+                    if let Err(failure) = self.print_events(events).await {
                         return failure;
                     }
-                    self.doubt(&lock);
-                    if !std::mem::replace(&mut looks, true) {
-                        // What happens from now on is told.
+                    self.warn(&lock);
+                    if !std::mem::replace(&mut announced, true) {
+                        // Changes from now on are printed.
                         self.talk.note(format_args!("watching {}; ^C ends it", self.path));
                     }
                     None
@@ -128,72 +130,73 @@ impl Watching<'_> {
                 if let Err(failure) = self.lose_sight(&trouble).await {
                     return failure;
                 }
-                // Not at once: the service may have more to do than it can. What was read is kept for the next look.
-                sleep((done - begun).max(AGAIN)).await;
-                // This user's server may have come back elsewhere.
+                // Pauses before the next read, since the server may be overloaded. `glances` keeps what it has read.
+                sleep((done - started).max(RETRY_AFTER)).await;
+                // The local server of this user may have restarted at another address.
                 if let Some(zoolock) = found_again(self.service, self.talk).await {
                     glances = zoolock.mutex(&self.path).glances(usize::MAX);
                     abandon(std::mem::replace(&mut self.zoolock, zoolock)).await;
                 }
                 continue;
             }
-            let untold = if self.ear.hears() { MISSED } else { UNTOLD };
-            let rest = ((done - begun) * PAUSES).max(SHORTEST);
+            let interval = if self.stream.is_set() { WATCHED_INTERVAL } else { POLL_INTERVAL };
+            let pause = ((done - started) * PAUSE_FACTOR).max(MIN_PAUSE);
             tokio::select! {
-                () = sleep(untold.max(rest)) => {}
-                () = self.ear.heard() => {}
+                () = sleep(interval.max(pause)) => {}
+                () = self.stream.changed() => {}
             }
-            sleep_until((done + rest).into()).await;
+            sleep_until((done + pause).into()).await;
         }
     }
 
     async fn lose_sight(&mut self, why: &str) -> Result<(), Failure> {
         let event = self.story.lose_sight(why, Moment::now());
-        self.tell(event.into_iter().collect()).await
+        self.print_events(event.into_iter().collect()).await
     }
 
-    /// Says once what makes it doubtful who holds: no event, since it happens to nobody.
-    fn doubt(&mut self, lock: &Snapshot) {
+    /// Prints each new reason why the shown holders may be wrong or incomplete. It is no event because it has no
+    /// contender.
+    fn warn(&mut self, lock: &Snapshot) {
         let hidden = lock.unread.iter().map(|part| {
             format!(
-                "{part} may not be read: whoever holds or waits there is not shown; give credentials that may"
+                "no permission to read {part}: its holders and waiters are not shown; give credentials that may read it"
             )
         });
         let foreign = lock.foreign_semaphore.iter().map(|foreign| {
             format!("is a semaphore of {}: its holders and waiters are not shown", foreign.library)
         });
-        let doubts: Vec<String> = lock.clash.iter().cloned().chain(hidden).chain(foreign).collect();
-        for doubt in doubts.iter().filter(|doubt| !self.doubts.contains(doubt)) {
-            self.talk.note(format_args!("{}: {}", self.path, printable(doubt)));
+        let warnings: Vec<String> = lock.clash.iter().cloned().chain(hidden).chain(foreign).collect();
+        for warning in warnings.iter().filter(|warning| !self.warnings.contains(warning)) {
+            self.talk.note(format_args!("{}: {}", self.path, printable(warning)));
         }
-        self.doubts = doubts;
+        self.warnings = warnings;
     }
 
-    async fn tell(&mut self, events: Vec<Event>) -> Result<(), Failure> {
+    async fn print_events(&mut self, events: Vec<Event>) -> Result<(), Failure> {
         if events.is_empty() {
             return Ok(());
         }
         let Style { json, color } = self.style;
-        // Not here: a reader that does not read must not keep us from hearing that we are to end.
-        let mut telling = tokio::task::spawn_blocking(move || {
+        // On another thread, so that a reader that does not read does not delay the end by a signal.
+        let mut printing = tokio::task::spawn_blocking(move || {
             let look = Look::of_stdout(color);
             let line = |event: &Event| if json { line::json(event) } else { line::text(event, &look) };
             print(&events.iter().map(line).collect::<String>())
         });
-        let told = match timeout(SLOW, &mut telling).await {
-            Ok(told) => told,
+        let printed = match timeout(SLOW_OUTPUT, &mut printing).await {
+            Ok(printed) => printed,
             Err(_) => {
-                // What is told meanwhile would only be kept.
-                self.ear.close();
-                telling.await
+                // Events that come meanwhile would only fill memory.
+                self.stream.close();
+                printing.await
             }
         };
-        told.map_err(|error| Failure::unavailable(error.to_string()))?.map(drop)
+        printed.map_err(|error| Failure::unavailable(error.to_string()))?.map(drop)
     }
 }
 
-/// Resolves when whoever read our output is gone, which a lock to which nothing happens would not show.
-async fn nobody_reads() {
+/// Resolves when the reader has closed standard output. Without it `watch` would not notice until the next change.
+async fn output_closed() {
     let stdout = std::io::stdout();
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
@@ -202,6 +205,6 @@ async fn nobody_reads() {
         if asked.is_ok() && ready[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
             return;
         }
-        sleep(READ).await;
+        sleep(OUTPUT_CHECK).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What happened to a lock: the difference of two looks at it, told as far as it is known.
+//! Derives the changes of a lock from two snapshots, as far as the snapshots show them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,37 +8,37 @@ use zoolock::{Entry, Snapshot};
 
 use crate::rates::number;
 
-/// Something that happened.
+/// A change of the lock.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Event {
-    /// What; `docs/JSON.md` lists the words.
+    /// Kind of change; `docs/JSON.md` lists all kinds.
     pub(super) event: &'static str,
     pub(super) lock: String,
-    /// When it was seen.
+    /// Time at which it was seen.
     pub(super) at_ms: u64,
-    /// To whom.
+    /// The contender.
     pub(super) contender: Option<Entry>,
-    /// Where it stands among those who wait, from 1 on.
+    /// Queue position among the waiters, from 1 on.
     pub(super) place: Option<usize>,
-    /// How many wait now.
+    /// Number of waiters now.
     pub(super) waiting: usize,
-    /// How long it waited and held, as far as that was seen.
+    /// Time it waited and held, as far as that was seen.
     pub(super) waited_ms: Option<u64>,
     pub(super) held_ms: Option<u64>,
-    /// Whether it had begun before we looked, so that it was longer than that.
+    /// Set if the wait or hold began before the first read, so that it took longer.
     pub(super) at_least: bool,
-    /// How many came and went unseen, at most.
+    /// Maximum number of contenders that came and went unseen.
     pub(super) count: Option<u32>,
     pub(super) message: Option<String>,
 }
 
-/// What may happen.
+/// All kinds of changes.
 const WORDS: [&str; 13] = [
     "holds", "waits", "queued", "granted", "released", "panicked", "crashed", "broken", "gone", "left",
     "unseen", "lost", "back",
 ];
 
-/// When a look was, by the clock of the day and by one that does not jump.
+/// Time of a read, by the wall clock and by a monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) unix_ms: u64,
@@ -52,35 +52,35 @@ impl Moment {
     }
 }
 
-/// One lock, as it was seen last.
+/// The last seen state of a lock.
 #[derive(Debug)]
 pub(super) struct Story {
     path: String,
-    /// In the order of their turns, those who hold first.
-    stands: Vec<Stand>,
-    /// When the directory was made that the numbers are of.
+    /// Holders, then waiters in queue order.
+    contenders: Vec<Contender>,
+    /// Creation time of the directory, which the sequence numbers belong to.
     made: Option<i64>,
-    /// The highest number that the service has given to a contender.
+    /// Highest sequence number that the server has given to a contender.
     last_number: Option<u32>,
-    /// How many numbers after that were taken by nodes that were only renamed.
+    /// Number of later sequence numbers that were used to replace the znode of a contender, as by a downgrade.
     renamed: u32,
     waiting: usize,
-    sight: Sight,
+    sight: Visibility,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sight {
-    /// Nothing was seen yet.
+enum Visibility {
+    /// No read has succeeded yet.
     None,
     Lost,
     Clear,
 }
 
-/// Somebody in the queue.
+/// A contender in the queue.
 #[derive(Debug, Clone)]
-struct Stand {
+struct Contender {
     entry: Entry,
-    /// Since when it holds, where it does.
+    /// Start of its hold, if it holds.
     holds: Option<Since>,
     came: Since,
 }
@@ -88,67 +88,70 @@ struct Stand {
 #[derive(Debug, Clone, Copy)]
 struct Since {
     at: Instant,
-    /// It was so before we looked.
+    /// Set if it began before the first read.
     at_least: bool,
 }
 
 impl Story {
     pub(super) fn new(path: &str) -> Story {
         let path = path.to_owned();
-        let (stands, sight) = (Vec::new(), Sight::None);
-        Story { path, stands, made: None, last_number: None, renamed: 0, waiting: 0, sight }
+        let (contenders, sight) = (Vec::new(), Visibility::None);
+        Story { path, contenders, made: None, last_number: None, renamed: 0, waiting: 0, sight }
     }
 
-    /// That nothing can be seen, once.
+    /// Returns the event for a failed read, once per outage.
     pub(super) fn lose_sight(&mut self, why: &str, now: Moment) -> Option<Event> {
-        if std::mem::replace(&mut self.sight, Sight::Lost) == Sight::Lost {
+        if std::mem::replace(&mut self.sight, Visibility::Lost) == Visibility::Lost {
             return None;
         }
         Some(Event { message: Some(why.to_owned()), ..self.event("lost", now) })
     }
 
-    /// What has happened since the last look: first who went, then who came. `made`: when the directory was.
+    /// Returns the changes since the last read: first departures, then arrivals and grants. `made` is the creation
+    /// time of the directory.
     pub(super) fn see(&mut self, lock: &Snapshot, made: Option<i64>, now: Moment) -> Vec<Event> {
         self.waiting = lock.waiting;
-        let sight = std::mem::replace(&mut self.sight, Sight::Clear);
-        let unseen_before = sight != Sight::Clear;
-        let back = (sight == Sight::Lost).then(|| self.event("back", now));
+        let sight = std::mem::replace(&mut self.sight, Visibility::Clear);
+        let unseen_before = sight != Visibility::Clear;
+        let back = (sight == Visibility::Lost).then(|| self.event("back", now));
         let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
-        let everybody = || holders.iter().copied().chain(&lock.waiters);
-        let here: HashMap<Key, usize> = everybody().enumerate().map(|(at, entry)| (key(entry), at)).collect();
-        let mut before = std::mem::take(&mut self.stands);
+        let contenders_now = || holders.iter().copied().chain(&lock.waiters);
+        let here: HashMap<Key, usize> =
+            contenders_now().enumerate().map(|(at, entry)| (key(entry), at)).collect();
+        let mut before = std::mem::take(&mut self.contenders);
         let mut events: Vec<Event> = back.into_iter().collect();
         if let (Some(last), Some(made)) = (self.made, made)
             && last != made
         {
-            // Nobody of the old directory is in the new one, whatever their names are, and its record tells of others.
-            events.extend(self.leavers(&before, &HashMap::new(), 0, None, now));
+            // The directory is a new one. Contenders of the old directory have left, even if znodes have the same
+            // names. The release marker describes contenders of the new directory.
+            events.extend(self.departures(&before, &HashMap::new(), 0, None, now));
             (before, self.last_number, self.renamed) = (Vec::new(), None, 0);
         }
         self.made = made.or(self.made);
-        events.extend(self.leavers(&before, &here, holders.len(), how_one_left(lock), now));
+        events.extend(self.departures(&before, &here, holders.len(), last_departure(lock), now));
         let count = self.unseen(lock, &before);
         if count > 0 {
             events.push(Event { count: Some(count), ..self.event("unseen", now) });
         }
-        let mut before: HashMap<Key, Stand> =
-            before.into_iter().map(|stand| (key(&stand.entry), stand)).collect();
-        for (at, entry) in everybody().enumerate() {
+        let mut before: HashMap<Key, Contender> =
+            before.into_iter().map(|contender| (key(&contender.entry), contender)).collect();
+        for (at, entry) in contenders_now().enumerate() {
             let (known, new) = match before.remove(&key(entry)) {
                 Some(known) => (known, false),
                 None => {
                     let came = Since { at: now.at, at_least: unseen_before };
-                    (Stand { entry: entry.clone(), holds: None, came }, true)
+                    (Contender { entry: entry.clone(), holds: None, came }, true)
                 }
             };
             let (is_holder, held) = (at < holders.len(), known.holds.is_some());
             let begins = Since { at: now.at, at_least: unseen_before };
-            // Who holds goes on to, also where there are fewer permits now than are held.
+            // A holder keeps holding, even if the semaphore now has fewer permits than are held.
             let holds = known.holds.or_else(|| is_holder.then_some(begins));
-            let stand = Stand { entry: entry.clone(), holds, came: known.came };
+            let contender = Contender { entry: entry.clone(), holds, came: known.came };
             if is_holder && !held {
                 let event = if new && unseen_before { "holds" } else { "granted" };
-                let waited = (!new).then_some(stand.came);
+                let waited = (!new).then_some(contender.came);
                 let waited_ms = waited.map(|since| since.until(now));
                 let at_least = waited.is_some_and(|since| since.at_least);
                 events.push(Event { waited_ms, at_least, ..self.event_of(event, entry, now) });
@@ -157,60 +160,63 @@ impl Story {
                 let place = Some(at - holders.len() + 1);
                 events.push(Event { place, ..self.event_of(event, entry, now) });
             }
-            self.stands.push(stand);
+            self.contenders.push(contender);
         }
         events
     }
 
-    /// Who is not there any more, and how that came, as far as somebody wrote it.
-    fn leavers(
+    /// Returns the events of contenders that have left. `written` is the release marker: how a contender left, and its
+    /// sequence number.
+    fn departures(
         &self,
-        before: &[Stand],
+        before: &[Contender],
         here: &HashMap<Key, usize>,
         holders: usize,
         written: Option<(&'static str, u32)>,
         now: Moment,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        let is_here = |stand: &Stand| here.contains_key(&key(&stand.entry));
-        let made_room = before.iter().any(|stand| stand.holds.is_some() && !is_here(stand));
+        let is_here = |contender: &Contender| here.contains_key(&key(&contender.entry));
+        let holder_left = before.iter().any(|contender| contender.holds.is_some() && !is_here(contender));
         let holds_on: Vec<&Entry> = before
             .iter()
-            .filter(|stand| stand.holds.is_some() && is_here(stand))
-            .map(|stand| &stand.entry)
+            .filter(|contender| contender.holds.is_some() && is_here(contender))
+            .map(|contender| &contender.entry)
             .collect();
-        // Who wants it alone does not get it beside others; beside its own reader, one that writes meanwhile does.
+        // An exclusive contender does not acquire beside other holders. The exception is an upgrade: beside the read
+        // lock of its own owner.
         let is_alone = |entry: &Entry| {
             let is_own = |other: &&Entry| other.owner.is_some() && other.owner == entry.owner;
             entry.role != "exclusive" || holds_on.iter().all(is_own)
         };
-        // Whether nobody has been passed over who stood before it and waits still.
+        // Set while no contender further ahead still waits.
         let mut next = true;
-        for stand in before {
-            if let Some(at) = here.get(&key(&stand.entry)) {
+        for contender in before {
+            if let Some(at) = here.get(&key(&contender.entry)) {
                 next &= *at < holders;
                 continue;
             }
-            let how = written.filter(|(_, of)| number(&stand.entry.node) == Some(*of)).map(|(how, _)| how);
-            let entry = &stand.entry;
+            let how =
+                written.filter(|(_, of)| number(&contender.entry.node) == Some(*of)).map(|(how, _)| how);
+            let entry = &contender.entry;
             let waited = Event {
-                waited_ms: Some(stand.came.until(now)),
-                at_least: stand.came.at_least,
+                waited_ms: Some(contender.came.until(now)),
+                at_least: contender.came.at_least,
                 ..self.event_of("left", entry, now)
             };
-            match (stand.holds, how) {
+            match (contender.holds, how) {
                 (Some(since), how) => events.push(Event {
                     held_ms: Some(since.until(now)),
                     at_least: since.at_least,
                     ..self.event_of(how.unwrap_or("gone"), entry, now)
                 }),
-                // It had its turn between two looks.
+                // It acquired and released between two reads.
                 (None, Some(how)) => {
                     events.push(Event { event: "granted", ..waited });
                     events.push(self.event_of(how, entry, now));
                 }
-                // It may have had it.
-                (None, None) if made_room && next && is_alone(entry) => {
+                // It may have acquired between two reads.
+                (None, None) if holder_left && next && is_alone(entry) => {
                     events.push(Event { event: "gone", ..waited })
                 }
                 (None, None) => events.push(waited),
@@ -219,16 +225,17 @@ impl Story {
         events
     }
 
-    /// How many came and went between two looks, by the numbers that the service gave: it gives some to directories, too,
-    /// and one to a writer that goes on as a reader, which keeps the number of its name.
-    fn unseen(&mut self, lock: &Snapshot, before: &[Stand]) -> u32 {
-        let everybody = || lock.holder.iter().chain(&lock.beside).chain(&lock.waiters);
+    /// Returns the number of contenders that came and went between two reads, by the sequence numbers that the
+    /// server gave. It is an upper bound because directories take numbers, too. A writer that downgrades to a
+    /// reader takes a number as well, although its name keeps the old one; these numbers are subtracted.
+    fn unseen(&mut self, lock: &Snapshot, before: &[Contender]) -> u32 {
+        let contenders_now = || lock.holder.iter().chain(&lock.beside).chain(&lock.waiters);
         let known: HashMap<u32, &str> = before
             .iter()
-            .filter_map(|stand| Some((number(&stand.entry.node)?, stand.entry.node.as_str())))
+            .filter_map(|contender| Some((number(&contender.entry.node)?, contender.entry.node.as_str())))
             .collect();
         let (mut new, mut highest) = (0_u32, lock.previous_number);
-        for entry in everybody() {
+        for entry in contenders_now() {
             let Some(number) = number(&entry.node) else { continue };
             highest = highest.max(Some(number));
             match known.get(&number) {
@@ -242,7 +249,7 @@ impl Story {
         };
         self.last_number = Some(last).max(highest);
         let given = highest.unwrap_or(0).saturating_sub(last).saturating_sub(new);
-        // The others were given after that, and are missing later.
+        // The remaining numbers of replaced znodes were given later, and are subtracted then.
         let of_renamed = given.min(self.renamed);
         self.renamed -= of_renamed;
         given - of_renamed
@@ -276,8 +283,8 @@ impl Since {
     }
 }
 
-/// How the holder with this number left, where somebody wrote that.
-fn how_one_left(lock: &Snapshot) -> Option<(&'static str, u32)> {
+/// Returns how the last holder left and its sequence number, if the release marker tells.
+fn last_departure(lock: &Snapshot) -> Option<(&'static str, u32)> {
     let number = lock.previous_number?;
     match lock.previous {
         "unknown" => None,
@@ -286,7 +293,7 @@ fn how_one_left(lock: &Snapshot) -> Option<(&'static str, u32)> {
     }
 }
 
-/// The same node, and not another one that was given its name later.
+/// Znode and token of a contender. The token distinguishes a later znode of the same name.
 type Key = (String, Option<String>);
 
 fn key(entry: &Entry) -> Key {

@@ -1,22 +1,22 @@
-//! The log of what was decided, the snapshots, and how both become a state again.
+//! The log of decided transactions, the snapshots, and recovery from both.
 //!
-//! Blocking code on a [`Disk`], without a clock or a task. Whoever drives it appends what was decided, writes,
-//! syncs, and answers clients only then.
+//! The code blocks on a [`Disk`], and has neither a clock nor a task. The caller appends decided transactions, writes,
+//! syncs, and only then answers clients.
 //!
-//! # What is promised
-//! 1. What was synced is there after a crash. Only the end of the log that never was may be dropped, and is dropped
-//!    for good before anything else happens.
-//! 2. Damage to anything else is refused, by file and byte.
-//! 3. A transaction is there as a whole or not at all, and a state that comes back is one that was.
+//! # Guarantees
+//! 1. Synced transactions survive a crash. Only the end of the log that was never synced may be dropped. Recovery
+//!    removes it permanently before anything else happens.
+//! 2. Any other damage is an error that names the file and the byte.
+//! 3. A transaction is restored completely or not at all. A restored state is one that existed.
 //!
-//! # How
-//! Everything that is written at once is a batch (`segment.rs`), and says up to where the file was synced by then. At
-//! the end of the log a batch that is not sound is dropped, unless anything shows that it had been synced: a later
-//! batch, a later segment, or a snapshot. [`Log::idle_seal`] writes an empty batch that shows it of the last one.
+//! # Implementation
+//! Each write is a batch (`segment.rs`), and records up to where the file was synced by then. A damaged batch at the end
+//! of the log is dropped, unless a later batch, a later segment, or a snapshot proves that it had been synced.
+//! [`Log::idle_seal`] writes an empty batch that proves it for the last batch.
 //!
-//! A file gets its name when its contents are synced, so a name stands for a sound file. A segment is given a
-//! successor when it is synced, so only the last may end badly. The first failed write or sync ends the log: what a
-//! disk has kept after it said no cannot be known (on Linux a second sync says yes, and means nothing).
+//! A file gets its name after its contents are synced, so a file with a name is complete. A segment gets a successor
+//! after it is synced, so only the last one may end with a damaged batch. The first failed write or sync ends the log:
+//! after a failure the contents of the disk are unknown (on Linux a second sync succeeds without having any effect).
 
 pub mod codec;
 mod disk;
@@ -46,19 +46,19 @@ use crate::ids::Zxid;
 use crate::state::State;
 use crate::txn::{Change, Txn};
 
-/// A batch gets no more transactions when it has this much.
+/// Size in bytes at which a batch is full.
 const BATCH: usize = 1 << 20;
-/// How many snapshots are kept: the second is for when the first is damaged.
+/// Number of snapshots kept: the older one is used if the newer one is damaged.
 const SNAPSHOTS: usize = 2;
 
-/// What a log can be told.
+/// Options of a log.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A segment is followed by another when it has this many bytes.
+    /// Size in bytes at which the next segment begins.
     pub segment_size: u64,
-    /// How much room is made at once; zero for none.
+    /// Number of bytes allocated at once; 0: none.
     pub allocate: u64,
-    /// A snapshot is wanted after this many bytes, and after no fewer than the last one had.
+    /// Minimum number of logged bytes between snapshots. The size of the last snapshot is another minimum.
     pub snapshot_after: u64,
 }
 
@@ -68,20 +68,20 @@ impl Default for Options {
     }
 }
 
-/// What was found when the log was opened.
+/// Result of recovery.
 #[derive(Debug)]
 pub struct Recovered {
-    /// The state; its zxid is that of the last transaction in the log.
+    /// The restored state. Its zxid is that of the last transaction in the log.
     pub state: State,
-    /// Whether there was nothing at all.
+    /// Set if there was neither a log nor a snapshot.
     pub fresh: bool,
     /// The snapshot that was used.
     pub snapshot: Option<Snapshot>,
-    /// How many transactions the log had beyond it.
+    /// Number of transactions replayed after the snapshot.
     pub replayed: usize,
-    /// What was dropped from the end.
+    /// The dropped end of the log.
     pub dropped: Option<Torn>,
-    /// Snapshots that could not be used, and are not needed.
+    /// Errors of snapshots that could not be used, and are not needed.
     pub passed_over: Vec<LogError>,
 }
 
@@ -91,34 +91,34 @@ pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
     segment: Tail,
-    /// Everything before this is on the disk.
+    /// Offset up to which the segment is synced.
     synced: u64,
     synced_zxid: Zxid,
     written_zxid: Zxid,
     appended_zxid: Zxid,
     pending: Pending,
-    /// Set for good by the first failure.
+    /// The first failure. It is permanent.
     failed: Option<LogError>,
     /// Bytes of transactions since the last snapshot began.
     since_snapshot: u64,
-    /// What `since_snapshot` was when the snapshot that is being made began.
+    /// Value of `since_snapshot` at the start of the snapshot in progress.
     snapshot_at: Option<u64>,
     last_snapshot_bytes: u64,
 }
 
-/// Batches that wait to be written, each with room for its header.
+/// Batches to be written, each with space for its header.
 #[derive(Default)]
 struct Pending {
     bytes: BytesMut,
-    /// Where each begins, and how many transactions it has.
+    /// Offset and number of transactions of each batch.
     batches: Vec<(usize, u32)>,
 }
 
 impl Log {
-    /// Brings back what the disk has, drops what must be, and opens the log at its end.
+    /// Restores the state from the disk, drops a damaged end, and opens the log at its end.
     ///
     /// # Errors
-    /// Something that was kept is damaged or gone, or the disk fails.
+    /// If kept data are damaged or missing, or the disk fails.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Log, Recovered), LogError> {
         let recovery = recover(&*disk)?;
         let fresh = recovery.is_none();
@@ -154,10 +154,10 @@ impl Log {
         Ok((log, Recovered { state, fresh, snapshot, replayed, dropped: torn, passed_over }))
     }
 
-    /// Adds a transaction to what is written next. A refused write is not kept.
+    /// Adds a transaction to the next write. Refused writes are not logged.
     ///
     /// # Errors
-    /// The log has failed, now or before.
+    /// If the log has failed, now or before.
     pub fn append(&mut self, txn: &Txn) -> Result<(), LogError> {
         self.check()?;
         if matches!(txn.change, Change::Refused(_)) {
@@ -187,10 +187,10 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what was appended. It outlives this process then, but not a crash of the machine.
+    /// Writes appended transactions. They then survive a crash of this process, but not of the machine.
     ///
     /// # Errors
-    /// The log has failed, now or before.
+    /// If the log has failed, now or before.
     pub fn write(&mut self) -> Result<(), LogError> {
         self.check()?;
         if self.pending.batches.is_empty() {
@@ -205,10 +205,10 @@ impl Log {
         Ok(())
     }
 
-    /// Makes what was written last. Clients may be told of it when this has returned.
+    /// Syncs written transactions. Clients may get their answers when this has returned.
     ///
     /// # Errors
-    /// The log has failed, now or before.
+    /// If the log has failed, now or before.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.check()?;
         if self.synced < self.segment.end {
@@ -220,11 +220,11 @@ impl Log {
         Ok(())
     }
 
-    /// Writes and syncs all there is, and a note that this is so: from then on damage to it cannot be taken for a
-    /// write that a crash cut short. For when there is nothing else to do.
+    /// Writes and syncs everything, and adds a proof of that: later damage cannot be mistaken for a write that a crash
+    /// interrupted. Call it when the server is idle.
     ///
     /// # Errors
-    /// The log has failed, now or before.
+    /// If the log has failed, now or before.
     pub fn idle_seal(&mut self) -> Result<(), LogError> {
         self.write()?;
         self.sync()?;
@@ -238,37 +238,37 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the log in order.
+    /// Seals and closes the log.
     ///
     /// # Errors
-    /// The log has failed, now or before.
+    /// If the log has failed, now or before.
     pub fn close(mut self) -> Result<(), LogError> {
         self.idle_seal()
     }
 
-    /// How far the log is synced.
+    /// Returns the position up to which the log is synced.
     pub fn synced(&self) -> Mark {
         Mark { zxid: self.synced_zxid, segment: self.segment.header.after, offset: self.synced }
     }
 
-    /// The disk, for a [`SnapshotWriter`] on another thread.
+    /// Returns the disk, for a [`SnapshotWriter`] on another thread.
     pub fn disk(&self) -> Arc<dyn Disk> {
         Arc::clone(&self.disk)
     }
 
-    /// Whether it is time for a snapshot, and none is being made.
+    /// Returns whether a snapshot is due and none is in progress.
     pub fn wants_snapshot(&self) -> bool {
         self.snapshot_at.is_none()
             && self.since_snapshot >= self.options.snapshot_after.max(self.last_snapshot_bytes)
     }
 
-    /// Notes that a snapshot begins, of the state after what has been appended by now.
+    /// Records the start of a snapshot, which contains all transactions appended so far.
     pub fn snapshot_begins(&mut self) {
         self.snapshot_at = Some(self.since_snapshot);
     }
 
-    /// Notes that the snapshot is kept, or came to nothing; after a failure it is wanted again when a quarter of what
-    /// a snapshot takes has been logged.
+    /// Records the end of the snapshot, or its failure. After a failure the next one is due when a quarter of the usual
+    /// number of bytes has been logged.
     pub fn snapshot_done(&mut self, snapshot: Option<Snapshot>) {
         let at = self.snapshot_at.take().unwrap_or_default();
         match snapshot {
@@ -283,10 +283,10 @@ impl Log {
         }
     }
 
-    /// Removes the snapshots before the last two, and the segments that the older of these does not need.
+    /// Removes all but the last two snapshots, and the segments that the older one does not need.
     ///
     /// # Errors
-    /// The disk fails. That is no reason for the log to stop.
+    /// If the disk fails. The log still works.
     pub fn clean(&self) -> Result<(), LogError> {
         let failed = |what, name: &str| LogError::io(what, self.disk.describe(name));
         let names = self.disk.list().map_err(failed("list the directory of", "log.*"))?;
@@ -296,13 +296,13 @@ impl Log {
         snapshots[..oldest].iter().try_for_each(|&zxid| remove(snapshot_name(zxid)))?;
         let segments = numbered(&names, segment_name);
         let needed = segments.iter().rposition(|&after| after <= snapshots[oldest]).unwrap_or(0);
-        // Snapshots first: one whose segments are gone is of no use, a segment too many harms nobody.
+        // Snapshots first: a snapshot without its segments is useless, but an extra segment is harmless.
         self.disk.sync_dir().map_err(failed("sync the directory of", "log.*"))?;
         segments[..needed].iter().try_for_each(|&after| remove(segment_name(after)))?;
         self.disk.sync_dir().map_err(failed("sync the directory of", "log.*"))
     }
 
-    /// Begins the next segment. That it exists says that this one is complete.
+    /// Begins the next segment. Its existence proves that this one is complete.
     fn roll(&mut self) -> Result<(), LogError> {
         let trimmed = self.segment.file.set_len(self.segment.end).and_then(|()| self.segment.file.sync_all());
         self.or_fail("complete", trimmed)?;
@@ -347,7 +347,7 @@ impl Log {
         self.segment.chain = chain;
         bytes.clear();
         batches.clear();
-        // One large batch must not leave its buffer behind.
+        // The buffer of a large batch is not kept.
         if bytes.capacity() <= 2 * BATCH {
             self.pending = Pending { bytes, batches };
         }
@@ -383,16 +383,16 @@ impl Log {
 
 impl std::fmt::Debug for Pending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The bytes have the passwords of sessions in them.
+        // The bytes contain session passwords.
         write!(f, "Pending({} bytes)", self.bytes.len())
     }
 }
 
-/// Makes room if the disk can; without it every write makes its own.
+/// Allocates space if the disk supports it. Otherwise each write allocates its own.
 fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> {
     match file.allocate(offset, len) {
         Ok(()) => Ok(true),
-        // A disk that has no room for what we may need can still have some for what we do.
+        // A disk without space for the allocation may still have space for the next writes.
         Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::StorageFull) => {
             Ok(false)
         }
@@ -400,7 +400,7 @@ fn allocate(file: &mut dyn DiskFile, offset: u64, len: u64) -> io::Result<bool> 
     }
 }
 
-/// The segment is whole on the disk before it takes its name, and its name is, before anything is written to it.
+/// Creates a segment. Its contents are synced before it gets its name, and its name before anything is appended.
 fn create_segment(disk: &dyn Disk, after: Zxid, chain: u64, room: u64) -> Result<Tail, LogError> {
     let name = segment_name(after);
     let failed = |what| LogError::io(what, disk.describe(&name));
@@ -426,12 +426,12 @@ fn remove_leftovers(disk: &dyn Disk, recovery: Option<&Recovery>) -> Result<(), 
         disk.remove(name).map_err(failed("remove", name))?;
     }
     for (zxid, error) in recovery.iter().flat_map(|recovery| &recovery.damaged) {
-        // Kept to be looked at, but no longer counted as a snapshot to fall back on.
+        // A damaged snapshot is kept for inspection, but under another name, so that recovery does not use it.
         if matches!(error, LogError::Damaged { .. }) {
             let name = snapshot_name(*zxid);
             disk.rename(&name, &damaged_name(*zxid)).map_err(failed("rename", &name))?;
         }
     }
-    // A server that was killed may have left names that are not on the disk yet.
+    // A killed server may have left names that are not synced yet.
     disk.sync_dir().map_err(failed("sync the directory of", "log.*"))
 }

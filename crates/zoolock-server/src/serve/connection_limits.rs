@@ -1,13 +1,13 @@
-//! How many connections there may be.
+//! Limits on the number of connections.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts connections, those included that have not finished their handshake.
+/// Counts connections, including connections with an unfinished handshake.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimits {
-    /// 0: any number.
+    /// 0: no limit.
     total: usize,
     per_address: usize,
     present: Mutex<Present>,
@@ -19,7 +19,7 @@ struct Present {
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// A connection's place; free again when it is dropped.
+/// A counted connection. Dropping it makes room for another one.
 #[derive(Debug)]
 pub(crate) struct Place {
     limits: Arc<ConnectionLimits>,
@@ -31,9 +31,9 @@ impl ConnectionLimits {
         ConnectionLimits { total, per_address, present: Mutex::default() }
     }
 
-    /// Takes a place, or `None` when there is none left.
+    /// Counts a new connection. Returns `None` if a limit is reached.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        // One host must not count twice because it can speak both.
+        // IPv4 and its IPv6 form count as the same address.
         let address = address.to_canonical();
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
         let here = present.addresses.get(&address).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The ways in for the bytes of strangers, without a socket: what a fuzzer drives.
+//! Entry points for fuzzers: all code that parses the bytes of unknown clients, without a socket.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::x500;
 
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// A server that listens nowhere, and answers all words.
+/// A server without listeners, which answers all four-letter words.
 #[derive(Debug)]
 pub struct Doorstep {
     shared: Arc<Shared>,
@@ -25,7 +25,7 @@ pub struct Doorstep {
 }
 
 impl Doorstep {
-    /// Starts one that has nothing; in the context of a runtime.
+    /// Starts an empty server. Must be called within a runtime.
     ///
     /// # Errors
     /// No thread can be started.
@@ -63,18 +63,18 @@ impl Doorstep {
         http::Site::new(Arc::clone(&self.shared), self.stop.subscribe()).answer(stream)
     }
 
-    /// Counts what there is.
+    /// Returns the counts of the server.
     pub fn stats(&self) -> Stats {
         self.shared.lock().core.stats()
     }
 }
 
-/// The subject of a certificate, if the bytes are one.
+/// Returns the subject of a certificate, if the bytes are one.
 pub fn subject(certificate: &[u8]) -> Option<String> {
     x500::subject(certificate)
 }
 
-/// Whether an access list may have this as a subject.
+/// Returns whether an access list may contain this subject.
 pub fn is_subject(text: &str) -> bool {
     x500::is_name(text)
 }

@@ -1,9 +1,9 @@
-//! The thread that keeps what was decided, and who waits for it.
+//! The thread that writes decided transactions to the log, and the tasks that wait for it.
 //!
-//! Connections hand over transactions in the order of their numbers while they hold the core, and go on. The thread
-//! takes all there are, writes and syncs them as one, and wakes those whose answers rest on them: while one sync is
-//! under way the next batch gathers. An answer leaves when everything it may show is kept, also a read's: what a
-//! client has seen must not be gone after a crash.
+//! Connections append transactions in the order of their numbers while they hold the core, and do not wait. The thread
+//! takes all queued transactions, writes and syncs them as one batch, and wakes the connections whose answers depend on
+//! them. During a sync the next batch gathers. An answer is sent when everything it may show is on disk. This includes
+//! answers to reads: a crash must not undo what a client has seen.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -16,26 +16,26 @@ use crate::acl::stored_bytes;
 use crate::ids::Zxid;
 use crate::txn::{Change, Create, Txn};
 
-/// How many bytes may wait for the disk before connections are not read from.
+/// Number of queued bytes at which the server stops reading from connections.
 const MAX_WAITING: usize = 32 << 20;
-/// How long nothing must be decided before the log is sealed.
+/// Time without transactions after which the log is sealed.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// What the thread writes to.
+/// Destination of the thread's writes.
 pub(crate) trait Sink: Send + 'static {
-    /// What went wrong.
+    /// Error of a write.
     type Error: std::error::Error + Send + Sync + 'static;
     /// Adds a transaction to the next batch.
     fn append(&mut self, txn: &Txn) -> Result<(), Self::Error>;
     /// Writes the batch.
     fn write(&mut self) -> Result<(), Self::Error>;
-    /// Sees to it that what was written outlives a crash.
+    /// Syncs the written batches, so that they survive a crash.
     fn sync(&mut self) -> Result<(), Self::Error>;
-    /// Is told that nothing has come for a while.
+    /// Called after a while without transactions.
     fn idle(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Where decided transactions go.
+/// Queue of decided transactions, and the thread that writes them.
 #[derive(Debug)]
 pub(crate) struct Journal {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ pub(crate) struct Journal {
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// How many bytes wait, about.
+    /// Approximate number of queued bytes.
     bytes: AtomicUsize,
     kept: AtomicI64,
     failure: OnceLock<String>,
@@ -61,7 +61,7 @@ struct Queue {
 }
 
 impl Journal {
-    /// Starts the thread. Everything up to `kept` is kept already.
+    /// Starts the thread. Everything up to `kept` is on disk already.
     pub(crate) fn start(sink: impl Sink, kept: Zxid) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
@@ -71,13 +71,14 @@ impl Journal {
             failure: OnceLock::new(),
             failed: watch::channel(false).0,
         });
-        let theirs = Arc::clone(&shared);
-        let thread =
-            std::thread::Builder::new().name("zoolock-log".to_owned()).spawn(move || theirs.run(sink))?;
+        let thread_shared = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("zoolock-log".to_owned())
+            .spawn(move || thread_shared.run(sink))?;
         Ok(Journal { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Takes transactions over, in order: the caller holds the core.
+    /// Queues transactions. The caller holds the core, so they are in order.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>) {
         if txns.is_empty() {
             return;
@@ -90,18 +91,18 @@ impl Journal {
         self.shared.wake.notify_one();
     }
 
-    /// Whether what rests on this transaction may be answered.
+    /// Returns whether this transaction is on disk, so that answers that depend on it may be sent.
     pub(crate) fn has_kept(&self, zxid: Zxid) -> bool {
         self.shared.kept() >= zxid
     }
 
-    /// Sees to it that `waker` is told when [`Journal::has_kept`] becomes true; false where it is already.
+    /// Registers `waker` for the time when [`Journal::has_kept`] becomes true. Returns false if it is true already.
     pub(crate) fn wake_at(&self, zxid: Zxid, waker: &Arc<Notify>) -> bool {
         if self.has_kept(zxid) {
             return false;
         }
         let mut queue = self.shared.lock();
-        // The thread raises it before it looks who waits.
+        // Checked again under the lock: the thread raises `kept` before it locks the queue to wake waiters.
         let waits = self.shared.kept() < zxid;
         if waits {
             queue.waiting.push((zxid, Arc::clone(waker)));
@@ -109,14 +110,14 @@ impl Journal {
         waits
     }
 
-    /// Whether so much waits for the disk that nothing more should be decided. If so, `waker` is told when to look
-    /// again.
+    /// Returns whether the queue is full, so that no more requests should be handled. If so, wakes `waker` when it is
+    /// time to check again.
     pub(crate) fn is_full(&self, waker: &Arc<Notify>) -> bool {
         let full = || self.shared.bytes.load(Ordering::Relaxed) > MAX_WAITING;
         if !full() {
             return false;
         }
-        // What is waited for is what the thread does next, whatever it is.
+        // Zxid 0 wakes it after the next batch, regardless of its contents.
         let mut queue = self.shared.lock();
         let full = full();
         if full {
@@ -125,17 +126,17 @@ impl Journal {
         full
     }
 
-    /// Why nothing is kept any more, if so.
+    /// Returns the error, if the log has failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.shared.failure.get().map(String::as_str)
     }
 
-    /// Becomes true when nothing is kept any more.
+    /// Becomes true when the log has failed.
     pub(crate) fn failed(&self) -> watch::Receiver<bool> {
         self.shared.failed.subscribe()
     }
 
-    /// Keeps what has been handed over, and ends the thread. It blocks.
+    /// Writes all queued transactions and ends the thread. Blocks.
     pub(crate) fn stop(&self) {
         self.shared.lock().stop = true;
         self.shared.wake.notify_one();
@@ -164,7 +165,7 @@ impl Shared {
     }
 
     fn run<S: Sink>(&self, mut sink: S) {
-        // Whichever way this ends, a panic included, nobody must wait for it.
+        // Reports a failure on every way out, also on a panic, so that no task waits forever.
         let _end = End(self);
         if let Err(error) = self.keep(&mut sink) {
             tracing::error!(%error, "the log cannot be kept; stopping, lest anything be promised that is not kept");
@@ -181,7 +182,7 @@ impl Shared {
                 batch.drain(..).try_for_each(|txn| sink.append(&txn))?;
                 sink.write()?;
                 sink.sync()?;
-                self.have_kept(last);
+                self.record_kept(last);
                 sealed = false;
             } else {
                 if !sealed {
@@ -195,16 +196,17 @@ impl Shared {
         }
     }
 
-    /// Waits for transactions and takes all there are; none when `patience` is over or it is time to stop.
-    fn take(&self, batch: &mut Vec<Txn>, patience: Option<Duration>) -> bool {
+    /// Waits for transactions and moves all of them to `batch`, which stays empty if there are none within `timeout` or
+    /// the journal stops. Returns whether it stops.
+    fn take(&self, batch: &mut Vec<Txn>, timeout: Option<Duration>) -> bool {
         let mut queue = self.lock();
         while queue.txns.is_empty() && !queue.stop {
             let poisoned = std::sync::PoisonError::into_inner;
-            match patience {
+            match timeout {
                 None => queue = self.wake.wait(queue).unwrap_or_else(poisoned),
-                Some(patience) => {
+                Some(timeout) => {
                     let (taken, waited) =
-                        self.wake.wait_timeout(queue, patience).unwrap_or_else(|error| error.into_inner());
+                        self.wake.wait_timeout(queue, timeout).unwrap_or_else(|error| error.into_inner());
                     queue = taken;
                     if waited.timed_out() {
                         break;
@@ -217,8 +219,8 @@ impl Shared {
         queue.stop
     }
 
-    /// Wakes those who have what they waited for.
-    fn have_kept(&self, kept: Zxid) {
+    /// Records that everything up to `kept` is on disk, and wakes the tasks that waited for it.
+    fn record_kept(&self, kept: Zxid) {
         self.kept.store(kept.get(), Ordering::Release);
         let mut queue = self.lock();
         let mut due = Vec::new();
@@ -234,7 +236,7 @@ impl Shared {
     }
 }
 
-/// Tells everybody that the thread is gone.
+/// Reports a failure when the thread ends.
 struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
@@ -248,7 +250,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// About how many bytes a change keeps in memory while it waits.
+/// Estimates the memory of a queued change in bytes.
 fn weight(change: &Change) -> usize {
     const SMALL: usize = 128;
     SMALL

@@ -11,10 +11,11 @@ use super::locks::{PATIENCE, as_of, reading};
 use super::parts::{ago, cell, count, counted, figure, heads, lock_href};
 use super::sessions::partial_notice;
 use super::web::{self, Web};
+use crate::operate::AdminAction;
 use crate::status::who;
 use crate::talk::printable;
 use crate::ui::Site;
-use crate::ui::admin_actions::{AdminAction, confirm_href};
+use crate::ui::admin_actions::confirm_href;
 use crate::ui::board::{Board, Known};
 use crate::ui::login::Viewer;
 

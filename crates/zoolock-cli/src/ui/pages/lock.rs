@@ -1,4 +1,4 @@
-//! One lock: its queue, its history, its tokens.
+//! The page of one lock: its queue, its history, its tokens.
 
 use std::time::Duration;
 
@@ -14,38 +14,39 @@ use super::parts::{
     ago, at, cell, count, counted, figure, heads, host, left, lock_href, quoted, rate, role, title,
 };
 use super::{Page, message, pictures};
+use crate::operate::AdminAction;
 use crate::status::who;
 use crate::talk::printable;
 use crate::ui::Site;
-use crate::ui::admin_actions::{AdminAction, Outcome, confirm_href};
+use crate::ui::admin_actions::{Outcome, confirm_href};
 use crate::ui::clock::{now_ms, span};
 use crate::ui::eye::Seen;
 use crate::ui::history::Tenure;
 use crate::ui::login::Viewer;
 
-/// How long the page waits for what is to be seen now.
-const PATIENCE: Duration = Duration::from_millis(900);
-/// More waiters than anybody reads; how many there are is said.
+/// Maximum time to wait for a first read of the lock.
+const READ_TIMEOUT: Duration = Duration::from_millis(900);
+/// Maximum number of waiters listed. The total is shown.
 const WAITERS: usize = 100;
-/// Of the history so many are listed.
+/// Maximum number of entries listed of the history.
 const TENURES: usize = 50;
 
-/// What is asked for in the address.
+/// Query of the URL.
 #[derive(Debug, Deserialize)]
-pub(in crate::ui) struct Asked {
+pub(in crate::ui) struct LockParams {
     name: String,
-    /// What was done just now.
+    /// Result of the action that led to this page.
     done: Option<Outcome>,
 }
 
-/// `/lock`
+/// `/lock`: the page of one lock.
 pub(in crate::ui) async fn lock(
     State(site): State<Site>,
     headers: HeaderMap,
-    Query(asked): Query<Asked>,
+    Query(params): Query<LockParams>,
 ) -> Response {
     let viewer = site.viewer(&headers);
-    let path = match site.path(&asked.name) {
+    let path = match site.path(&params.name) {
         Ok(path) => path,
         Err(error) => {
             return message(
@@ -57,7 +58,7 @@ pub(in crate::ui) async fn lock(
             );
         }
     };
-    let seen = site.eyes.look(&path, PATIENCE).await;
+    let seen = site.eyes.look(&path, READ_TIMEOUT).await;
     let (tenures, rate) = {
         let history = site.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         (history.tenures(&path), history.rate(&path, now_ms()))
@@ -65,7 +66,7 @@ pub(in crate::ui) async fn lock(
     let main = html! {
         p.crumbs { a href="/" { "Locks" } }
         h1 { code { (printable(&path)) } }
-        @if let Some(done) = asked.done { p.alert.good role="status" { (done.words()) } }
+        @if let Some(done) = params.done { p.alert.good role="status" { (done.words()) } }
         (shown(&viewer, &path, &seen, &tenures, rate))
     };
     let news = Some((format!("/events?name={}", quoted(&path)), seen.number));
@@ -94,7 +95,7 @@ fn shown(viewer: &Viewer, path: &str, seen: &Seen, tenures: &[Tenure], turns: Op
     }
 }
 
-/// The sentence that is read out when it changes: no times, which change by themselves.
+/// Returns a summary that screen readers announce when it changes. It contains no times, which change constantly.
 fn summary(lock: &Snapshot) -> String {
     let waiting = lock.waiting;
     let waits = if waiting == 1 { "waits" } else { "wait" };
@@ -118,7 +119,7 @@ fn dangers(lock: &Snapshot) -> Markup {
             p.alert.bad { strong { "Several may hold this lock. " } (printable(clash)) }
         }
         @for part in &lock.unread {
-            p.alert { code { (printable(part)) } " may not be read; whoever is there is not shown." }
+            p.alert { code { (printable(part)) } ": no permission to read it. Its contenders are not shown." }
         }
         @if lock.foreign_record {
             p.alert { "The data of this directory belongs to something else, so nothing is noted there when a holder leaves." }
@@ -263,7 +264,7 @@ fn held(tenure: &Tenure, now: u64) -> Markup {
     }
 }
 
-/// Returns the URL of the lock's page that tells the result of an action.
+/// Returns the URL of the lock's page that shows the result of an action.
 pub(in crate::ui) fn href_after(path: &str, outcome: Outcome) -> String {
     format!("{}&done={}", lock_href(path), outcome.word())
 }

@@ -1,4 +1,4 @@
-//! All locks.
+//! The page with all locks.
 
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::talk::printable;
 use crate::ui::Site;
 use crate::ui::board::{Board, Listed, Row};
 
-/// How long the first page waits for the first reading.
+/// Maximum time to wait for the first read.
 pub(super) const PATIENCE: Duration = Duration::from_millis(900);
 
-/// By what the list is sorted.
+/// Sort key of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Sort {
@@ -31,7 +31,7 @@ pub(super) enum Sort {
     Since,
 }
 
-/// What is asked for in the address.
+/// Query of the URL.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::ui) struct Asked {
     #[serde(default)]
@@ -41,7 +41,7 @@ pub(in crate::ui) struct Asked {
     page: Option<usize>,
 }
 
-/// `/`
+/// `/`: the page with all locks.
 pub(in crate::ui) async fn locks(
     State(site): State<Site>,
     headers: HeaderMap,
@@ -102,7 +102,7 @@ fn list(board: &Board, asked: &Asked, root: &str) -> Markup {
     }
 }
 
-/// Before the first reading has come.
+/// Renders the state before the first read has succeeded.
 pub(super) fn reading(board: &Board) -> Markup {
     html! {
         @match &board.trouble {
@@ -115,7 +115,7 @@ pub(super) fn reading(board: &Board) -> Markup {
     }
 }
 
-/// When it was read, at what cost, and what went wrong since.
+/// Renders the time and cost of the last read, and the failure since then, if any.
 pub(super) fn as_of(board: &Board) -> Markup {
     html! {
         p.quiet.asof {
@@ -149,7 +149,7 @@ impl Sort {
     fn compare(self, a: &Row<'_>, b: &Row<'_>) -> Ordering {
         let none_last = |at: Option<u64>| at.unwrap_or(u64::MAX);
         match self {
-            // They are sorted so already.
+            // The list is sorted by name already.
             Self::Name => Ordering::Equal,
             Self::Waiting => Reverse(a.lock.waiting).cmp(&Reverse(b.lock.waiting)),
             Self::Longest => none_last(a.waits_since_ms).cmp(&none_last(b.waits_since_ms)),

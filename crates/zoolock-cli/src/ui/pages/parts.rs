@@ -1,4 +1,4 @@
-//! Small things that pages are made of.
+//! Small parts of pages.
 
 use maud::{Markup, Render, html};
 use zoolock::Entry;
@@ -6,12 +6,12 @@ use zoolock::Entry;
 use super::super::clock::{iso, now_ms, span, time_of_day};
 use crate::talk::printable;
 
-/// The address of a lock's page.
+/// Returns the URL of a lock's page.
 pub(in crate::ui) fn lock_href(path: &str) -> String {
     format!("/lock?name={}", quoted(path))
 }
 
-/// Text as a part of an address.
+/// Percent-encodes text for a URL.
 pub(in crate::ui) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -25,19 +25,19 @@ pub(in crate::ui) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// How long ago something was, told on by the script.
+/// Renders the time since `since_ms`, which the script keeps up to date.
 pub(super) fn ago(since_ms: Option<u64>) -> Markup {
     let Some(since) = since_ms else { return html! { span.quiet { "–" } } };
     let age = span(now_ms().saturating_sub(since));
     html! { time datetime=[iso(since)] data-since=(since) title=[iso(since)] { (age) } }
 }
 
-/// When something was.
+/// Renders a point in time.
 pub(super) fn at(ms: u64) -> Markup {
     html! { time datetime=[iso(ms)] title=[iso(ms)] { (time_of_day(ms)) } }
 }
 
-/// How many a second, with as many digits as mean something.
+/// Formats a rate per second with its significant digits.
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "–".to_owned(),
@@ -48,7 +48,7 @@ pub(super) fn rate(rate: Option<f64>) -> String {
     }
 }
 
-/// A number with spaces between thousands, as all languages read it.
+/// Formats a number with spaces between thousands, as in all languages.
 pub(super) fn count(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -61,17 +61,17 @@ pub(super) fn count(number: usize) -> String {
     text
 }
 
-/// So many of something.
+/// Formats a number with the singular or plural of a noun.
 pub(super) fn counted(number: usize, one: &str, more: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { more })
 }
 
-/// What a contender asks for.
+/// Describes the role of a contender.
 pub(super) fn role(entry: &Entry) -> String {
     crate::list::role(entry)
 }
 
-/// Somebody's host and process, on one line.
+/// Formats the host and process of a contender.
 pub(super) fn host(entry: &Entry) -> String {
     match (&entry.host, entry.pid) {
         (Some(host), Some(pid)) => printable(&format!("{host} · {pid}")),
@@ -81,7 +81,7 @@ pub(super) fn host(entry: &Entry) -> String {
     }
 }
 
-/// What somebody calls himself: his note or identifier and his program, or his make.
+/// Formats the title of a contender: its note or identifier and its program, or else its client library.
 pub(super) fn title(entry: &Entry) -> String {
     match (entry.note.as_ref().or(entry.identifier.as_ref()), &entry.program) {
         (Some(said), Some(program)) => printable(&format!("{said} ({program})")),
@@ -90,7 +90,7 @@ pub(super) fn title(entry: &Entry) -> String {
     }
 }
 
-/// How the one before left, as a word with a colour that does not carry the meaning alone.
+/// Renders how the previous holder left, as a coloured word.
 pub(super) fn left(how: &str) -> Markup {
     html! {
         @match how {
@@ -102,17 +102,17 @@ pub(super) fn left(how: &str) -> Markup {
     }
 }
 
-/// A cell of a table that becomes a list on a phone; the roles outlive that.
+/// Renders a table cell. On a phone the table becomes a list; the roles keep its meaning for screen readers.
 pub(super) fn cell(label: &str, content: impl Render) -> Markup {
     html! { td role="cell" data-label=(label) { div { (content) } } }
 }
 
-/// A cell of figures.
+/// Renders a table cell with a number.
 pub(super) fn figure(label: &str, content: impl Render) -> Markup {
     html! { td.number role="cell" data-label=(label) { div { (content) } } }
 }
 
-/// The heads of columns.
+/// Renders the column headers.
 pub(super) fn heads(names: &[&str]) -> Markup {
     html! {
         thead role="rowgroup" {
@@ -121,7 +121,7 @@ pub(super) fn heads(names: &[&str]) -> Markup {
     }
 }
 
-/// Which part of a long list is shown.
+/// The shown part of a long list.
 pub(super) struct Part {
     pub(super) first: usize,
     pub(super) end: usize,
@@ -129,11 +129,11 @@ pub(super) struct Part {
     pages: usize,
 }
 
-/// On one page.
+/// Number of rows on a page.
 const LENGTH: usize = 100;
 
 impl Part {
-    /// The page with this number, from 1; the last one if there are not so many.
+    /// Returns the page with this number, from 1 on, or the last page if the number is too large.
     pub(super) fn of(total: usize, page: Option<usize>) -> Self {
         let pages = total.div_ceil(LENGTH).max(1);
         let page = page.unwrap_or(1).clamp(1, pages);
@@ -141,7 +141,7 @@ impl Part {
         Self { first, end: (first + LENGTH).min(total), page, pages }
     }
 
-    /// Links to the others, where `href` makes the address of one.
+    /// Renders links to the other pages. `href` returns the URL of a page.
     pub(super) fn links(&self, href: impl Fn(usize) -> String) -> Markup {
         if self.pages == 1 {
             return html! {};

@@ -1,4 +1,4 @@
-//! The queue and the history of a lock, drawn. Whatever they show stands in a table beside them, too.
+//! Pictures of the queue and the history of a lock. A table on the same page shows the same facts.
 
 use maud::{Markup, html};
 use zoolock::{Entry, Snapshot};
@@ -8,24 +8,24 @@ use crate::talk::printable;
 use crate::ui::clock::{span, time_of_day};
 use crate::ui::history::Tenure;
 
-/// Boxes in the picture of a queue.
+/// Maximum number of boxes in the picture of a queue.
 const HOLDERS: usize = 4;
 const WAITERS: usize = 12;
-/// Their size, and the arrows between them.
+/// Size of the boxes, length of the arrows, and maximum length of names.
 const WIDTH: usize = 168;
 const HEIGHT: usize = 62;
 const GAP: usize = 34;
 const LETTERS: usize = 17;
 
-/// Lines of a timeline, one for each of those who held it last.
+/// Maximum number of lines of a timeline, and their height. Each line shows one of the last holders.
 const LANES: usize = 8;
 const LANE: u64 = 30;
-/// The part with the names, and the part with the bars.
+/// Width of the names and of the bars.
 const NAMES: u64 = 220;
 const BARS: u64 = 620;
 const NAME_LETTERS: usize = 28;
 
-/// The first of a queue, from left to right.
+/// Draws the head of a queue, from left to right.
 pub(super) fn queue(lock: &Snapshot) -> Markup {
     let holders: Vec<&Entry> = lock.holder.iter().chain(&lock.beside).collect();
     let (shown, hidden) = (holders.len().min(HOLDERS), holders.len().saturating_sub(HOLDERS));
@@ -74,7 +74,7 @@ fn person(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup 
             title { (title(entry)) }
             rect class={ "box " (class) } x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
             text class={ "tag " (class) } x=(x + WIDTH - 10) y=(y + 19) text-anchor="end" { (word) }
-            // Wide letters end at the edge of the box.
+            // The nested `svg` cuts wide letters at the edge of the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
                 text.name x="0" y="37" { (cut(&title(entry), LETTERS)) }
                 text.host x="0" y="53" { (cut(&host, LETTERS + 4)) }
@@ -83,7 +83,7 @@ fn person(x: usize, y: usize, entry: &Entry, class: &str, word: &str) -> Markup 
     }
 }
 
-/// From what stands at `x` to what stands before it.
+/// Draws an arrow from the box at `x` to the box on its left.
 fn arrow(x: usize, y: usize) -> Markup {
     let (from, to) = (x - 5, x - GAP + 7);
     html! {
@@ -91,7 +91,7 @@ fn arrow(x: usize, y: usize) -> Markup {
     }
 }
 
-/// Who held a lock when: a line for each of the last ones.
+/// Draws the holds of a lock over time, with one line for each of the last holders.
 pub(super) fn timeline(tenures: &[Tenure], now: u64) -> Markup {
     let mut lanes: Vec<&str> = Vec::new();
     for tenure in tenures {
@@ -133,7 +133,7 @@ pub(super) fn timeline(tenures: &[Tenure], now: u64) -> Markup {
                             title { (tenure.who) ", " (said(tenure, now)) }
                             rect class=(class(tenure, bad)) x=(from) y=(at as u64 * LANE + 8) rx="3" height="14"
                                 width=((to.saturating_sub(from)).max(3)) {}
-                            // Not by its colour alone.
+                            // A cross, so that colour is not the only sign.
                             @if bad { text.cross x=(to + 4) y=(at as u64 * LANE + 20) { "✕" } }
                         }
                     }
@@ -161,7 +161,7 @@ fn class(tenure: &Tenure, bad: bool) -> &'static str {
     }
 }
 
-/// Four to eight moments, on full steps of a clock.
+/// Returns four to eight times at round steps of the clock.
 fn ticks(begin: u64, now: u64) -> impl Iterator<Item = u64> {
     const STEPS: [u64; 13] = [1, 2, 5, 15, 30, 60, 120, 300, 900, 1_800, 3_600, 7_200, 14_400];
     let length = now - begin;
@@ -171,7 +171,7 @@ fn ticks(begin: u64, now: u64) -> impl Iterator<Item = u64> {
     (0..8).map(move |at| first + at * step).take_while(move |ms| *ms <= now)
 }
 
-/// Its beginning, where it is too long.
+/// Cuts `text` at its end.
 pub(super) fn cut(text: &str, letters: usize) -> String {
     if text.chars().nth(letters).is_none() {
         return text.to_owned();

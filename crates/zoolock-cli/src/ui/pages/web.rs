@@ -1,4 +1,4 @@
-//! The wait-for graph, drawn: whoever waits stands to the right of those for whom it waits.
+//! The picture of the wait-for graph. A waiting owner is drawn to the right of the owners that it waits for.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,43 +9,43 @@ use super::parts::{count, title};
 use super::pictures::cut;
 use crate::talk::printable;
 
-/// Owners in the picture.
+/// Maximum number of owners in the picture.
 const DRAWN: usize = 40;
-/// How many of those who hold a lock stand in the way of one who waits, in the picture and the table.
+/// Maximum number of holders of one lock shown per waiter, in the picture and the table.
 const EACH: usize = 8;
-/// Of how many who wait for whom the page tells at most; circles are always there.
+/// Maximum number of edges on the page, without cycles, which are always shown.
 const MOST_EDGES: usize = 5_000;
-/// Their boxes.
+/// Size of the boxes, and the distance between them.
 const WIDTH: usize = 180;
 const HEIGHT: usize = 48;
 const ACROSS: usize = WIDTH + 150;
 const DOWN: usize = HEIGHT + 34;
-/// A way back runs below the boxes.
+/// Space below the boxes for edges that lead back.
 const BELOW: usize = 56;
-/// Longer chains are drawn as if they ended here.
+/// Maximum number of layers. Owners further back in a chain are drawn in the last one.
 const LAYERS: usize = 12;
 const LETTERS: usize = 18;
 
-/// One waits for another.
+/// An edge of the graph: one owner waits for another.
 pub(super) struct Edge<'a> {
     from: usize,
     to: usize,
-    /// Where it waits.
+    /// Queue entry of the waiting owner.
     pub(super) waits: &'a Place,
-    /// Behind whom, there.
+    /// Queue entry of the holder that it waits for.
     pub(super) behind: &'a Place,
     pub(super) in_circle: bool,
-    /// It closes a circle, and so leads back.
+    /// Set on the last edge of a cycle, which leads back to its first owner.
     closing: bool,
 }
 
-/// Everybody who waits or is waited for.
+/// The owners that wait or are waited for, and the edges between them.
 pub(super) struct Web<'a> {
     owners: &'a [Party],
     pub(super) edges: Vec<Edge<'a>>,
-    /// Whether there are more than [`MOST_EDGES`].
+    /// Set if there are more than [`MOST_EDGES`] edges.
     more_edges: bool,
-    /// Whether some wait for more than [`EACH`] who hold one lock together.
+    /// Set if an owner waits for a lock with more than [`EACH`] holders.
     more_holders: bool,
 }
 
@@ -98,22 +98,23 @@ impl<'a> Web<'a> {
         self.more_edges || self.more_holders
     }
 
-    /// That not all is here.
+    /// Returns warnings about edges and holders that are not shown.
     pub(super) fn what_is_left_out(&self) -> Markup {
         html! {
             @if self.more_edges {
                 p.alert {
-                    "Not all is here: of those who wait the first, up to " (count(MOST_EDGES))
-                    " lines, and every circle."
+                    "This page is not complete. It shows the first waiters, up to " (count(MOST_EDGES))
+                    " lines, and every cycle."
                 }
             }
             @if self.more_holders {
-                p.alert { "Where many hold one lock together, the first " (count(EACH)) " of them are here." }
+                p.alert { "If a lock has many holders, only the first " (count(EACH)) " of them are shown." }
             }
         }
     }
 
-    /// Those who are worth a box: in a circle, stuck, in the middle of a chain, waited for by many.
+    /// Returns the owners to draw. Owners in a cycle come first, then stuck owners, owners in the middle of a chain,
+    /// and owners that many wait for.
     fn chosen(&self) -> Vec<usize> {
         let mut in_circle = vec![false; self.owners.len()];
         let mut waited_for = vec![0_usize; self.owners.len()];
@@ -133,7 +134,7 @@ impl<'a> Web<'a> {
         all
     }
 
-    /// How far each stands from those who wait for nobody.
+    /// Returns the layer of each owner: its distance from the owners that wait for no lock.
     fn layers(&self, chosen: &[usize]) -> HashMap<usize, usize> {
         let mut layers: HashMap<usize, usize> = chosen.iter().map(|&at| (at, 0)).collect();
         for _ in 0..LAYERS {
@@ -154,18 +155,18 @@ impl<'a> Web<'a> {
         layers
     }
 
-    fn in_circles(&self) -> HashSet<usize> {
+    fn owners_in_cycles(&self) -> HashSet<usize> {
         let edges = self.edges.iter().filter(|edge| edge.in_circle);
         edges.flat_map(|edge| [edge.from, edge.to]).collect()
     }
 
-    /// Where each stands, and how much room all take: circles on top, with room for their way back, the others below, near
-    /// those for whom they wait.
+    /// Returns the position of each owner, and the width and height of all. Cycles are at the top, with space for the
+    /// edges that lead back. The other owners are below, near the owners that they wait for.
     fn layout(&self) -> (HashMap<usize, (usize, usize)>, usize, usize) {
         let chosen = self.chosen();
-        let (layers, in_circles) = (&self.layers(&chosen), self.in_circles());
+        let (layers, owners_in_cycles) = (&self.layers(&chosen), self.owners_in_cycles());
         let in_layer = |layer: usize| chosen.iter().copied().filter(move |at| layers[at] == layer);
-        let circles = |layer: usize| in_layer(layer).filter(|at| in_circles.contains(at)).count();
+        let circles = |layer: usize| in_layer(layer).filter(|at| owners_in_cycles.contains(at)).count();
         let top = (0..LAYERS).map(circles).max().unwrap_or_default();
         let mut places: HashMap<usize, (usize, usize)> = HashMap::new();
         let (mut across, mut down) = (0, 0);
@@ -175,18 +176,18 @@ impl<'a> Web<'a> {
                 let targets = self.edges.iter().filter(|edge| edge.from == at);
                 let rows: Vec<usize> = targets.filter_map(|edge| Some(places.get(&edge.to)?.1)).collect();
                 let near = if rows.is_empty() { 0 } else { rows.iter().sum::<usize>() / rows.len() };
-                (!in_circles.contains(&at), near)
+                (!owners_in_cycles.contains(&at), near)
             });
             let (mut circle, mut other) = (0, 0);
             for at in here {
-                let y = if in_circles.contains(&at) {
+                let y = if owners_in_cycles.contains(&at) {
                     circle += 1;
                     (circle - 1) * (DOWN + BELOW)
                 } else {
                     other += 1;
                     top * (DOWN + BELOW) + (other - 1) * DOWN
                 };
-                let below = if in_circles.contains(&at) { BELOW } else { 0 };
+                let below = if owners_in_cycles.contains(&at) { BELOW } else { 0 };
                 across = across.max(layer * ACROSS + WIDTH + 4);
                 down = down.max(y + HEIGHT + below + 4);
                 places.insert(at, (2 + layer * ACROSS, 2 + y));
@@ -209,7 +210,7 @@ pub(super) fn picture(web: &Web<'_>) -> Markup {
     let hidden = web.owners.len() - places.len();
     let mut boxes: Vec<_> = places.iter().collect();
     boxes.sort_unstable();
-    let circle = web.in_circles();
+    let circle = web.owners_in_cycles();
     html! {
         figure.picture {
             div.scroll role="region" aria-label="Picture of who waits for whom" tabindex="0" {
@@ -221,7 +222,7 @@ pub(super) fn picture(web: &Web<'_>) -> Markup {
                 }
             }
             figcaption {
-                "Arrows lead from who waits to who stands in the way. Circles are drawn thick and dashed, with a ⚠."
+                "Arrows lead from a waiter to the holder it waits for. Cycles are drawn thick and dashed, with a ⚠."
                 @if hidden > 0 { " " (count(hidden)) " more owners are not drawn." }
             }
         }
@@ -244,7 +245,7 @@ fn person(party: &Party, x: usize, y: usize, in_circle: bool) -> Markup {
         g {
             title { (title(&place.entry)) }
             rect class=(class) x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="8" {}
-            // Wide letters end at the edge of the box.
+            // The nested `svg` cuts wide letters at the edge of the box.
             svg x=(x + 12) y=(y) width=(WIDTH - 16) height=(HEIGHT) {
                 text.name x="0" y="21" {
                     @if in_circle { "⚠ " }
@@ -260,7 +261,7 @@ fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize,
     let class = if edge.in_circle { "edge circle" } else { "edge" };
     let back = from_x <= to_x;
     let (path, tip, label) = if back {
-        // Out at the bottom, in at the bottom.
+        // An edge that leads back leaves and enters the boxes at the bottom.
         let (x, y) = (from_x + WIDTH / 2, from_y + HEIGHT);
         let (to_x, to_y) = (to_x + WIDTH / 2, to_y + HEIGHT);
         let low = y.max(to_y) + BELOW;
@@ -289,7 +290,7 @@ fn line(edge: &Edge<'_>, (from_x, from_y): (usize, usize), (to_x, to_y): (usize,
     }
 }
 
-/// Its end, where it is too long: that is what tells locks apart.
+/// Cuts `text` at its beginning: locks differ at the end of their paths.
 fn end(text: &str, letters: usize) -> String {
     let hidden = text.chars().count().saturating_sub(letters);
     if hidden == 0 {
