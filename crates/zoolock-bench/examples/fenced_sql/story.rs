@@ -3,7 +3,7 @@
 use rusqlite::Result as Sql;
 use zoolock::{FencingToken, Guard, TestServer};
 
-use crate::table::{Reports, Write};
+use super::table::{Reports, Write};
 
 /// What is an error here: shown, and the end.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -2,7 +2,7 @@
 
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
-use crate::compare::{Lock, Outcome, SESSION_TIMEOUT};
+use super::compare::{Lock, Outcome, SESSION_TIMEOUT};
 
 const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 

@@ -2,7 +2,7 @@
 
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
-use crate::compare::{Lock, Outcome, SESSION_TIMEOUT};
+use super::compare::{Lock, Outcome, SESSION_TIMEOUT};
 
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 const SEQUENTIAL: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
