@@ -1,20 +1,19 @@
 //! Looks at the lock nodes past all links, and does to them what an operator or an intruder may do.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::{Client, Error};
+use zoolock_tests::Failure;
+use zoolock_tests::raw_client::{self, Ticket, password_on_apache};
 
 use crate::Outcome;
 
 /// Where the locks are.
 pub(crate) const ROOT: &str = "/locks";
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What ZooKeeper makes its passwords of.
-const SECRET: i64 = 0xB341_5C00;
 
 /// A node of a contender.
 #[derive(Clone, Debug)]
@@ -108,49 +107,23 @@ pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Connects as the session of somebody else, whose number anybody can read. Then closes it, or stays a while.
-pub(crate) async fn take_over(node: std::net::SocketAddr, session: i64, close: bool) -> Outcome<()> {
-    let mut hello = Vec::new();
-    hello.extend(0_i32.to_be_bytes());
-    hello.extend(0_i64.to_be_bytes());
-    hello.extend(8_000_i32.to_be_bytes());
-    hello.extend(session.to_be_bytes());
-    hello.extend(16_i32.to_be_bytes());
-    hello.extend(password(session));
-    hello.push(0);
-    let talk = async {
-        let mut stream = TcpStream::connect(node).await?;
-        stream.write_all(&(hello.len() as u32).to_be_bytes()).await?;
-        stream.write_all(&hello).await?;
-        let mut answer = [0; 20];
-        stream.read_exact(&mut answer).await?;
-        let [_, _, _, _, _, _, _, _, _, _, _, _, its @ ..] = answer;
-        if i64::from_be_bytes(its) != session {
-            return Err("the session was over before it was taken".into());
-        }
+/// Attaches to a session of another client on Apache ZooKeeper, whose password follows from its id. Then closes the
+/// session, or keeps its connection for a second.
+pub(crate) async fn take_over(node: SocketAddr, session: i64, close: bool) -> Outcome<()> {
+    let ticket = Ticket { session, password: password_on_apache(session) };
+    let attack = async {
+        let taken = raw_client::Client::resume(node, 8_000, 0, &ticket).await.map_err(Failure::from)?;
+        let Some(mut client) = taken.filter(|client| client.ticket.session == session) else {
+            return Err("the session had ended before it was taken over".into());
+        };
         if close {
-            // Length, xid, closeSession.
-            stream.write_all(&[0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5]).await?;
-            let mut rest = Vec::new();
-            stream.read_to_end(&mut rest).await?;
+            client.close().await.map_err(Failure::from)?;
         } else {
             sleep(Duration::from_secs(1)).await;
         }
         Outcome::Ok(())
     };
-    timeout(PATIENCE, talk).await?
-}
-
-/// As `ZooKeeperServer.generatePasswd` does it: sixteen bytes of `java.util.Random`.
-fn password(session: i64) -> [u8; 16] {
-    const MASK: u64 = (1 << 48) - 1;
-    let mut seed = ((session ^ SECRET) as u64 ^ 0x5_DEEC_E66D) & MASK;
-    let mut bytes = [0; 16];
-    for four in bytes.chunks_mut(4) {
-        seed = seed.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & MASK;
-        four.copy_from_slice(&((seed >> 16) as u32).to_le_bytes());
-    }
-    bytes
+    timeout(PATIENCE, attack).await?
 }
 
 async fn children(client: &Client, path: &str) -> Outcome<Vec<String>> {

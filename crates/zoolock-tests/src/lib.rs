@@ -29,6 +29,7 @@ pub mod options;
 mod own_runtime;
 pub mod ports;
 pub mod proxy;
+pub mod raw_client;
 pub mod serving;
 pub mod skip;
 pub mod tmux;
