@@ -1,8 +1,8 @@
 //! Measures zoolock and its peers: the same work, on the same machine, in one run, in turns.
 //!
 //! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
-//! bench/results. `-- server` measures the embedded server beside Apache ZooKeeper. Times depend on the machine, so only
-//! ratios of times from one run can be compared.
+//! bench/results. `-- server` measures the embedded server beside Apache ZooKeeper. Times depend on the machine, so
+//! only ratios of times from one run can be compared.
 
 mod client;
 mod compare;

@@ -1,4 +1,6 @@
-//! Looks at the lock nodes past all links, and does to them what an operator or an intruder may do.
+//! Reads the znodes of the locks, and attacks them as an operator or an intruder could.
+//!
+//! The connections do not pass the links that the drills break.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,11 +13,11 @@ use zoolock_tests::raw_client::{self, Ticket, password_on_apache};
 
 use crate::Outcome;
 
-/// Where the locks are.
+/// The root of the locks.
 pub(crate) const ROOT: &str = "/locks";
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A node of a contender.
+/// A contender's znode.
 #[derive(Clone, Debug)]
 pub(crate) struct Contender {
     pub(crate) path: String,
@@ -23,13 +25,13 @@ pub(crate) struct Contender {
     pub(crate) session: i64,
 }
 
-/// Opens a session with whoever serves.
+/// Opens a session with one of the servers.
 pub(crate) async fn connect(addresses: &str) -> Outcome<Client> {
     let connecting = Client::connector().with_session_timeout(PATIENCE).connect(addresses);
     Ok(timeout(PATIENCE, connecting).await??)
 }
 
-/// All nodes of contenders, as the leader knows them now.
+/// Returns the znodes of all contenders after a `sync` with the leader.
 pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
     client.sync(ROOT).await?;
     let mut found = Vec::new();
@@ -37,10 +39,10 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
         let lock = format!("{ROOT}/{lock}");
         let paths: Vec<String> =
             children(client, &lock).await?.into_iter().map(|name| format!("{lock}/{name}")).collect();
-        // Asked all at once, as they come and go.
+        // The requests are in flight together, because contenders change quickly.
         let asked: Vec<_> = paths.iter().map(|path| client.check_stat(path)).collect();
         for (path, stat) in paths.iter().zip(asked) {
-            // Persistent ones are marks, not contenders.
+            // Persistent znodes are markers, not contenders.
             if let Some(stat) = stat.await?
                 && stat.ephemeral_owner > 0
             {
@@ -52,7 +54,7 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
     Ok(found)
 }
 
-/// A node of the ensemble whose tree is not that of the two others, and what it is seen by. None may be broken.
+/// Returns the server whose tree differs from those of the two others, with a path that differs. All servers must run.
 pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, String)>> {
     let mut clients = Vec::new();
     let mut paths = BTreeSet::new();
@@ -63,11 +65,11 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
     }
     for path in paths {
         let mut seen = Vec::new();
-        // Contenders come and go; none of them does so for so long.
+        // A difference that a change of contenders causes does not last for eight reads.
         for _ in 0..8 {
             seen.clear();
             for client in &clients {
-                // In one flight: answers come in the order of what was asked.
+                // Both requests are in one flight. A server answers in the order of the requests.
                 let (sync, stat) = (client.sync(ROOT), client.check_stat(&path));
                 sync.await?;
                 seen.push(stat.await?.map(|stat| stat.czxid));
@@ -86,7 +88,7 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
     Ok(None)
 }
 
-/// Deletes a lock with all that is in it, as often as it takes: its contenders make it anew.
+/// Deletes a lock directory and its children. Repeats that, because contenders create them again.
 pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
     let path = format!("{ROOT}/{lock}");
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -103,7 +105,7 @@ pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // Its contenders are quicker; each of them was deleted many times over.
+    // The contenders are faster. Each of them was deleted many times.
     Ok(())
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct Settings {
     /// Measure only this work, and keep the figures of the others. Can be repeated
     #[arg(long, value_name = "WORK")]
     only: Vec<String>,
-    /// Do little of each work, to test that it runs. The figures have no meaning, and are only printed, unless `--out` is
-    /// given
+    /// Do little of each work, to test that it runs. The figures have no meaning, and are only printed, unless `--out`
+    /// is given
     #[arg(long)]
     quick: bool,
     /// Round-trip time that the delaying proxy adds, in milliseconds
