@@ -28,6 +28,7 @@ pub mod locks;
 pub mod options;
 mod own_runtime;
 pub mod ports;
+pub mod process;
 pub mod proxy;
 pub mod raw_client;
 pub mod serving;
