@@ -1,7 +1,8 @@
-//! Measures zoolock beside its peers: the same work, on the same machine, in one run, taking turns.
+//! Measures zoolock and its peers: the same work, on the same machine, in one run, in turns.
 //!
 //! `cargo build --release && cargo run --release -p zoolock-bench -- compare` writes docs/BENCHMARKS.md and
-//! bench/results; `-- server` measures the embedded server alone. Absolute figures drift with the machine; the ratios are what counts.
+//! bench/results. `-- server` measures the embedded server beside Apache ZooKeeper. Times depend on the machine, so
+//! only ratios of times from one run can be compared.
 
 mod client;
 mod compare;
@@ -20,57 +21,57 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What is an error here: shown, and the end.
+/// A result whose error ends the program, which prints it.
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where the tables are kept.
+/// The page with the tables.
 const PAGE: &str = "docs/BENCHMARKS.md";
 
 #[derive(Parser)]
 #[command(about, version)]
 struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// zoolock beside Curator, WriteLock, kazoo, zookeeper-client, etcd and Redis, on the real servers, which it starts
-    /// and stops itself.
+enum Command {
+    /// Compare zoolock with Curator, WriteLock, kazoo, zookeeper-client, etcd and Redis, on real servers that this
+    /// command starts and stops
     Compare(compare::Settings),
-    /// The embedded server beside a standalone Apache ZooKeeper (Debian's package), fsync on in both.
+    /// Compare the embedded server with a standalone Apache ZooKeeper from Debian's package, both with fsync
     Server {
-        /// How often each is measured; they take turns.
+        /// Number of measurements of each server, in turns
         #[arg(long, default_value_t = 3)]
         rounds: usize,
-        /// How many znodes the memory is measured with.
+        /// Number of znodes for the measurement of memory
         #[arg(long, default_value_t = 1_000_000)]
         znodes: usize,
-        /// Where the servers keep their data; the same disk for both.
+        /// Directory for the data of the servers [default: the temporary directory]
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
-        /// The command to measure; the release build unless given.
+        /// The command zoolock to measure
         #[arg(long, value_name = "FILE", default_value = "target/release/zoolock")]
         zoolock: PathBuf,
-        /// Only print; leave docs/BENCHMARKS.md and bench/results alone.
+        /// Print the figures, and do not change docs/BENCHMARKS.md and bench/results
         #[arg(long)]
         dry_run: bool,
     },
-    /// A client that takes its orders from standard input.
+    /// Run a client that reads its jobs from standard input
     #[command(hide = true)]
     Worker { client: worker::Client },
 }
 
 fn main() -> ExitCode {
     process::allow_files();
-    let ended = match Args::parse().what {
-        What::Compare(settings) => compare::main(&settings),
-        What::Server { rounds, znodes, dir, zoolock, dry_run } => {
+    let ended = match Args::parse().command {
+        Command::Compare(settings) => compare::main(&settings),
+        Command::Server { rounds, znodes, dir, zoolock, dry_run } => {
             let dir = dir.unwrap_or_else(std::env::temp_dir);
             let run = server::run(&server::Settings { rounds, znodes, dir, zoolock });
             run.and_then(|figures| report::write(&figures, dry_run))
         }
-        What::Worker { client } => worker::run(client),
+        Command::Worker { client } => worker::run(client),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The example `fenced_sql`, and the SQL of the guide and of the README.
+//! Tests of the example `fenced_sql`, and of the SQL in the guide and in the README.
 
 #[path = "../examples/fenced_sql/story.rs"]
 mod story;
@@ -14,58 +14,62 @@ fn end(late: Write, body: &str) -> End {
 }
 
 #[tokio::test]
-async fn late_write_is_refused_and_the_newer_one_stands() {
-    let table = Reports::with_one_row().expect("a table");
-    assert_eq!(late_write(&table, Reports::update).await.expect("no error"), end(Write::Refused, "B"));
+async fn late_write_is_refused() {
+    let table = Reports::with_one_row().expect("table created");
+    assert_eq!(late_write(&table, Reports::update).await.expect("scenario ended"), end(Write::Refused, "B"));
 }
 
 #[tokio::test]
-async fn late_write_goes_through_where_nobody_compares_the_token() {
-    let table = Reports::with_one_row().expect("a table");
-    let unfenced = late_write(&table, Reports::update_unfenced).await.expect("no error");
-    assert_eq!(unfenced, end(Write::Done, "A"), "or the other test proves nothing");
+async fn late_write_succeeds_without_token_comparison() {
+    let table = Reports::with_one_row().expect("table created");
+    let unfenced = late_write(&table, Reports::update_unfenced).await.expect("scenario ended");
+    assert_eq!(unfenced, end(Write::Done, "A"), "the other tests would prove nothing");
 }
 
 #[tokio::test]
 async fn late_first_write_is_refused() {
-    let table = Reports::empty().expect("a table");
-    assert_eq!(late_write(&table, Reports::put).await.expect("no error"), end(Write::Refused, "B"));
+    let table = Reports::empty().expect("table created");
+    assert_eq!(late_write(&table, Reports::put).await.expect("scenario ended"), end(Write::Refused, "B"));
 }
 
 #[tokio::test]
-async fn late_write_after_a_newer_reading_is_refused_by_a_claim_only() {
-    let claimed = between_read_and_write(true).await.expect("no error");
+async fn only_a_claim_refuses_writes_after_newer_read() {
+    let claimed = between_read_and_write(true).await.expect("scenario ended");
     assert_eq!(claimed, end(Write::Refused, "1"));
-    let unclaimed = between_read_and_write(false).await.expect("no error");
+    let unclaimed = between_read_and_write(false).await.expect("scenario ended");
     assert_eq!(unclaimed, end(Write::Done, "1"), "one of two additions is lost");
 }
 
 #[tokio::test]
-async fn writes_go_on_after_a_wipe_with_a_higher_token_epoch_only() {
-    assert_eq!(wiped_ensemble(0).await.expect("no error"), end(Write::Refused, "old"));
-    assert_eq!(wiped_ensemble(1).await.expect("no error"), end(Write::Done, "new"));
+async fn writes_after_wipe_need_higher_token_epoch() {
+    assert_eq!(wiped_ensemble(0).await.expect("scenario ended"), end(Write::Refused, "old"));
+    assert_eq!(wiped_ensemble(1).await.expect("scenario ended"), end(Write::Done, "new"));
 }
 
 #[tokio::test]
-async fn a_holder_may_write_as_often_as_it_likes() {
-    let server = zoolock::TestServer::start().await.expect("a server");
-    let zl = server.connect().await.expect("a session");
-    let guard = zl.mutex("nightly").lock().await.expect("free");
-    let table = Reports::empty().expect("a table");
-    assert_eq!(table.update("early", guard.token()).expect("no error"), Write::Refused, "there is no row");
+async fn holder_may_write_repeatedly() {
+    let server = zoolock::TestServer::start().await.expect("server started");
+    let zl = server.connect().await.expect("connected");
+    let guard = zl.mutex("nightly").lock().await.expect("lock granted");
+    let table = Reports::empty().expect("table created");
+    assert_eq!(
+        table.update("early", guard.token()).expect("statement executed"),
+        Write::Refused,
+        "the row does not exist"
+    );
     for write in [Reports::put, Reports::put, Reports::update, Reports::update] {
-        assert_eq!(write(&table, "again", guard.token()).expect("no error"), Write::Done);
+        assert_eq!(write(&table, "again", guard.token()).expect("statement executed"), Write::Done);
     }
-    assert_eq!(table.claim(guard.token()).expect("no error"), Write::Done);
-    assert_eq!(table.body().expect("no error").as_deref(), Some("again"));
+    assert_eq!(table.claim(guard.token()).expect("statement executed"), Write::Done);
+    assert_eq!(table.body().expect("statement executed").as_deref(), Some("again"));
 }
 
 /// Returns the SQL blocks of a page.
 fn sql(page: &str) -> Vec<String> {
     let page = format!("{}/../../{page}", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(page).expect("a page");
+    let text = std::fs::read_to_string(page).expect("page read");
     let blocks = text.split("\n```sql\n").skip(1);
-    blocks.map(|rest| rest.split("\n```").next().expect("a part").to_owned() + "\n").collect()
+    blocks.map(|rest| rest.split("\n```").next().expect("a block has an end").to_owned() + "\n").collect()
 }
 
 /// Splits a block into its statements, each with the number of rows that the comment below it names.
@@ -74,7 +78,7 @@ fn statements(block: &str) -> Vec<(String, Option<usize>)> {
     for line in block.lines() {
         let rows = line.strip_prefix("-- ").and_then(|comment| comment.split_once(" row"));
         if let Some((count, _)) = rows {
-            all.last_mut().expect("a statement above the comment").1 = count.parse::<usize>().ok();
+            all.last_mut().expect("a statement precedes the comment").1 = count.parse::<usize>().ok();
         } else if !line.is_empty() && !line.starts_with("--") {
             statement += &format!("{line}\n");
             if line.split("--").next().is_some_and(|code| code.trim_end().ends_with(';')) {
@@ -104,21 +108,21 @@ fn run(database: &Connection, blocks: &[String]) {
 
 #[test]
 fn sql_of_the_guide_runs() {
-    run(&Connection::open_in_memory().expect("a database"), &sql("guide/src/fencing.md"));
+    run(&Connection::open_in_memory().expect("database opened"), &sql("guide/src/fencing.md"));
 }
 
 #[test]
 fn sql_of_the_readme_runs() {
-    let database = Connection::open_in_memory().expect("a database");
+    let database = Connection::open_in_memory().expect("database opened");
     // The README shows only the statement.
     let table = "CREATE TABLE account (id TEXT PRIMARY KEY, balance INTEGER NOT NULL, token TEXT NOT NULL)";
-    database.execute_batch(table).expect("a new table");
+    database.execute_batch(table).expect("table created");
     run(&database, &sql("README.md"));
 }
 
 #[test]
 #[should_panic(expected = "changed 0 rows")]
-fn another_number_of_rows_is_found() {
+fn wrong_number_of_rows_is_found() {
     let block = "CREATE TABLE a (b TEXT);\nUPDATE a SET b = 'c';\n-- 1 row\n".to_owned();
-    run(&Connection::open_in_memory().expect("a database"), &[block]);
+    run(&Connection::open_in_memory().expect("database opened"), &[block]);
 }

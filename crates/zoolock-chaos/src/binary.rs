@@ -1,4 +1,4 @@
-//! Where the command `zoolock` is, which some of what is broken here runs.
+//! The command `zoolock`, which some drills run.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use crate::Outcome;
 
-/// Beside ourselves, as cargo builds both, or where `ZOOLOCK_BIN` says.
+/// Returns the path of the command: that in `ZOOLOCK_BIN`, or beside this program.
 pub(crate) fn zoolock() -> Outcome<PathBuf> {
     let path = match std::env::var_os("ZOOLOCK_BIN") {
         Some(path) => PathBuf::from(path),
@@ -18,16 +18,10 @@ pub(crate) fn zoolock() -> Outcome<PathBuf> {
     }
 }
 
-/// The command with a home of its own, and with no setting of whoever started us.
+/// Returns a command with its own home directory and without the `ZOOLOCK_*` variables of this process.
 pub(crate) fn command(zoolock: &Path, home: &Path) -> Command {
-    let mut command = Command::new(zoolock);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ZOOLOCK_") {
-            command.env_remove(name);
-        }
-    }
-    command.env("HOME", home).env("XDG_STATE_HOME", home.join("state")).env_remove("XDG_RUNTIME_DIR");
-    // An interrupt at the terminal is for us, and we end it.
-    command.process_group(0).kill_on_drop(true);
+    let mut command = zoolock_tests::binary::command(zoolock, home);
+    // An interrupt at the terminal goes to this process only, which then ends the command.
+    command.process_group(0);
     command
 }

@@ -1,4 +1,4 @@
-//! The judge: reads the referee's file when all is over.
+//! The judge. It reads the database of the referee after a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::notes::{Section, Share};
 use crate::timeline::Sample;
 use crate::worker::TIMEOUTS;
 
-/// A fault as it was.
+/// A fault of the run.
 pub(crate) struct Fault {
     pub(crate) kind: String,
     pub(crate) target: String,
@@ -22,40 +22,41 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// Whether it came to pass: to take a session one has to be there, say.
+    /// Returns whether the fault was injected. For example, no session can be taken if no contender has one.
     pub(crate) fn is_done(&self) -> bool {
         !self.kind.ends_with(NOT_DONE)
     }
 }
 
-/// What is behind the name of a fault that was begun only.
+/// Suffix of the kind of a fault that was not injected.
 pub(crate) const NOT_DONE: &str = " (not done)";
 
-/// What came out.
+/// The verdict on a run.
+#[derive(Default)]
 pub(crate) struct Verdict {
-    /// What must not be.
+    /// Violations, in words.
     pub(crate) violations: Vec<String>,
-    /// Where a node of ZooKeeper had another tree than the others, and began anew.
+    /// Servers whose tree differed from that of the others, and which were restarted without data.
     pub(crate) diverged: Vec<String>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) began: i64,
     pub(crate) ended: i64,
-    /// Sections that a holder believed in, by kind of lock.
+    /// Number of sections during which a guard was valid, by kind of lock.
     pub(crate) sections: BTreeMap<String, u64>,
-    /// Writes that were done.
+    /// Number of accepted writes.
     pub(crate) written: u64,
-    /// Writes that the fence refused; when.
+    /// The times of the writes that the fence refused.
     pub(crate) refused: Vec<i64>,
-    /// Refused writes of holders whose guard still said that it is valid: somebody had deleted the node.
+    /// Number of refused writes with a valid guard, after a fault had deleted the znode or closed the session.
     pub(crate) refused_in_belief: u64,
-    /// Beliefs that overlapped because somebody had deleted the node.
+    /// Number of overlapping holds after a fault had deleted the znode or closed the session.
     pub(crate) excused: u64,
-    /// Releases that were confirmed.
+    /// Number of confirmed releases.
     pub(crate) released: u64,
-    /// How asking ended where the lock was not granted or was lost, and how often.
+    /// Errors of acquisitions and losses, each with its number.
     pub(crate) ends: BTreeMap<String, u64>,
-    /// The longest that anybody waited, in seconds, from asking to the grant.
+    /// The longest time from an acquire call to its grant, in seconds.
     pub(crate) longest_wait: f64,
 }
 
@@ -70,14 +71,7 @@ pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {
         samples: seen.samples,
         began: seen.began,
         ended: seen.ended,
-        sections: BTreeMap::new(),
-        written: 0,
-        refused: Vec::new(),
-        refused_in_belief: 0,
-        excused: 0,
-        released: 0,
-        ends: BTreeMap::new(),
-        longest_wait: 0.0,
+        ..Verdict::default()
     };
     verdict.judge_writes(&db)?;
     let sections = sections(&db)?;
@@ -113,8 +107,7 @@ fn sections(db: &Connection) -> Outcome<Vec<Section>> {
 }
 
 impl Verdict {
-    /// Among those that were done, no older token comes after a newer one: read from what was written down, not from
-    /// the fence.
+    /// Checks that the tokens of accepted writes never fall. Reads the log of all writes, and not the fenced table.
     fn judge_writes(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let mut newest: BTreeMap<String, (String, String)> = BTreeMap::new();
         let mut last_refused = (0, String::new());
@@ -124,7 +117,7 @@ impl Verdict {
             let (at, who, lock, token): (i64, String, String, String) =
                 (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
             if !row.get::<_, bool>(4)? {
-                // A multi-lock is refused as one.
+                // The refused writes of a multi-lock count once.
                 if (last_refused.0 + 1_000_000, &last_refused.1) < (at, &who) || last_refused.1 != who {
                     self.refused.push(at);
                 }
@@ -148,7 +141,7 @@ impl Verdict {
             *self.sections.entry(section.kind.clone()).or_default() += 1;
         }
         if section.end != "released" {
-            // Without the names in it.
+            // The last part has no names of locks or znodes.
             let end = section.end.rsplit(": ").next().unwrap_or_default();
             *self.ends.entry(end.chars().take(60).collect()).or_default() += 1;
         }
@@ -172,7 +165,7 @@ impl Verdict {
         }
     }
 
-    /// Two may not both believe at the same time, unless they may hold together.
+    /// Checks that guards of two holders are valid at the same time only if their locks can be shared.
     fn judge_beliefs(&mut self, sections: &[Section]) {
         let mut holding: BTreeMap<&str, Vec<(i64, &Section)>> = BTreeMap::new();
         for section in sections {
@@ -183,7 +176,7 @@ impl Verdict {
                 if to <= from {
                     continue;
                 }
-                if let Some(other) = beside(section, holders) {
+                if let Some(other) = excluding_holder(section, holders) {
                     if self.was_taken_away(lock, from) {
                         self.excused += 1;
                     } else {
@@ -205,21 +198,21 @@ impl Verdict {
         }
     }
 
-    /// Whether somebody deleted the nodes of this lock, or closed a session, shortly before: no lock service can tell
-    /// a holder before it happens.
+    /// Returns whether a fault deleted the znodes of this lock or closed a session shortly before. No lock service can
+    /// report such a loss to the holder before it happens.
     fn was_taken_away(&self, lock: &str, at: i64) -> bool {
         let grace = i64::try_from(TIMEOUTS[1].as_nanos()).unwrap_or(i64::MAX);
         self.faults.iter().any(|fault| {
-            let at_hand = (fault.struck..fault.settled.max(fault.healed + grace)).contains(&at);
+            let is_recent = (fault.struck..fault.settled.max(fault.healed + grace)).contains(&at);
             let kind = fault.kind.trim_end_matches(NOT_DONE);
-            let here = fault.target == lock || !fault.is_done();
-            at_hand && (kind == "take-session" || kind == "delete-directory" && here)
+            let may_affect_lock = fault.target == lock || !fault.is_done();
+            is_recent && (kind == "take-session" || kind == "delete-directory" && may_affect_lock)
         })
     }
 }
 
-/// Who may not hold beside it.
-fn beside<'a>(section: &Section, holders: &[(i64, &'a Section)]) -> Option<(i64, &'a Section)> {
+/// Returns a holder that excludes the section, with the end of its hold.
+fn excluding_holder<'a>(section: &Section, holders: &[(i64, &'a Section)]) -> Option<(i64, &'a Section)> {
     match section.share {
         Share::Alone => holders.first().copied(),
         Share::Reads => holders.iter().find(|(_, other)| other.share != Share::Reads).copied(),
@@ -256,28 +249,13 @@ mod tests {
     }
 
     fn overlaps(sections: &[Section], faults: Vec<Fault>) -> (usize, u64) {
-        let mut verdict = Verdict {
-            violations: Vec::new(),
-            diverged: Vec::new(),
-            faults,
-            samples: Vec::new(),
-            began: 0,
-            ended: 0,
-            sections: BTreeMap::new(),
-            written: 0,
-            refused: Vec::new(),
-            refused_in_belief: 0,
-            excused: 0,
-            released: 0,
-            ends: BTreeMap::new(),
-            longest_wait: 0.0,
-        };
+        let mut verdict = Verdict { faults, ..Verdict::default() };
         verdict.judge_beliefs(sections);
         (verdict.violations.len(), verdict.excused)
     }
 
     #[test]
-    fn two_who_hold_alone_may_not_overlap() {
+    fn exclusive_holders_may_not_overlap() {
         let (one, other) = (section(0, Share::Alone, 0, 10), section(1, Share::Alone, 9, 20));
         assert_eq!(overlaps(&[one, other], Vec::new()), (1, 0));
         let (one, other) = (section(0, Share::Alone, 0, 10), section(1, Share::Alone, 10, 20));
@@ -293,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_add_up() {
+    fn permits_may_not_exceed_the_size() {
         let one = section(0, Share::Permits(2, 3), 0, 10);
         let other = section(1, Share::Permits(1, 3), 1, 10);
         let third = section(2, Share::Permits(1, 3), 2, 10);
@@ -302,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_deleted_is_excused() {
+    fn only_the_deleted_lock_is_excused() {
         let deleted = |lock: &str| Fault {
             kind: "delete-directory".to_owned(),
             target: lock.to_owned(),

@@ -1,13 +1,14 @@
-//! What a process has, as the kernel counts it.
+//! Memory, open files and threads of processes.
 
 use std::fs;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
+pub(crate) use zoolock_tests::process::allow_files;
+use zoolock_tests::process::{resident_memory, status_field};
 
 use crate::Outcome;
 
-/// What one or several processes have at a time.
+/// Resources in use by one or several processes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Having {
     /// Bytes of memory in use.
@@ -18,21 +19,13 @@ pub(crate) struct Having {
 }
 
 impl Having {
-    /// That of a process.
+    /// Returns the resources of a process.
     pub(crate) fn of(pid: u32) -> Outcome<Having> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()?.parse::<u64>().ok()
-        };
-        let (Some(kib), Some(threads)) = (field("VmRSS:"), field("Threads:")) else {
-            return Err(format!("/proc/{pid}/status is not understood").into());
-        };
         let files = fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64;
-        Ok(Having { memory: kib * 1024, files, threads })
+        Ok(Having { memory: resident_memory(pid)?, files, threads: status_field(pid, "Threads")? })
     }
 
-    /// That of several together.
+    /// Returns the sum of the resources of processes.
     pub(crate) fn of_all(pids: &[u32]) -> Outcome<Having> {
         let mut all = Having::default();
         for pid in pids {
@@ -43,11 +36,4 @@ impl Having {
         }
         Ok(all)
     }
-}
-
-/// Allows us as many files as we may have.
-pub(crate) fn allow_files() {
-    let limit = getrlimit(Resource::Nofile);
-    // Where it fails we go on with what there is.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

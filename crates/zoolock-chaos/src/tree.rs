@@ -1,22 +1,23 @@
-//! Looks at the lock nodes past all links, and does to them what an operator or an intruder may do.
+//! Reads the znodes of the locks, and attacks them as an operator or an intruder could.
+//!
+//! The connections do not pass the links that the drills break.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::{Client, Error};
+use zoolock_tests::Failure;
+use zoolock_tests::raw_client::{self, Ticket, password_on_apache};
 
 use crate::Outcome;
 
-/// Where the locks are.
+/// The root of the locks.
 pub(crate) const ROOT: &str = "/locks";
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What ZooKeeper makes its passwords of.
-const SECRET: i64 = 0xB341_5C00;
 
-/// A node of a contender.
+/// A contender's znode.
 #[derive(Clone, Debug)]
 pub(crate) struct Contender {
     pub(crate) path: String,
@@ -24,13 +25,13 @@ pub(crate) struct Contender {
     pub(crate) session: i64,
 }
 
-/// Opens a session with whoever serves.
+/// Opens a session with one of the servers.
 pub(crate) async fn connect(addresses: &str) -> Outcome<Client> {
     let connecting = Client::connector().with_session_timeout(PATIENCE).connect(addresses);
     Ok(timeout(PATIENCE, connecting).await??)
 }
 
-/// All nodes of contenders, as the leader knows them now.
+/// Returns the znodes of all contenders after a `sync` with the leader.
 pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
     client.sync(ROOT).await?;
     let mut found = Vec::new();
@@ -38,10 +39,10 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
         let lock = format!("{ROOT}/{lock}");
         let paths: Vec<String> =
             children(client, &lock).await?.into_iter().map(|name| format!("{lock}/{name}")).collect();
-        // Asked all at once, as they come and go.
+        // The requests are in flight together, because contenders change quickly.
         let asked: Vec<_> = paths.iter().map(|path| client.check_stat(path)).collect();
         for (path, stat) in paths.iter().zip(asked) {
-            // Persistent ones are marks, not contenders.
+            // Persistent znodes are markers, not contenders.
             if let Some(stat) = stat.await?
                 && stat.ephemeral_owner > 0
             {
@@ -53,7 +54,7 @@ pub(crate) async fn contenders(client: &Client) -> Outcome<Vec<Contender>> {
     Ok(found)
 }
 
-/// A node of the ensemble whose tree is not that of the two others, and what it is seen by. None may be broken.
+/// Returns the server whose tree differs from those of the two others, with a path that differs. All servers must run.
 pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, String)>> {
     let mut clients = Vec::new();
     let mut paths = BTreeSet::new();
@@ -64,11 +65,11 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
     }
     for path in paths {
         let mut seen = Vec::new();
-        // Contenders come and go; none of them does so for so long.
+        // A difference that a change of contenders causes does not last for eight reads.
         for _ in 0..8 {
             seen.clear();
             for client in &clients {
-                // In one flight: answers come in the order of what was asked.
+                // Both requests are in one flight. A server answers in the order of the requests.
                 let (sync, stat) = (client.sync(ROOT), client.check_stat(&path));
                 sync.await?;
                 seen.push(stat.await?.map(|stat| stat.czxid));
@@ -87,7 +88,7 @@ pub(crate) async fn odd_one_out(nodes: &[String]) -> Outcome<Option<(usize, Stri
     Ok(None)
 }
 
-/// Deletes a lock with all that is in it, as often as it takes: its contenders make it anew.
+/// Deletes a lock directory and its children. Repeats that, because contenders create them again.
 pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
     let path = format!("{ROOT}/{lock}");
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -104,53 +105,27 @@ pub(crate) async fn remove(client: &Client, lock: &str) -> Outcome<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // Its contenders are quicker; each of them was deleted many times over.
+    // The contenders are faster. Each of them was deleted many times.
     Ok(())
 }
 
-/// Connects as the session of somebody else, whose number anybody can read. Then closes it, or stays a while.
-pub(crate) async fn take_over(node: std::net::SocketAddr, session: i64, close: bool) -> Outcome<()> {
-    let mut hello = Vec::new();
-    hello.extend(0_i32.to_be_bytes());
-    hello.extend(0_i64.to_be_bytes());
-    hello.extend(8_000_i32.to_be_bytes());
-    hello.extend(session.to_be_bytes());
-    hello.extend(16_i32.to_be_bytes());
-    hello.extend(password(session));
-    hello.push(0);
-    let talk = async {
-        let mut stream = TcpStream::connect(node).await?;
-        stream.write_all(&(hello.len() as u32).to_be_bytes()).await?;
-        stream.write_all(&hello).await?;
-        let mut answer = [0; 20];
-        stream.read_exact(&mut answer).await?;
-        let [_, _, _, _, _, _, _, _, _, _, _, _, its @ ..] = answer;
-        if i64::from_be_bytes(its) != session {
-            return Err("the session was over before it was taken".into());
-        }
+/// Attaches to a session of another client on Apache ZooKeeper, whose password follows from its id. Then closes the
+/// session, or keeps its connection for a second.
+pub(crate) async fn take_over(node: SocketAddr, session: i64, close: bool) -> Outcome<()> {
+    let ticket = Ticket { session, password: password_on_apache(session) };
+    let attack = async {
+        let taken = raw_client::Client::resume(node, 8_000, 0, &ticket).await.map_err(Failure::from)?;
+        let Some(mut client) = taken.filter(|client| client.ticket.session == session) else {
+            return Err("the session had ended before it was taken over".into());
+        };
         if close {
-            // Length, xid, closeSession.
-            stream.write_all(&[0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5]).await?;
-            let mut rest = Vec::new();
-            stream.read_to_end(&mut rest).await?;
+            client.close().await.map_err(Failure::from)?;
         } else {
             sleep(Duration::from_secs(1)).await;
         }
         Outcome::Ok(())
     };
-    timeout(PATIENCE, talk).await?
-}
-
-/// As `ZooKeeperServer.generatePasswd` does it: sixteen bytes of `java.util.Random`.
-fn password(session: i64) -> [u8; 16] {
-    const MASK: u64 = (1 << 48) - 1;
-    let mut seed = ((session ^ SECRET) as u64 ^ 0x5_DEEC_E66D) & MASK;
-    let mut bytes = [0; 16];
-    for four in bytes.chunks_mut(4) {
-        seed = seed.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & MASK;
-        four.copy_from_slice(&((seed >> 16) as u32).to_le_bytes());
-    }
-    bytes
+    timeout(PATIENCE, attack).await?
 }
 
 async fn children(client: &Client, path: &str) -> Outcome<Vec<String>> {

@@ -50,12 +50,8 @@ impl ZoolockBinary {
     ///
     /// Its child is killed when it is dropped.
     pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(&self.path);
-        for name in zoolock_variables() {
-            command.env_remove(name);
-        }
-        command.env("HOME", self.home()).env("XDG_STATE_HOME", self.home().join("state"));
-        command.env_remove("XDG_RUNTIME_DIR").args(args).kill_on_drop(true);
+        let mut command = command(&self.path, self.home());
+        command.args(args);
         command
     }
 
@@ -71,6 +67,19 @@ impl ZoolockBinary {
             Err(error) => panic!("cannot execute {}: {error}", self.path.display()),
         }
     }
+}
+
+/// Returns a command with this home directory and without the `ZOOLOCK_*` variables of this process.
+///
+/// Its child is killed when it is dropped.
+pub fn command(path: &Path, home: &Path) -> Command {
+    let mut command = Command::new(path);
+    for name in zoolock_variables() {
+        command.env_remove(name);
+    }
+    command.env("HOME", home).env("XDG_STATE_HOME", home.join("state")).env_remove("XDG_RUNTIME_DIR");
+    command.kill_on_drop(true);
+    command
 }
 
 /// Returns the names of the `ZOOLOCK_*` variables of this process.

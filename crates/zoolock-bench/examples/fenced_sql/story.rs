@@ -1,23 +1,23 @@
-//! Holders who are stopped at the wrong moment.
+//! Scenarios in which a holder is paused at the wrong moment.
 
 use rusqlite::Result as Sql;
 use zoolock::{FencingToken, Guard, TestServer};
 
-use crate::table::{Reports, Write};
+use super::table::{Reports, Write};
 
-/// What is an error here: shown, and the end.
+/// A result whose error ends the program, which prints it.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How a story ended.
+/// The result of a scenario.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct End {
-    /// What came of the late write.
+    /// The result of the late write.
     pub(crate) late: Write,
-    /// What the row says.
+    /// The body of the row.
     pub(crate) body: String,
 }
 
-/// A is stopped just before its write; B is granted the lock and writes; A goes on.
+/// Runs a late write: A is paused just before its write, B is granted the lock and writes, and A continues.
 pub(crate) async fn late_write(
     table: &Reports,
     write: impl Fn(&Reports, &str, FencingToken) -> Sql<Write>,
@@ -27,14 +27,14 @@ pub(crate) async fn late_write(
     let written = write(table, "B", b.token())?;
     println!("B writes: {written:?}");
     let late = write(table, "A", a.token())?;
-    println!("A wakes up and writes what it had in mind: {late:?}");
-    println!("A looks at its guard, too late for the write: {}", a.lost().await);
+    println!("A continues and writes: {late:?}");
+    println!("A checks its guard after the write: {}", a.lost().await);
     b.release().await?;
     end(table, late)
 }
 
-/// A wants to add one to what it read, and is stopped just before its write; B reads, and then A goes on before B
-/// has written. `claim`: B shows its token before it reads.
+/// Runs two additions of one. A is paused between its read and its write. B reads, and A writes before B does.
+/// If `claim` is true, B writes its token to the row before it reads.
 pub(crate) async fn between_read_and_write(claim: bool) -> Outcome<End> {
     let table = Reports::with_one_row()?;
     let server = TestServer::start().await?;
@@ -42,21 +42,21 @@ pub(crate) async fn between_read_and_write(claim: bool) -> Outcome<End> {
     if claim {
         println!("B claims the row: {:?}", table.claim(b.token())?);
     }
-    let read: u32 = table.body()?.ok_or("there is a row")?.parse()?;
+    let read: u32 = table.body()?.ok_or("the row does not exist")?.parse()?;
     println!("B reads {read}");
     let late = table.update("1", a.token())?;
-    println!("A wakes up and writes 1: {late:?}");
+    println!("A continues and writes 1: {late:?}");
     let written = table.update(&(read + 1).to_string(), b.token())?;
     println!("B writes {}: {written:?}", read + 1);
     if late == Write::Done {
-        println!("two were told that they had added one");
+        println!("both additions succeeded, and one of them is lost");
     }
     b.release().await?;
     end(&table, late)
 }
 
-/// The ensemble is wiped, and with it the transaction ids that tokens are made of; the database is not. Those who
-/// connect to the new one set this token epoch.
+/// Wipes the ensemble and keeps the database. Tokens contain transaction ids, which start again with a new ensemble.
+/// Clients of the new ensemble set this token epoch.
 pub(crate) async fn wiped_ensemble(epoch: u32) -> Outcome<End> {
     let table = Reports::empty()?;
     let old = TestServer::start().await?;
@@ -78,19 +78,19 @@ pub(crate) async fn wiped_ensemble(epoch: u32) -> Outcome<End> {
     end(&table, late)
 }
 
-/// Two guards: of A, who believes to hold and was stopped, and of B, who holds.
+/// Returns two guards: that of A, whose session expired while A was paused, and that of the holder B.
 async fn overtaken(server: &TestServer) -> Outcome<(Guard, Guard)> {
     let a = server.connect().await?.mutex("nightly").lock().await?;
-    println!("A holds, token {}", a.token());
-    println!("A asks whether it still holds: {}; and is stopped right here, before its write", a.is_valid());
+    println!("A holds the lock, token {}", a.token());
+    println!("A checks that it holds the lock: {}; then it is paused, before its write", a.is_valid());
     println!("A's session expires: {}", server.expire_holder("/locks/nightly"));
     let b = server.connect().await?.mutex("nightly").lock().await?;
-    println!("B holds, token {}", b.token());
+    println!("B holds the lock, token {}", b.token());
     Ok((a, b))
 }
 
 fn end(table: &Reports, late: Write) -> Outcome<End> {
-    let body = table.body()?.ok_or("there is a row")?;
-    println!("the row says {body}");
+    let body = table.body()?.ok_or("the row does not exist")?;
+    println!("the row contains {body}");
     Ok(End { late, body })
 }

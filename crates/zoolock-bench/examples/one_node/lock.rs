@@ -1,24 +1,24 @@
-//! The recipe, and what is wrong with it.
+//! The recipe and its faults.
 
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
-use crate::compare::{Lock, Outcome, SESSION_TIMEOUT};
+use super::compare::{Lock, Outcome, SESSION_TIMEOUT};
 
 const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
-/// One ephemeral znode is the lock: whoever creates it holds it, and everybody else watches it.
+/// A lock that is one ephemeral znode. The client that creates the znode holds the lock, and all waiters watch it.
 ///
-/// It excludes, and it needs no more than a page. But:
+/// The lock excludes, and the code is short. Its faults:
 ///
-/// * **Herd.** All who wait watch the same znode. When it goes, the server wakes all of them, each tries to create,
-///   one succeeds, and the others watch again: with N waiters up to N events and 2 N requests for a hand-over, and
-///   N times as many for all to have one turn. (Fewer where turns are shorter than that takes: then many are still
-///   on their way to watch when the znode goes again.)
-/// * **No order.** Who comes first after the wake-up has it, which is whoever is nearest to the leader or had no
-///   watch to wait for, such as the last holder. Nothing says that a waiter ever has a turn.
-/// * **Nothing to fence with.** `lock` returns a path. Whoever was stopped for longer than its session lives goes
-///   on working beside the next holder, and the resource cannot tell the two apart. (The znode's `czxid` would do,
-///   and is thrown away here as in the articles.)
+/// * **Herd.** All waiters watch the same znode. When it is deleted, the server wakes all of them, and each sends a
+///   create. One create succeeds, and the other waiters watch again. With N waiters a release costs up to N events and
+///   2 N requests, and one grant for each waiter costs N times as many. (It costs less if locks are held for a shorter
+///   time than that takes: the znode is then deleted before many waiters watch it again.)
+/// * **No order.** The first create after the deletion wins. It comes from a client near the leader, or from a client
+///   that waited for no watch event, such as the last holder. A waiter may never be granted the lock.
+/// * **No fencing token.** `lock` returns no token. A holder that is paused for longer than its session lives continues
+///   to work beside the next holder, and the resource cannot distinguish them. (The `czxid` of the znode could be a
+///   token. This recipe ignores it, as published ones do.)
 pub(crate) struct OneNode {
     client: Client,
     path: String,
@@ -34,13 +34,13 @@ impl Lock for OneNode {
         Ok(Self { client, path: path.to_owned() })
     }
 
-    /// Wrong with it:
+    /// Faults:
     ///
-    /// * A `create` whose reply is lost returns an error here, and the znode may be there. Then nobody holds the
-    ///   lock, and nobody else gets it for as long as our session lives. Trying again finds `NodeExists` and waits
-    ///   for ourselves.
-    /// * The same if the caller drops this future (a timeout) while `create` is under way.
-    /// * Two tasks of one session, too, can only be told apart by what is in the znode, and nothing is.
+    /// * If the reply to `create` is lost, this function returns an error, and the znode may exist. Then the lock has
+    ///   no holder, and no client can acquire it while this session lives. A second call finds `NodeExists` and waits
+    ///   for its own znode.
+    /// * The same happens if the caller drops this future during `create`, for example after a timeout.
+    /// * The znode has no data, so two tasks of one session cannot tell which of them created it.
     async fn lock(&self) -> Outcome<()> {
         loop {
             match self.client.create(&self.path, b"", &EPHEMERAL).await {
@@ -48,21 +48,21 @@ impl Lock for OneNode {
                 Err(Error::NodeExists) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Gone in between: then the watch waits for somebody else's create, and is one more to be woken.
+            // If the znode was deleted meanwhile, the watch stays set, and fires when another client creates the znode.
             let (stat, watcher) = self.client.check_and_watch_stat(&self.path).await?;
             if stat.is_some() {
-                // Also how the end of our session shows, which then comes back as an error of `create`.
+                // The end of the session also fires the watch. Then `create` returns an error.
                 watcher.changed().await;
             }
         }
     }
 
-    /// Wrong with it:
+    /// Faults:
     ///
-    /// * Nobody looked whether the session still lives. The holder of a session that expired works on without
-    ///   knowing, and only this fails.
-    /// * It deletes a *name*. Where the session expired and a new one took its place, or where this is tried again
-    ///   after a lost reply, the znode of that name is the next holder's.
+    /// * The holder never checks that its session lives. After an expiry it continues to work, and only the release
+    ///   fails.
+    /// * The release deletes a *name*. If the session expired and was replaced, or if the release is repeated after a
+    ///   lost reply, the znode with that name belongs to the next holder.
     async fn release(&self, (): ()) -> Outcome<()> {
         Ok(self.client.delete(&self.path, None).await?)
     }

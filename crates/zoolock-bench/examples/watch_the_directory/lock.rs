@@ -1,21 +1,23 @@
-//! The recipe, and what is wrong with it.
+//! The recipe and its faults.
 
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
-use crate::compare::{Lock, Outcome, SESSION_TIMEOUT};
+use super::compare::{Lock, Outcome, SESSION_TIMEOUT};
 
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 const SEQUENTIAL: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 
-/// Everybody creates an ephemeral sequential znode; the lowest holds, the others watch the directory.
+/// A queue of ephemeral sequential znodes. The contender with the lowest number holds the lock, and all waiters watch
+/// the directory.
 ///
-/// It is fair: the server numbers the znodes. It is the recipe of ZooKeeper's own documentation but for one step
-/// (there each watches only the znode before its own), and that step is what it costs:
+/// The queue is fair, because the server numbers the znodes. One step differs from the recipe in ZooKeeper's
+/// documentation: there, a waiter watches only its predecessor. The faults:
 ///
-/// * **Herd of reads.** Each release *and each arrival* changes the directory and wakes all who wait. Each of them
-///   lists the directory, N names, to learn that it is not its turn: N² names for one hand-over, N³ for all to have
-///   one turn. A long queue ends with answers above `jute.maxbuffer`, which look like lost connections, for ever.
-/// * **Nothing to fence with,** as in `one_node`: a sequence number starts again with the directory, and is no token.
+/// * **Herd of reads.** Each release *and each new contender* changes the directory and wakes all waiters. Each waiter
+///   lists the N names in the directory to learn that it is not the first. That is N² names for a release, and N³ for
+///   one grant of each waiter. The listing of a long queue is longer than `jute.maxbuffer`. Every such listing then
+///   fails like a lost connection.
+/// * **No fencing token,** as in `one_node`. Sequence numbers start again with a new directory, so they are no tokens.
 pub(crate) struct WatchTheDirectory {
     client: Client,
     directory: String,
@@ -24,32 +26,32 @@ pub(crate) struct WatchTheDirectory {
 impl Lock for WatchTheDirectory {
     const NAME: &'static str = "watch the directory";
 
-    /// The name of our znode.
+    /// The name of the contender's znode.
     type Held = String;
 
     async fn connect(server: &str, path: &str) -> Outcome<Self> {
         let client = Client::connector().with_session_timeout(SESSION_TIMEOUT).connect(server).await?;
         match client.create(path, b"", &PERSISTENT).await {
-            // It is never deleted: whoever tried would race with those who create below it.
+            // The directory is never deleted. A deletion would race with new contenders.
             Ok(_) | Err(Error::NodeExists) => Ok(Self { client, directory: path.to_owned() }),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Wrong with it:
+    /// Faults:
     ///
-    /// * A `create` whose reply is lost leaves a znode that nobody knows to be his. It will be the lowest one day,
-    ///   and then everybody waits until that session ends. Trying again makes a second one behind it.
-    /// * The same for a caller who drops this future (a timeout): its znode keeps its place, is granted the lock,
-    ///   and never lets go.
-    /// * If somebody deletes our znode we never find ourselves lowest, and wait for ever. The worse variant asks
-    ///   whether anything is lower, and then believes to hold without having a znode at all.
+    /// * If the reply to `create` is lost, its znode stays, and its client does not know the name. When it is the
+    ///   lowest, all contenders wait until its session ends. A second call creates a second znode behind it.
+    /// * The same happens if the caller drops this future, for example after a timeout. The znode keeps its queue
+    ///   position, is granted the lock, and is never deleted.
+    /// * If another client deletes the znode, this function never returns. A worse variant checks that no znode is
+    ///   lower: it then grants the lock without a znode.
     async fn lock(&self) -> Outcome<String> {
         let (_, sequence) = self.client.create(&self.path("lock-"), b"", &SEQUENTIAL).await?;
         let ours = format!("lock-{sequence}");
         loop {
             let (children, watcher) = self.client.list_and_watch_children(&self.directory).await?;
-            // As text: right for as long as all have ten digits and the same prefix, and nobody else lives here.
+            // Names are compared as text. That is correct while all have ten digits and the same prefix.
             if children.iter().min() == Some(&ours) {
                 return Ok(ours);
             }
@@ -57,8 +59,8 @@ impl Lock for WatchTheDirectory {
         }
     }
 
-    /// Wrong with it: as in `one_node`, a holder whose session expired works on until it comes here. Here at least
-    /// the name is its own, until the directory is made anew and the numbers start again.
+    /// Fault: as in `one_node`, a holder whose session expired works until it calls this function. The name is its own,
+    /// unless the directory was deleted and created again, so that numbers start again.
     async fn release(&self, ours: String) -> Outcome<()> {
         Ok(self.client.delete(&self.path(&ours), None).await?)
     }

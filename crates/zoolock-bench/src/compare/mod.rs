@@ -1,4 +1,4 @@
-//! zoolock and its peers through the same works, taking turns.
+//! The comparison: zoolock and its peers do the same works, in turns.
 
 mod client;
 mod crew;
@@ -22,36 +22,35 @@ use crate::{Outcome, page};
 use results::Results;
 use sizes::Sizes;
 
-/// What to measure.
+/// The options of `compare`.
 #[derive(clap::Args)]
 pub(crate) struct Settings {
-    /// How often each is measured, in turns; the short ones twice to five times as often, those of minutes three times at
-    /// most.
+    /// Number of rounds of each work. Short works have two to five times as many, and works of minutes at most three
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Only these works (repeat it); the others keep the figures they have.
+    /// Measure only this work, and keep the figures of the others. Can be repeated
     #[arg(long, value_name = "WORK")]
     only: Vec<String>,
-    /// Little of everything, to see whether it works; the figures are worth nothing, and are only printed unless
-    /// `--out` says where they go.
+    /// Do little of each work, to test that it runs. The figures have no meaning, and are only printed, unless `--out`
+    /// is given
     #[arg(long)]
     quick: bool,
-    /// The round trip that the delaying proxy stands for, in milliseconds.
+    /// Round-trip time that the delaying proxy adds, in milliseconds
     #[arg(long, value_name = "MS", default_value = "1", value_parser = milliseconds)]
     rtt: Duration,
-    /// Where the servers keep their data; the same disk for all.
+    /// Directory for the data of the servers [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The command to serve with; the release build unless given.
+    /// The command zoolock that serves
     #[arg(long, value_name = "FILE", default_value = "target/release/zoolock")]
     zoolock: PathBuf,
-    /// Write compare.json, compare.csv and compare.md there, and leave the project's own alone.
+    /// Directory for compare.json, compare.csv and compare.md. The files of the project do not change
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Only print.
+    /// Print the results, and write no file
     #[arg(long, conflicts_with = "out")]
     dry_run: bool,
-    /// Print the names of the works, and end.
+    /// Print the names of the works
     #[arg(long)]
     list: bool,
 }
@@ -65,7 +64,7 @@ impl Settings {
         self.dir.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Where the results go, if anywhere.
+    /// Returns the directory for the results, or `None` if they are only printed.
     fn target(&self) -> Option<&Path> {
         match &self.out {
             Some(out) => Some(out),
@@ -75,7 +74,7 @@ impl Settings {
     }
 }
 
-/// Measures, and writes what came out, also when it is interrupted or fails.
+/// Measures, and writes the results, also after an interrupt or an error.
 pub(crate) fn main(settings: &Settings) -> Outcome<()> {
     let works = plan::works(&settings.sizes(), settings.rtt);
     if settings.list {
@@ -83,10 +82,10 @@ pub(crate) fn main(settings: &Settings) -> Outcome<()> {
         return Ok(());
     }
     if let Some(unknown) = settings.only.iter().find(|only| works.iter().all(|work| work.name != **only)) {
-        return Err(format!("there is no work {unknown:?}; --list shows them").into());
+        return Err(format!("there is no work {unknown:?}; run with --list to print all works").into());
     }
     if settings.target().is_some() && settings.out.is_none() && !Path::new("Cargo.lock").exists() {
-        return Err("run it at the root of the project, or with --out or --dry-run".into());
+        return Err("not at the root of the project; change to it, or use --out or --dry-run".into());
     }
     let works: Vec<_> = works
         .into_iter()
@@ -105,11 +104,11 @@ pub(crate) fn main(settings: &Settings) -> Outcome<()> {
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
         ];
-        let asked =
+        let interrupted =
             futures_util::future::select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv())));
         tokio::select! {
             ended = run::run(settings, &works, &mut results, &progress) => ended,
-            _ = asked => Err("interrupted; what was measured is kept".into()),
+            _ = interrupted => Err("interrupted; the results so far are kept".into()),
         }
     });
     progress.finish_and_clear();

@@ -1,11 +1,11 @@
-//! The tables in Markdown, and the same figures as CSV.
+//! Writes the results as tables in Markdown, and as CSV.
 
 use super::client::Client;
 use super::plan;
 use super::results::{Entry, Measured, Results};
 use crate::stats::short;
 
-/// All of it: what must be shown, and what was found, work by work.
+/// Returns the whole page: the machine, the versions, the targets, and a table for each work.
 pub(super) fn page(results: &Results) -> String {
     let mut text = format!("\n{}.\n\n", results.machine);
     let versions: Vec<String> =
@@ -43,22 +43,23 @@ pub(super) fn csv(results: &Results) -> String {
     text
 }
 
-/// A text field of a CSV line: names hold commas, errors hold anything.
+/// Quotes a text field of a CSV line. Names contain commas, and errors can contain any character.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\"").replace(['\n', '\r'], " "))
 }
 
+/// Returns the table of the targets and their verdicts.
 fn targets(results: &Results) -> String {
     let mut text = "| work | must be | is | |\n|-|-|-|-|\n".to_owned();
     for verdict in plan::targets().iter().map(|target| target.judge(results)) {
         let Some(work) = results.work(verdict.work) else { continue };
-        let what = if verdict.what.is_empty() { String::new() } else { format!(": {}", verdict.what) };
+        let condition = if verdict.what.is_empty() { String::new() } else { format!(": {}", verdict.what) };
         let mark = match verdict.reached {
             Some(true) => "reached",
             Some(false) => "missed",
             None => "",
         };
-        text += &format!("| {}{what} | {} | {} | {mark} |\n", work.title, verdict.bound, verdict.found);
+        text += &format!("| {}{condition} | {} | {} | {mark} |\n", work.title, verdict.bound, verdict.found);
     }
     text + "\n"
 }
@@ -69,20 +70,20 @@ fn work_table(work: &Measured) -> String {
         notes.push("cut short");
     }
     if work.quick {
-        notes.push("quick, the figures are worth nothing");
+        notes.push("a quick run, its figures have no meaning");
     }
     let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
     let mut text = format!("**{}**{notes}; a round counts by {}\n\n", work.title, work.figure);
-    let visited = work.entries.iter().flat_map(|entry| &entry.rounds).any(|round| round.second.is_some());
+    let has_second = work.entries.iter().flat_map(|entry| &entry.rounds).any(|round| round.second.is_some());
     let crowd = work.settings.contains_key("tasks");
     text += "| | median of the rounds (least–most) | p99 | client's processor time |";
     text += if crowd { " until all were queued |" } else { "" };
-    text += if visited { " second process: turns, longest wait |" } else { "" };
+    text += if has_second { " second process: turns, longest wait |" } else { "" };
     text += "\n|-|-|-|-|";
     text += if crowd { "-|" } else { "" };
-    text += if visited { "-|" } else { "" };
+    text += if has_second { "-|" } else { "" };
     for entry in &work.entries {
-        text += &format!("\n| {} |{}", name(entry), cells(entry, crowd, visited));
+        text += &format!("\n| {} |{}", name(entry), cells(entry, crowd, has_second));
     }
     text + "\n\n"
 }
@@ -92,11 +93,15 @@ fn name(entry: &Entry) -> String {
     if entry.who.client == Client::Zoolock { format!("**{name}**") } else { name }
 }
 
-fn cells(entry: &Entry, crowd: bool, visited: bool) -> String {
+fn cells(entry: &Entry, crowd: bool, has_second: bool) -> String {
     let failed = entry.failed.as_ref().map(|why| why.replace('|', "/"));
     let (Some(middle), Some(cpu)) = (entry.median(), entry.cpu()) else {
         let why = failed.map_or("not measured".to_owned(), |why| format!("failed: {why}"));
-        return format!(" {why} | | |{}{}", if crowd { " |" } else { "" }, if visited { " |" } else { "" });
+        return format!(
+            " {why} | | |{}{}",
+            if crowd { " |" } else { "" },
+            if has_second { " |" } else { "" }
+        );
     };
     let (least, most) = entry.spread();
     let failed = failed.map(|why| format!(", then failed: {why}")).unwrap_or_default();
@@ -112,7 +117,7 @@ fn cells(entry: &Entry, crowd: bool, visited: bool) -> String {
         let joined: Vec<f64> = entry.rounds.iter().map(|round| round.joined / 1e6).collect();
         text += &format!(" {} s |", short(crate::stats::median(&joined)));
     }
-    if visited {
+    if has_second {
         let seconds: Vec<_> = entry.rounds.iter().filter_map(|round| round.second.as_ref()).collect();
         let turns: Vec<f64> = seconds.iter().map(|second| second.turns as f64).collect();
         let longest = seconds.iter().map(|second| second.longest_wait).fold(0.0, f64::max);

@@ -75,31 +75,3 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Some(Piece { bytes, arrived: Instant::now(), is_frame: false })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Frames;
-
-    async fn pieces(stream: &[u8]) -> Vec<(Vec<u8>, bool)> {
-        let mut frames = Frames::new(stream);
-        let mut found = Vec::new();
-        while let Some(piece) = frames.next().await.expect("reading from memory succeeds") {
-            found.push((piece.bytes.to_vec(), piece.is_frame));
-        }
-        found
-    }
-
-    #[tokio::test]
-    async fn stream_is_split_into_frames() {
-        let stream = [0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 1, 9];
-        let expected = [(vec![0, 0, 0, 2, 7, 8], true), (vec![0; 4], true), (vec![0, 0, 0, 1, 9], true)];
-        assert_eq!(pieces(&stream).await, expected);
-    }
-
-    #[tokio::test]
-    async fn bytes_outside_frames_pass_unchanged() {
-        assert_eq!(pieces(b"ruok").await, [(b"ruok".to_vec(), false)]);
-        assert_eq!(pieces(&[0, 0, 0, 9, 1]).await, [(vec![0, 0, 0, 9, 1], false)]);
-        assert_eq!(pieces(b"").await, []);
-    }
-}

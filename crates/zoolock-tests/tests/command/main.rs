@@ -5,4 +5,3 @@ mod crash;
 mod harness;
 mod manifests;
 mod packaging;
-mod raw_client;

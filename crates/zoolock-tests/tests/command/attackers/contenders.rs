@@ -8,11 +8,11 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as Refusal, Permissi
 use zoolock::{Error, LossReason};
 use zoolock_server::wire::{RequestHeader, Writer};
 use zoolock_tests::locks::{brisk_settings, connect, directory, settings, until_queued};
+use zoolock_tests::raw_client::Client;
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, on_both_arms, opcode, tree};
 
 use super::BOUND;
-use crate::raw_client::Client;
 
 /// Time during which a waiter must not be granted the lock.
 const MOMENT: Duration = Duration::from_millis(300);

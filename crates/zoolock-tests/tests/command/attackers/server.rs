@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use zoolock_server::Hidden;
+use zoolock_server::wire::{ConnectResponse, Reader, ReplyHeader, RequestHeader, Stat, Writer};
 use zoolock_tests::locks::settings;
 use zoolock_tests::{ZoolockBinary, opcode};
 
-use crate::attackers::{BOUND, is_unsafe, panics};
+use crate::attackers::{BOUND, is_unsafe, panics, safe_outputs};
 
 const SESSION: i64 = 0x1234_5678_9abc_def0;
-const EVENT: i32 = -1;
-const PING: i32 = -2;
+const ZXID: i64 = 1 << 32 | 7;
 /// Text with characters that `is_unsafe` finds.
 const TRAP: &str = "\u{1b}]0;pwned\u{7}\u{1b}[2J\u{202e}";
 
@@ -41,7 +43,7 @@ enum Attack {
     ClosesOnRequest,
 }
 
-const BEFORE: [Attack; 9] = [
+const ATTACKS: [Attack; 17] = [
     Attack::Silent,
     Attack::ClosesConnection,
     Attack::Garbage,
@@ -51,8 +53,6 @@ const BEFORE: [Attack; 9] = [
     Attack::NegativePasswordLength,
     Attack::ZeroTimeout,
     Attack::ZeroSession,
-];
-const AFTER: [Attack; 8] = [
     Attack::NeverAnswers,
     Attack::WrongXid,
     Attack::EmptyReply,
@@ -89,91 +89,112 @@ async fn start<F: Future<Output = ()> + Send + 'static>(
     Hostile { address, serving }
 }
 
-/// A buffer with ZooKeeper's encoding.
-#[derive(Default)]
-struct Bytes(Vec<u8>);
+/// Returns a frame with the content that `write` writes.
+fn frame(write: impl FnOnce(&mut Writer<'_>)) -> BytesMut {
+    let mut out = BytesMut::new();
+    Writer::frame(&mut out, write);
+    out
+}
 
-impl Bytes {
-    fn int(mut self, value: i32) -> Self {
-        self.0.extend(value.to_be_bytes());
-        self
-    }
+/// Returns a reply with the body that `write` writes.
+fn reply(xid: i32, err: i32, write: impl FnOnce(&mut Writer<'_>)) -> BytesMut {
+    frame(|writer| {
+        ReplyHeader { xid, zxid: ZXID, err }.encode(writer);
+        write(writer);
+    })
+}
 
-    fn long(mut self, value: i64) -> Self {
-        self.0.extend(value.to_be_bytes());
-        self
-    }
+fn empty(_: &mut Writer<'_>) {}
 
-    fn raw(mut self, bytes: &[u8]) -> Self {
-        self.0.extend(bytes);
-        self
-    }
-
-    fn text(self, text: &str) -> Self {
-        self.int(text.len().try_into().expect("short text")).raw(text.as_bytes())
-    }
-
-    fn framed(self) -> Vec<u8> {
-        let length = i32::try_from(self.0.len()).expect("short text");
-        [&length.to_be_bytes()[..], &self.0].concat()
+fn stat(ephemeral_owner: i64) -> Stat {
+    Stat {
+        czxid: ZXID,
+        mzxid: ZXID,
+        ephemeral_owner,
+        data_length: 1 << 20,
+        num_children: 1,
+        pzxid: ZXID,
+        ..Stat::default()
     }
 }
 
-fn reply(xid: i32, error: i32) -> Bytes {
-    Bytes::default().int(xid).long(1 << 32 | 7).int(error)
-}
-
-fn stat(owner: i64) -> Vec<u8> {
-    let times = Bytes::default().long(1 << 32 | 7).long(1 << 32 | 7).long(0).long(0);
-    let versions = times.int(0).int(0).int(0).long(owner);
-    versions.int(1 << 20).int(1).long(1 << 32 | 7).0
-}
-
-fn connect_response(timeout: i32, session: i64, password: i32) -> Bytes {
-    Bytes::default().int(0).int(timeout).long(session).int(password).raw(&[7; 16]).raw(&[0])
+fn connect_response(timeout_ms: i32, session: i64) -> BytesMut {
+    let password = Hidden(vec![7; 16]);
+    let response = ConnectResponse { protocol: 0, timeout_ms, session, password, read_only: Some(false) };
+    frame(|writer| response.encode(writer))
 }
 
 /// Returns the answer to a connect request, and whether the session is open after it.
-fn greet(attack: Attack) -> (Vec<u8>, bool) {
+fn greet(attack: Attack) -> (BytesMut, bool) {
     match attack {
-        Attack::Garbage => (TRAP.repeat(50).into_bytes(), false),
-        Attack::HugeFrame => ([&i32::MAX.to_be_bytes()[..], &[0; 100]].concat(), false),
-        Attack::NegativeFrame => ((-5i32).to_be_bytes().to_vec(), false),
-        Attack::ShortConnectResponse => (Bytes::default().int(0).int(10_000).framed(), false),
-        Attack::NegativePasswordLength => (connect_response(10_000, SESSION, -7).framed(), false),
-        Attack::ZeroTimeout => (connect_response(0, SESSION, 16).framed(), true),
-        Attack::ZeroSession => (connect_response(10_000, 0, 16).framed(), true),
-        _ => (connect_response(10_000, SESSION, 16).framed(), true),
-    }
-}
-
-/// Returns the answer to a request.
-fn answer(attack: Attack, xid: i32, op: i32) -> Vec<u8> {
-    if xid == PING {
-        return reply(xid, 0).framed();
-    }
-    match attack {
-        Attack::NeverAnswers => Vec::new(),
-        Attack::WrongXid => reply(xid.wrapping_add(1000), 0).raw(&stat(SESSION)).framed(),
-        Attack::EmptyReply => reply(xid, 0).framed(),
-        Attack::HugeReply => [&i32::MAX.to_be_bytes()[..], &reply(xid, 0).0].concat(),
-        Attack::UnknownError => reply(xid, 4711).framed(),
-        // The answer to another kind of request.
-        Attack::WrongReplyType => reply(xid, 0).text(TRAP).raw(&stat(SESSION)).framed(),
-        Attack::UnrequestedEvents => {
-            let event = |kind, path| reply(EVENT, 0).int(kind).int(3).text(path).framed();
-            let events = [event(2, "/locks"), event(4, TRAP), event(99, ""), event(-1, "/")].concat();
-            [events, reply(xid, if op == opcode::EXISTS { 0 } else { -101 }).raw(&stat(1)).framed()].concat()
+        Attack::Silent => (BytesMut::new(), false),
+        Attack::Garbage => (BytesMut::from(TRAP.repeat(50).as_str()), false),
+        Attack::HugeFrame => (BytesMut::from(&[&i32::MAX.to_be_bytes()[..], &[0; 100]].concat()[..]), false),
+        Attack::NegativeFrame => (BytesMut::from(&(-5i32).to_be_bytes()[..]), false),
+        Attack::ShortConnectResponse => {
+            let short = frame(|writer| {
+                writer.int(0);
+                writer.int(10_000);
+            });
+            (short, false)
         }
-        _ => Vec::new(),
+        Attack::NegativePasswordLength => {
+            let mut response = connect_response(10_000, SESSION);
+            // The length follows the frame's length, the version, the timeout and the session.
+            response[20..24].copy_from_slice(&(-7i32).to_be_bytes());
+            (response, false)
+        }
+        Attack::ZeroTimeout => (connect_response(0, SESSION), true),
+        Attack::ZeroSession => (connect_response(10_000, 0), true),
+        _ => (connect_response(10_000, SESSION), true),
     }
 }
 
-/// Serves a connection as the attack says.
-async fn treat(mut client: TcpStream, attack: Attack) {
-    if attack == Attack::ClosesConnection {
-        return;
+/// Returns the answer to a request, or `None` to close the connection.
+fn answer(attack: Attack, xid: i32, op: i32) -> Option<BytesMut> {
+    if attack == Attack::ClosesOnRequest {
+        return None;
     }
+    if xid == opcode::XID_PING {
+        return Some(reply(xid, 0, empty));
+    }
+    let with_stat = |xid, err, owner| reply(xid, err, |writer| stat(owner).encode(writer));
+    Some(match attack {
+        Attack::WrongXid => with_stat(xid.wrapping_add(1000), 0, SESSION),
+        Attack::EmptyReply => reply(xid, 0, empty),
+        Attack::HugeReply => {
+            let mut huge = reply(xid, 0, empty);
+            huge[..4].copy_from_slice(&i32::MAX.to_be_bytes());
+            huge
+        }
+        Attack::UnknownError => reply(xid, 4711, empty),
+        // The answer to another kind of request.
+        Attack::WrongReplyType => reply(xid, 0, |writer| {
+            writer.string(TRAP);
+            stat(SESSION).encode(writer);
+        }),
+        Attack::UnrequestedEvents => {
+            let mut events = BytesMut::new();
+            for (kind, path) in [(2, "/locks"), (4, TRAP), (99, ""), (-1, "/")] {
+                events.extend_from_slice(&reply(opcode::XID_EVENT, 0, |writer| {
+                    writer.int(kind);
+                    writer.int(3);
+                    writer.string(path);
+                }));
+            }
+            events.extend_from_slice(&with_stat(xid, if op == opcode::EXISTS { 0 } else { -101 }, 1));
+            events
+        }
+        _ => BytesMut::new(),
+    })
+}
+
+/// Serves a connection. `greet` answers until the session is open, and `answer` after that.
+async fn serve(
+    mut client: TcpStream,
+    greet: impl Fn() -> (BytesMut, bool),
+    answer: impl Fn(RequestHeader, &mut Reader<'_>) -> Option<BytesMut>,
+) {
     let mut session_open = false;
     loop {
         let Ok(length) = client.read_i32().await else { return };
@@ -182,23 +203,27 @@ async fn treat(mut client: TcpStream, attack: Attack) {
         if client.read_exact(&mut request).await.is_err() {
             return;
         }
-        let bytes = match (attack, session_open) {
-            (Attack::Silent, _) => Vec::new(),
-            (_, false) => {
-                let (bytes, opens) = greet(attack);
-                session_open = opens;
-                bytes
-            }
-            (Attack::ClosesOnRequest, true) => return,
-            (_, true) => {
-                let word = |at: usize| request.get(at..at + 4).and_then(|word| word.try_into().ok());
-                let (Some(xid), Some(op)) = (word(0), word(4)) else { return };
-                answer(attack, i32::from_be_bytes(xid), i32::from_be_bytes(op))
-            }
+        let bytes = if session_open {
+            let mut reader = Reader::new(&request);
+            let Ok(header) = RequestHeader::decode(&mut reader) else { return };
+            let Some(bytes) = answer(header, &mut reader) else { return };
+            bytes
+        } else {
+            let (bytes, opens) = greet();
+            session_open = opens;
+            bytes
         };
         if client.write_all(&bytes).await.is_err() {
             return;
         }
+    }
+}
+
+/// Serves a connection as the attack says.
+async fn treat(client: TcpStream, attack: Attack) {
+    if attack != Attack::ClosesConnection {
+        let answer = move |header: RequestHeader, _: &mut Reader<'_>| answer(attack, header.xid, header.op);
+        serve(client, move || greet(attack), answer).await;
     }
 }
 
@@ -217,7 +242,7 @@ async fn lock_there(address: &str) -> Result<(), zoolock::Error> {
 async fn hostile_server_causes_library_error_in_time() {
     panics();
     let mut attempts = tokio::task::JoinSet::new();
-    for attack in BEFORE.into_iter().chain(AFTER) {
+    for attack in ATTACKS {
         attempts.spawn(async move {
             let server = start(move |client| treat(client, attack)).await;
             let outcome = timeout(BOUND, lock_there(&server.address)).await;
@@ -239,7 +264,7 @@ async fn hostile_server_causes_library_error_in_time() {
 async fn hostile_server_causes_command_error_in_time() {
     let zoolock = ZoolockBinary::find().expect("zoolock was built");
     let mut attempts = tokio::task::JoinSet::new();
-    for attack in BEFORE.into_iter().chain(AFTER) {
+    for attack in ATTACKS {
         let mut command = zoolock.command([
             "--connect-timeout",
             "1s",
@@ -270,36 +295,17 @@ async fn hostile_server_causes_command_error_in_time() {
 }
 
 /// Serves a tree with one lock in which every text contains [`TRAP`].
-async fn serve_trapped_tree(mut client: TcpStream) {
-    let mut session_open = false;
-    loop {
-        let Ok(length) = client.read_i32().await else { return };
-        let mut request =
-            vec![0; usize::try_from(length).expect("the client sends a valid length").min(1 << 20)];
-        if client.read_exact(&mut request).await.is_err() {
-            return;
-        }
-        let bytes = if session_open {
-            let word = |at: usize| {
-                let word = request.get(at..at + 4).and_then(|word| word.try_into().ok());
-                word.map_or(0, i32::from_be_bytes)
-            };
-            let path = request.get(12..).and_then(|rest| rest.get(..usize::try_from(word(8)).unwrap_or(0)));
-            let path = String::from_utf8_lossy(path.unwrap_or_default()).into_owned();
-            answer_from_trapped_tree(word(0), word(4), &path)
-        } else {
-            session_open = true;
-            greet(Attack::WrongReplyType).0
-        };
-        if client.write_all(&bytes).await.is_err() {
-            return;
-        }
-    }
+async fn serve_trapped_tree(client: TcpStream) {
+    let answer = |header: RequestHeader, reader: &mut Reader<'_>| {
+        let path = reader.string("path").unwrap_or_default();
+        Some(answer_from_trapped_tree(header.xid, header.op, &path))
+    };
+    serve(client, || (connect_response(10_000, SESSION), true), answer).await;
 }
 
-fn answer_from_trapped_tree(xid: i32, op: i32, path: &str) -> Vec<u8> {
-    if xid == PING {
-        return reply(xid, 0).framed();
+fn answer_from_trapped_tree(xid: i32, op: i32, path: &str) -> BytesMut {
+    if xid == opcode::XID_PING {
+        return reply(xid, 0, empty);
     }
     let child = match path.matches('/').count() {
         1 => format!("evil{TRAP}"),
@@ -313,14 +319,19 @@ fn answer_from_trapped_tree(xid: i32, op: i32, path: &str) -> Vec<u8> {
         false => String::new(),
     };
     let owner = if path.contains("lock-") { SESSION } else { 0 };
-    let ok = reply(xid, 0);
     match op {
-        opcode::GET_DATA => ok.text(&data).raw(&stat(owner)).framed(),
-        opcode::EXISTS => ok.raw(&stat(owner)).framed(),
-        opcode::GET_CHILDREN => ok.int(1).text(&child).framed(),
-        opcode::GET_CHILDREN2 => ok.int(1).text(&child).raw(&stat(0)).framed(),
-        opcode::SYNC => ok.text(path).framed(),
-        _ => reply(xid, -6).framed(),
+        opcode::GET_DATA => reply(xid, 0, |writer| {
+            writer.string(&data);
+            stat(owner).encode(writer);
+        }),
+        opcode::EXISTS => reply(xid, 0, |writer| stat(owner).encode(writer)),
+        opcode::GET_CHILDREN => reply(xid, 0, |writer| writer.strings(&[&child])),
+        opcode::GET_CHILDREN2 => reply(xid, 0, |writer| {
+            writer.strings(&[&child]);
+            stat(0).encode(writer);
+        }),
+        opcode::SYNC => reply(xid, 0, |writer| writer.string(path)),
+        _ => reply(xid, -6, empty),
     }
 }
 
@@ -328,8 +339,7 @@ fn answer_from_trapped_tree(xid: i32, op: i32, path: &str) -> Vec<u8> {
 async fn terminal_escapes_from_server_are_shown_escaped() {
     let server = start(serve_trapped_tree).await;
     let zoolock = ZoolockBinary::find().expect("zoolock was built");
-    let mut shown = 0;
-    for args in [
+    let commands = [
         &["ls"][..],
         &["ls", "--json"],
         &["ls", "--color", "never"],
@@ -341,18 +351,11 @@ async fn terminal_escapes_from_server_are_shown_escaped() {
         &["why", "evil", "--json"],
         &["doctor"],
         &["doctor", "--json"],
-    ] {
-        let mut command = zoolock.command(args);
-        command.env("ZOOLOCK_CONNECT", &server.address).env("ZOOLOCK_CONNECT_TIMEOUT", "2s");
-        let done = timeout(BOUND, command.output()).await.expect("command ended").expect("command started");
-        let output =
-            format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert_ne!(done.status.code(), Some(101), "{args:?} panics: {output}");
-        assert!(!output.contains(is_unsafe), "{args:?}: {output:?}");
-        assert!(!output.contains("123456789abcdef0"), "{args:?}: {output:?}");
-        shown += usize::from(output.contains("pwned"));
-    }
+    ];
+    let outputs = safe_outputs(&server.address, &zoolock, &commands).await;
+    assert!(outputs.iter().all(|output| !output.contains("123456789abcdef0")), "{outputs:?}");
     // Otherwise the commands did not show the texts at all.
+    let shown = outputs.iter().filter(|output| output.contains("pwned")).count();
     assert!(shown >= 4, "only {shown} commands show the text");
     assert!(TRAP.contains(is_unsafe));
 }

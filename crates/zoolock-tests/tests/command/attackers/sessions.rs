@@ -2,26 +2,12 @@
 
 use zoolock_server::Hidden;
 use zoolock_tests::locks::connect;
+use zoolock_tests::raw_client::{Client, Dead, Ticket, password_on_apache};
 use zoolock_tests::{Arm, Place, on_both_arms, tree};
 
-use crate::raw_client::{Client, Dead, Ticket};
-
-/// Computes the password that Apache ZooKeeper gives to a session, as `java.util.Random` does.
-fn password_on_apache(session: i64) -> [u8; 16] {
-    const SECRET: i64 = 0xB341_5C00;
-    let mut seed = ((session ^ SECRET) ^ 0x5_DEEC_E66D) & ((1 << 48) - 1);
-    let mut password = [0; 16];
-    for word in password.chunks_mut(4) {
-        seed = seed.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & ((1 << 48) - 1);
-        let next = (seed >> 16) as i32;
-        word.copy_from_slice(&next.to_le_bytes());
-    }
-    password
-}
-
 /// Tries to attach to a session with a password. Returns whether the server granted it.
-async fn take_over(place: &Place, session: i64, password: [u8; 16]) -> bool {
-    let ticket = Ticket { session, password: Hidden(password.to_vec()) };
+async fn take_over(place: &Place, session: i64, password: Hidden) -> bool {
+    let ticket = Ticket { session, password };
     match Client::resume(place.server().socket_addr(), 10_000, 0, &ticket).await {
         Ok(Some(client)) => client.ticket.session == session,
         Ok(None) | Err(Dead) => false,
@@ -35,8 +21,8 @@ on_both_arms!(private session_id_is_sufficient_only_on_apache, |place| async mov
     let client = tree::connect(&place.connect_string()).await.expect("connected");
     let stat = client.check_stat(&guard.node_path()).await.expect("server answered").expect("znode exists");
     let session = stat.ephemeral_owner;
-    assert!(!take_over(&place, session, [0; 16]).await, "without a password");
-    assert!(!take_over(&place, session, [7; 16]).await, "with a wrong password");
+    assert!(!take_over(&place, session, Hidden(vec![0; 16])).await, "without a password");
+    assert!(!take_over(&place, session, Hidden(vec![7; 16])).await, "with a wrong password");
     assert!(guard.is_valid());
     let mut taken = take_over(&place, session, password_on_apache(session)).await;
     // The attack ends the owner's connection. The owner may reconnect before the attacker has its answer, which ends

@@ -6,10 +6,10 @@ use std::process::Stdio;
 use rustix::process::{Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 use tokio::process::Command;
+use zoolock_tests::raw_client::Client;
 use zoolock_tests::{Serving, ZoolockBinary};
 
 use crate::crash::world::{World, serve};
-use crate::raw_client::Client;
 
 /// Returns the command and an empty data directory.
 fn set_up() -> (ZoolockBinary, TempDir) {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use zoolock_server::wire::{Reply, Request};
+use zoolock_tests::raw_client::{Alive, Client, Dead, Ticket};
 use zoolock_tests::{Failure, Result};
 
 use crate::crash::model::{EPHEMERAL, Write};
 use crate::crash::worker::LONG_MS;
-use crate::raw_client::{Alive, Client, Dead, Ticket};
 
 /// The shortest session timeout that the server grants: two ticks.
 const SHORT_MS: i32 = 100;

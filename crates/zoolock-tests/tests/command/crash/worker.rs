@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use zoolock_server::wire::{OpResult, Reply, Request};
+use zoolock_tests::raw_client::{Alive, Client, Dead, Ticket};
 use zoolock_tests::{Failure, Result};
 
 use crate::crash::model::{Area, EPHEMERAL, Found, Number, SEQUENTIAL, Write, Zxids};
-use crate::raw_client::{Alive, Client, Dead, Ticket};
 
 /// A session timeout after which no session of a worker expires in these tests.
 pub(crate) const LONG_MS: i32 = 60_000;

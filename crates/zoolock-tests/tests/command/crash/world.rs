@@ -9,12 +9,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::process::Command;
 use tokio::task::JoinSet;
-use zoolock_server::wire::Request;
+use zoolock_tests::raw_client::{Client, Ticket};
 use zoolock_tests::{Failure, Result, Serving, ZoolockBinary};
 
 use crate::crash::mortal::{Mortals, check_session_ended};
 use crate::crash::worker::{LONG_MS, Worker};
-use crate::raw_client::{Client, Ticket};
 
 const WORKERS: u64 = 4;
 
@@ -115,7 +114,7 @@ impl<'a> World<'a> {
         for ticket in self.closed.last().into_iter().chain(random.map(|index| &self.closed[index])) {
             check_session_ended(addr, ticket).await?;
         }
-        let (header, _) = reader.call(Request::CloseSession).await?;
+        let header = reader.close().await?;
         if header.zxid <= self.seen {
             return Err(Failure::new(format!("zxid {:#x} is not above {:#x}", header.zxid, self.seen)));
         }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
@@ -97,7 +99,7 @@ on_both_arms!(cut_closes_every_connection, |place| async move {
 on_both_arms!(refusing_proxy_accepts_no_new_connection, |place| async move {
     let (proxy, client) = proxied(&place).await;
     proxy.refuse(true).await;
-    tokio::net::TcpStream::connect(proxy.addr()).await.expect_err("the proxy refuses connections");
+    TcpStream::connect(proxy.addr()).await.expect_err("the proxy refuses connections");
     client.check_stat("/").await.expect("open connection stays open");
     proxy.cut().await;
     assert_eq!(proxy.stats().open(), 0);
@@ -145,6 +147,35 @@ on_both_arms!(four_letter_words_pass_the_proxy, |place| async move {
     let counts = proxy.counts();
     assert_eq!((counts.bytes_to_server, counts.bytes_to_client), (4, 4));
 });
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_whole_frames_are_counted_as_requests() {
+    const CONNECT: [u8; 6] = [0, 0, 0, 2, 7, 8];
+    const EXISTS: [u8; 12] = [0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 3];
+    let frames = [&CONNECT[..], &[0; 4], &EXISTS, &EXISTS].concat();
+    // Each stream, with the number of its requests to connect and of its other requests.
+    for (stream, connects, exists) in [
+        (&frames[..], 1, 2),
+        (&b"ruok"[..], 0, 0),
+        (&CONNECT[..5], 0, 0),
+        (&EXISTS[..3], 0, 0),
+        (&EXISTS[..0], 0, 0),
+    ] {
+        let server = TcpListener::bind("127.0.0.1:0").await.expect("listening");
+        let addr = server.local_addr().expect("bound").to_string();
+        let proxy = Proxy::start(&addr).await.expect("proxy started");
+        let mut client = TcpStream::connect(proxy.addr()).await.expect("connected");
+        client.write_all(stream).await.expect("bytes sent");
+        client.shutdown().await.expect("end of the bytes sent");
+        let (mut connection, _) = server.accept().await.expect("the proxy connects");
+        let mut received = Vec::new();
+        connection.read_to_end(&mut received).await.expect("bytes received");
+        assert_eq!(received, stream);
+        let counts = proxy.counts();
+        let requests = (counts.requests(opcode::CREATE_SESSION), counts.requests(opcode::EXISTS));
+        assert_eq!(requests, (connects, exists), "{stream:?}");
+    }
+}
 
 on_both_arms!(private proxy_survives_server_restart, |place| async move {
     let (proxy, client) = proxied(&place).await;

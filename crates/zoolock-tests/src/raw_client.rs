@@ -10,30 +10,47 @@ use zoolock_server::Hidden;
 use zoolock_server::wire::{
     ConnectRequest, ConnectResponse, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op,
 };
-use zoolock_tests::Failure;
+
+use crate::Failure;
 
 /// Time for a running server to answer.
 const REPLY_BOUND: Duration = Duration::from_secs(30);
 
 /// The id and the password of a session, with which a client attaches to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Ticket {
-    pub(crate) session: i64,
-    pub(crate) password: Hidden,
+pub struct Ticket {
+    /// The id.
+    pub session: i64,
+    /// The password.
+    pub password: Hidden,
+}
+
+/// Computes the password that Apache ZooKeeper gives to a session, as `java.util.Random` does.
+pub fn password_on_apache(session: i64) -> Hidden {
+    const SECRET: i64 = 0xB341_5C00;
+    let mut seed = ((session ^ SECRET) ^ 0x5_DEEC_E66D) & ((1 << 48) - 1);
+    let mut password = vec![0_u8; 16];
+    for word in password.chunks_mut(4) {
+        seed = seed.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & ((1 << 48) - 1);
+        let next = (seed >> 16) as i32;
+        word.copy_from_slice(&next.to_le_bytes());
+    }
+    Hidden(password)
 }
 
 /// A connection with a session.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     socket: TcpStream,
     input: BytesMut,
     next_xid: i32,
-    pub(crate) ticket: Ticket,
+    /// The session.
+    pub ticket: Ticket,
 }
 
 /// The server closed the connection or does not listen.
 #[derive(Debug)]
-pub(crate) struct Dead;
+pub struct Dead;
 
 impl From<Dead> for Failure {
     fn from(_: Dead) -> Self {
@@ -43,17 +60,18 @@ impl From<Dead> for Failure {
     }
 }
 
-pub(crate) type Alive<T> = Result<T, Dead>;
+/// A result of a request to a server that may end at any time.
+pub type Alive<T> = Result<T, Dead>;
 
 impl Client {
     /// Opens a session. `seen` is the last zxid that the client has seen.
-    pub(crate) async fn begin(addr: SocketAddr, timeout_ms: i32, seen: i64) -> Alive<Client> {
+    pub async fn begin(addr: SocketAddr, timeout_ms: i32, seen: i64) -> Alive<Client> {
         let none = Ticket { session: 0, password: Hidden(vec![0; 16]) };
         Client::connect(addr, timeout_ms, seen, &none).await
     }
 
     /// Attaches to a session. Returns `None` if the server does not know it.
-    pub(crate) async fn resume(
+    pub async fn resume(
         addr: SocketAddr,
         timeout_ms: i32,
         seen: i64,
@@ -84,7 +102,7 @@ impl Client {
     }
 
     /// Appends the frame of a request.
-    pub(crate) fn encode(&mut self, request: &Request, out: &mut BytesMut) {
+    pub fn encode(&mut self, request: &Request, out: &mut BytesMut) {
         let xid = self.next_xid;
         self.next_xid += 1;
         Writer::frame(out, |writer| {
@@ -93,12 +111,13 @@ impl Client {
         });
     }
 
-    pub(crate) async fn write(&mut self, bytes: &[u8]) -> Alive<()> {
+    /// Sends frames.
+    pub async fn write(&mut self, bytes: &[u8]) -> Alive<()> {
         self.socket.write_all(bytes).await.map_err(|_| Dead)
     }
 
     /// Reads the reply to the oldest unanswered request, which has this operation code.
-    pub(crate) async fn reply(&mut self, code: i32) -> Alive<(ReplyHeader, Reply)> {
+    pub async fn reply(&mut self, code: i32) -> Alive<(ReplyHeader, Reply)> {
         let frame = self.frame().await?;
         let mut reader = Reader::new(&frame);
         let header = ReplyHeader::decode(&mut reader).expect("valid reply header");
@@ -108,7 +127,7 @@ impl Client {
     }
 
     /// Sends requests in one write, and reads their replies.
-    pub(crate) async fn call_all(&mut self, requests: &[Request]) -> Alive<Vec<(ReplyHeader, Reply)>> {
+    pub async fn call_all(&mut self, requests: &[Request]) -> Alive<Vec<(ReplyHeader, Reply)>> {
         let mut out = BytesMut::new();
         requests.iter().for_each(|request| self.encode(request, &mut out));
         self.write(&out).await?;
@@ -120,8 +139,13 @@ impl Client {
     }
 
     /// Sends a request and reads its reply.
-    pub(crate) async fn call(&mut self, request: Request) -> Alive<(ReplyHeader, Reply)> {
+    pub async fn call(&mut self, request: Request) -> Alive<(ReplyHeader, Reply)> {
         self.call_all(&[request]).await?.pop().ok_or(Dead)
+    }
+
+    /// Closes the session. Returns the header of the reply.
+    pub async fn close(&mut self) -> Alive<ReplyHeader> {
+        Ok(self.call(Request::CloseSession).await?.0)
     }
 
     async fn frame(&mut self) -> Alive<Bytes> {
