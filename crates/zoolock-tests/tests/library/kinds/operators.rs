@@ -8,7 +8,7 @@ use zoolock::{Error, LockEvent, LossReason, Previous, Ticket};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk_settings, connect, directory, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, directory, lock_in_background, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -146,10 +146,7 @@ on_both_arms!(the_whole_story_of_a_lock_is_heard, |place| async move {
     });
     let mut stream = mutex.events();
     let held = zl.mutex("story").lock().await.expect("free");
-    let waiting = tokio::spawn({
-        let mutex = mutex.clone();
-        async move { mutex.lock().await }
-    });
+    let waiting = lock_in_background(&mutex);
     until_queued(&zl, "story", 2).await;
     held.release().await.expect("ours");
     let guard = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
