@@ -103,7 +103,11 @@ async fn waiter_on_shrunk_semaphore_is_woken() {
     let (_proxy, w) = waiting(&s, "s", 2).await;
     h1.release().await.expect("release succeeds");
     h2.release().await.expect("release succeeds");
-    let _ = timeout(SOON, w).await.expect("one of two permits is free").expect("it works").expect("it works");
+    let _ = timeout(SOON, w)
+        .await
+        .expect("one of two permits is free")
+        .expect("task does not panic")
+        .expect("permit acquired");
     drop(h3);
 }
 
@@ -295,7 +299,11 @@ async fn downgrade_survives_lost_reply_and_foreign_revocation() {
     let down = tokio::spawn(async move { w.downgrade().await });
     proxy.until("the lost reply", |stats| stats.dropped_replies == 1).await;
     raw.set_data("/locks/x/__READ__0000000000", b"__REVOKE__", None).await.expect("znode exists");
-    let reader = timeout(SOON, down).await.expect("it works").expect("it works").expect("downgrade succeeds");
+    let reader = timeout(SOON, down)
+        .await
+        .expect("finishes in time")
+        .expect("task does not panic")
+        .expect("downgrade succeeds");
     drop(reader);
     tree::assert_no_contenders(&s.address(), "/locks/x").await;
 }
@@ -339,5 +347,9 @@ async fn growing_semaphore_wakes_waiters() {
     sem.resize(2).await.expect("resize succeeds");
     let (_proxy, w) = waiting(&s, "s", 2).await;
     sem.resize(100).await.expect("resize succeeds");
-    let _ = timeout(SOON, w).await.expect("97 permits are free").expect("it works").expect("it works");
+    let _ = timeout(SOON, w)
+        .await
+        .expect("97 permits are free")
+        .expect("task does not panic")
+        .expect("permit acquired");
 }
