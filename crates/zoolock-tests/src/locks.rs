@@ -5,7 +5,7 @@ pub mod leftovers;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use zoolock::{Builder, Guard, Zoolock};
+use zoolock::{Builder, Error, Guard, Mutex, Zoolock};
 
 use crate::{Place, Proxy, ServerOptions};
 
@@ -39,6 +39,33 @@ pub async fn connect_through(place: &Place, proxy: &Proxy) -> Zoolock {
 /// Returns the path of a lock directory, with the chroot of this test.
 pub fn directory(place: &Place, name: &str) -> String {
     format!("{}/locks/{name}", place.chroot())
+}
+
+/// Returns `ZOOLOCK_SEED` or a random seed, and prints it.
+pub fn seed() -> u64 {
+    let seed = match std::env::var("ZOOLOCK_SEED") {
+        Ok(seed) => seed.parse().expect("ZOOLOCK_SEED is a number"),
+        Err(_) => std::time::UNIX_EPOCH.elapsed().expect("the clock is after 1970").as_nanos() as u64,
+    };
+    println!("ZOOLOCK_SEED={seed}");
+    seed
+}
+
+/// Acquires a lock that is free, and releases it.
+pub async fn lock_and_release(mutex: &Mutex) {
+    let guard = mutex.lock().await.expect("lock acquired");
+    guard.release().await.expect("release succeeds");
+}
+
+/// Spawns a task that acquires the lock.
+pub fn lock_in_background(mutex: &Mutex) -> JoinHandle<Result<Guard, Error>> {
+    let mutex = mutex.clone();
+    tokio::spawn(async move { mutex.lock().await })
+}
+
+/// Waits until the task has acquired its lock, and returns the guard.
+pub async fn granted<G>(waiting: JoinHandle<Result<G, Error>>) -> G {
+    waiting.await.expect("task does not panic").expect("lock granted")
 }
 
 /// Waits until the lock has at least `count` contenders.

@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Failure, Result};
 
 /// Time between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Time limit of [`soon`], much longer than a step of a test takes.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Awaits a future.
+///
+/// # Panics
+/// Panics if the future is not ready within 60 s.
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(SOON, what).await.expect("finishes in time")
+}
 
 /// Calls `check` until it returns `Ok`, for at most `bound`.
 ///

@@ -2,7 +2,7 @@
 
 use zookeeper_client::{Acl, AuthId, Permission};
 use zoolock::{Builder, Error, Zoolock};
-use zoolock_tests::locks::{connect, directory, settings};
+use zoolock_tests::locks::{connect, directory, lock_and_release, settings};
 use zoolock_tests::{Place, on_both_arms, tree};
 
 async fn open(place: &Place, builder: Builder) -> Zoolock {
@@ -71,7 +71,7 @@ on_both_arms!(credentials_protect_every_created_znode, |place| async move {
     let tracked = first.mutex("tracked").crash_detection();
     tracked.lock().await.expect("lock acquired").release().await.expect("release succeeds");
     second.mutex("nightly").break_lock(guard.token()).await.expect("break succeeds");
-    second.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&second.mutex("nightly")).await;
     for zl in [first, second, stranger, other] {
         zl.close().await;
     }
@@ -80,7 +80,7 @@ on_both_arms!(credentials_protect_every_created_znode, |place| async move {
 on_both_arms!(denied_audit_write_names_the_path, |place| async move {
     // The root is open to all; each client protects its own locks below it.
     let anybody = connect(&place).await;
-    anybody.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&anybody.mutex("open")).await;
     let (first, second) =
         (open(&place, ours()).await, open(&place, settings().auth("digest", "ops:x")).await);
     let broken = first.mutex("theirs").lock().await.expect("lock acquired");
@@ -127,14 +127,7 @@ on_both_arms!(
         let (acls, _) = client.get_acl(&directory(&place, "nightly")).await.expect("file is readable");
         assert_eq!(acls, [Acl::new(Permission::ALL, AuthId::anyone())]);
         guard.release().await.expect("release succeeds");
-        stranger
-            .mutex("nightly")
-            .lock()
-            .await
-            .expect("lock acquired")
-            .release()
-            .await
-            .expect("release succeeds");
+        lock_and_release(&stranger.mutex("nightly")).await;
         zl.close().await;
         stranger.close().await;
     }

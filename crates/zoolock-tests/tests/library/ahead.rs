@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use zookeeper_client::Client;
 use zoolock::{Error, Guard, LossReason, Previous, Zoolock};
-use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, until_queued};
+use zoolock_tests::locks::{
+    brisk_settings, connect, connect_through, directory, lock_and_release, until_queued,
+};
 use zoolock_tests::proxy::Counts;
 use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
@@ -313,7 +315,7 @@ on_both_arms!(foreign_directory_data_survives_release, |place| async move {
     ended(waiting).await.expect("lock granted").release().await.expect("release succeeds");
     let (data, _) = stranger.get_data(&directory).await.expect("znode exists");
     assert_eq!(data, b"of an operator");
-    theirs.mutex("written").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&theirs.mutex("written")).await;
     tree::assert_no_contenders(&place.addr(), &directory).await;
 });
 

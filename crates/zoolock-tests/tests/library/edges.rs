@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use zoolock::{Connection, Error, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, settle};
-use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued, until_quiet};
+use zoolock_tests::locks::{
+    connect, connect_through, directory, granted, lock_and_release, settings, until_queued, until_quiet,
+};
 use zoolock_tests::{Direction, Place, Proxy, on_both_arms, opcode, tree};
 
 /// Runs a future on a thread without a tokio runtime.
@@ -49,7 +51,7 @@ on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     // Both sessions are connected and idle.
     for zl in [&zl, &other] {
-        zl.mutex("first").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&zl.mutex("first")).await;
     }
     let (tasks, others) = (settle(&zl).await, settle(&other).await);
     let mutexes = |zl: &Zoolock| (0..LOCKS).map(|at| zl.mutex(at.to_string())).collect::<Vec<_>>();
@@ -79,7 +81,7 @@ on_both_arms!(private locks_and_waiters_need_no_own_tasks, |place| async move {
 on_both_arms!(kept_guard_does_not_delay_close, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
-    zl.mutex("kept").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("kept")).await;
     let before = proxy.counts();
     let guard = zl.mutex("kept").lock().await.expect("lock acquired");
     proxy.blackhole_towards(Direction::ToClient, true);
@@ -139,7 +141,7 @@ on_both_arms!(timeout_during_outage_spares_a_later_znode, |place| async move {
     proxy.until("the lost reply", |stats| stats.dropped_replies == 1).await;
     remove(&place, "x").await;
     drop(held);
-    steady.mutex("x").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&steady.mutex("x")).await;
     let other_guard = steady.mutex("x").lock().await.expect("lock acquired");
     assert!(other_guard.node_path().ends_with("/lock-0000000001"), "{}", other_guard.node_path());
     waiting.await.expect("task does not panic").expect_err("its time is over");
@@ -174,17 +176,11 @@ on_both_arms!(waiters_with_lost_replies_never_share_a_znode, |place| async move 
     let second = lose_a_create();
     settled(2).await;
     held.release().await.expect("release succeeds");
-    let guard = first.await.expect("task does not panic").expect("lock granted");
+    let guard = granted(first).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!second.is_finished(), "two holders");
     guard.release().await.expect("release succeeds");
-    second
-        .await
-        .expect("task does not panic")
-        .expect("lock granted")
-        .release()
-        .await
-        .expect("release succeeds");
+    granted(second).await.release().await.expect("release succeeds");
 });
 
 on_both_arms!(lost_guard_has_no_lease_left, |place| async move {
@@ -216,7 +212,7 @@ on_both_arms!(names_that_look_like_contenders_are_refused, |place| async move {
         let error = zl.mutex(name).lock().await.expect_err(name);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
-    zl.mutex("a").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("a")).await;
     assert_eq!(zl.locks(Some("/")).await.expect("listing of the whole chroot succeeds").len(), 1);
 });
 

@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use zoolock::{LossReason, TestServer, Zoolock};
-use zoolock_tests::wait::eventually;
+use zoolock_tests::wait::{eventually, soon};
 
 const SOON: Duration = Duration::from_secs(20);
-
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("finishes in time")
-}
 
 #[tokio::test]
 async fn embedded_servers_are_independent() {

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zoolock::{Connection, Error, LossReason};
-use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, settings, until_queued};
+use zoolock_tests::locks::{
+    brisk_settings, connect, connect_through, directory, granted, lock_and_release, lock_in_background,
+    settings, until_queued,
+};
 use zoolock_tests::{Proxy, on_both_arms, opcode, tree};
 
 on_both_arms!(create_with_lost_reply_is_found_again, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
-    zl.mutex("lost").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("lost")).await;
     for happened in [true, false] {
         for _ in 0..3 {
             match happened {
@@ -37,36 +40,25 @@ on_both_arms!(queue_position_survives_lost_replies_and_connections, |place| asyn
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     let held = steady.mutex("queue").lock().await.expect("lock acquired");
     proxy.drop_next_reply(opcode::CREATE2);
-    let first = tokio::spawn({
-        let mutex = shaky.mutex("queue");
-        async move { mutex.lock().await }
-    });
+    let first = lock_in_background(&shaky.mutex("queue"));
     until_queued(&steady, "queue", 2).await;
-    let second = tokio::spawn({
-        let mutex = steady.mutex("queue");
-        async move { mutex.lock().await }
-    });
+    let second = lock_in_background(&steady.mutex("queue"));
     until_queued(&steady, "queue", 3).await;
     // Lose the reply to the watch, then the connection several times, then the watch event.
     proxy.drop_next_reply(opcode::GET_DATA);
     for _ in 0..3 {
+        let before = proxy.stats().connections.len();
         proxy.cut().await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.until("another connection", |stats| stats.connections.len() > before).await;
     }
     proxy.refuse(true).await;
     proxy.cut().await;
     held.release().await.expect("release succeeds");
     proxy.refuse(false).await;
-    let guard = first.await.expect("task does not panic").expect("lock granted");
+    let guard = granted(first).await;
     assert!(!second.is_finished(), "the second waiter is still queued");
     guard.release().await.expect("release succeeds");
-    second
-        .await
-        .expect("task does not panic")
-        .expect("lock granted")
-        .release()
-        .await
-        .expect("release succeeds");
+    granted(second).await.release().await.expect("release succeeds");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "queue")).await;
 });
 
@@ -75,17 +67,14 @@ on_both_arms!(release_with_lost_reply_happens_once, |place| async move {
     let (shaky, steady) = (connect_through(&place, &proxy).await, connect(&place).await);
     for happened in [true, false, true, false] {
         let guard = shaky.mutex("once").lock().await.expect("lock acquired");
-        let waiting = tokio::spawn({
-            let mutex = steady.mutex("once");
-            async move { mutex.lock().await }
-        });
+        let waiting = lock_in_background(&steady.mutex("once"));
         until_queued(&steady, "once", 2).await;
         match happened {
             true => proxy.drop_next_reply(opcode::MULTI),
             false => proxy.drop_next_request(opcode::MULTI),
         }
         guard.release().await.expect("release succeeds");
-        let next = waiting.await.expect("task does not panic").expect("lock granted");
+        let next = granted(waiting).await;
         assert!(next.is_valid());
         next.release().await.expect("release succeeds");
     }
@@ -102,10 +91,7 @@ on_both_arms!(waiter_cancelled_while_disconnected_leaves_nothing, |place| async 
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     // Cancelled in the queue; the delete loses once its request and once its reply.
     for happened in [true, false] {
-        let waiting = tokio::spawn({
-            let mutex = shaky.mutex("ghost");
-            async move { mutex.lock().await }
-        });
+        let waiting = lock_in_background(&shaky.mutex("ghost"));
         until_queued(&steady, "ghost", 2).await;
         match happened {
             true => proxy.drop_next_reply(opcode::DELETE),
@@ -152,10 +138,7 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
     let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
     for link in ["silent", "dead"] {
         let guard = zl.mutex("cut").lock().await.expect("lock acquired");
-        let waiting = tokio::spawn({
-            let mutex = rival.mutex("cut");
-            async move { mutex.lock().await }
-        });
+        let waiting = lock_in_background(&rival.mutex("cut"));
         until_queued(&rival, "cut", 2).await;
         if link == "silent" {
             proxy.blackhole(true);
@@ -168,7 +151,7 @@ on_both_arms!(disconnected_holder_loses_before_next_grant, |place| async move {
         assert!(!waiting.is_finished(), "{link}: the rival held before the holder knew");
         assert!(!guard.is_valid());
         assert!(guard.valid_until().has_passed());
-        let next = waiting.await.expect("task does not panic").expect("lock granted");
+        let next = granted(waiting).await;
         assert!(next.token() > guard.token());
         // The connection is restored; the guard stays lost.
         proxy.blackhole(false);
@@ -189,10 +172,7 @@ on_both_arms!(waiters_of_expired_sessions_can_queue_again, |place| async move {
     let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
     let rival = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
     let held = rival.mutex("expired").lock().await.expect("lock acquired");
-    let waiting = tokio::spawn({
-        let mutex = zl.mutex("expired");
-        async move { mutex.lock().await }
-    });
+    let waiting = lock_in_background(&zl.mutex("expired"));
     until_queued(&rival, "expired", 2).await;
     proxy.blackhole(true);
     // Wait until the server has deleted the znode.
@@ -200,19 +180,10 @@ on_both_arms!(waiters_of_expired_sessions_can_queue_again, |place| async move {
     proxy.blackhole(false);
     let error = waiting.await.expect("task does not panic").expect_err("its session is gone");
     assert!(matches!(error, Error::Lost { reason: LossReason::SessionExpired, .. }), "{error}");
-    let again = tokio::spawn({
-        let mutex = zl.mutex("expired");
-        async move { mutex.lock().await }
-    });
+    let again = lock_in_background(&zl.mutex("expired"));
     until_queued(&rival, "expired", 2).await;
     held.release().await.expect("release succeeds");
-    again
-        .await
-        .expect("task does not panic")
-        .expect("lock granted")
-        .release()
-        .await
-        .expect("release succeeds");
+    granted(again).await.release().await.expect("release succeeds");
 });
 
 on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {

@@ -7,15 +7,11 @@ use tokio::sync::oneshot;
 use zoolock::{DEFAULT_ROOT, Error, FencingToken, Hold, LocalLocker, LockPath, Locker, LossReason, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, settle};
 use zoolock_tests::locks::{connect, directory};
-use zoolock_tests::wait::eventually;
+use zoolock_tests::wait::{eventually, soon};
 use zoolock_tests::{Failure, Place, Recorder, Server, on_both_arms, tree};
 
 /// Time limit of each step, much longer than a step takes.
 const SOON: Duration = Duration::from_secs(20);
-
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("finishes in time")
-}
 
 /// An environment that provides lockers.
 trait World {

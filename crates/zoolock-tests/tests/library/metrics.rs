@@ -8,6 +8,7 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::sync::{Mutex, MutexGuard};
 use zoolock::{Builder, Error, LossReason, Zoolock};
+use zoolock_tests::locks::{granted, lock_in_background};
 use zoolock_tests::{Arm, Proxy, Server, ServerOptions, opcode};
 
 const DOCS: &str = include_str!("../../../../docs/METRICS.md");
@@ -167,10 +168,7 @@ async fn metrics_match_the_documentation() {
     assert_eq!(seen.of("zoolock_hold_seconds", &[]), 0.0);
 
     // A waiter queues, the holder is asked to release, and the lock is handed over.
-    let waiting = tokio::spawn({
-        let mutex = zl.mutex("x");
-        async move { mutex.lock().await }
-    });
+    let waiting = lock_in_background(&zl.mutex("x"));
     while zl.mutex("x").snapshot().await.expect("read succeeds").waiters.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -179,7 +177,7 @@ async fn metrics_match_the_documentation() {
     zl.mutex("x").revoke(guard.ticket()).await.expect("contender exists");
     guard.revoked().await;
     guard.release().await.expect("release succeeds");
-    let guard = waiting.await.expect("task does not panic").expect("lock granted");
+    let guard = granted(waiting).await;
     seen.look(snapshotter);
     assert_eq!((seen.of("zoolock_handover_seconds", &[]), seen.of("zoolock_hold_seconds", &[])), (1.0, 1.0));
     assert_eq!((seen.of("zoolock_waiting", &[]), seen.of("zoolock_revocations_total", &[])), (0.0, 1.0));

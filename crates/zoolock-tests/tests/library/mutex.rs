@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zoolock::{Error, LossReason, Previous, Zoolock};
-use zoolock_tests::locks::{connect, directory, settings, until_queued};
+use zoolock_tests::locks::{
+    connect, directory, granted, lock_and_release, lock_in_background, settings, until_queued,
+};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Embedded, Failure, Recorder, ServerOptions, on_both_arms, tree};
 
@@ -40,12 +42,7 @@ on_both_arms!(held_lock_times_out, |place| async move {
     let next = tokio::spawn(async move { next.lock().await });
     until_queued(&theirs, "busy", 2).await;
     held.release().await.expect("release succeeds");
-    next.await
-        .expect("task does not panic")
-        .expect("lock granted")
-        .release()
-        .await
-        .expect("release succeeds");
+    granted(next).await.release().await.expect("release succeeds");
     assert!(ours.mutex("busy").try_lock().await.expect("attempt succeeds").is_some());
     tree::assert_no_contenders(&place.addr(), &directory(&place, "busy")).await;
 });
@@ -97,10 +94,7 @@ on_both_arms!(closure_runs_under_the_lock, |place| async move {
 on_both_arms!(deleted_lock_directory_loses_the_lock, |place| async move {
     let zl = connect(&place).await;
     let guard = zl.mutex("doomed").lock().await.expect("lock acquired");
-    let waiting = tokio::spawn({
-        let mutex = zl.mutex("doomed");
-        async move { mutex.lock().await }
-    });
+    let waiting = lock_in_background(&zl.mutex("doomed"));
     until_queued(&zl, "doomed", 2).await;
     let operator = tree::connect(&place.addr()).await.expect("session starts");
     let directory = directory(&place, "doomed");
@@ -124,7 +118,7 @@ on_both_arms!(deleted_lock_directory_loses_the_lock, |place| async move {
 
 on_both_arms!(foreign_contender_is_waited_for, |place| async move {
     let zl = connect(&place).await;
-    zl.mutex("mixed").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("mixed")).await;
     let other = tree::connect(&place.addr()).await.expect("session starts");
     let prefix = format!("{}/_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lock-", directory(&place, "mixed"));
     let options =
@@ -133,13 +127,10 @@ on_both_arms!(foreign_contender_is_waited_for, |place| async move {
     assert!(zl.mutex("mixed").try_lock().await.expect("attempt succeeds").is_none());
     let seen = zl.mutex("mixed").snapshot().await.expect("snapshot succeeds");
     assert_eq!(seen.holder.expect("lock has a holder").family, "curator");
-    let waiting = tokio::spawn({
-        let mutex = zl.mutex("mixed");
-        async move { mutex.lock().await }
-    });
+    let waiting = lock_in_background(&zl.mutex("mixed"));
     until_queued(&zl, "mixed", 2).await;
     other.delete(&format!("{prefix}{sequence}"), None).await.expect("znode exists");
-    let guard = waiting.await.expect("task does not panic").expect("lock granted");
+    let guard = granted(waiting).await;
     assert_eq!(guard.previous(), Previous::Unknown, "a foreign contender writes no release marker");
     guard.release().await.expect("release succeeds");
 });
@@ -186,7 +177,7 @@ on_both_arms!(closed_client_leaves_no_znodes, |place| async move {
     );
     // A closed client opens a new session on its next use.
     drop(guard);
-    zl.mutex("left").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("left")).await;
     drop(zl);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "left")).await;
 });
@@ -196,7 +187,7 @@ on_both_arms!(
     removed_container_directories_are_created_again, |place| async move {
     let zl = connect(&place).await;
     for _ in 0..3 {
-        zl.mutex("deep/er/still").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&zl.mutex("deep/er/still")).await;
         let locks = zl.locks(None).await.expect("read succeeds");
         assert!(locks.len() <= 1 && locks.iter().all(|lock| lock.path == "/locks/deep/er/still"), "{locks:?}");
         let gone = eventually("the server deletes empty containers", Duration::from_secs(20), async || {
@@ -209,6 +200,7 @@ on_both_arms!(
     }
     // A directory with a contender is kept.
     let guard = zl.mutex("deep/er/still").lock().await.expect("lock acquired");
+    // Proves that the server does not delete the directory during several container checks.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(guard.is_valid());
     guard.release().await.expect("release succeeds");

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use zoolock::Zoolock;
 use zoolock_tests::arm::Sharing;
-use zoolock_tests::locks::{connect, connect_through, directory, settings, until_queued, until_quiet};
+use zoolock_tests::locks::leftovers::settle;
+use zoolock_tests::locks::{
+    connect, connect_through, directory, lock_and_release, seed, settings, until_queued, until_quiet,
+};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, Proxy, Recorder, on_both_arms, tree};
 
@@ -68,14 +71,10 @@ on_both_arms!(bytes_per_waiter_are_independent_of_queue_length, |place| async mo
 });
 
 on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| async move {
-    let seed = std::env::var("ZOOLOCK_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64));
-    println!("ZOOLOCK_SEED={seed}");
+    let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    zl.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("crowd")).await;
     let tasks = settle(&zl).await;
     let directory = directory(&place, "crowd");
     // Each acquisition is dropped at a random moment; some hold a grant by then.
@@ -119,16 +118,6 @@ on_both_arms!(private cancelled_waiters_leave_no_znode_watch_or_task, |place| as
         .expect("release succeeds");
 });
 
-/// Returns the number of background tasks of an idle session.
-async fn settle(zl: &Zoolock) -> usize {
-    let mut least = zl.background_tasks();
-    for _ in 0..50 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        least = least.min(zl.background_tasks());
-    }
-    least
-}
-
 on_both_arms!(waiters_on_long_paths_survive_a_reconnect, |place| async move {
     let proxy = Proxy::start(&place.addr()).await.expect("proxy starts");
     let zl = connect_through(&place, &proxy).await;
@@ -154,7 +143,7 @@ on_both_arms!(waiters_on_long_paths_survive_a_reconnect, |place| async move {
 async fn acquire_past_the_sequence_limit(counter: i32) {
     let body = |place: Place| async move {
         let zl = settings().connect(&place.connect_string()).await.expect("session starts");
-        zl.mutex("old").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&zl.mutex("old")).await;
         let path = directory(&place, "old");
         let set = match place.server() {
             zoolock_tests::Server::Embedded(server) => {

@@ -7,15 +7,9 @@ use std::time::{Duration, Instant};
 
 use zoolock::{Error, FencingToken, LossReason, Owner, Previous, Zoolock};
 use zoolock_tests::locks::leftovers::{assert_none, settle};
-use zoolock_tests::locks::{connect, directory, until_queued};
+use zoolock_tests::locks::{connect, directory, lock_and_release, seed, until_queued};
+use zoolock_tests::wait::soon;
 use zoolock_tests::{on_both_arms, tree};
-
-/// Time limit of each step, much longer than a step takes.
-const SOON: Duration = Duration::from_secs(20);
-
-async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("finishes in time")
-}
 
 /// Polls a future once, with a waker that does nothing.
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -34,7 +28,7 @@ async fn waiters(zl: &Zoolock, name: &str) -> usize {
 on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("deep");
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
     let tasks = settle(&zl).await;
     let owner = Owner::new();
     let first = soon(mutex.lock_as(&owner)).await.expect("lock acquired");
@@ -78,7 +72,7 @@ on_both_arms!(last_guard_of_an_owner_releases, |place| async move {
 on_both_arms!(calls_of_one_owner_share_a_queue_position, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("shared");
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
     let tasks = settle(&zl).await;
     let owner = Owner::new();
     let held = other.mutex("shared").lock().await.expect("lock acquired");
@@ -115,7 +109,7 @@ on_both_arms!(calls_of_one_owner_share_a_queue_position, |place| async move {
 on_both_arms!(last_cancelled_call_leaves_the_queue, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let mutex = zl.mutex("left");
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
     let tasks = settle(&zl).await;
     let owner = Owner::new();
     let directory = directory(&place, "left");
@@ -214,7 +208,7 @@ on_both_arms!(guard_limit_equals_that_of_java, |place| async move {
 on_both_arms!(lost_lock_is_reacquired_only_after_all_drops, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("doomed");
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
     let tasks = settle(&zl).await;
     let owner = Owner::new();
     let (one, two) = (
@@ -296,13 +290,9 @@ on_both_arms!(owner_is_specific_to_its_client, |place| async move {
 });
 
 on_both_arms!(owners_with_many_tasks_exclude_each_other, |place| async move {
-    let seed = std::env::var("ZOOLOCK_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64));
-    println!("ZOOLOCK_SEED={seed}");
+    let seed = seed();
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    zl.mutex("crowd").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("crowd")).await;
     let tasks = [settle(&zl).await, settle(&other).await];
     let owners: Vec<Owner> = std::iter::repeat_with(Owner::new).take(4).collect();
     let steps = Arc::new(Steps::default());

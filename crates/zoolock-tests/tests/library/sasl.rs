@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use zookeeper_client::SaslOptions;
 use zoolock::sasl::{Authenticator, BoxFuture, Mechanism, Missing};
 use zoolock::{Builder, Error, Zoolock};
-use zoolock_tests::locks::{connect, settings};
+use zoolock_tests::locks::{connect, lock_and_release, settings};
 use zoolock_tests::{Apache, ServerOptions, ZoolockBinary, apache, on_both_arms};
 
 const PASSWORD: &str = "pass:word";
@@ -65,7 +65,7 @@ async fn locks_belong_to_the_sasl_user() {
     // The client authenticates again on the next connection.
     apache.restart().await.expect("server restarts");
     guard.release().await.expect("release succeeds");
-    second.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&second.mutex("nightly")).await;
 
     for (wrong, builder) in [
         ("a password", patient().sasl_digest_md5("jobs", "wrong-hunter2")),
@@ -108,7 +108,7 @@ on_both_arms!(error_names_the_server_without_sasl, |place| async move {
     assert!(error.to_string().contains("SASL") && error.to_string().contains(&place.addr()), "{error}");
     // Clients without SASL still work.
     let zl = connect(&place).await;
-    zl.mutex("x").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("x")).await;
     zl.close().await;
 });
 

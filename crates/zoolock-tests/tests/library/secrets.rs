@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing_subscriber::filter::LevelFilter;
 use zoolock::{Builder, Tls};
-use zoolock_tests::locks::settings;
+use zoolock_tests::locks::{lock_and_release, settings};
 use zoolock_tests::{Authority, ServerOptions, ZoolockBinary, on_both_arms};
 
 const PASSWORD: &str = "correct-horse-battery";
@@ -95,7 +95,7 @@ on_both_arms!(
         let refused = timeout(PATIENCE, sasl.connect(&place.server().secure_addr())).await.expect("finishes in time");
         assert_absent("an error", &format!("{:?}", refused.expect_err("server does not know the user")));
         let zl = builder.connect(&place.server().secure_addr()).await.expect("session starts");
-        zl.mutex("nightly").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&zl.mutex("nightly")).await;
         assert!(!format!("{zl:?}").contains(inside));
         zl.close().await;
         let text = log.text();

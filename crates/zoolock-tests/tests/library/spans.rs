@@ -7,6 +7,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use zoolock::Zoolock;
+use zoolock_tests::locks::lock_and_release;
 use zoolock_tests::{Arm, Server, ServerOptions};
 
 /// The captured log output.
@@ -44,7 +45,7 @@ async fn acquire_and_release_emit_spans_with_the_path() {
             .with_writer(move || writer.clone())
             .finish();
         let listening = subscriber.set_default();
-        zl.mutex("spanned").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&zl.mutex("spanned")).await;
         drop(listening);
         let text = log.text();
         for span in ["lock{path=\"/locks/spanned\" kind=\"mutex\"}: ", "release{path=\"/locks/spanned\"}: "] {

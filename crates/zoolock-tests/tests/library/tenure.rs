@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Connection, Error, FencingToken, Guard, LockEvent, LossReason, Mutex, Previous};
-use zoolock_tests::locks::{brisk_settings, connect, connect_through, directory, until_queued};
+use zoolock_tests::locks::{
+    brisk_settings, connect, connect_through, directory, granted, lock_and_release, lock_in_background,
+    until_queued,
+};
 use zoolock_tests::{Direction, Proxy, Recorder, on_both_arms, opcode, tree};
 
 /// Time limit of each step, much longer than a step takes.
@@ -135,7 +138,7 @@ on_both_arms!(kept_lock_is_released_after_the_linger_time, |place| async move {
     .await;
     let kept = began.elapsed();
     assert!(keep <= kept && kept < keep + Duration::from_secs(5), "{kept:?}");
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
 });
 
 on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move {
@@ -158,14 +161,11 @@ on_both_arms!(other_clients_wait_a_bounded_number_of_passes, |place| async move 
     for _ in 0..5 {
         eventually("the other tasks are granted the lock", async || turns.load(Ordering::Relaxed) > 3).await;
         turns.store(0, Ordering::Relaxed);
-        let waiting = tokio::spawn({
-            let mutex = other.mutex("fair");
-            async move { mutex.lock().await }
-        });
+        let waiting = lock_in_background(&other.mutex("fair"));
         until_queued(&zl, "fair", 2).await;
         // From here on, the process knows of the other waiter within a round trip.
         let before = turns.load(Ordering::Relaxed);
-        let theirs = waiting.await.expect("task does not panic").expect("lock granted");
+        let theirs = granted(waiting).await;
         let passes = turns.swap(0, Ordering::Relaxed) - before;
         // One task held the lock. On a busy machine the event may be a few grants late.
         assert!(passes <= PASSES + 1 + 20, "{passes} passes");
@@ -213,27 +213,18 @@ on_both_arms!(cancelled_task_leaves_nothing, |place| async move {
         let mutex = mutex.clone();
         async move { mutex.lock().await.map(drop) }
     });
-    let stays = tokio::spawn({
-        let mutex = mutex.clone();
-        async move { mutex.lock().await }
-    });
+    let stays = lock_in_background(&mutex);
     until_queued(&other, "quitter", 2).await;
     gone.abort();
     theirs.release().await.expect("release succeeds");
-    stays
-        .await
-        .expect("task does not panic")
-        .expect("lock granted")
-        .release()
-        .await
-        .expect("release succeeds");
+    granted(stays).await.release().await.expect("release succeeds");
     // Granted and dropped before it was polled: the lock passes to the next task.
     let mine = mutex.lock().await.expect("lock acquired");
     let mut unseen = Box::pin(mutex.lock());
     assert!(unseen.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(mine);
     drop(unseen);
-    other.mutex("quitter").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&other.mutex("quitter")).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "quitter")).await;
 });
 
@@ -376,7 +367,7 @@ on_both_arms!(unread_grant_hides_no_crash, |place| async move {
         .await;
         drop(unseen);
         let guard = match next {
-            Some(next) => next.await.expect("task does not panic").expect("lock granted"),
+            Some(next) => granted(next).await,
             None => other.mutex("unseen").crash_detection().lock().await.expect("lock acquired"),
         };
         assert_eq!(guard.previous(), Previous::Crashed, "others: {others}");
@@ -401,7 +392,7 @@ on_both_arms!(each_local_holder_receives_its_events, |place| async move {
     assert_eq!(hears_too.next().await, Some(LockEvent::Queued { ahead: 1 }));
     guard.release().await.expect("release succeeds");
     assert_eq!(hears.next().await, Some(LockEvent::Released(ticket)));
-    let guard = waiting.await.expect("task does not panic").expect("lock granted");
+    let guard = granted(waiting).await;
     assert_eq!(guard.ticket(), ticket, "both holders share one znode");
     assert_eq!(hears_too.next().await, Some(LockEvent::Acquired(ticket)));
     other.mutex("heard").revoke(ticket).await.expect("contender exists");
@@ -449,7 +440,7 @@ on_both_arms!(local_holder_is_warned_of_foreign_contenders, |place| async move {
     let mut hears = mutex.events();
     let next = soon_locked(&mutex);
     first.release().await.expect("release succeeds");
-    let guard = next.await.expect("task does not panic").expect("lock granted");
+    let guard = granted(next).await;
     let kazoo = format!("{}/3f2504e04f8911d39a0c0305e82c3301__lock__", directory(&place, "beside"));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     stranger.create(&kazoo, b"", &options).await.expect("znode created");

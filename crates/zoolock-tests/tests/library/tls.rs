@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zookeeper_client::Client;
 use zoolock::{Builder, Error, Tls, Zoolock};
 use zoolock_tests::authority::Signed;
-use zoolock_tests::locks::settings;
+use zoolock_tests::locks::{lock_and_release, settings};
 use zoolock_tests::{Authority, Place, ServerOptions, ZoolockBinary, on_both_arms};
 
 fn secure(authority: Authority) -> ServerOptions {
@@ -307,7 +307,7 @@ on_both_arms!(
             assert_eq!(place.arm(), zoolock_tests::Arm::Apache);
             return;
         };
-        anonymous.mutex("open").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&anonymous.mutex("open")).await;
         let zl = open(&place, shown(authority, &authority.client("jobs"))).await;
         match zl.mutex("/closed").lock().await {
             Err(error @ Error::Denied { .. }) => {

@@ -8,9 +8,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zoolock_tests::{on_both_arms, tree};
 
-use crate::histories::seed;
 use fastrand::Rng;
-use zoolock_tests::locks::{connect, directory, until_queued};
+use zoolock_tests::locks::{connect, directory, seed, until_queued};
 
 const SIZE: u32 = 6;
 const ROUNDS: usize = 8;
@@ -19,7 +18,6 @@ const SOON: Duration = Duration::from_secs(30);
 
 on_both_arms!(requests_that_fit_together_are_all_granted, |place| async move {
     let seed = seed();
-    println!("ZOOLOCK_SEED={seed}");
     let mut random = Rng::with_seed(seed);
     let clients = [connect(&place).await, connect(&place).await];
     for _ in 0..ROUNDS {

@@ -20,7 +20,7 @@ use rules::LockRecord;
 use tokio::task::JoinSet;
 use worker::{LOCKS, SEMAPHORES, TRACKED, Worker};
 use zoolock::Zoolock;
-use zoolock_tests::locks::{brisk_settings, settings};
+use zoolock_tests::locks::{brisk_settings, lock_and_release, seed, settings};
 use zoolock_tests::{Place, Proxy, on_both_arms, tree};
 
 /// Number of tasks per client.
@@ -28,16 +28,6 @@ const TASKS: usize = 5;
 
 fn duration() -> Duration {
     Duration::from_secs(if std::env::var_os("ZOOLOCK_LONG").is_some() { 120 } else { 5 })
-}
-
-fn seed() -> u64 {
-    match std::env::var("ZOOLOCK_SEED") {
-        Ok(seed) => seed.parse().expect("ZOOLOCK_SEED is a number"),
-        Err(_) => {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.expect("after 1970").as_nanos() as u64
-        }
-    }
 }
 
 fn lock_records() -> impl Iterator<Item = LockRecord> {
@@ -58,7 +48,6 @@ on_both_arms!(locks_stay_correct_through_lost_sessions, |place| async move {
 /// behind the proxies expire too.
 async fn run_programs(place: Place, expiring: bool) {
     let seed = seed();
-    println!("ZOOLOCK_SEED={seed}");
     let mut random = Rng::with_seed(seed);
     let referee = Arc::new(Referee::new(seed, lock_records()));
     let stable_settings =
@@ -136,7 +125,7 @@ async fn prepare(zl: &Zoolock) {
     for name in LOCKS {
         let mutex = zl.mutex(name);
         let mutex = if TRACKED.contains(&name) { mutex.crash_detection() } else { mutex };
-        mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&mutex).await;
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use zoolock::{Error, LockEvent, Previous, Zoolock};
 use zoolock_tests::{Place, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk_settings, connect, directory, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, directory, lock_and_release, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -88,10 +88,10 @@ on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
     let zl = connect(&place).await;
     let mutex = zl.mutex("slow").crash_detection().lock_delay(DELAY);
     // The first holder does not know how its predecessor ended.
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
     let began = Instant::now();
     for _ in 0..3 {
-        mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+        lock_and_release(&mutex).await;
     }
     assert!(began.elapsed() < DELAY, "{:?} for three after a clean release", began.elapsed());
     crash(&place, "slow", true).await;
@@ -103,7 +103,7 @@ on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
     assert_eq!(guard.previous(), Previous::Crashed);
     guard.release().await.expect("release succeeds");
     let began = Instant::now();
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
     assert!(began.elapsed() < DELAY);
     tree::assert_no_contenders(&place.addr(), &directory(&place, "slow")).await;
 });
@@ -111,7 +111,7 @@ on_both_arms!(lock_delay_applies_only_after_a_crash, |place| async move {
 on_both_arms!(cancelled_acquire_does_not_look_like_a_crash, |place| async move {
     let zl: Zoolock = connect(&place).await;
     let mutex = zl.mutex("brief").crash_detection();
-    mutex.lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&mutex).await;
     let mut events = mutex.events();
     for patience in 0..40u64 {
         // Cancelled at a random moment between the create and the grant.

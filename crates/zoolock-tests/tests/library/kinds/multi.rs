@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use zoolock::{Error, LossReason, Zoolock};
 use zoolock_tests::{Proxy, on_both_arms, tree};
 
-use zoolock_tests::locks::{connect, connect_through, directory, until_queued};
+use zoolock_tests::locks::{connect, connect_through, directory, lock_and_release, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -109,14 +109,7 @@ on_both_arms!(tasks_with_overlapping_sets_never_deadlock, |place| async move {
     ];
     // The first contender creates the directories.
     for lock in 0..5 {
-        clients[0]
-            .mutex(format!("of/{lock}"))
-            .lock()
-            .await
-            .expect("lock acquired")
-            .release()
-            .await
-            .expect("release succeeds");
+        lock_and_release(&clients[0].mutex(format!("of/{lock}"))).await;
     }
     let inside: Arc<Vec<AtomicUsize>> = Arc::new((0..5).map(|_| AtomicUsize::new(0)).collect());
     let before = proxy.counts();

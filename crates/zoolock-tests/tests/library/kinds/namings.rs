@@ -9,7 +9,7 @@ use zoolock::{Error, LockEvent, Naming, TestServer};
 use zoolock_tests::history::Recorder;
 use zoolock_tests::{on_both_arms, tree};
 
-use zoolock_tests::locks::{connect, directory, until_queued};
+use zoolock_tests::locks::{connect, directory, lock_and_release, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 const UUID: &str = "_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301";
@@ -110,7 +110,7 @@ on_both_arms!(multi_lock_works_with_every_naming, |place| async move {
 on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async move {
     let (zl, foreign_client) =
         (connect(&place).await, tree::connect(&place.addr()).await.expect("session starts"));
-    zl.mutex("q").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("q")).await;
     let directory = directory(&place, "q");
     let kazoo = create_foreign_contender(&foreign_client, &directory, &format!("{HEX}__lock__")).await;
     let refused = |error: Error| match error {
@@ -147,7 +147,7 @@ on_both_arms!(error_names_incompatible_contenders_and_the_remedy, |place| async 
     assert!(message.contains("--write"), "{message}");
     assert!(zl.rwlock("q").try_write().await.expect("read succeeds").is_none());
     foreign_client.delete(&writer, None).await.expect("znode exists");
-    zl.mutex("q").lock().await.expect("lock acquired").release().await.expect("release succeeds");
+    lock_and_release(&zl.mutex("q")).await;
 });
 
 on_both_arms!(holder_is_warned_of_incompatible_contender, |place| async move {
@@ -275,7 +275,7 @@ async fn the_directories_of_kazoo_stay_where_others_are_removed() {
     let zl = server.connect().await.expect("it works");
     let shared = [zl.mutex("named").naming(Naming::Kazoo), zl.mutex("sought").kazoo_pattern()];
     for mutex in [&shared[0], &shared[1], &zl.mutex("plain")] {
-        mutex.lock().await.expect("free").release().await.expect("ours");
+        lock_and_release(mutex).await;
     }
     let mut native = zl.semaphore("native", 2);
     native.acquire().await.expect("free").release().await.expect("ours");

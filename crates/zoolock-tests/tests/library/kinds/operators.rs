@@ -1,4 +1,4 @@
-//! Asking to let go, taking away, listening, fencing inside ZooKeeper.
+//! Revocation, broken locks, lock events and fenced ZooKeeper transactions.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,39 +8,39 @@ use zoolock::{Error, LockEvent, LossReason, Previous, Ticket};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk_settings, connect, directory, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, directory, lock_in_background, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
-on_both_arms!(a_holder_of_any_kind_is_asked_to_let_go, |place| async move {
+on_both_arms!(revoke_reaches_holders_of_every_kind, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let guard = zl.mutex("m").lock().await.expect("free");
+    let guard = zl.mutex("m").lock().await.expect("lock acquired");
     assert!(!guard.is_revoked());
-    other.mutex("m").revoke(guard.token()).await.expect("it is there");
-    timeout(SOON, guard.revoked()).await.expect("told");
-    assert!(guard.is_revoked() && guard.is_valid(), "it is only asked");
-    let shown = other.mutex("m").snapshot().await.expect("a look").holder.expect("held");
-    assert!(shown.pid.is_some(), "it still says who it is");
-    guard.release().await.expect("ours");
+    other.mutex("m").revoke(guard.token()).await.expect("znode exists");
+    timeout(SOON, guard.revoked()).await.expect("event arrives in time");
+    assert!(guard.is_revoked() && guard.is_valid(), "a revocation alone does not end the hold");
+    let shown = other.mutex("m").snapshot().await.expect("snapshot read").holder.expect("lock has a holder");
+    assert!(shown.pid.is_some(), "the holder is still identified");
+    guard.release().await.expect("release succeeds");
 
-    let reader = zl.rwlock("r").read().await.expect("free");
-    other.rwlock("r").revoke(reader.ticket()).await.expect("it is there");
-    timeout(SOON, reader.revoked()).await.expect("told");
-    let permits = zl.semaphore("s", 3).acquire_many(2).await.expect("free");
-    other.semaphore("s", 3).revoke(permits.ticket()).await.expect("it is there");
-    timeout(SOON, permits.revoked()).await.expect("told");
-    let multi = zl.multi(["x", "y"]).lock().await.expect("free");
-    other.mutex("y").revoke(multi.token()).await.expect("it is there");
-    timeout(SOON, multi.revoked()).await.expect("told");
-    let error = other.mutex("m").revoke(multi.token()).await.expect_err("not there");
+    let reader = zl.rwlock("r").read().await.expect("lock acquired");
+    other.rwlock("r").revoke(reader.ticket()).await.expect("znode exists");
+    timeout(SOON, reader.revoked()).await.expect("event arrives in time");
+    let permits = zl.semaphore("s", 3).acquire_many(2).await.expect("lock acquired");
+    other.semaphore("s", 3).revoke(permits.ticket()).await.expect("znode exists");
+    timeout(SOON, permits.revoked()).await.expect("event arrives in time");
+    let multi = zl.multi(["x", "y"]).lock().await.expect("lock acquired");
+    other.mutex("y").revoke(multi.token()).await.expect("znode exists");
+    timeout(SOON, multi.revoked()).await.expect("event arrives in time");
+    let error = other.mutex("m").revoke(multi.token()).await.expect_err("no such holder");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
 });
 
-on_both_arms!(both_spellings_ask_also_who_still_waits, |place| async move {
+on_both_arms!(both_revocation_words_reach_waiters_too, |place| async move {
     let zl = connect(&place).await;
-    let operator = tree::connect(&place.addr()).await.expect("a session");
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
     for (name, word) in [("unlock", &b"unlock"[..]), ("curator", b"__REVOKE__")] {
-        let held = zl.mutex(name).lock().await.expect("free");
+        let held = zl.mutex(name).lock().await.expect("lock acquired");
         let waiting = tokio::spawn({
             let zl = zl.clone();
             async move { zl.mutex(name).lock().await }
@@ -48,25 +48,32 @@ on_both_arms!(both_spellings_ask_also_who_still_waits, |place| async move {
         until_queued(&zl, name, 2).await;
         for number in 0..2 {
             let node = format!("{}/lock-{number:010}", directory(&place, name));
-            operator.set_data(&node, word, None).await.expect("there");
+            operator.set_data(&node, word, None).await.expect("znode exists");
         }
-        timeout(SOON, held.revoked()).await.expect("told");
-        held.release().await.expect("ours");
-        let next = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
-        timeout(SOON, next.revoked()).await.expect("told when it holds");
-        next.release().await.expect("ours");
+        timeout(SOON, held.revoked()).await.expect("event arrives in time");
+        held.release().await.expect("release succeeds");
+        let next = timeout(SOON, waiting)
+            .await
+            .expect("granted in time")
+            .expect("task does not panic")
+            .expect("lock granted");
+        timeout(SOON, next.revoked()).await.expect("revocation reported after the grant");
+        next.release().await.expect("release succeeds");
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
     }
 });
 
-on_both_arms!(who_waited_knows_with_one_look_whether_it_was_asked, |place| async move {
+on_both_arms!(granted_waiter_reads_whether_it_was_revoked, |place| async move {
     let zl = connect(&place).await;
-    let operator = tree::connect(&place.addr()).await.expect("a session");
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
     for (name, asked) in [("quiet", false), ("asked", true)] {
         let other = format!("{name}-too");
-        let held = zl.mutex(name).lock().await.expect("free");
-        assert!(!timeout(SOON, held.revoked_by_now()).await.expect("an answer"), "nobody was there to ask");
-        let held_too = zl.mutex(&other).lock().await.expect("free");
+        let held = zl.mutex(name).lock().await.expect("lock acquired");
+        assert!(
+            !timeout(SOON, held.revoked_by_now()).await.expect("attempt succeeds"),
+            "no contender was revoked"
+        );
+        let held_too = zl.mutex(&other).lock().await.expect("lock acquired");
         let waiting = tokio::spawn({
             let zl = zl.clone();
             async move { zl.mutex(name).lock().await }
@@ -79,91 +86,104 @@ on_both_arms!(who_waited_knows_with_one_look_whether_it_was_asked, |place| async
         until_queued(&zl, &other, 2).await;
         if asked {
             for node in [format!("{name}/lock-0000000001"), format!("{other}/lock-0000000001")] {
-                operator.set_data(&directory(&place, &node), b"unlock", None).await.expect("there");
+                operator.set_data(&directory(&place, &node), b"unlock", None).await.expect("znode exists");
             }
         }
-        held_too.release().await.expect("ours");
-        held.release().await.expect("ours");
-        let next = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
-        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("an answer"), asked, "{name}");
+        held_too.release().await.expect("release succeeds");
+        held.release().await.expect("release succeeds");
+        let next = timeout(SOON, waiting)
+            .await
+            .expect("granted in time")
+            .expect("task does not panic")
+            .expect("lock granted");
+        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("attempt succeeds"), asked, "{name}");
         assert_eq!(next.is_revoked(), asked, "{name}");
-        next.release().await.expect("ours");
-        let next = timeout(SOON, several).await.expect("its turn").expect("no panic").expect("granted");
-        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("an answer"), asked, "{other}");
-        next.release().await.expect("ours");
+        next.release().await.expect("release succeeds");
+        let next = timeout(SOON, several)
+            .await
+            .expect("granted in time")
+            .expect("task does not panic")
+            .expect("lock granted");
+        assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("attempt succeeds"), asked, "{other}");
+        next.release().await.expect("release succeeds");
     }
 });
 
-on_both_arms!(a_lock_is_taken_away_from_the_one_that_was_seen_and_nobody_else, |place| async move {
+on_both_arms!(break_lock_affects_only_the_named_ticket, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
-    let guard = zl.mutex("breakable").lock().await.expect("free");
+    let guard = zl.mutex("breakable").lock().await.expect("lock acquired");
     let first = guard.token();
     let waiting = tokio::spawn({
         let other = other.clone();
         async move { other.mutex("breakable").lock().await }
     });
     until_queued(&zl, "breakable", 2).await;
-    other.mutex("breakable").break_lock(first).await.expect("it is there");
-    assert_eq!(timeout(SOON, guard.lost()).await.expect("told"), LossReason::Broken);
-    let next = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
+    other.mutex("breakable").break_lock(first).await.expect("znode exists");
+    assert_eq!(timeout(SOON, guard.lost()).await.expect("event arrives in time"), LossReason::Broken);
+    let next = timeout(SOON, waiting)
+        .await
+        .expect("granted in time")
+        .expect("task does not panic")
+        .expect("lock granted");
     assert_eq!(next.previous(), Previous::Unknown);
-    let error = other.mutex("breakable").break_lock(first).await.expect_err("it is gone");
+    let error = other.mutex("breakable").break_lock(first).await.expect_err("holder has changed");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
     assert!(error.to_string().contains(&first.to_string()), "{error}");
     assert!(next.is_valid());
     drop(guard);
-    next.release().await.expect("ours");
-    // Who did it to whom stays to be read.
-    let operator = tree::connect(&place.addr()).await.expect("a session");
+    next.release().await.expect("release succeeds");
+    // The audit entry names the operator and the broken ticket.
+    let operator = tree::connect(&place.addr()).await.expect("session starts");
     let audit = format!("{}/locks/.audit", place.chroot());
-    let lines = operator.list_children(&audit).await.expect("it is there");
+    let lines = operator.list_children(&audit).await.expect("znode exists");
     assert_eq!(lines.len(), 1, "{lines:?}");
-    let (line, _) = operator.get_data(&format!("{audit}/{}", lines[0])).await.expect("a line");
-    let line: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+    let (line, _) = operator.get_data(&format!("{audit}/{}", lines[0])).await.expect("audit entry read");
+    let line: serde_json::Value = serde_json::from_slice(&line).expect("audit entry is JSON");
     assert_eq!(line["lock"], "/locks/breakable");
     assert_eq!(line["ticket"], first.to_string());
     assert!(line["by"]["pid"].is_number(), "{line}");
     tree::assert_no_contenders(&place.addr(), &directory(&place, "breakable")).await;
 });
 
-on_both_arms!(a_ticket_of_another_epoch_names_nobody, |place| async move {
+on_both_arms!(ticket_of_another_epoch_is_not_found, |place| async move {
     let zl = connect(&place).await;
-    let guard = zl.mutex("epochs").lock().await.expect("free");
+    let guard = zl.mutex("epochs").lock().await.expect("lock acquired");
     let other: Ticket =
-        guard.token().to_string().replacen("00000000", "00000001", 1).parse().expect("a ticket");
-    let error = zl.mutex("epochs").break_lock(other).await.expect_err("another epoch");
+        guard.token().to_string().replacen("00000000", "00000001", 1).parse().expect("ticket is valid");
+    let error = zl.mutex("epochs").break_lock(other).await.expect_err("ticket has another epoch");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
     assert!(guard.is_valid());
 });
 
-on_both_arms!(the_whole_story_of_a_lock_is_heard, |place| async move {
-    let zl = brisk_settings().connect(&place.connect_string()).await.expect("a session");
+on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
+    let zl = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
     let mutex = zl.mutex("story");
     let heard: Arc<Mutex<Vec<LockEvent>>> = Arc::default();
     mutex.listen({
         let heard = heard.clone();
-        move |event| heard.lock().expect("no panic").push(event)
+        move |event| heard.lock().expect("task does not panic").push(event)
     });
     let mut stream = mutex.events();
-    let held = zl.mutex("story").lock().await.expect("free");
-    let waiting = tokio::spawn({
-        let mutex = mutex.clone();
-        async move { mutex.lock().await }
-    });
+    let held = zl.mutex("story").lock().await.expect("lock acquired");
+    let waiting = lock_in_background(&mutex);
     until_queued(&zl, "story", 2).await;
-    held.release().await.expect("ours");
-    let guard = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
+    held.release().await.expect("release succeeds");
+    let guard = timeout(SOON, waiting)
+        .await
+        .expect("granted in time")
+        .expect("task does not panic")
+        .expect("lock granted");
     let ticket = guard.ticket();
-    mutex.revoke(ticket).await.expect("it is there");
-    timeout(SOON, guard.revoked()).await.expect("told");
-    guard.release().await.expect("ours");
-    let guard = mutex.lock().await.expect("free");
+    mutex.revoke(ticket).await.expect("znode exists");
+    timeout(SOON, guard.revoked()).await.expect("event arrives in time");
+    guard.release().await.expect("release succeeds");
+    let guard = mutex.lock().await.expect("lock acquired");
     let second = guard.ticket();
-    mutex.break_lock(second).await.expect("it is there");
-    timeout(SOON, guard.lost()).await.expect("told");
+    mutex.break_lock(second).await.expect("znode exists");
+    timeout(SOON, guard.lost()).await.expect("event arrives in time");
     drop(guard);
-    let gave_up = zl.mutex("story").lock().await.expect("free");
-    assert!(mutex.try_lock().await.expect("an answer").is_none());
+    let gave_up = zl.mutex("story").lock().await.expect("lock acquired");
+    assert!(mutex.try_lock().await.expect("attempt succeeds").is_none());
     drop(gave_up);
     let story = [
         LockEvent::Queued { ahead: 1 },
@@ -174,83 +194,106 @@ on_both_arms!(the_whole_story_of_a_lock_is_heard, |place| async move {
         LockEvent::Lost(second, LossReason::Broken),
     ];
     for expected in &story {
-        let event = timeout(SOON, stream.next()).await.expect("told").expect("it goes on");
+        let event = timeout(SOON, stream.next())
+            .await
+            .expect("event arrives in time")
+            .expect("event stream continues");
         assert_eq!(event, *expected);
     }
     let last = |event: Option<LockEvent>| matches!(event, Some(LockEvent::Queued { .. } | LockEvent::GaveUp));
-    assert!(last(timeout(SOON, stream.next()).await.expect("told")));
-    eventually("the callback hears the same", SOON, || {
-        let heard = heard.lock().expect("no panic").clone();
+    assert!(last(timeout(SOON, stream.next()).await.expect("event arrives in time")));
+    eventually("the listener receives the same events", SOON, || {
+        let heard = heard.lock().expect("task does not panic").clone();
         let same = heard.get(..story.len()) == Some(&story[..]);
         async move { if same { Ok(()) } else { Err(Failure::new(format!("{heard:?}"))) } }
     })
     .await
-    .expect("it does");
+    .expect("condition is met in time");
 });
 
-on_both_arms!(a_silence_is_suspect_and_then_confirmed, |place| async move {
-    let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("a proxy");
-    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session");
+on_both_arms!(disconnect_sends_suspect_then_confirmed, |place| async move {
+    let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
+    let zl = brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts");
     let mutex = zl.mutex("silence");
     let mut events = mutex.events();
-    let guard = mutex.lock().await.expect("free");
+    let guard = mutex.lock().await.expect("lock acquired");
     let ticket = guard.ticket();
-    assert_eq!(timeout(SOON, events.next()).await.expect("told"), Some(LockEvent::Acquired(ticket)));
+    assert_eq!(
+        timeout(SOON, events.next()).await.expect("event arrives in time"),
+        Some(LockEvent::Acquired(ticket))
+    );
     proxy.cut().await;
-    assert_eq!(timeout(SOON, events.next()).await.expect("told"), Some(LockEvent::Suspect(ticket)));
-    assert_eq!(timeout(SOON, events.next()).await.expect("told"), Some(LockEvent::Confirmed(ticket)));
+    assert_eq!(
+        timeout(SOON, events.next()).await.expect("event arrives in time"),
+        Some(LockEvent::Suspect(ticket))
+    );
+    assert_eq!(
+        timeout(SOON, events.next()).await.expect("event arrives in time"),
+        Some(LockEvent::Confirmed(ticket))
+    );
     assert!(guard.is_valid());
 });
 
-on_both_arms!(a_waiter_that_asked_for_it_queues_again_when_its_session_expires, |place| async move {
+on_both_arms!(waiter_requeues_on_session_expiry, |place| async move {
     let (zl, proxy) = {
-        let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("a proxy");
-        (brisk_settings().connect(&place.through(&proxy.addr())).await.expect("a session"), proxy)
+        let proxy = zoolock_tests::Proxy::start(&place.addr()).await.expect("proxy starts");
+        (brisk_settings().connect(&place.through(&proxy.addr())).await.expect("session starts"), proxy)
     };
-    let other = brisk_settings().connect(&place.connect_string()).await.expect("a session");
-    let held = other.mutex("again").lock().await.expect("free");
+    let other = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let held = other.mutex("again").lock().await.expect("lock acquired");
     let waiting = tokio::spawn(async move { zl.mutex("again").requeue_on_expiry().lock().await });
     until_queued(&other, "again", 2).await;
     proxy.blackhole(true);
     let gone = || async {
         let seen = other.mutex("again").snapshot().await.map_err(|e| Failure::new(e.to_string()))?;
-        if seen.waiters.is_empty() { Ok(()) } else { Err(Failure::new("it still waits")) }
+        if seen.waiters.is_empty() { Ok(()) } else { Err(Failure::new("the waiter is still queued")) }
     };
-    eventually("the waiter's session expires", SOON, gone).await.expect("it does");
+    eventually("the waiter's session expires", SOON, gone).await.expect("condition is met in time");
     proxy.blackhole(false);
     until_queued(&other, "again", 2).await;
-    held.release().await.expect("ours");
-    let guard = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
-    guard.release().await.expect("ours");
+    held.release().await.expect("release succeeds");
+    let guard = timeout(SOON, waiting)
+        .await
+        .expect("granted in time")
+        .expect("task does not panic")
+        .expect("lock granted");
+    guard.release().await.expect("release succeeds");
 });
 
-on_both_arms!(a_transaction_with_the_guards_check_is_refused_when_the_lock_is_lost, |place| async move {
+on_both_arms!(fenced_transaction_fails_after_lock_loss, |place| async move {
     let zl = connect(&place).await;
-    let client = tree::connect(&place.addr()).await.expect("a session");
+    let client = tree::connect(&place.addr()).await.expect("session starts");
     let state = format!("{}/state", place.chroot());
     let persistent = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
-    client.mkdir(&state, &persistent).await.expect("made");
+    client.mkdir(&state, &persistent).await.expect("znode created");
     let write = |check: zoolock::Check, data: &'static [u8]| {
         let (client, state) = (client.clone(), state.clone());
         async move {
             let mut writer = client.new_multi_writer();
-            writer.add_check_version(&check.path, check.version).expect("a path");
-            writer.add_set_data(&state, data, None).expect("a path");
+            writer.add_check_version(&check.path, check.version).expect("path is valid");
+            writer.add_set_data(&state, data, None).expect("path is valid");
             writer.commit().await
         }
     };
-    let guard = zl.mutex("fenced").lock().await.expect("free");
+    let guard = zl.mutex("fenced").lock().await.expect("lock acquired");
     let check = guard.check();
-    write(check.clone(), b"ours").await.expect("it is held");
-    zl.mutex("fenced").revoke(guard.token()).await.expect("there");
-    timeout(SOON, guard.revoked()).await.expect("told");
-    write(check.clone(), b"still ours").await.expect("it is held, though asked to let go");
-    zl.mutex("fenced").break_lock(guard.token()).await.expect("there");
-    write(check, b"late").await.expect_err("it is lost");
-    assert_eq!(client.get_data(&state).await.expect("there").0, b"still ours");
-    // A reader that has become a writer has the writer's.
-    let writer = zl.rwlock("fenced/rw").read().await.expect("free").upgrade().await.expect("alone");
+    write(check.clone(), b"release succeeds").await.expect("transaction commits while the lock is held");
+    zl.mutex("fenced").revoke(guard.token()).await.expect("znode exists");
+    timeout(SOON, guard.revoked()).await.expect("event arrives in time");
+    write(check.clone(), b"still ours").await.expect("a revocation does not refuse the transaction");
+    zl.mutex("fenced").break_lock(guard.token()).await.expect("znode exists");
+    write(check, b"late").await.expect_err("lock is lost");
+    assert_eq!(client.get_data(&state).await.expect("znode exists").0, b"still ours");
+    // The check of an upgraded reader names the write znode.
+    let writer = zl
+        .rwlock("fenced/rw")
+        .read()
+        .await
+        .expect("lock acquired")
+        .upgrade()
+        .await
+        .expect("upgrade succeeds");
     let check = writer.check();
     assert!(check.path.contains("__WRIT__"), "{check:?}");
-    write(check, b"writer").await.expect("it is held");
+    write(check, b"writer").await.expect("transaction commits while the lock is held");
 });

@@ -1,4 +1,4 @@
-//! Where kinds, operators and give-ups meet: one test for each that once went wrong.
+//! Regression tests that combine lock kinds, operators and cancelled acquisitions.
 
 use std::time::Duration;
 
@@ -12,173 +12,190 @@ use zoolock_tests::locks::until_queued;
 const SOON: Duration = Duration::from_secs(5);
 
 async fn server() -> TestServer {
-    TestServer::start().await.expect("it works")
+    TestServer::start().await.expect("server starts")
 }
 
-/// A tracked lock whose holder crashed.
+/// Acquires a lock with crash detection and expires the session of its holder.
 async fn crash(server: &TestServer, name: &str) {
-    let zl = server.connect().await.expect("it works");
-    let guard = zl.mutex(name).crash_detection().lock().await.expect("it works");
+    let zl = server.connect().await.expect("session starts");
+    let guard = zl.mutex(name).crash_detection().lock().await.expect("lock acquired");
     assert!(server.expire_holder(&format!("/locks/{name}")));
     guard.lost().await;
     drop(guard);
     zl.close().await;
 }
 
-/// Waits for a permit of a semaphore of this size, which was resized: it watches the others when this returns.
+/// Starts a waiter on a resized semaphore. Returns once the waiter watches the other contenders.
 async fn waiting(
     server: &TestServer,
     name: &str,
     size: u32,
 ) -> (Proxy, JoinHandle<Result<PermitGuard, Error>>) {
-    let proxy = Proxy::start(&server.address()).await.expect("it works");
-    let zl = server.client().connect(&proxy.addr()).await.expect("it works");
+    let proxy = Proxy::start(&server.address()).await.expect("proxy starts");
+    let zl = server.client().connect(&proxy.addr()).await.expect("session starts");
     let semaphore = zl.semaphore(name, size);
     let waiting = tokio::spawn(async move { semaphore.acquire().await });
-    // Once it looks who is there, and then again with a watch.
+    // The waiter first lists the contenders without a watch, then with a watch.
     let watches = |stats: &zoolock_tests::proxy::Stats| stats.total.replies(opcode::GET_CHILDREN2) >= 2;
-    proxy.until("it watches", watches).await;
+    proxy.until("the watch on the contenders", watches).await;
     (proxy, waiting)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgraded_writer_that_crashes_is_known() {
+async fn crash_of_upgraded_writer_is_reported() {
     let s = server().await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
-    let r = a.rwlock("x").crash_detection().upgradable_read().await.expect("it works");
-    let w = r.upgrade().await.map_err(|e| e.error).expect("it works");
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
+    let r = a.rwlock("x").crash_detection().upgradable_read().await.expect("lock acquired");
+    let w = r.upgrade().await.map_err(|e| e.error).expect("upgrade succeeds");
     assert!(s.expire_holder("/locks/x"));
     w.lost().await;
-    let next =
-        timeout(SOON, b.rwlock("x").crash_detection().write()).await.expect("it works").expect("it works");
+    let next = timeout(SOON, b.rwlock("x").crash_detection().write())
+        .await
+        .expect("granted in time")
+        .expect("lock acquired");
     assert_eq!(next.previous(), Previous::Crashed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_multi_lock_that_only_tries_does_not_wash_a_crash_away() {
+async fn failed_multi_try_keeps_crash() {
     let s = server().await;
     crash(&s, "a").await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
-    let _busy = b.mutex("b").lock().await.expect("it works");
-    assert!(a.multi(["a", "b"]).try_lock().await.expect("it works").is_none());
-    let next = b.mutex("a").crash_detection().lock().await.expect("it works");
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
+    let _busy = b.mutex("b").lock().await.expect("lock acquired");
+    assert!(a.multi(["a", "b"]).try_lock().await.expect("attempt succeeds").is_none());
+    let next = b.mutex("a").crash_detection().lock().await.expect("lock acquired");
     assert_eq!(next.previous(), Previous::Crashed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_nobody_saw_does_not_wash_a_crash_away() {
+async fn unpolled_grant_keeps_crash() {
     let s = server().await;
-    let a = s.connect().await.expect("it works");
+    let a = s.connect().await.expect("session starts");
     let m = a.mutex("a").crash_detection();
     loop {
         crash(&s, "a").await;
         let mut ev = m.events();
         let mut fut = Box::pin(m.lock());
         if let Some(seen) = futures_lite::future::poll_once(fut.as_mut()).await {
-            // This thread was held up for longer than the grant took: once more.
-            seen.expect("it works").release().await.expect("it works");
+            // The grant arrived before the first poll returned. Try again.
+            seen.expect("lock acquired").release().await.expect("release succeeds");
             continue;
         }
         assert!(matches!(timeout(SOON, ev.next()).await.expect("granted"), Some(LockEvent::Acquired(_))));
-        // select! in the caller takes another branch: the grant is never seen
+        // The caller drops the future, as select! does, without polling the grant.
         break;
     }
-    let next = m.lock().await.expect("it works");
+    let next = m.lock().await.expect("lock acquired");
     assert_eq!(next.previous(), Previous::Crashed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_behind_holders_of_a_larger_semaphore_is_woken() {
+async fn waiter_on_shrunk_semaphore_is_woken() {
     let s = server().await;
-    let a = s.connect().await.expect("it works");
+    let a = s.connect().await.expect("session starts");
     let mut sem = a.semaphore("s", 3);
     let (h1, h2, h3) = (
-        sem.acquire().await.expect("it works"),
-        sem.acquire().await.expect("it works"),
-        sem.acquire().await.expect("it works"),
+        sem.acquire().await.expect("permit acquired"),
+        sem.acquire().await.expect("permit acquired"),
+        sem.acquire().await.expect("permit acquired"),
     );
-    sem.resize(2).await.expect("it works");
+    sem.resize(2).await.expect("resize succeeds");
     let (_proxy, w) = waiting(&s, "s", 2).await;
-    h1.release().await.expect("it works");
-    h2.release().await.expect("it works");
+    h1.release().await.expect("release succeeds");
+    h2.release().await.expect("release succeeds");
     let _ = timeout(SOON, w)
         .await
-        .expect("one of two is held: it should be granted")
-        .expect("it works")
-        .expect("it works");
+        .expect("one of two permits is free")
+        .expect("task does not panic")
+        .expect("permit acquired");
     drop(h3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn breaking_a_reader_that_writes_frees_the_lock() {
+async fn breaking_an_upgraded_reader_frees_the_lock() {
     let s = server().await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
-    let r = a.rwlock("x").upgradable_read().await.expect("it works");
-    let w = r.upgrade().await.map_err(|e| e.error).expect("it works");
-    let holder =
-        b.rwlock("x").snapshot().await.expect("it works").holder.expect("it works").token.expect("it works");
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
+    let r = a.rwlock("x").upgradable_read().await.expect("lock acquired");
+    let w = r.upgrade().await.map_err(|e| e.error).expect("upgrade succeeds");
+    let holder = b
+        .rwlock("x")
+        .snapshot()
+        .await
+        .expect("snapshot read")
+        .holder
+        .expect("lock has a holder")
+        .token
+        .expect("contender has a token");
     assert_eq!(holder, w.token().to_string());
-    b.rwlock("x").break_lock(w.token()).await.expect("it works");
+    b.rwlock("x").break_lock(w.token()).await.expect("znode exists");
     w.lost().await;
-    // the one that was broken hangs: it does not drop its guard
+    // The broken holder keeps its guard.
     let got = timeout(SOON, b.rwlock("x").write()).await;
     assert!(
         got.is_ok(),
-        "broken, and yet it keeps everybody out: {:#?}",
-        b.rwlock("x").snapshot().await.expect("it works")
+        "the broken holder still blocks the lock: {:#?}",
+        b.rwlock("x").snapshot().await.expect("snapshot read")
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_release_of_a_broken_upgrade_says_that_it_was_lost() {
+async fn release_of_broken_upgrade_returns_lost() {
     let s = server().await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
-    let r = a.rwlock("x").upgradable_read().await.expect("it works");
-    let w = r.upgrade().await.map_err(|e| e.error).expect("it works");
-    let beside = b.rwlock("x").snapshot().await.expect("it works").beside[0].token.clone().expect("it works");
-    b.rwlock("x").break_lock(beside.parse::<Ticket>().expect("it works")).await.expect("it works");
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
+    let r = a.rwlock("x").upgradable_read().await.expect("lock acquired");
+    let w = r.upgrade().await.map_err(|e| e.error).expect("upgrade succeeds");
+    let beside = b.rwlock("x").snapshot().await.expect("snapshot read").beside[0]
+        .token
+        .clone()
+        .expect("contender has a token");
+    b.rwlock("x").break_lock(beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
     assert_eq!(w.lost().await, LossReason::Broken);
-    assert!(matches!(w.release().await, Err(Error::Lost { .. })), "release() says Ok of a lost lock");
+    assert!(matches!(w.release().await, Err(Error::Lost { .. })), "release returned Ok for a lost lock");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_future_is_heard_to_give_up() {
+async fn dropped_acquire_sends_gave_up_event() {
     let s = server().await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
-    let _busy = b.mutex("x").lock().await.expect("it works");
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
+    let _busy = b.mutex("x").lock().await.expect("lock acquired");
     let m = a.mutex("x");
     let mut ev = m.events();
     let w = tokio::spawn(async move { m.lock().await.map(drop) });
-    assert_eq!(timeout(SOON, ev.next()).await.expect("it works"), Some(LockEvent::Queued { ahead: 1 }));
+    assert_eq!(
+        timeout(SOON, ev.next()).await.expect("event arrives in time"),
+        Some(LockEvent::Queued { ahead: 1 })
+    );
     w.abort();
-    assert_eq!(timeout(SOON, ev.next()).await.expect("nothing more is heard"), Some(LockEvent::GaveUp));
+    assert_eq!(timeout(SOON, ev.next()).await.expect("event arrives in time"), Some(LockEvent::GaveUp));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_beside_a_reader_is_not_heard_to_queue() {
+async fn second_reader_sends_no_queued_event() {
     let s = server().await;
-    let a = s.connect().await.expect("it works");
+    let a = s.connect().await.expect("session starts");
     let rw = a.rwlock("x");
-    let _r = rw.read().await.expect("it works");
+    let _r = rw.read().await.expect("lock acquired");
     let mut ev = rw.events();
-    let _r2 = rw.read().await.expect("it works");
-    let e = timeout(SOON, ev.next()).await.expect("it works");
+    let _r2 = rw.read().await.expect("lock acquired");
+    let e = timeout(SOON, ev.next()).await.expect("event arrives in time");
     assert!(matches!(e, Some(LockEvent::Acquired(_))), "{e:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_after_a_downgrade_name_the_reader() {
+async fn events_after_downgrade_name_the_reader() {
     let s = server().await;
-    let a = s.connect().await.expect("it works");
+    let a = s.connect().await.expect("session starts");
     let rw = a.rwlock("x");
     let mut ev = rw.events();
-    let w = rw.write().await.expect("it works");
-    let r = w.downgrade().await.expect("it works");
+    let w = rw.write().await.expect("lock acquired");
+    let r = w.downgrade().await.expect("downgrade succeeds");
     let t = r.ticket();
-    rw.revoke(t).await.expect("it works");
+    rw.revoke(t).await.expect("contender exists");
     r.revoked().await;
     loop {
-        if let Some(LockEvent::Revoked(heard)) = timeout(SOON, ev.next()).await.expect("it works") {
+        if let Some(LockEvent::Revoked(heard)) =
+            timeout(SOON, ev.next()).await.expect("event arrives in time")
+        {
             assert_eq!(heard, t);
             break;
         }
@@ -186,23 +203,23 @@ async fn events_after_a_downgrade_name_the_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn breaking_a_reader_does_not_wash_a_crash_away() {
+async fn breaking_a_reader_keeps_crash() {
     let s = server().await;
     crash(&s, "a").await;
-    let a = s.connect().await.expect("it works");
+    let a = s.connect().await.expect("session starts");
     let rw = a.rwlock("a");
-    let r = rw.read().await.expect("it works");
+    let r = rw.read().await.expect("lock acquired");
     assert_eq!(r.previous(), Previous::Crashed);
-    rw.break_lock(r.ticket()).await.expect("it works");
+    rw.break_lock(r.ticket()).await.expect("znode exists");
     r.lost().await;
     drop(r);
-    let w = rw.write().await.expect("it works");
+    let w = rw.write().await.expect("lock acquired");
     assert_eq!(w.previous(), Previous::Crashed);
 }
 
 #[test]
-fn a_listener_may_block() {
-    let zl = zoolock::blocking::Zoolock::embedded().expect("it works");
+fn event_listener_may_block() {
+    let zl = zoolock::blocking::Zoolock::embedded().expect("server starts");
     let m = zl.mutex("x");
     let m2 = zl.mutex("x");
     m.listen(move |_| {
@@ -211,90 +228,106 @@ fn a_listener_may_block() {
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let g = m.lock();
-        let r = g.expect("it works").release();
-        tx.send(r).expect("it works");
+        let r = g.expect("lock acquired").release();
+        tx.send(r).expect("receiver is alive");
     });
-    assert!(rx.recv_timeout(Duration::from_secs(8)).is_ok(), "everything hangs");
+    assert!(rx.recv_timeout(Duration::from_secs(8)).is_ok(), "lock and release do not return");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn breaking_one_that_has_not_begun_does_not_wash_a_crash_away() {
+async fn breaking_a_delayed_holder_keeps_crash() {
     let s = server().await;
     crash(&s, "a").await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
     let m = a.mutex("a").lock_delay(Duration::from_secs(30));
     let w = tokio::spawn(async move { m.lock().await.map(|_| ()) });
     until_queued(&b, "a", 1).await;
-    let snap = b.mutex("a").snapshot().await.expect("it works");
-    let t: Ticket = snap.holder.expect("it works").token.expect("it works").parse().expect("it works");
-    b.mutex("a").break_lock(t).await.expect("it works");
+    let snap = b.mutex("a").snapshot().await.expect("snapshot read");
+    let t: Ticket = snap
+        .holder
+        .expect("lock has a holder")
+        .token
+        .expect("contender has a token")
+        .parse()
+        .expect("token is valid");
+    b.mutex("a").break_lock(t).await.expect("znode exists");
     w.abort();
-    let next = b.mutex("a").lock().await.expect("it works");
+    let next = b.mutex("a").lock().await.expect("lock acquired");
     assert_eq!(next.previous(), Previous::Crashed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_multi_lock_that_only_tries_does_not_wash_a_panic_away() {
+async fn failed_multi_try_keeps_panic() {
     let s = server().await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
     let m = a.mutex("a");
     let _ = tokio::spawn(async move {
-        let _g = m.lock().await.expect("it works");
+        let _g = m.lock().await.expect("lock acquired");
         panic!("on purpose")
     })
     .await;
     tree::assert_no_contenders(&s.address(), "/locks/a").await;
-    let _busy = b.mutex("b").lock().await.expect("it works");
-    assert!(a.multi(["a", "b"]).try_lock().await.expect("it works").is_none());
-    let next = b.mutex("a").lock().await.expect("it works");
+    let _busy = b.mutex("b").lock().await.expect("lock acquired");
+    assert!(a.multi(["a", "b"]).try_lock().await.expect("attempt succeeds").is_none());
+    let next = b.mutex("a").lock().await.expect("lock acquired");
     assert_ne!(next.previous(), Previous::Clean);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_whose_reader_is_broken_ends() {
+async fn upgrade_ends_when_its_reader_is_broken() {
     let s = server().await;
-    let (a, b) = (s.connect().await.expect("it works"), s.connect().await.expect("it works"));
-    let r = a.rwlock("x").read().await.expect("it works");
-    let other = b.rwlock("x").read().await.expect("it works");
+    let (a, b) = (s.connect().await.expect("session starts"), s.connect().await.expect("session starts"));
+    let r = a.rwlock("x").read().await.expect("lock acquired");
+    let other = b.rwlock("x").read().await.expect("lock acquired");
     let ticket = r.ticket();
     let up = tokio::spawn(async move { r.upgrade().await.map(|_| ()).map_err(|e| e.error) });
     until_queued(&b, "x", 3).await;
-    b.rwlock("x").break_lock(ticket).await.expect("it works");
+    b.rwlock("x").break_lock(ticket).await.expect("znode exists");
     let out = timeout(SOON, up).await;
     drop(other);
-    assert!(out.is_ok(), "the reader is broken, and its upgrade() still waits");
+    assert!(out.is_ok(), "the reader is broken but its upgrade still waits");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_downgrade_survives_a_lost_reply_and_a_revocation_in_anothers_words() {
+async fn downgrade_survives_lost_reply_and_foreign_revocation() {
     let s = server().await;
-    let proxy = Proxy::start(&s.address()).await.expect("it works");
-    let a = s.client().connect(&proxy.addr()).await.expect("it works");
-    let raw = tree::connect(&s.address()).await.expect("it works");
-    let w = a.rwlock("x").write().await.expect("it works");
-    proxy.drop_next_reply(14);
+    let proxy = Proxy::start(&s.address()).await.expect("proxy starts");
+    let a = s.client().connect(&proxy.addr()).await.expect("session starts");
+    let raw = tree::connect(&s.address()).await.expect("session starts");
+    let w = a.rwlock("x").write().await.expect("lock acquired");
+    proxy.drop_next_reply(opcode::MULTI);
     let down = tokio::spawn(async move { w.downgrade().await });
-    proxy.until("the reply is lost", |stats| stats.dropped_replies == 1).await;
-    raw.set_data("/locks/x/__READ__0000000000", b"__REVOKE__", None).await.expect("it works");
-    let reader = timeout(SOON, down).await.expect("it works").expect("it works").expect("it reads");
+    proxy.until("the lost reply", |stats| stats.dropped_replies == 1).await;
+    raw.set_data("/locks/x/__READ__0000000000", b"__REVOKE__", None).await.expect("znode exists");
+    let reader = timeout(SOON, down)
+        .await
+        .expect("finishes in time")
+        .expect("task does not panic")
+        .expect("downgrade succeeds");
     drop(reader);
     tree::assert_no_contenders(&s.address(), "/locks/x").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_an_upgrade_is_heard() {
+async fn loss_of_upgrade_sends_lost_event() {
     let s = server().await;
-    let a = s.connect().await.expect("it works");
+    let a = s.connect().await.expect("session starts");
     let rw = a.rwlock("x");
     let mut ev = rw.events();
-    let w =
-        rw.upgradable_read().await.expect("it works").upgrade().await.map_err(|e| e.error).expect("it works");
-    let beside = rw.snapshot().await.expect("it works").beside[0].token.clone().expect("it works");
-    rw.break_lock(beside.parse::<Ticket>().expect("it works")).await.expect("it works");
+    let w = rw
+        .upgradable_read()
+        .await
+        .expect("lock acquired")
+        .upgrade()
+        .await
+        .map_err(|e| e.error)
+        .expect("upgrade succeeds");
+    let beside =
+        rw.snapshot().await.expect("snapshot read").beside[0].token.clone().expect("contender has a token");
+    rw.break_lock(beside.parse::<Ticket>().expect("token is valid")).await.expect("znode exists");
     w.lost().await;
     loop {
-        match timeout(Duration::from_secs(3), ev.next()).await.expect("no event says that the guard is lost")
-        {
+        match timeout(Duration::from_secs(3), ev.next()).await.expect("lost event arrives in time") {
             Some(LockEvent::Lost(..)) => break,
             other => eprintln!("{other:?}"),
         }
@@ -302,17 +335,21 @@ async fn the_loss_of_an_upgrade_is_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_semaphore_that_grows_again_wakes_who_waits() {
+async fn growing_semaphore_wakes_waiters() {
     let s = server().await;
-    let a = s.connect().await.expect("it works");
+    let a = s.connect().await.expect("session starts");
     let mut sem = a.semaphore("s", 3);
     let _h = (
-        sem.acquire().await.expect("it works"),
-        sem.acquire().await.expect("it works"),
-        sem.acquire().await.expect("it works"),
+        sem.acquire().await.expect("permit acquired"),
+        sem.acquire().await.expect("permit acquired"),
+        sem.acquire().await.expect("permit acquired"),
     );
-    sem.resize(2).await.expect("it works");
+    sem.resize(2).await.expect("resize succeeds");
     let (_proxy, w) = waiting(&s, "s", 2).await;
-    sem.resize(100).await.expect("it works");
-    let _ = timeout(SOON, w).await.expect("97 permits are free").expect("it works").expect("it works");
+    sem.resize(100).await.expect("resize succeeds");
+    let _ = timeout(SOON, w)
+        .await
+        .expect("97 permits are free")
+        .expect("task does not panic")
+        .expect("permit acquired");
 }

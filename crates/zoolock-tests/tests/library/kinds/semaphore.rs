@@ -1,4 +1,4 @@
-//! Permits.
+//! Semaphores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,49 +16,61 @@ const SOON: Duration = Duration::from_secs(20);
 const LEASE: &str = "leases/_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lease-0000000000";
 const HEX: &str = "3f2504e04f8911d39a0c0305e82c3301";
 
-on_both_arms!(so_many_hold_and_no_more, |place| async move {
+on_both_arms!(semaphore_grants_at_most_its_size, |place| async move {
     let (zl, other) = (connect(&place).await, connect(&place).await);
     let semaphore = zl.semaphore("five", 5);
-    let three = semaphore.acquire_many(3).await.expect("free");
-    let one = other.semaphore("five", 5).acquire().await.expect("free");
-    assert!(semaphore.try_acquire(2).await.expect("an answer").is_none());
-    let last = semaphore.try_acquire(1).await.expect("an answer").expect("one is left");
-    assert!(semaphore.try_acquire(1).await.expect("an answer").is_none());
-    let error = semaphore.acquire_timeout(1, Duration::from_millis(100)).await.expect_err("none is left");
+    let three = semaphore.acquire_many(3).await.expect("lock acquired");
+    let one = other.semaphore("five", 5).acquire().await.expect("lock acquired");
+    assert!(semaphore.try_acquire(2).await.expect("attempt succeeds").is_none());
+    let last = semaphore.try_acquire(1).await.expect("attempt succeeds").expect("one permit is free");
+    assert!(semaphore.try_acquire(1).await.expect("attempt succeeds").is_none());
+    let error =
+        semaphore.acquire_timeout(1, Duration::from_millis(100)).await.expect_err("no permit is free");
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     let two = tokio::spawn(async move { other.semaphore("five", 5).acquire_many(2).await });
     until_queued(&zl, "five", 4).await;
     drop(last);
     drop(one);
-    let two = timeout(SOON, two).await.expect("its turn").expect("no panic").expect("granted");
+    let two = timeout(SOON, two)
+        .await
+        .expect("granted in time")
+        .expect("task does not panic")
+        .expect("lock granted");
     drop((three, two));
     tree::assert_no_contenders(&place.addr(), &directory(&place, "five")).await;
 });
 
-on_both_arms!(sizes_are_agreed_and_changed_on_purpose, |place| async move {
+on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
     let zl = connect(&place).await;
     let mut semaphore = zl.semaphore("sized", 2);
-    let error = zl.semaphore("sized", 2).resize(3).await.expect_err("nobody has used it");
+    let error = zl.semaphore("sized", 2).resize(3).await.expect_err("semaphore does not exist yet");
     assert!(matches!(error, Error::Invalid { .. } | Error::Unavailable { .. }), "{error}");
-    let held = semaphore.acquire_many(2).await.expect("free");
-    let error = zl.semaphore("sized", 3).acquire().await.expect_err("another size");
+    let held = semaphore.acquire_many(2).await.expect("lock acquired");
+    let error = zl.semaphore("sized", 3).acquire().await.expect_err("size differs");
     assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("2 permits"), "{error}");
     for (permits, size) in [(0, 2), (3, 2), (1, 0)] {
-        let error = zl.semaphore("sized", size).acquire_many(permits).await.expect_err("makes no sense");
+        let error = zl.semaphore("sized", size).acquire_many(permits).await.expect_err("numbers are invalid");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
-    // Growing wakes those who wait.
+    // Growing wakes waiters.
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
         async move { semaphore.acquire().await }
     });
     until_queued(&zl, "sized", 2).await;
-    semaphore.resize(3).await.expect("ours to say");
+    semaphore.resize(3).await.expect("resize succeeds");
     assert_eq!(semaphore.permits(), 3);
-    let third = timeout(SOON, waiting).await.expect("its turn").expect("no panic").expect("granted");
-    assert!(zl.semaphore("sized", 2).try_acquire(1).await.is_err(), "the old size is refused now");
-    // Shrinking takes nothing away, and nobody gets in until it fits.
-    semaphore.resize(1).await.expect("ours to say");
+    let third = timeout(SOON, waiting)
+        .await
+        .expect("granted in time")
+        .expect("task does not panic")
+        .expect("lock granted");
+    assert!(
+        zl.semaphore("sized", 2).try_acquire(1).await.is_err(),
+        "the old size is refused after the resize"
+    );
+    // Shrinking revokes no permit. New requests wait until enough permits are free.
+    semaphore.resize(1).await.expect("resize succeeds");
     assert!(held.is_valid() && third.is_valid());
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
@@ -70,35 +82,39 @@ on_both_arms!(sizes_are_agreed_and_changed_on_purpose, |place| async move {
         async move { zl.semaphore("sized", 1).acquire().await }
     });
     until_queued(&zl, "sized", 4).await;
-    held.release().await.expect("ours");
-    assert!(semaphore.try_acquire(1).await.expect("an answer").is_none());
-    third.release().await.expect("ours");
+    held.release().await.expect("release succeeds");
+    assert!(semaphore.try_acquire(1).await.expect("attempt succeeds").is_none());
+    third.release().await.expect("release succeeds");
     for waiter in [waiting, behind] {
-        let guard = timeout(SOON, waiter).await.expect("its turn").expect("no panic").expect("granted");
-        guard.release().await.expect("ours");
+        let guard = timeout(SOON, waiter)
+            .await
+            .expect("granted in time")
+            .expect("task does not panic")
+            .expect("lock granted");
+        guard.release().await.expect("release succeeds");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "sized")).await;
 });
 
 on_both_arms!(semaphores_and_locks_refuse_each_other, |place| async move {
     let zl = connect(&place).await;
-    let held = zl.semaphore("permits", 5).acquire().await.expect("free");
+    let held = zl.semaphore("permits", 5).acquire().await.expect("lock acquired");
     for error in [
-        zl.mutex("permits").lock().await.expect_err("another kind"),
-        zl.rwlock("permits").read().await.expect_err("another kind"),
-        zl.rwlock("permits").write().await.expect_err("another kind"),
-        zl.multi(["permits", "other"]).lock().await.expect_err("another kind"),
+        zl.mutex("permits").lock().await.expect_err("lock kind differs"),
+        zl.rwlock("permits").read().await.expect_err("lock kind differs"),
+        zl.rwlock("permits").write().await.expect_err("lock kind differs"),
+        zl.multi(["permits", "other"]).lock().await.expect_err("lock kind differs"),
     ] {
         assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("semaphore"), "{error}");
     }
-    held.release().await.expect("ours");
-    let error = zl.mutex("permits").lock().await.expect_err("still a semaphore");
+    held.release().await.expect("release succeeds");
+    let error = zl.mutex("permits").lock().await.expect_err("directory is still a semaphore");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    let guard = zl.mutex("plain").lock().await.expect("free");
-    let error = zl.semaphore("plain", 5).acquire().await.expect_err("a mutex is there");
+    let guard = zl.mutex("plain").lock().await.expect("lock acquired");
+    let error = zl.semaphore("plain", 5).acquire().await.expect_err("a mutex is held");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    guard.release().await.expect("ours");
-    let error = zl.semaphore("plain", 5).acquire().await.expect_err("its record says so");
+    guard.release().await.expect("release succeeds");
+    let error = zl.semaphore("plain", 5).acquire().await.expect_err("directory record names a mutex");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     for name in ["permits", "plain", "other"] {
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
@@ -109,41 +125,46 @@ fn rounds() -> u32 {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { 10_000 } else { 500 }
 }
 
-on_both_arms!(two_who_want_two_of_two_are_never_stuck, |place| async move {
+on_both_arms!(requests_for_all_permits_never_deadlock, |place| async move {
     let clients = [connect(&place).await, connect(&place).await];
-    two_want_two(clients.map(|zl| zl.semaphore("two", 2)), rounds()).await;
+    request_all_permits(clients.map(|zl| zl.semaphore("two", 2)), rounds()).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "two")).await;
 });
 
-on_both_arms!(a_crowd_of_different_appetites_is_served_and_nobody_is_forgotten, |place| async move {
+on_both_arms!(many_mixed_requests_are_all_granted, |place| async move {
     let clients = [connect(&place).await, connect(&place).await, connect(&place).await];
-    a_crowd_is_served(&clients.map(|zl| zl.semaphore("crowd", 7)), 30, 10).await;
+    run_mixed_requests(&clients.map(|zl| zl.semaphore("crowd", 7)), 30, 10).await;
     tree::assert_no_contenders(&place.addr(), &directory(&place, "crowd")).await;
 });
 
 /// Longest wait for a permit.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Curator's own client takes permits one by one: two with one each of two wait for ever.
-async fn two_want_two(semaphores: [Semaphore; 2], rounds: u32) {
+/// Runs two clients that each acquire both permits of a semaphore.
+///
+/// Curator's client acquires permits one by one, so two clients with one permit each would deadlock.
+async fn request_all_permits(semaphores: [Semaphore; 2], rounds: u32) {
     let inside = Arc::new(AtomicI64::new(0));
     let mut tasks = JoinSet::new();
     for semaphore in semaphores {
         let inside = inside.clone();
         tasks.spawn(async move {
             for _ in 0..rounds {
-                let guard = timeout(BOUND, semaphore.acquire_many(2)).await.expect("stuck").expect("granted");
+                let guard = timeout(BOUND, semaphore.acquire_many(2))
+                    .await
+                    .expect("granted in time")
+                    .expect("lock granted");
                 assert_eq!(inside.fetch_add(2, Ordering::SeqCst), 0);
                 inside.fetch_sub(2, Ordering::SeqCst);
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
         });
     }
-    all_done(tasks).await;
+    join_all(tasks).await;
 }
 
-/// So many tasks of different appetites, on one semaphore each in turn.
-async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
+/// Runs `crowd` tasks that acquire different numbers of permits.
+async fn run_mixed_requests(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
     let inside = Arc::new(AtomicI64::new(0));
     let mut tasks = JoinSet::new();
     for (task, semaphore) in (0..crowd).zip(semaphores.iter().cycle().cloned()) {
@@ -152,7 +173,7 @@ async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
             for round in 0..rounds {
                 let take = 1 + (task + round) % size;
                 if (task + round) % 4 == 0 {
-                    // Some give up, at any point: their successors must not wait for them.
+                    // Some tasks time out at a random moment. Their successors must not wait for them.
                     let patience = Duration::from_millis(u64::from((task * 3 + round) % 9));
                     match semaphore.acquire_timeout(take, patience).await {
                         Ok(guard) => drop(guard),
@@ -162,22 +183,23 @@ async fn a_crowd_is_served(semaphores: &[Semaphore], crowd: u32, rounds: u32) {
                     continue;
                 }
                 let guard = timeout(BOUND, semaphore.acquire_many(take)).await;
-                let guard = guard.unwrap_or_else(|_| panic!("task {task} waits for {take} for ever"));
-                let guard = guard.expect("granted");
+                let guard =
+                    guard.unwrap_or_else(|_| panic!("task {task} was not granted {take} permits in time"));
+                let guard = guard.expect("lock granted");
                 let now = inside.fetch_add(take.into(), Ordering::SeqCst) + i64::from(take);
                 assert!(now <= size.into(), "{now} of {size} are out");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(take.into(), Ordering::SeqCst);
-                guard.release().await.expect("ours");
+                guard.release().await.expect("release succeeds");
             }
         });
     }
-    all_done(tasks).await;
+    join_all(tasks).await;
 }
 
-async fn all_done(mut tasks: JoinSet<()>) {
+async fn join_all(mut tasks: JoinSet<()>) {
     while let Some(done) = tasks.join_next().await {
-        done.expect("no task fails");
+        done.expect("task does not panic");
     }
 }
 
@@ -192,7 +214,7 @@ const FOREIGN: [(&str, &str, &[&str], &str); 4] = [
 
 on_both_arms!(foreign_semaphore_is_refused_before_anything_is_created, |place| async move {
     let zl = connect(&place).await;
-    let client = tree::connect(&place.addr()).await.expect("a session");
+    let client = tree::connect(&place.addr()).await.expect("session starts");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     for (name, data, children, library) in FOREIGN {
@@ -203,7 +225,8 @@ on_both_arms!(foreign_semaphore_is_refused_before_anything_is_created, |place| a
             let options = if child.len() > HEX.len() - 1 { &ephemeral } else { &persistent };
             client.create(&format!("{directory}/{child}"), b"", options).await.expect("znode created");
         }
-        let stat = async || client.check_stat(&directory).await.expect("an answer").expect("it exists");
+        let stat =
+            async || client.check_stat(&directory).await.expect("attempt succeeds").expect("znode exists");
         let before = stat().await;
         let mut semaphore = zl.semaphore(name, 3);
         let refusals = [
@@ -249,7 +272,7 @@ on_both_arms!(semaphore_without_native_naming_is_refused, |place| async move {
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         assert!(error.to_string().contains("only native has one"), "{error}");
     }
-    let client = tree::connect(&place.addr()).await.expect("a session");
-    let made = client.check_stat(&directory(&place, "x")).await.expect("an answer");
+    let client = tree::connect(&place.addr()).await.expect("session starts");
+    let made = client.check_stat(&directory(&place, "x")).await.expect("attempt succeeds");
     assert_eq!(made.map(|stat| stat.czxid), None, "nothing is created");
 });
