@@ -1,4 +1,4 @@
-//! What is printed as JSON is what `docs/JSON.md` says, field by field.
+//! The JSON output has exactly the fields that `docs/JSON.md` documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,13 @@ use serde_json::Value;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock::TestServer;
 
+/// Field names by the kind of object, which is a heading of `docs/JSON.md`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// The fields that the first columns of its tables name, by heading.
+/// Returns the fields in the tables of `docs/JSON.md` by heading, and the text of the page.
 fn documented() -> (Fields, String) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/JSON.md");
-    let text = std::fs::read_to_string(path).expect("it is there");
+    let text = std::fs::read_to_string(path).expect("docs/JSON.md is readable");
     let (mut fields, mut heading) = (Fields::new(), String::new());
     for line in text.lines() {
         if let Some(title) = line.strip_prefix("## ") {
@@ -21,15 +22,15 @@ fn documented() -> (Fields, String) {
         }
         if let Some(field) = line.strip_prefix("| `").and_then(|rest| rest.split_once('`')) {
             let new = fields.entry(heading.clone()).or_default().insert(field.0.to_owned());
-            assert!(new, "{} is there twice below {heading:?}", field.0);
+            assert!(new, "{} is documented twice below {heading:?}", field.0);
         }
     }
     (fields, text)
 }
 
-/// What stands in a field of what, if that is an object or a list of them.
-fn within(what: &str, field: &str) -> Option<&'static str> {
-    Some(match (what, field) {
+/// Returns the kind of the objects in `field` of an object of kind `kind`. Returns `None` if the field has no objects.
+fn object_kind(kind: &str, field: &str) -> Option<&'static str> {
+    Some(match (kind, field) {
         ("ls", "locks") => "A lock",
         ("A lock" | "show", "holder" | "beside" | "waiters") => "A contender",
         ("A lock" | "show", "foreign_semaphore") => "A foreign semaphore",
@@ -43,22 +44,23 @@ fn within(what: &str, field: &str) -> Option<&'static str> {
     })
 }
 
-/// Notes the fields of all objects in it; those that have several values to choose from, with these.
-fn note(what: &str, value: &Value, fields: &mut Fields, words: &mut BTreeSet<String>) {
+/// Adds the fields of an object of kind `kind`, and of all objects in it, to `fields`. Adds the values of enumerated fields
+/// to `words`.
+fn record(kind: &str, value: &Value, fields: &mut Fields, words: &mut BTreeSet<String>) {
     match value {
-        Value::Array(all) => all.iter().for_each(|one| note(what, one, fields, words)),
+        Value::Array(items) => items.iter().for_each(|item| record(kind, item, fields, words)),
         Value::Object(object) => {
             for (field, value) in object {
-                fields.entry(what.to_owned()).or_default().insert(field.clone());
-                if let Some(inner) = within(what, field) {
-                    note(inner, value, fields, words);
+                fields.entry(kind.to_owned()).or_default().insert(field.clone());
+                if let Some(inner) = object_kind(kind, field) {
+                    record(inner, value, fields, words);
                 } else {
-                    assert!(!value.is_object(), "{field} of {what} is an object that is not followed");
+                    assert!(!value.is_object(), "{field} of {kind} is an object without a known kind");
                 }
                 if ["family", "role", "owner_kind", "previous", "end", "schema", "event"]
                     .contains(&field.as_str())
                 {
-                    words.insert(value.as_str().expect("a word").to_owned());
+                    words.insert(value.as_str().expect("a string").to_owned());
                 }
             }
         }
@@ -66,6 +68,7 @@ fn note(what: &str, value: &Value, fields: &mut Fields, words: &mut BTreeSet<Str
     }
 }
 
+/// Starts a command that holds `outer`, and then waits for `inner` after the file `inner` exists.
 fn nested(sandbox: &Sandbox, outer: &str, inner: &str) -> Running {
     let zoolock = env!("CARGO_BIN_EXE_zoolock");
     let script =
@@ -73,7 +76,7 @@ fn nested(sandbox: &Sandbox, outer: &str, inner: &str) -> Running {
     sandbox.start(&["run", outer, "--", "sh", "-c", &script])
 }
 
-/// What is told of a lock that one holds while another comes, up to that.
+/// Returns the `watch` events of a lock that is granted and then gets a waiter.
 fn events(sandbox: &Sandbox) -> Vec<Value> {
     let watch = Watch::start(sandbox, &["watched", "--json"]);
     let _holder = sandbox.start(&["run", "watched", "--", "sleep", "1000"]);
@@ -84,23 +87,21 @@ fn events(sandbox: &Sandbox) -> Vec<Value> {
 
 /// Returns the `show` document of a semaphore in Curator's layout, on a server of its own.
 fn foreign_semaphore(sandbox: &Sandbox) -> Value {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("runtime created");
     let server = runtime.block_on(async {
-        let server = TestServer::start().await.expect("it works");
-        let client = zookeeper_client::Client::connect(&server.address()).await.expect("a session");
+        let server = TestServer::start().await.expect("server started");
+        let client = zookeeper_client::Client::connect(&server.address()).await.expect("session created");
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         for part in ["locks", "leases"] {
             client.mkdir(&format!("/locks/encoders/{part}"), &options).await.expect("directory created");
         }
         server
     });
-    let done = sandbox.output(&["show", "encoders", "--json", "--connect", &server.address()]);
-    assert_eq!(done.code, 0, "{done:?}");
-    serde_json::from_str(&done.stdout).expect("JSON")
+    sandbox.json(&["show", "encoders", "--connect", &server.address()])
 }
 
 #[test]
-fn every_field_is_documented_and_every_documented_one_is_printed() {
+fn printed_fields_match_documentation() {
     let sandbox = Sandbox::new();
     let _running = (
         nested(&sandbox, "a", "b"),
@@ -109,16 +110,13 @@ fn every_field_is_documented_and_every_documented_one_is_printed() {
         sandbox.start(&["run", "--shared", "read", "--", "sleep", "1000"]),
         sandbox.start(&["run", "--permits", "2", "slots", "--", "sleep", "1000"]),
     );
-    wait_until("all stand where they should", || {
-        let beside = |name: &str| {
-            let shown = sandbox.output(&["show", name, "--json"]).stdout;
-            serde_json::from_str::<Value>(&shown).expect("JSON")["beside"].as_array().expect("a list").len()
-        };
+    wait_until("all commands hold or wait", || {
+        let readers = 1 + sandbox.json(&["show", "read"])["beside"].as_array().expect("a list").len();
         let two = |name| sandbox.contenders(name) == 2;
-        two("a") && two("b") && beside("read") == 1 && sandbox.contenders("slots") == 1
+        two("a") && two("b") && readers == 2 && sandbox.contenders("slots") == 1
     });
     let (mut printed, mut words) = (Fields::new(), BTreeSet::new());
-    for (what, rest) in [
+    for (command, rest) in [
         ("ls", &[][..]),
         ("show", &["a"]),
         ("show", &["slots"]),
@@ -127,20 +125,19 @@ fn every_field_is_documented_and_every_documented_one_is_printed() {
         ("why", &["unused"]),
         ("deadlocks", &[]),
     ] {
-        let done = sandbox.output(&[&[what], rest, &["--json"]].concat());
-        assert_eq!(done.code, 0, "{done:?}");
-        note(what, &serde_json::from_str(&done.stdout).expect("JSON"), &mut printed, &mut words);
+        let document = sandbox.json(&[&[command], rest].concat());
+        record(command, &document, &mut printed, &mut words);
     }
-    note("show", &foreign_semaphore(&sandbox), &mut printed, &mut words);
+    record("show", &foreign_semaphore(&sandbox), &mut printed, &mut words);
     for event in events(&sandbox) {
-        note("watch", &event, &mut printed, &mut words);
+        record("watch", &event, &mut printed, &mut words);
     }
     let (documented, text) = documented();
-    // What has all fields of something else says so in a sentence.
+    // The page says in a sentence that these kinds also have all fields of another kind.
     let mut expected = documented.clone();
-    for (what, of) in [("show", "A lock"), ("A place", "A contender")] {
-        let more = documented.get(of).expect("documented").clone();
-        expected.entry(what.to_owned()).or_default().extend(more);
+    for (kind, other) in [("show", "A lock"), ("A place", "A contender")] {
+        let more = documented.get(other).expect("documented").clone();
+        expected.entry(kind.to_owned()).or_default().extend(more);
     }
     assert_eq!(printed, expected, "left: printed, right: docs/JSON.md");
     for word in words {
