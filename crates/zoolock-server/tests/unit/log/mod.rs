@@ -1,17 +1,16 @@
-//! The log: what comes back after crashes, faults and damage.
+//! Recovery of the log after crashes, disk errors and damage.
 //!
 //! `crash` cuts the power or fails a write at every step that changes the disk, and `damage` cuts the files at every
-//! byte and flips bits in every byte. `zoolock-tests/tests/crash` kills the process, and `fuzz/fuzz_targets/log.rs`
-//! damages files in any other way.
+//! byte and flips bits in every byte. `zoolock-tests/tests/command/crash` kills the process, and
+//! `fuzz/fuzz_targets/log.rs` damages files in other ways. `core_properties` replays the transactions of a whole core.
 
 mod codec;
 mod crash;
 mod damage;
-mod live;
 mod rules;
-mod server;
+pub(crate) mod server;
 
-/// Returns `long` in the long run.
+/// Returns `long` if `ZOOLOCK_LONG` is set, otherwise `short`.
 fn effort(short: usize, long: usize) -> usize {
     if std::env::var_os("ZOOLOCK_LONG").is_some() { long } else { short }
 }
