@@ -1,9 +1,8 @@
-//! Short runs of every drill, and runs with a seeded bug that the drill must find.
+//! Short runs of every drill, and runs with a seeded bug that the drill must find: `./check --also chaos`.
 
 use std::process::{Command, Output, Stdio};
 
 use zoolock_tests::apache::availability;
-use zoolock_tests::skip::long_or_skip;
 
 /// Runs a drill to its end, and prints its output for a failing test.
 fn drill(name: &str, args: &[&str]) -> Output {
@@ -113,22 +112,16 @@ mod chaos {
 
     #[test]
     fn apache_without_releasing_is_found() {
-        if long_or_skip("apache_without_releasing_is_found") {
-            assert_found("no-release", "flapping-client", "its release was confirmed");
-        }
+        assert_found("no-release", "flapping-client", "its release was confirmed");
     }
 
     #[test]
     fn apache_without_lease_checks_is_found() {
-        if long_or_skip("apache_without_lease_checks_is_found") {
-            assert_found("no-check", "stop-client", " believed from ");
-        }
+        assert_found("no-check", "stop-client", " believed from ");
     }
 
     #[test]
     fn apache_without_fencing_is_found() {
-        if long_or_skip("apache_without_fencing_is_found") {
-            assert_found("unfenced", "stop-client", " wrote with ");
-        }
+        assert_found("unfenced", "stop-client", " wrote with ");
     }
 }
