@@ -166,6 +166,7 @@ const NOT_SHARED: &str = "other tests use this server: put `private` before the 
 #[derive(Clone, Debug)]
 pub struct Place {
     server: Arc<Server>,
+    test: String,
     chroot: String,
 }
 
@@ -191,6 +192,11 @@ impl Place {
     /// Returns the address of the server, as `host:port`.
     pub fn addr(&self) -> String {
         self.server.addr()
+    }
+
+    /// Returns the full name of the test, for reports of skipped tests.
+    pub fn test(&self) -> &str {
+        &self.test
     }
 
     /// Returns the path of the chroot, which is empty at first.
@@ -251,7 +257,7 @@ pub async fn run<F: Future<Output = ()>>(
             Sharing::Shared => shared(arm).await?,
         };
         let chroot = create_chroot(&server.addr(), &name).await?;
-        Ok(Place { server, chroot })
+        Ok(Place { server, test: name.clone(), chroot })
     };
     let place: Result<Place> = set_up.await;
     body(place.expect("the server runs")).await;

@@ -1,6 +1,7 @@
 //! Tests with clients of other libraries: Curator, kazoo, ZooKeeper's own recipe, its C client and `zkCli.sh`.
 
-mod everybody;
-mod foreign;
+mod clients;
 mod interop;
+mod mixed_queues;
 mod peers;
+mod programs;

@@ -1,50 +1,44 @@
-//! Whether anybody starved.
+//! Checks that no contender starves.
 //!
-//! Time is counted in sections, so that a slow machine is slow for everybody: what counts is how many times others came
-//! in between the moment when a contender asked and the moment when it was inside. In a queue that is at most once each,
-//! and a few times more where its request was on its way meanwhile.
+//! Time is counted in sections, so that a slow machine is slow for all contenders. The measure is the number of other
+//! contenders that enter while a contender waits. In a queue that is at most one entry for each other contender, and a
+//! few more if the request was still on its way.
 
-use crate::interop::peer::Contender;
+use crate::interop::contenders::Waits;
 
-/// How often others came in while a contender waited: nine of ten of its waits saw fewer than `usual`, none more than
-/// `most`.
+/// The numbers of other contenders that entered during the waits of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Passed {
-    pub(crate) usual: usize,
-    pub(crate) most: usize,
+pub(crate) struct Passes {
+    /// The ninetieth percentile.
+    usual: usize,
+    /// The maximum.
+    most: usize,
 }
 
-/// For each contender.
-pub(crate) fn passed(contenders: &[Contender]) -> Vec<Passed> {
-    let mut all: Vec<i64> =
-        contenders.iter().flat_map(|contender| contender.entered.iter().copied()).collect();
-    all.sort_unstable();
-    let since = |zxid: i64| all.partition_point(|entered| *entered <= zxid);
-    contenders
-        .iter()
-        .map(|contender| {
-            let waits = contender.asked.iter().zip(&contender.entered);
-            let mut passed: Vec<usize> =
-                waits.map(|(asked, entered)| since(entered - 1).saturating_sub(since(*asked))).collect();
-            passed.sort_unstable();
-            let usual = passed.get(passed.len() * 9 / 10).copied().unwrap_or_default();
-            Passed { usual, most: passed.last().copied().unwrap_or_default() }
-        })
-        .collect()
+impl Passes {
+    pub(crate) fn of(passed: &[usize]) -> Passes {
+        let mut sorted = passed.to_vec();
+        sorted.sort_unstable();
+        let usual = sorted.get(sorted.len() * 9 / 10).copied().unwrap_or_default();
+        Passes { usual, most: sorted.last().copied().unwrap_or_default() }
+    }
 }
 
-/// Says who starved: whoever is passed by each other contender three times in more than a tenth of its waits, or waits
-/// in one of them while the others have half of all their sections.
-pub(crate) fn starved(contenders: &[Contender]) -> Option<String> {
-    let total: usize = contenders.iter().map(|contender| contender.entered.len()).sum();
+/// Describes the first contender that starves.
+///
+/// A contender starves if each other contender passes it three times in more than a tenth of its waits. It also starves if
+/// the others have half of all their sections during one of its waits.
+pub(crate) fn starved(contenders: &[Waits]) -> Option<String> {
+    let total: usize = contenders.iter().map(|contender| contender.passed.len()).sum();
     let usual = 3 * contenders.len();
-    passed(contenders).into_iter().enumerate().find_map(|(index, passed)| {
-        let others = total - contenders[index].entered.len();
-        let starved = passed.usual > usual || (others > 2 * usual && passed.most > others / 2);
+    contenders.iter().enumerate().find_map(|(index, contender)| {
+        let others = total - contender.passed.len();
+        let passes = Passes::of(&contender.passed);
+        let starved = passes.usual > usual || (others > 2 * usual && passes.most > others / 2);
         starved.then(|| {
             format!(
-                "contender {index} starved: others came in {} times in a tenth of its waits, {} times in one of them",
-                passed.usual, passed.most
+                "contender {index} starved: others entered {} times in a tenth of its waits, {} times in one wait",
+                passes.usual, passes.most
             )
         })
     })
@@ -54,44 +48,42 @@ pub(crate) fn starved(contenders: &[Contender]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Contenders that come in in this order, each asking again right after it was inside.
-    fn contenders(order: &[usize]) -> Vec<Contender> {
+    /// Returns contenders that enter in this order. Each asks again right after its section.
+    fn contenders(order: &[usize]) -> Vec<Waits> {
         let count = order.iter().max().map_or(0, |last| last + 1);
-        let mut contenders: Vec<Contender> =
-            (0..count).map(|_| Contender { asked: Vec::new(), entered: Vec::new() }).collect();
-        let mut asks = vec![0; count];
+        let contender = |index: usize| Waits { name: index.to_string(), passed: Vec::new() };
+        let mut contenders: Vec<Waits> = (0..count).map(contender).collect();
+        let mut asked = vec![0; count];
         for (at, index) in order.iter().enumerate() {
-            let zxid = 10 * (at as i64 + 1);
-            contenders[*index].asked.push(asks[*index]);
-            contenders[*index].entered.push(zxid);
-            asks[*index] = zxid + 1;
+            contenders[*index].passed.push(at - asked[*index]);
+            asked[*index] = at + 1;
         }
         contenders
     }
 
     #[test]
-    fn in_turn_nobody_starves() {
+    fn contenders_in_turn_do_not_starve() {
         let order: Vec<usize> = (0..400).map(|at| at % 4).collect();
         let contenders = contenders(&order);
-        assert_eq!(passed(&contenders)[3], Passed { usual: 3, most: 3 });
+        assert_eq!(Passes::of(&contenders[3].passed), Passes { usual: 3, most: 3 });
         assert_eq!(starved(&contenders), None);
     }
 
     #[test]
-    fn one_long_wait_is_an_accident() {
+    fn one_long_wait_is_not_starvation() {
         let order: Vec<usize> =
             (0..400).map(|at| if (40..80).contains(&at) { at % 3 } else { at % 4 }).collect();
         assert_eq!(starved(&contenders(&order)), None);
     }
 
     #[test]
-    fn whoever_is_let_in_when_the_others_have_left_starves() {
+    fn contender_that_enters_last_starves() {
         let order: Vec<usize> = (0..300).map(|at| at % 3).chain((0..100).map(|_| 3)).collect();
         assert!(starved(&contenders(&order)).is_some());
     }
 
     #[test]
-    fn whoever_is_passed_again_and_again_starves() {
+    fn contender_that_is_passed_repeatedly_starves() {
         let order: Vec<usize> = (0..400).map(|at| if at % 20 == 19 { 3 } else { at % 3 }).collect();
         assert!(starved(&contenders(&order)).is_some());
     }

@@ -1,97 +1,116 @@
-//! Moving a fleet to ours, one process at a time, while everybody goes on.
+//! Migration of a fleet to this library, one process at a time, while the other processes use the lock.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use zoolock_tests::wait::eventually;
-use zoolock_tests::{Failure, Place, on_both_arms, tree};
+use zoolock_tests::{Failure, Place, Result, on_both_arms};
 
-use crate::interop::make::Make::{Java, Kazoo, Ours};
-use crate::interop::make::Role;
-use crate::interop::peer::{Peer, Report};
-use crate::interop::queue::{LOCK, REFEREE, available, nothing_is_left, prepare, role};
+use crate::clients::Client;
+use crate::clients::Library::{Java, Kazoo, Zoolock};
+use crate::interop::contenders::{Contender, Role, assert_nothing_left, available, prepare, role};
+use crate::interop::referee::Referee;
 
 const PROCESSES: usize = 4;
-/// How many sections everybody together has between two changes.
-const BETWEEN: i32 = 60;
+/// Number of sections of the whole fleet between two replacements.
+const BETWEEN: usize = 60;
 const BOUND: Duration = Duration::from_secs(60);
 
-/// All of a fleet are the first of these; each becomes the second; and so on.
-async fn moves(place: &Place, name: &str, stages: &[Role]) {
-    if !available(stages, name, place) {
+/// Starts a fleet in the first stage, and replaces its processes one by one for each further stage.
+async fn migrate(place: &Place, stages: &[Role]) {
+    if !available(stages, place) {
         return;
     }
     prepare(place).await;
+    let referee = Arc::new(Referee::new(0));
     let mut fleet = Vec::new();
     for _ in 0..PROCESSES {
-        fleet.push(begin(place, &stages[0]).await);
+        fleet.push(Member::start(place, &stages[0], &referee).await);
     }
     for next in &stages[1..] {
         for _ in 0..PROCESSES {
-            until_busy(place).await;
-            // The old one leaves first, as a service that is deployed anew: the others go on meanwhile.
-            let left = end(fleet.remove(0)).await;
-            println!("{}: left {left}", place.arm());
-            fleet.push(begin(place, next).await);
+            until_busy(&referee).await;
+            // As in a deployment, the old process ends first. The other processes continue.
+            fleet.remove(0).stop().await;
+            fleet.push(Member::start(place, next, &referee).await);
         }
     }
-    until_busy(place).await;
-    for peer in fleet {
-        end(peer).await;
+    until_busy(&referee).await;
+    for member in fleet {
+        member.stop().await;
     }
-    nothing_is_left(place).await;
+    assert_nothing_left(place).await;
 }
 
-on_both_arms!(from_curator_to_native_one_process_at_a_time, |place| async move {
+/// A process that acquires and releases the lock until it is stopped.
+struct Member {
+    stopped: Arc<AtomicBool>,
+    sections: JoinHandle<Result<usize>>,
+}
+
+impl Member {
+    async fn start(place: &Place, role: &Role, referee: &Arc<Referee>) -> Member {
+        let client = Client::start(role.library, place).await;
+        // The number of entries is unique, because each member enters before the next one starts.
+        let mut contender = Contender::new(&client, role, referee.entries(), place, referee);
+        contender.section(false).await.expect("the process acquires the lock");
+        let stopped = Arc::new(AtomicBool::new(false));
+        let sections = tokio::spawn({
+            let stopped = stopped.clone();
+            async move {
+                let mut sections = 0;
+                while !stopped.load(Ordering::Relaxed) {
+                    contender.section(false).await?;
+                    sections += 1;
+                }
+                contender.close().await?;
+                Result::Ok(sections)
+            }
+        });
+        Member { stopped, sections }
+    }
+
+    /// Ends the process.
+    ///
+    /// # Panics
+    /// Panics if the referee has found a violation, and if the process had no section.
+    async fn stop(self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let sections = self.sections.await.expect("a contender does not panic").expect("no violation");
+        assert!(sections > 0, "a process never acquired the lock");
+    }
+}
+
+/// Waits until the fleet has had a number of further sections.
+async fn until_busy(referee: &Referee) {
+    let began = referee.entries();
+    let check = async || match referee.entries() - began {
+        sections if sections >= BETWEEN => Ok(()),
+        sections => Err(Failure::new(format!("{sections} sections"))),
+    };
+    eventually("the fleet uses the lock", BOUND, check).await.expect("the lock is granted");
+}
+
+on_both_arms!(curator_fleet_migrates_to_native, |place| async move {
     let stages =
-        [role(Java, "curator-mutex", 1), role(Ours, "mutex@curator", 1), role(Ours, "mutex@native", 1)];
-    moves(&place, "from_curator_to_native_one_process_at_a_time", &stages).await;
+        [role(Java, "curator-mutex", 1), role(Zoolock, "mutex@curator", 1), role(Zoolock, "mutex@native", 1)];
+    migrate(&place, &stages).await;
 });
 
-on_both_arms!(from_kazoo_to_native_one_process_at_a_time, |place| async move {
+on_both_arms!(kazoo_fleet_migrates_to_native, |place| async move {
     let stages = [
         role(Kazoo, "lock", 1),
-        role(Ours, "mutex@kazoo", 1),
-        // When the last of kazoo's is gone it is true.
-        role(Ours, "mutex@kazoo+pattern", 1),
-        role(Ours, "mutex@native+pattern", 1),
-        role(Ours, "mutex@native", 1),
+        role(Zoolock, "mutex@kazoo", 1),
+        // The assertion about kazoo's clients is true when the last of them has ended.
+        role(Zoolock, "mutex@kazoo+pattern", 1),
+        role(Zoolock, "mutex@native+pattern", 1),
+        role(Zoolock, "mutex@native", 1),
     ];
-    moves(&place, "from_kazoo_to_native_one_process_at_a_time", &stages).await;
+    migrate(&place, &stages).await;
 });
 
-on_both_arms!(from_write_lock_to_native_one_process_at_a_time, |place| async move {
-    let stages = [role(Java, "write-lock", 1), role(Ours, "mutex@native", 1)];
-    moves(&place, "from_write_lock_to_native_one_process_at_a_time", &stages).await;
+on_both_arms!(write_lock_fleet_migrates_to_native, |place| async move {
+    migrate(&place, &[role(Java, "write-lock", 1), role(Zoolock, "mutex@native", 1)]).await;
 });
-
-async fn begin(place: &Place, role: &Role) -> Peer {
-    let command = role.command(place, LOCK, REFEREE, 0).await;
-    let mut peer = Peer::start(&role.to_string(), command).await.expect("nobody is in its way for long");
-    peer.tell("go").await.expect("it is ready");
-    peer
-}
-
-/// Fails where it says that somebody was inside who may not be, and where it never was itself.
-async fn end(mut peer: Peer) -> Report {
-    peer.tell("stop").await.expect("it goes on until it is told");
-    let left = peer.report().await.expect("no violation");
-    assert!(left.sections > 0, "{} never had a turn", left.name);
-    left
-}
-
-/// Waits until there were so many sections more.
-async fn until_busy(place: &Place) {
-    let client = tree::connect(&place.connect_string()).await.expect("a session");
-    let changes = async || match client.check_stat(REFEREE).await {
-        Ok(Some(stat)) => Ok(stat.cversion),
-        Ok(None) => Err(Failure::new("there is no referee")),
-        Err(error) => Err(Failure::during(REFEREE, error)),
-    };
-    let began = changes().await.expect("a referee");
-    // A section comes and goes.
-    let look = async || match changes().await? - began {
-        change if change >= 2 * BETWEEN => Ok(()),
-        change => Err(Failure::new(format!("{change} changes"))),
-    };
-    eventually("sections go on", BOUND, look).await.expect("nobody stands in the way");
-}

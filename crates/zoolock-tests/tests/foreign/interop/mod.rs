@@ -1,16 +1,14 @@
-//! One lock shared with clients of other makes, all at once, on both servers.
+//! One lock shared with clients of other libraries at the same time, on both servers.
 //!
-//! Each make's clients run in a process of their own. A referee that has nothing to do with the lock sees whether two
-//! are inside where one may be. `ZOOLOCK_LONG=1` does 2,000 sections each.
+//! The clients run in processes of their own. A referee in the test checks that contenders hold the lock together only
+//! where they may. It does not use the server. `ZOOLOCK_LONG=1` runs 2,000 sections for each contender.
 
+pub(crate) mod contenders;
 mod fairness;
 mod last_numbers;
-mod make;
 mod migration;
 mod mutex;
-mod peer;
-mod queue;
 mod referee;
 mod refusals;
 mod rwlock;
-mod sight;
+mod visibility;

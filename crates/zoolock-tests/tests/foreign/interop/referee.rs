@@ -1,76 +1,131 @@
-//! The referee itself: clients that do not see each other are caught.
+//! The referee: finds contenders that hold the lock together and may not. The tests let it find some.
 
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::timeout;
 use zoolock_tests::{Place, on_both_arms};
 
-use crate::interop::make::Make::{Java, Kazoo, NewKazoo};
-use crate::interop::make::Role;
-use crate::interop::queue::{available, prepare, reports, role, sections, start};
+use crate::clients::Library::{Java, Kazoo, NewKazoo};
+use crate::interop::contenders::{Role, available, prepare, role, run, sections, violation};
 
-const BOUND: Duration = Duration::from_secs(40);
+/// A contender's share of the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Exclusive,
+    Shared,
+    Permits(u32),
+}
 
-/// Lets them go on until the referee has seen something.
-async fn caught(place: &Place, name: &str, roles: &[Role], what: &str) {
-    if !available(roles, name, place) {
+/// Compares the contenders that hold the lock.
+///
+/// A contender enters after its client has said that it acquired the lock, and leaves before its client is told to
+/// release it. So contenders that are in at the same time hold at the same time.
+pub(crate) struct Referee {
+    /// Number of permits of the semaphore.
+    permits: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    holders: Vec<(String, Hold)>,
+    entries: usize,
+}
+
+impl Referee {
+    pub(crate) fn new(permits: u32) -> Referee {
+        Referee { permits, state: Mutex::default() }
+    }
+
+    /// Records that a contender acquired the lock. Returns the number of entries before this one.
+    ///
+    /// # Errors
+    /// Fails if the contender may not hold beside the other holders.
+    pub(crate) fn enter(&self, name: &str, hold: Hold) -> Result<usize, String> {
+        let mut state = self.state();
+        for (other, other_hold) in &state.holders {
+            match (hold, *other_hold) {
+                (Hold::Exclusive, Hold::Exclusive) => {
+                    return Err(format!("{name} and {other} both hold exclusively"));
+                }
+                (Hold::Shared, Hold::Shared) | (Hold::Permits(_), Hold::Permits(_)) => {}
+                _ => return Err(format!("{name} and {other} hold as reader and writer")),
+            }
+        }
+        state.holders.push((name.to_owned(), hold));
+        let taken = state.taken();
+        if taken > self.permits {
+            return Err(format!("{taken} permits of {} are taken: {:?}", self.permits, state.holders));
+        }
+        state.entries += 1;
+        Ok(state.entries - 1)
+    }
+
+    /// Records that a contender releases the lock.
+    pub(crate) fn leave(&self, name: &str) {
+        self.state().holders.retain(|(holder, _)| holder != name);
+    }
+
+    /// Returns the number of contenders that have entered.
+    pub(crate) fn entries(&self) -> usize {
+        self.state().entries
+    }
+
+    pub(crate) fn all_permits_taken(&self) -> bool {
+        self.state().taken() == self.permits
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics while it holds this lock")
+    }
+}
+
+impl State {
+    /// Returns the number of permits that are taken.
+    fn taken(&self) -> u32 {
+        let permits = self.holders.iter().map(|(_, hold)| match hold {
+            Hold::Permits(permits) => *permits,
+            Hold::Exclusive | Hold::Shared => 0,
+        });
+        permits.sum()
+    }
+}
+
+/// Lets the contenders run until the referee finds a violation that contains `expected`.
+pub(crate) async fn assert_violation(place: &Place, roles: &[Role], expected: &str) {
+    if !available(roles, place) {
         return;
     }
     prepare(place).await;
-    let said = violation(place, roles).await;
-    assert!(said.contains("violation: ") && said.contains(what), "{said}");
+    let found = violation(place, roles).await;
+    assert!(found.contains("violation: ") && found.contains(expected), "{found}");
 }
 
-/// What the referee has seen at last.
-pub(crate) async fn violation(place: &Place, roles: &[Role]) -> String {
-    // Those who do not see each other may also wait for each other, if numbers are the same: then they begin anew.
-    for _ in 0..3 {
-        if let Some(said) = seen(place, roles, 0).await {
-            return said;
-        }
-    }
-    panic!("they were not inside together, and stood still three times");
-}
-
-/// What the referee has seen while each contender had so many sections (none: while they went on); `None` where they stand
-/// still.
-async fn seen(place: &Place, roles: &[Role], sections: usize) -> Option<String> {
-    match start(place, roles, sections).await {
-        Ok(mut peers) => {
-            for peer in &mut peers {
-                // One may have been caught before the others begin.
-                let _ = peer.tell("go").await;
-            }
-            let reports = timeout(BOUND, reports(peers)).await.ok()?;
-            Some(reports.err().map_or_else(|| "nothing".to_owned(), |failure| failure.to_string()))
-        }
-        Err(failure) => Some(failure.to_string()),
-    }
-}
-
-on_both_arms!(two_alone_are_seen, |place| async move {
+on_both_arms!(two_exclusive_holders_are_found, |place| async move {
     let roles = [role(Java, "curator-mutex", 2), role(Kazoo, "lock", 2)];
-    caught(&place, "two_alone_are_seen", &roles, "somebody else is alone inside").await;
+    assert_violation(&place, &roles, "both hold exclusively").await;
 });
 
-on_both_arms!(a_reader_beside_a_writer_is_seen, |place| async move {
+on_both_arms!(reader_beside_writer_is_found, |place| async move {
     let roles = [role(Java, "curator-write", 1), role(NewKazoo, "read", 2)];
-    caught(&place, "a_reader_beside_a_writer_is_seen", &roles, "beside us is ").await;
+    assert_violation(&place, &roles, "hold as reader and writer").await;
 });
 
-on_both_arms!(a_permit_too_many_is_seen, |place| async move {
-    // kazoo counts Curator's two directories.
+on_both_arms!(excess_permit_is_found, |place| async move {
+    // kazoo counts the two directories of Curator as leases.
     let roles = [role(Java, "curator-semaphore:1:1", 2), role(Kazoo, "semaphore:3", 2)];
-    caught(&place, "a_permit_too_many_is_seen", &roles, "permits of 1 are taken").await;
+    assert_violation(&place, &roles, "permits of 1 are taken").await;
 });
 
-on_both_arms!(a_claim_to_more_permits_is_seen, |place| async move {
+on_both_arms!(excess_permit_of_larger_semaphore_is_found, |place| async move {
     let roles = [role(Java, "curator-semaphore:3:1", 3), role(Java, "curator-semaphore:5:1", 2)];
-    if !available(&roles, "a_claim_to_more_permits_is_seen", &place) {
+    if !available(&roles, &place) {
         return;
     }
     prepare(&place).await;
-    // In no more sections than those have who claim what there is.
-    let said = seen(&place, &roles, sections(&roles)).await.expect("they go on");
-    assert!(said.contains("violation: ") && said.contains(" permits of 3 are taken"), "{said}");
+    // It is found in as many sections as contenders that agree on the size have.
+    let ended = timeout(Duration::from_secs(60), run(&place, &roles, Some(sections(&roles)))).await;
+    let found = ended.expect("the contenders make progress").expect_err("a permit too many").to_string();
+    assert!(found.contains("violation: ") && found.contains(" permits of 3 are taken"), "{found}");
 });

@@ -1,73 +1,66 @@
-//! Whom we do not join.
+//! Queues in which a mutex of this library refuses to join.
 
 use std::time::Duration;
 
-use zookeeper_client::{Acls, CreateMode};
-use zoolock::{Builder, Error, Naming, Zoolock};
-use zoolock_tests::{Place, ServerOptions, on_both_arms, tree};
+use zoolock::{Builder, Error, Naming};
+use zoolock_tests::locks::settings;
+use zoolock_tests::{Place, on_both_arms, tree};
 
-use crate::interop::make::Make;
-use crate::interop::queue::{LOCK, available, hold, prepare, role};
+use crate::clients::{Client, Library};
+use crate::interop::contenders::{LOCK, create_lock_directory};
 
 const BOUND: Duration = Duration::from_secs(60);
 
-async fn with_lock(place: &Place) {
-    prepare(place).await;
-    let client = tree::connect(&place.connect_string()).await.expect("a session");
-    client.create(LOCK, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("new");
-}
-
-fn settings() -> Builder {
-    Zoolock::builder().tick_time(ServerOptions::default().tick).session_timeout(Duration::from_secs(10))
-}
-
-/// What our mutex is told.
-async fn told(place: &Place, settings: Builder) -> String {
-    let zl = settings.connect(&place.connect_string()).await.expect("a session");
+/// Returns the message of the error with which a mutex refuses to join.
+async fn refusal(place: &Place, settings: Builder) -> String {
+    let zl = settings.connect(&place.connect_string()).await.expect("connected");
     let outcome = zl.mutex(LOCK).lock_timeout(BOUND).await;
-    let said = match outcome {
+    let message = match outcome {
         Err(Error::Neighbour { path, message }) => format!("{path}: {message}"),
         Err(error) => panic!("another error: {error}"),
-        Ok(guard) => panic!("two hold, we as {}", guard.node_path()),
+        Ok(guard) => panic!("{} and another client hold the lock", guard.node_path()),
     };
     zl.close().await;
-    said
+    message
 }
 
-on_both_arms!(whoever_would_not_see_us_is_named_with_the_naming_to_use, |place| async move {
-    if !available(&[role(Make::Kazoo, "lock", 1)], "whoever_would_not_see_us_is_named", &place) {
+on_both_arms!(refusal_names_the_naming_to_use, |place| async move {
+    if !Library::Kazoo.or_skip(&place) {
         return;
     }
-    with_lock(&place).await;
-    let kazoo = hold(&place, Make::Kazoo, "lock").await;
+    create_lock_directory(&place).await;
+    let kazoo = Client::start(Library::Kazoo, &place).await.hold("lock", LOCK).await;
     for naming in [Naming::Native, Naming::Curator, Naming::WriteLock] {
-        let said = told(&place, settings().naming(naming)).await;
-        assert!(said.contains("a lock of kazoo (number 0000000000)"), "{naming}: {said}");
-        assert!(said.contains("use the naming kazoo"), "{naming}: {said}");
+        let message = refusal(&place, settings().naming(naming)).await;
+        assert!(message.contains("a lock of kazoo (number 0000000000)"), "{naming}: {message}");
+        assert!(message.contains("use the naming kazoo"), "{naming}: {message}");
     }
-    // As it says: it waits its turn.
-    let zl = settings().naming(Naming::Kazoo).connect(&place.connect_string()).await.expect("a session");
-    assert!(zl.mutex(LOCK).try_lock().await.expect("it may join").is_none());
-    drop(kazoo);
-    zl.mutex(LOCK).lock_timeout(BOUND).await.expect("its session is over").release().await.expect("ours");
+    // Under the naming that the message recommends, the mutex waits.
+    let zl = settings().naming(Naming::Kazoo).connect(&place.connect_string()).await.expect("connected");
+    assert!(zl.mutex(LOCK).try_lock().await.expect("the queue can be joined").is_none());
+    kazoo.close().await.expect("the session is closed");
+    let guard = zl.mutex(LOCK).lock_timeout(BOUND).await.expect("lock granted");
+    guard.release().await.expect("release succeeds");
     zl.close().await;
     tree::assert_no_ephemerals(&place.connect_string(), "/").await;
 });
 
-on_both_arms!(two_that_do_not_see_each_other_are_not_joined, |place| async move {
-    let roles = [role(Make::Kazoo, "lock", 1), role(Make::Java, "curator-mutex", 1)];
-    if !available(&roles, "two_that_do_not_see_each_other_are_not_joined", &place) {
+on_both_arms!(queue_with_unseen_contenders_is_refused, |place| async move {
+    if !Library::Kazoo.or_skip(&place) || !Library::Java.or_skip(&place) {
         return;
     }
-    with_lock(&place).await;
-    // Both hold: that is what we keep out of.
-    let _kazoo = hold(&place, Make::Kazoo, "lock").await;
-    let _curator = hold(&place, Make::Java, "curator-mutex").await;
+    create_lock_directory(&place).await;
+    // Both hold the lock, because neither sees the other.
+    let _kazoo = Client::start(Library::Kazoo, &place).await.hold("lock", LOCK).await;
+    let _curator = Client::start(Library::Java, &place).await.hold("curator-mutex", LOCK).await;
     for naming in [Naming::Native, Naming::Curator, Naming::Kazoo, Naming::WriteLock] {
-        let said = told(&place, settings().naming(naming)).await;
-        assert!(said.contains("do not see each other"), "{naming}: {said}");
-        assert!(said.contains("a lock of kazoo") && said.contains("a mutex of Curator"), "{naming}: {said}");
+        let message = refusal(&place, settings().naming(naming)).await;
+        assert!(message.contains("do not see each other"), "{naming}: {message}");
+        assert!(
+            message.contains("a lock of kazoo") && message.contains("a mutex of Curator"),
+            "{naming}: {message}"
+        );
     }
-    let said = told(&place, settings().kazoo_pattern()).await;
-    assert!(said.contains("do not see each other"), "{said}");
+    let message = refusal(&place, settings().kazoo_pattern()).await;
+    assert!(message.contains("do not see each other"), "{message}");
 });

@@ -1,40 +1,35 @@
-//! The read/write lock.
+//! Read/write locks shared with other client libraries.
 
 use zoolock_tests::on_both_arms;
 
-use crate::interop::make::Make::{Java, NewKazoo, Ours};
-use crate::interop::queue::{available, prepare, role, share};
-use crate::interop::referee::violation;
+use crate::clients::Library::{Java, NewKazoo, Zoolock};
+use crate::interop::contenders::{role, share};
+use crate::interop::referee::assert_violation;
 
-on_both_arms!(ours_under_two_namings_and_curators, |place| async move {
+on_both_arms!(two_namings_share_with_curator, |place| async move {
     let roles = [
-        role(Ours, "read@native", 1),
-        role(Ours, "write@native", 1),
-        role(Ours, "read@curator", 1),
-        role(Ours, "write@curator", 1),
+        role(Zoolock, "read@native", 1),
+        role(Zoolock, "write@native", 1),
+        role(Zoolock, "read@curator", 1),
+        role(Zoolock, "write@curator", 1),
         role(Java, "curator-read", 1),
         role(Java, "curator-write", 1),
     ];
-    share(&place, "ours_under_two_namings_and_curators", &roles).await;
+    share(&place, &roles).await;
 });
 
-on_both_arms!(ours_named_as_kazoos_and_kazoos, |place| async move {
+on_both_arms!(kazoo_naming_shares_with_kazoo, |place| async move {
     let roles = [
-        role(Ours, "read@kazoo", 1),
-        role(Ours, "write@kazoo", 1),
+        role(Zoolock, "read@kazoo", 1),
+        role(Zoolock, "write@kazoo", 1),
         role(NewKazoo, "read", 1),
         role(NewKazoo, "write", 1),
     ];
-    share(&place, "ours_named_as_kazoos_and_kazoos", &roles).await;
+    share(&place, &roles).await;
 });
 
-// Curator 5.4 lets a writer in that queued before the downgrade (CURATOR-621), of whatever make.
-on_both_arms!(a_curator_that_reads_on_after_writing_is_overtaken, |place| async move {
-    let roles = [role(Ours, "write@native", 2), role(Java, "curator-downgrade-read", 1)];
-    if !available(&roles, "a_curator_that_reads_on_after_writing_is_overtaken", &place) {
-        return;
-    }
-    prepare(&place).await;
-    let said = violation(&place, &roles).await;
-    assert!(said.contains("violation: ") && said.contains("beside us is "), "{said}");
+// Curator 5.4 grants the lock to a writer of any library that queued before the downgrade (CURATOR-621).
+on_both_arms!(downgraded_curator_reader_is_overtaken, |place| async move {
+    let roles = [role(Zoolock, "write@native", 2), role(Java, "curator-downgrade-read", 1)];
+    assert_violation(&place, &roles, "hold as reader and writer").await;
 });

@@ -1,4 +1,4 @@
-//! Clients and tests that nobody of this project wrote, on our server.
+//! Clients and test suites of other projects on both servers, without a lock of this library.
 
 mod c;
 mod java;

@@ -2,44 +2,44 @@
 
 use std::process::Stdio;
 
-use tokio::process::Command;
 use zoolock_tests::{Arm, Server, ServerOptions};
 
-use crate::foreign::{beside, installed};
+use crate::programs::{test_file, zkcli, zkcli_or_skip};
 
-const ZKCLI: &str = "/usr/share/zookeeper/bin/zkCli.sh";
-
-/// One pipe for both of its streams, so that complaints stand where they were made.
-async fn said(server: &Server) -> String {
-    let commands = std::fs::File::open(beside("zkcli/commands")).expect("a file beside the tests");
-    let (mut reader, writer) = std::io::pipe().expect("a pipe");
-    let mut command = Command::new(ZKCLI);
-    command.args(["-server", &server.addr()]).kill_on_drop(true);
-    command.stdin(Stdio::from(commands)).stderr(writer.try_clone().expect("a descriptor")).stdout(writer);
-    let mut child = command.spawn().expect("it is installed");
-    // Its ends of the pipe are the last.
+/// Runs the commands and returns the output.
+///
+/// One pipe is used for both output streams, so that error messages keep their positions.
+async fn run_commands(server: &Server) -> String {
+    let commands = std::fs::File::open(test_file("peers/zkcli/commands")).expect("the file exists");
+    let (mut reader, writer) = std::io::pipe().expect("a pipe can be created");
+    let mut command = zkcli(&server.addr());
+    command.stdin(Stdio::from(commands)).kill_on_drop(true);
+    command.stderr(writer.try_clone().expect("a descriptor is free")).stdout(writer);
+    let mut child = command.spawn().expect("zkCli.sh starts");
+    // Closes the writing ends in this process, so that reading ends with the child.
     drop(command);
     let read = tokio::task::spawn_blocking(move || std::io::read_to_string(&mut reader));
-    let text = read.await.expect("reading does not panic").expect("it writes text");
-    let status = child.wait().await.expect("it ends");
-    assert!(status.success(), "{status}, having said\n{text}");
-    text
+    let output = read.await.expect("no panic").expect("the output is text");
+    let status = child.wait().await.expect("zkCli.sh ends");
+    assert!(status.success(), "{status}, with the output\n{output}");
+    output
 }
 
-/// What was said, and the events, which another thread of the client prints.
-fn sort_out(text: &str) -> (String, Vec<String>) {
-    let (mut events, said): (Vec<_>, Vec<_>) = text
+/// Returns the output without the events, and the sorted events. Another thread of the client prints the events.
+fn separate_events(output: &str) -> (String, Vec<String>) {
+    let (mut events, rest): (Vec<_>, Vec<_>) = output
         .lines()
         .filter(|line| !line.is_empty() && *line != "WATCHER::")
         .filter(|line| !line.starts_with("Connecting to ") && !line.starts_with("SLF4J: "))
-        .map(what_is_the_same)
+        .map(comparable)
         .partition(|line| line.starts_with("WatchedEvent "));
     events.sort();
-    (said.join("\n"), events)
+    (rest.join("\n"), events)
 }
 
-fn what_is_the_same(line: &str) -> String {
-    // Apache lists a hash set.
+/// Replaces parts of a line that differ between two servers.
+fn comparable(line: &str) -> String {
+    // Apache ZooKeeper lists children in no order.
     if let Some(names) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         let mut names: Vec<_> = names.split(", ").collect();
         names.sort();
@@ -49,7 +49,7 @@ fn what_is_the_same(line: &str) -> String {
     let value = match field {
         "ctime" | "mtime" => "a time".to_owned(),
         "ephemeralOwner" if value != "0x0" => "a session".to_owned(),
-        // The upper half counts the starts of our server.
+        // On the embedded server, the upper half counts the starts of the server.
         "cZxid" | "mZxid" | "pZxid" => match i64::from_str_radix(value.trim_start_matches("0x"), 16) {
             Ok(zxid) => (zxid & 0xffff_ffff).to_string(),
             Err(_) => value.to_owned(),
@@ -60,19 +60,18 @@ fn what_is_the_same(line: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn zkcli_says_on_ours_what_it_says_on_apache() {
-    let name = "zkcli_says_on_ours_what_it_says_on_apache";
-    if !installed([ZKCLI], "zookeeper").or_skip(name) || !Arm::Apache.availability().or_skip(name) {
+async fn zkcli_output_is_the_same_as_on_apache() {
+    if !zkcli_or_skip("zkcli_output_is_the_same_as_on_apache") {
         return;
     }
-    let mut sorted = Vec::new();
+    let mut outputs = Vec::new();
     for arm in [Arm::Apache, Arm::Embedded] {
-        let server = Server::start(arm, ServerOptions::default()).await.expect("a server");
-        sorted.push(sort_out(&said(&server).await));
+        let server = Server::start(arm, ServerOptions::default()).await.expect("the server starts");
+        outputs.push(separate_events(&run_commands(&server).await));
     }
-    let [(said_there, events_there), (said_here, events_here)] =
-        <[_; 2]>::try_from(sorted).expect("two servers");
-    // Lest both said nothing.
+    let [(apache, apache_events), (embedded, embedded_events)] =
+        <[_; 2]>::try_from(outputs).expect("there are two servers");
+    // Two empty outputs would be equal.
     for known in [
         "Created /a/es-0000000002",
         "mZxid = 4",
@@ -80,13 +79,13 @@ async fn zkcli_says_on_ours_what_it_says_on_apache() {
         "- history",
         "Created /ttl-s-0000000004",
     ] {
-        assert!(said_there.contains(known), "nothing of {known} in\n{said_there}");
+        assert!(apache.contains(known), "no {known} in\n{apache}");
     }
-    if let Some(at) = said_here.lines().zip(said_there.lines()).position(|(here, there)| here != there) {
+    if let Some(at) = embedded.lines().zip(apache.lines()).position(|(here, there)| here != there) {
         let around =
             |text: &str| text.lines().skip(at.saturating_sub(5)).take(10).collect::<Vec<_>>().join("\n");
-        panic!("on ours\n{}\n\nand on Apache\n{}", around(&said_here), around(&said_there));
+        panic!("the embedded server\n{}\n\nApache ZooKeeper\n{}", around(&embedded), around(&apache));
     }
-    assert_eq!(said_here.lines().count(), said_there.lines().count());
-    assert_eq!(events_here, events_there);
+    assert_eq!(embedded.lines().count(), apache.lines().count());
+    assert_eq!(embedded_events, apache_events);
 }

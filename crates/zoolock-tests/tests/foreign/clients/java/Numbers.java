@@ -5,10 +5,10 @@ import org.apache.zookeeper.txn.CreateTxn;
 import org.apache.zookeeper.txn.TxnHeader;
 
 /**
- * Brings a directory of a server that is down near the end of its numbers: Numbers DATA-DIR PATH COUNT.
+ * Sets the next sequence number of a directory, in the log of a server that is down: Numbers DATA-DIR PATH COUNT.
  *
- * A create in the server's log says how many children its parent has had; here is one of a child `counted` that says
- * COUNT.
+ * A create in the log carries the number of children that the parent has ever had. The program appends a create of a
+ * child `counted` with COUNT.
  */
 public class Numbers {
     public static void main(String[] args) throws Exception {

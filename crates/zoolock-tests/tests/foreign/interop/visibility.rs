@@ -1,19 +1,20 @@
-//! Who waits for whom: clients of other makes beside nodes of every family.
+//! Visibility between libraries: which znode families the clients of other libraries wait for.
 //!
-//! Each client finds one node in each directory, and wants the lock. It is in at once, or it watches that node.
+//! Each lock directory contains one znode of one family. A client that acquires the lock either gets it at once, or watches
+//! that znode.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 use zoolock_tests::{Place, on_both_arms, tree};
 
-use crate::interop::make::Make;
-use crate::interop::peer::Peer;
-use crate::interop::queue::{REFEREE, available, prepare, role};
+use crate::clients::{Client, Library};
+use crate::interop::contenders::prepare;
 
-/// What the node of a family begins with, by a name for the family.
+/// Names of znode families, and the prefixes of their znodes.
 const FAMILIES: [(&str, &str); 17] = [
     ("ours", "lock-"),
     ("our-reader", "__READ__"),
@@ -34,69 +35,68 @@ const FAMILIES: [(&str, &str); 17] = [
     ("dot-net-writer", "write-"),
 ];
 
-const DIRECTORY: &str = "/locks";
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Which families the clients of these kinds do not wait for, in one line for each kind.
-async fn unseen(place: &Place, make: Make, kinds: &[&str]) -> Vec<String> {
+/// Returns, for each kind of lock, a line with the families that its clients do not wait for.
+async fn ignored_families(place: &Place, library: Library, kinds: &[&str]) -> Vec<String> {
     prepare(place).await;
-    let client = tree::connect(&place.connect_string()).await.expect("a session");
+    let session = tree::connect(&place.connect_string()).await.expect("connected");
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let sequential = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let client = Client::start(library, place).await;
+    let mut acquiring = JoinSet::new();
     for kind in kinds {
-        client.create(&format!("{DIRECTORY}/{kind}"), b"", &persistent).await.expect("new");
+        session.create(&format!("/locks/{kind}"), b"", &persistent).await.expect("created");
         for (family, prefix) in FAMILIES {
-            let lock = format!("{DIRECTORY}/{kind}/{family}");
-            client.create(&lock, b"", &persistent).await.expect("new");
-            client.create(&format!("{lock}/{prefix}"), b"", &sequential).await.expect("new");
+            let path = format!("/locks/{kind}/{family}");
+            session.create(&path, b"", &persistent).await.expect("created");
+            session.create(&format!("{path}/{prefix}"), b"", &sequential).await.expect("created");
+            let mut lock = client.lock(kind, &path);
+            acquiring.spawn(async move {
+                lock.acquire().await.expect("no other contender is left in the end");
+                (path, lock)
+            });
         }
     }
-    let mut command = make.command().await;
-    command.arg(place.connect_string()).arg(kinds.join(",")).args(["/locks/*", REFEREE, "hold", "0"]);
-    let mut peer = Peer::spawn(&format!("{make:?}"), command).expect("it is installed");
-    let all = kinds.len() * FAMILIES.len();
-    let mut inside = BTreeSet::new();
-    // Whoever is not in watches one node, and whoever is in watches none.
+    let all = acquiring.len();
+    let mut granted = HashMap::new();
+    // A waiter watches one znode. A holder watches none.
     let settled = timeout(BOUND, async {
-        loop {
-            tokio::select! {
-                line = peer.line() => {
-                    let line = line.expect("it goes on");
-                    inside.insert(line.strip_prefix("in /locks/").expect("all that it says").to_owned());
-                }
-                waiting = waiting(place) => if waiting + inside.len() == all { return },
+        while watches(place).await + granted.len() != all {
+            while let Some(acquired) = acquiring.try_join_next() {
+                let (path, lock) = acquired.expect("no panic");
+                granted.insert(path, lock);
             }
         }
     });
     if settled.await.is_err() {
-        let (waiting, queues) =
-            (waiting(place).await, tree::descendants(&place.connect_string(), DIRECTORY).await);
-        panic!("{waiting} wait, {inside:?} are in, of {all}; there are {queues:?}");
+        let watches = watches(place).await;
+        let queues = tree::descendants(&place.connect_string(), "/locks").await;
+        let granted: Vec<_> = granted.keys().collect();
+        panic!("{watches} watches and the granted locks {granted:?} are not {all}; the tree has {queues:?}");
     }
-    let unseen = inside.clone();
-    // They did wait for those nodes.
-    drop(client);
-    while inside.len() < all {
-        let line = timeout(BOUND, peer.line()).await.expect("nobody is in its way").expect("it goes on");
-        inside.insert(line.strip_prefix("in /locks/").expect("all that it says").to_owned());
+    // The other clients waited for these znodes.
+    drop(session);
+    while let Some(acquired) = timeout(BOUND, acquiring.join_next()).await.expect("all locks are granted") {
+        acquired.expect("no panic");
     }
     let line = |kind: &&str| {
         let families = FAMILIES.iter().map(|(family, _)| *family);
-        let families: Vec<_> =
-            families.filter(|family| unseen.contains(&format!("{kind}/{family}"))).collect();
-        format!("{kind}: {}", families.join(" "))
+        let ignored = families.filter(|family| granted.contains_key(&format!("/locks/{kind}/{family}")));
+        format!("{kind}: {}", ignored.collect::<Vec<_>>().join(" "))
     };
     kinds.iter().map(line).collect()
 }
 
-async fn waiting(place: &Place) -> usize {
+/// Returns the number of watches on the server, after a pause.
+async fn watches(place: &Place) -> usize {
     tokio::time::sleep(Duration::from_millis(50)).await;
-    place.server().watch_count().await.expect("it answers") as usize
+    place.server().watch_count().await.expect("the server answers") as usize
 }
 
-on_both_arms!(private clients_in_java_do_not_wait_for, |place| async move {
+on_both_arms!(private java_clients_ignore_these_families, |place| async move {
     let kinds = ["curator-mutex", "curator-read", "curator-write", "write-lock"];
-    if !available(&[role(Make::Java, "", 1)], "clients_in_java_do_not_wait_for", &place) {
+    if !Library::Java.or_skip(&place) {
         return;
     }
     let expected = [
@@ -108,12 +108,12 @@ on_both_arms!(private clients_in_java_do_not_wait_for, |place| async move {
          ruby-reader dot-net-reader dot-net-writer",
         "write-lock: our-reader our-writer curator-reader curator-writer kazoo kazoo-reader ruby ruby-reader",
     ];
-    assert_eq!(unseen(&place, Make::Java, &kinds).await, expected);
+    assert_eq!(ignored_families(&place, Library::Java, &kinds).await, expected);
 });
 
-on_both_arms!(private kazoo_does_not_wait_for, |place| async move {
+on_both_arms!(private kazoo_ignores_these_families, |place| async move {
     let kinds = ["lock", "lock-pattern", "write"];
-    if !available(&[role(Make::Kazoo, "", 1)], "kazoo_does_not_wait_for", &place) {
+    if !Library::Kazoo.or_skip(&place) {
         return;
     }
     let expected = [
@@ -124,5 +124,5 @@ on_both_arms!(private kazoo_does_not_wait_for, |place| async move {
         "write: ours our-reader our-writer our-upgradable-reader our-permit curator curator-reader curator-writer \
          write-lock c go ruby ruby-reader dot-net-reader dot-net-writer",
     ];
-    assert_eq!(unseen(&place, Make::Kazoo, &kinds).await, expected);
+    assert_eq!(ignored_families(&place, Library::Kazoo, &kinds).await, expected);
 });

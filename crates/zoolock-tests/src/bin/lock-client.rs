@@ -1,0 +1,137 @@
+//! Executes commands with the locks of this library, beside clients of other libraries: `lock-client CONNECT`.
+//!
+//! `tests/foreign/clients/mod.rs` describes the commands and the answers. KIND is `mutex`, `read` or `write`, then `@` and
+//! a naming. `+pattern` follows if kazoo's clients are configured to see our znodes.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, Write as _};
+use std::process::exit;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use zoolock::{Guard, Mutex, ReadGuard, RwLock, WriteGuard, Zoolock};
+use zoolock_tests::{Failure, ServerOptions};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() {
+    let connect = std::env::args().nth(1).expect("usage: lock-client CONNECT");
+    let runtime = Runtime::new().expect("threads can be started");
+    let mut workers = HashMap::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("commands are text");
+        let (id, command) = line.split_once(' ').expect("a command follows the id");
+        let worker = workers.entry(id.to_owned()).or_insert_with(|| {
+            let (sender, commands) = unbounded_channel();
+            runtime.spawn(work(connect.clone(), id.to_owned(), commands));
+            sender
+        });
+        // Fails only if the worker has failed, and then the process ends.
+        let _ = worker.send(command.to_owned());
+    }
+    exit(0);
+}
+
+/// Executes the commands of one lock. A failure ends the process.
+async fn work(connect: String, id: String, commands: UnboundedReceiver<String>) {
+    if let Err(error) = execute(&connect, &id, commands).await {
+        eprintln!("{error}");
+        exit(1);
+    }
+}
+
+async fn execute(connect: &str, id: &str, mut commands: UnboundedReceiver<String>) -> Result<()> {
+    let mut lock: Option<Lock> = None;
+    let mut held: Option<Held> = None;
+    while let Some(command) = commands.recv().await {
+        let words: Vec<&str> = command.split(' ').collect();
+        match words.as_slice() {
+            ["acquire", kind, path] => {
+                if lock.is_none() {
+                    lock = Some(Lock::open(connect, kind, path).await?);
+                }
+                let opened = lock.as_ref().expect("the lock has been opened");
+                held = Some(opened.acquire().await?);
+                answer(id, "acquired");
+            }
+            ["release"] => {
+                held.take().ok_or("the lock is not held")?.release().await?;
+                answer(id, "released");
+            }
+            ["close"] => {
+                if let Some(Lock { session, .. }) = lock.take() {
+                    session.close().await;
+                }
+                answer(id, "closed");
+            }
+            _ => return Err(Failure::new(format!("unknown command {command}")).into()),
+        }
+    }
+    Ok(())
+}
+
+/// Prints an answer.
+fn answer(id: &str, answer: &str) {
+    let mut out = std::io::stdout().lock();
+    // The test closes the pipe only when it ends this process.
+    let _ = writeln!(out, "{id} {answer}").and_then(|()| out.flush());
+}
+
+/// A lock with its own session.
+struct Lock {
+    session: Zoolock,
+    handle: Handle,
+}
+
+enum Handle {
+    Mutex(Mutex),
+    Read(RwLock),
+    Write(RwLock),
+}
+
+enum Held {
+    Mutex(Guard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+}
+
+impl Lock {
+    async fn open(connect: &str, kind: &str, path: &str) -> Result<Lock> {
+        let (kind, naming) = kind.split_once('@').ok_or("KIND has no @NAMING")?;
+        let mut settings = Zoolock::builder()
+            .tick_time(ServerOptions::default().tick)
+            .session_timeout(Duration::from_secs(10))
+            .naming(naming.trim_end_matches("+pattern").parse()?);
+        if naming.ends_with("+pattern") {
+            settings = settings.kazoo_pattern();
+        }
+        let session = settings.connect(connect).await?;
+        let handle = match kind {
+            "mutex" => Handle::Mutex(session.mutex(path)),
+            "read" => Handle::Read(session.rwlock(path)),
+            "write" => Handle::Write(session.rwlock(path)),
+            _ => return Err(Failure::new(format!("unknown kind {kind}")).into()),
+        };
+        Ok(Lock { session, handle })
+    }
+
+    async fn acquire(&self) -> Result<Held> {
+        Ok(match &self.handle {
+            Handle::Mutex(lock) => Held::Mutex(lock.lock().await?),
+            Handle::Read(lock) => Held::Read(lock.read().await?),
+            Handle::Write(lock) => Held::Write(lock.write().await?),
+        })
+    }
+}
+
+impl Held {
+    async fn release(self) -> Result<()> {
+        match self {
+            Held::Mutex(guard) => guard.release().await?,
+            Held::Read(guard) => guard.release().await?,
+            Held::Write(guard) => guard.release().await?,
+        }
+        Ok(())
+    }
+}

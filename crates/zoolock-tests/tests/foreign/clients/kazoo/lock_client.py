@@ -1,0 +1,84 @@
+"""Executes commands with kazoo's locks: lock_client.py CONNECT
+
+The file clients.rs describes the commands and the answers.
+"""
+
+import os
+import queue
+import sys
+import threading
+import traceback
+
+from kazoo.client import KazooClient
+
+CONNECT = sys.argv[1]
+output = threading.Lock()
+
+
+class Worker(threading.Thread):
+    """A session with one lock."""
+
+    def __init__(self, number):
+        super().__init__(daemon=True)
+        self.number = number
+        self.commands = queue.Queue()
+        self.lock = None
+        self.start()
+
+    def run(self):
+        try:
+            self.client = KazooClient(CONNECT, timeout=10)
+            self.client.start(60)
+            while self.execute(*self.commands.get().split()):
+                pass
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+
+    def execute(self, command, *arguments):
+        """Returns whether further commands can follow."""
+        if command == "acquire":
+            if self.lock is None:
+                self.lock = self.lock_of(*arguments)
+            assert self.lock.acquire()
+            self.answer("acquired")
+        elif command == "release":
+            self.lock.release()
+            self.answer("released")
+        elif command == "close":
+            self.client.stop()
+            self.client.close()
+            self.answer("closed")
+            return False
+        else:
+            raise ValueError(command)
+        return True
+
+    def lock_of(self, kind, path):
+        kind, *arguments = kind.split(":")
+        identifier = arguments[0] if arguments else "kazoo"
+        if kind == "lock":
+            return self.client.Lock(path, identifier)
+        if kind == "lock-pattern":
+            return self.client.Lock(path, identifier, extra_lock_patterns=["lock-"])
+        if kind == "read":
+            return self.client.ReadLock(path, identifier)
+        if kind == "write":
+            return self.client.WriteLock(path, identifier)
+        if kind == "semaphore":
+            return self.client.Semaphore(path, "kazoo", max_leases=int(arguments[0]))
+        raise ValueError(kind)
+
+    def answer(self, text):
+        with output:
+            print(self.number, text, flush=True)
+
+
+workers = {}
+for line in sys.stdin:
+    number, command = line.split(maxsplit=1)
+    if number not in workers:
+        workers[number] = Worker(number)
+    workers[number].commands.put(command)
+os._exit(0)

@@ -1,0 +1,271 @@
+//! Contenders of several libraries that share one lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use zookeeper_client::{Acls, CreateMode};
+use zoolock_tests::{Failure, Place, Result, tree};
+
+use crate::clients::{Client, ClientLock, Library};
+use crate::interop::fairness::{Passes, starved};
+use crate::interop::referee::{Hold, Referee};
+
+/// The path of the shared lock, below the chroot.
+pub(crate) const LOCK: &str = "/locks/shared";
+
+/// Length of a section. In it, a contender that does not see the holder has time to acquire the lock too.
+const INSIDE: Duration = Duration::from_millis(5);
+/// In every tenth section, holders of permits wait until all permits are taken.
+const TOGETHER: usize = 10;
+/// Maximum time for which they wait.
+const PATIENCE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Maximum average time of a section, and time for everything else.
+const EACH: Duration = Duration::from_millis(60);
+const BOUND: Duration = Duration::from_secs(120);
+/// Time in which the referee finds a violation.
+const VIOLATION_BOUND: Duration = Duration::from_secs(60);
+
+/// Contenders of one library for one kind of lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Role {
+    pub(crate) library: Library,
+    kind: String,
+    contenders: usize,
+}
+
+pub(crate) fn role(library: Library, kind: &str, contenders: usize) -> Role {
+    Role { library, kind: kind.to_owned(), contenders }
+}
+
+impl Role {
+    /// Returns what a contender of this role holds.
+    fn hold(&self) -> Hold {
+        let numbers: Vec<u32> = self.kind.split(':').filter_map(|part| part.parse().ok()).collect();
+        match self.kind.as_str() {
+            kind if kind.contains("semaphore") => Hold::Permits(*numbers.get(1).unwrap_or(&1)),
+            kind if kind.contains("read") => Hold::Shared,
+            _ => Hold::Exclusive,
+        }
+    }
+
+    /// Returns the size of the semaphore, as this role knows it.
+    fn permits(&self) -> Option<u32> {
+        self.kind.split_once("semaphore:")?.1.split(':').next()?.parse().ok()
+    }
+}
+
+/// The waits of a contender: for each section, the number of other contenders that entered during the wait.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    pub(crate) name: String,
+    pub(crate) passed: Vec<usize>,
+}
+
+/// A session that contends for the lock.
+pub(crate) struct Contender {
+    name: String,
+    hold: Hold,
+    lock: ClientLock,
+    place: Place,
+    referee: Arc<Referee>,
+}
+
+impl Contender {
+    pub(crate) fn new(
+        client: &Client,
+        role: &Role,
+        number: usize,
+        place: &Place,
+        referee: &Arc<Referee>,
+    ) -> Self {
+        Contender {
+            name: format!("{:?} {} {number}", role.library, role.kind),
+            hold: role.hold(),
+            lock: client.lock(&role.kind, LOCK),
+            place: place.clone(),
+            referee: referee.clone(),
+        }
+    }
+
+    /// Acquires the lock, stays in a section, and releases the lock. Returns the number of other contenders that entered
+    /// during the wait.
+    ///
+    /// # Errors
+    /// Fails if the referee finds a violation, and if the client fails.
+    pub(crate) async fn section(&mut self, together: bool) -> Result<usize> {
+        let asked = self.referee.entries();
+        let began = Instant::now();
+        self.lock.acquire().await?;
+        let entered = match self.referee.enter(&self.name, self.hold) {
+            Ok(entered) => entered,
+            Err(violation) => {
+                let queue = tree::descendants(&self.place.connect_string(), LOCK).await?;
+                return Err(Failure::new(format!("violation: {violation}; the queue is {queue:?}")));
+            }
+        };
+        match self.hold {
+            Hold::Permits(_) if together => self.stay_with_others(began).await,
+            Hold::Permits(_) | Hold::Exclusive | Hold::Shared => sleep(INSIDE).await,
+        }
+        self.referee.leave(&self.name);
+        self.lock.release().await?;
+        Ok(entered - asked)
+    }
+
+    /// Waits until all permits are taken. Then waits as long again as the acquisition took: a contender that does not see
+    /// that no permit is left has time to acquire one.
+    async fn stay_with_others(&self, began: Instant) {
+        let entered = Instant::now();
+        while !self.referee.all_permits_taken() && entered.elapsed() < PATIENCE {
+            sleep(PAUSE).await;
+        }
+        sleep(began.elapsed().min(PATIENCE)).await;
+    }
+
+    /// Closes the session.
+    ///
+    /// # Errors
+    /// Fails if the client fails.
+    pub(crate) async fn close(self) -> Result<()> {
+        self.lock.close().await
+    }
+}
+
+/// Returns the number of sections of each contender. Sections with permits are long.
+pub(crate) fn sections(roles: &[Role]) -> usize {
+    match std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") {
+        true => 2000,
+        false if roles.iter().any(|role| role.kind.contains("semaphore")) => 30,
+        false => 60,
+    }
+}
+
+/// Returns whether this machine has all libraries. If not, reports the test as skipped.
+pub(crate) fn available(roles: &[Role], place: &Place) -> bool {
+    roles.iter().all(|role| role.library.or_skip(place))
+}
+
+/// Lets all contenders share one lock at the same time.
+///
+/// # Panics
+/// Panics if contenders hold the lock together that may not, if a contender starves or does not finish its sections, and
+/// if znodes or watches are left.
+pub(crate) async fn share(place: &Place, roles: &[Role]) {
+    if !available(roles, place) {
+        return;
+    }
+    prepare(place).await;
+    let all = contend(place, roles).await;
+    for Waits { name, passed } in &all {
+        println!("{}: {name}: {:?}", place.arm(), Passes::of(passed));
+    }
+    if let Some(starved) = starved(&all) {
+        panic!("{starved}; {all:?}");
+    }
+    assert_nothing_left(place).await;
+}
+
+/// Lets all contenders share one lock until each has finished its sections.
+///
+/// # Panics
+/// Panics if contenders hold the lock together that may not, and if a contender does not finish its sections.
+pub(crate) async fn contend(place: &Place, roles: &[Role]) -> Vec<Waits> {
+    let sections = sections(roles);
+    let contenders: usize = roles.iter().map(|role| role.contenders).sum();
+    let bound = BOUND + EACH * (sections * contenders).try_into().expect("there are few sections");
+    match timeout(bound, run(place, roles, Some(sections))).await {
+        Ok(waits) => waits.unwrap_or_else(|failure| panic!("{failure}")),
+        Err(_) => {
+            let left = tree::descendants(&place.connect_string(), "/").await;
+            panic!("the sections take longer than {bound:?}; the tree has {left:?}");
+        }
+    }
+}
+
+/// Runs `sections` sections for each contender, or sections without end if it is `None`.
+///
+/// # Errors
+/// Fails if the referee finds a violation, and if a client fails.
+pub(crate) async fn run(place: &Place, roles: &[Role], sections: Option<usize>) -> Result<Vec<Waits>> {
+    let permits = roles.iter().filter_map(Role::permits).min();
+    let referee = Arc::new(Referee::new(permits.unwrap_or_default()));
+    let mut clients: Vec<Client> = Vec::new();
+    let mut contenders = Vec::new();
+    for role in roles {
+        let started = clients.iter().find(|client| client.library == role.library).cloned();
+        let client = match started {
+            Some(client) => client,
+            None => Client::start(role.library, place).await,
+        };
+        for _ in 0..role.contenders {
+            let number = contenders.len();
+            contenders.push(Contender::new(&client, role, number, place, &referee));
+        }
+        clients.push(client);
+    }
+    let barrier = Arc::new(Barrier::new(contenders.len()));
+    let mut running = JoinSet::new();
+    for mut contender in contenders {
+        let barrier = barrier.clone();
+        running.spawn(async move {
+            // The first section opens the session. It is slower, and its wait does not count.
+            contender.section(false).await?;
+            barrier.wait().await;
+            let mut passed = Vec::new();
+            while sections.is_none_or(|sections| passed.len() < sections) {
+                let together = passed.len() % TOGETHER == 0;
+                passed.push(contender.section(together).await?);
+            }
+            let name = contender.name.clone();
+            contender.close().await?;
+            Result::Ok(Waits { name, passed })
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(waits) = running.join_next().await {
+        all.push(waits.expect("a contender does not panic")?);
+    }
+    Ok(all)
+}
+
+/// Returns the violation that the referee finds.
+///
+/// # Panics
+/// Panics if it finds none.
+pub(crate) async fn violation(place: &Place, roles: &[Role]) -> String {
+    // Contenders that do not see each other can also wait for each other, if their numbers are equal. Then they start
+    // again.
+    for _ in 0..3 {
+        if let Ok(ended) = timeout(VIOLATION_BOUND, run(place, roles, None)).await {
+            return ended.expect_err("the sections have no end").to_string();
+        }
+    }
+    panic!("no two contenders held the lock together");
+}
+
+/// Waits until no znode, no watch and no contender of the test is left.
+pub(crate) async fn assert_nothing_left(place: &Place) {
+    tree::assert_no_ephemerals(&place.connect_string(), "/").await;
+    tree::assert_no_contenders(&place.connect_string(), LOCK).await;
+    place.assert_no_watches().await;
+}
+
+/// Creates the parent of the lock directory, which some libraries do not create.
+pub(crate) async fn prepare(place: &Place) {
+    let client = tree::connect(&place.connect_string()).await.expect("connected");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.create("/locks", b"", &options).await.expect("the chroot is empty");
+}
+
+/// Creates the directory of the lock.
+pub(crate) async fn create_lock_directory(place: &Place) {
+    prepare(place).await;
+    let client = tree::connect(&place.connect_string()).await.expect("connected");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.create(LOCK, b"", &options).await.expect("the directory is new");
+}

@@ -1,0 +1,11 @@
+//! Queues with contenders of several libraries: their display, requests to release, breaking, and wait graphs.
+
+mod breaking;
+mod owners;
+mod queue;
+mod reading;
+mod revoking;
+mod semaphores;
+mod unreadable;
+mod views;
+mod zkcli;
