@@ -218,17 +218,6 @@ fn without_a_marker_it_lists_and_watches_whom_the_list_names() {
 }
 
 #[test]
-fn missing_directory_is_made() {
-    let mut drive = Drive::start();
-    drive.answer(Request::Join, Err(Failure::NoNode));
-    drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
-    drive.answer(Request::MakeDirectory, Ok(Reply::Done));
-    drive.answer(Request::Join, Ok(Reply::Joined(node(0, 11))));
-    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(11), 1, Record::Empty)));
-    assert_eq!(drive.said(), [granted(node(0, 11), Previous::Unknown)]);
-}
-
-#[test]
 fn try_leaves_where_somebody_is_before_it() {
     let me = node(4, 20);
     let mut drive = Drive::start_with(Mode::Try, Sequence::RETIRE_FROM);
@@ -243,31 +232,6 @@ fn try_leaves_where_somebody_is_before_it() {
     assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
     drive.answer(Request::Delete(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Over]);
-}
-
-#[test]
-fn lost_create_is_made_again_then_searched_for_and_the_oldest_is_kept() {
-    let mut drive = Drive::start();
-    drive.answer(Request::Join, Err(Failure::Unknown));
-    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
-    drive.wake();
-    drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
-    drive.answer(Request::FindMine, Ok(Reply::Mine(vec![node(6, 26), node(4, 20)])));
-    assert_eq!(drive.machine.node(), Some(node(4, 20)));
-    drive.answer(Request::Delete(node(6, 26)), Ok(Reply::Done));
-    assert_eq!(drive.sent[0].1, Request::ReadDirectory);
-    assert_eq!(drive.said(), []);
-}
-
-#[test]
-fn place_that_was_found_is_kept_though_the_second_create_was_refused() {
-    let mut drive = Drive::start();
-    drive.answer(Request::Join, Err(Failure::Unknown));
-    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
-    drive.wake();
-    drive.answer(Request::Join, Err(Failure::NodeExists));
-    drive.answer(Request::FindMine, Ok(Reply::Mine(vec![node(4, 20)])));
-    assert_eq!(drive.machine.node(), Some(node(4, 20)));
 }
 
 #[test]
@@ -286,18 +250,6 @@ fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
 }
 
 #[test]
-fn lost_release_is_sent_again_while_the_node_is_ours() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(Event::Release(Left::Released));
-    drive.answer(release(me), Err(Failure::Unknown));
-    drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me), Ok(mine(me)));
-    drive.answer(release(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-}
-
-#[test]
 fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
@@ -310,18 +262,6 @@ fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
         drive.sent.iter().map(|(_, request)| request.clone()).collect::<Vec<_>>(),
         [Request::Sync, Request::Exists(me)]
     );
-}
-
-#[test]
-fn refused_release_looks_and_then_deletes_the_node_alone() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(Event::Release(Left::Released));
-    drive.answer(release(me), Err(Failure::BadVersion));
-    drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me), Ok(mine(me)));
-    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -340,29 +280,6 @@ fn a_node_that_cannot_be_written_to_is_deleted_all_the_same() {
 }
 
 #[test]
-fn release_during_the_pause_before_the_own_watch_is_answered_by_its_own_answer() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold(me);
-    drive.answer(watch(4, 0), Err(Failure::Unknown));
-    drive.feed(Event::Release(Left::Released));
-    drive.wake();
-    assert_eq!(drive.said(), []);
-    drive.answer(release(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-}
-
-#[test]
-fn holder_whose_node_was_deleted_is_told_at_once_and_deletes_nothing() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(fired(0, true));
-    assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
-    drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
-    assert_eq!(drive.sent, []);
-}
-
-#[test]
 fn holder_that_lost_its_lease_looks_before_it_deletes() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
@@ -373,24 +290,6 @@ fn holder_that_lost_its_lease_looks_before_it_deletes() {
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(theirs()));
     assert_eq!(drive.said(), [Action::Over]);
-}
-
-#[test]
-fn without_a_lease_there_is_no_grant_until_it_is_renewed_and_looked_again() {
-    let me = node(4, 20);
-    let mut drive = Drive::start();
-    drive.lease = false;
-    drive.answer(Request::Join, Ok(Reply::Joined(me)));
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-    assert_eq!(drive.said(), []);
-    drive.lease = true;
-    drive.feed(Event::LeaseRenewed);
-    drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-    drive.answer(Request::Exists(me), Ok(mine(me)));
-    drive.answer(Request::List, Ok(children(vec!["lock-0000000004".to_owned()])));
-    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Empty)));
-    drive.answer(Request::Exists(me), Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
 }
 
 #[test]
@@ -509,38 +408,6 @@ fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
             }
         }
     }
-}
-
-#[test]
-fn what_is_let_go_without_a_connection_is_looked_at_before_it_is_deleted() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(Event::Disconnected);
-    drive.feed(Event::Release(Left::Released));
-    drive.answer(Request::Sync, Ok(Reply::Done));
-    // By the time it arrived the name was another's.
-    drive.answer(Request::Exists(me), Ok(theirs()));
-    assert_eq!(drive.sent, []);
-    assert!(drive.machine.is_over());
-
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(Event::Disconnected);
-    drive.feed(Event::Release(Left::Released));
-    drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::Exists(me), Ok(mine(me)));
-    drive.answer(release(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-}
-
-#[test]
-fn a_connection_that_came_back_needs_no_look() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(Event::Disconnected);
-    drive.feed(Event::Reconnected);
-    drive.answer(watch(4, 1), Ok(mine(me)));
-    drive.feed(Event::Release(Left::Released));
-    drive.answer(release(me), Ok(Reply::Done));
 }
 
 #[test]

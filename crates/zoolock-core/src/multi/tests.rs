@@ -203,59 +203,6 @@ fn alone_in_all_it_is_granted_in_one_flight_and_leaves_in_one() {
 }
 
 #[test]
-fn whoever_waited_looks_at_all_its_nodes_before_the_grant() {
-    let mut drive = Drive::wait();
-    drive.come_first();
-    assert_eq!(drive.said(), []);
-    drive.answer(0, Request::Exists(node(0)), own(0));
-    assert_eq!(drive.said(), []);
-    drive.answer(1, Request::Exists(node(1)), own(1));
-    // Nobody knows how the one before us in the first directory left.
-    assert_eq!(drive.said(), [granted(Previous::Unknown)]);
-}
-
-#[test]
-fn a_reader_that_comes_first_while_it_looks_around_looks_at_all_its_nodes() {
-    let reader = |at| Node { prefix: Prefix::Read, ..node(at) };
-    let mut drive = Drive::start_with(|config| config.kind = Kind::Read);
-    drive.answer(0, Request::JoinAll, Ok(Reply::AllJoined(vec![reader(0), reader(1)])));
-    // In the first nothing has happened since; in the second a writer has left.
-    for (at, pzxid) in [(0, ME), (1, Zxid(60))] {
-        drive.answer(at, Request::List, Ok(Reply::Children { names: vec![reader(at).name()], pzxid }));
-        drive.answer(at, Request::ReadDirectory, directory(at, pzxid, 1, Record::Empty));
-    }
-    assert_eq!(drive.said(), []);
-    for at in [0, 1] {
-        drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
-        drive.answer(at, Request::Exists(reader(at)), own(at));
-    }
-    assert_eq!(drive.said(), [Action::Granted(Grant { node: reader(0), previous: Previous::Unknown })]);
-}
-
-#[test]
-fn a_look_whose_answer_is_lost_is_taken_again() {
-    let mut drive = Drive::wait();
-    drive.come_first();
-    drive.lose();
-    drive.wake();
-    drive.answer(0, Request::Exists(node(0)), own(0));
-    drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), [granted(Previous::Unknown)]);
-}
-
-#[test]
-fn a_name_that_is_anothers_when_all_are_first_is_not_deleted() {
-    let mut drive = Drive::wait();
-    drive.come_first();
-    drive.answer(0, Request::Exists(node(0)), theirs(Zxid(70)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
-    drive.answer(1, Request::Exists(node(1)), own(1));
-    drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!(drive.said(), [Action::Over]);
-    assert_eq!(drive.asked(), []);
-}
-
-#[test]
 fn without_a_lease_nothing_is_granted_until_all_were_looked_at_again() {
     let mut drive = Drive::start();
     drive.lease = false;
@@ -293,18 +240,6 @@ fn one_that_only_tries_leaves_nothing_where_another_is_busy() {
 }
 
 #[test]
-fn a_missing_directory_is_made_with_all_the_others() {
-    let mut drive = Drive::start();
-    drive.answer(0, Request::JoinAll, NO_NODE);
-    drive.answer(0, Request::ReadDirectory, directory(0, Zxid(10), 0, Record::Empty));
-    drive.answer(1, Request::ReadDirectory, NO_NODE);
-    drive.answer(0, Request::MakeDirectory, Err(Failure::NodeExists));
-    drive.answer(1, Request::MakeDirectory, DONE);
-    let flight = [(0, Request::JoinAll), (0, Request::ReadDirectory), (1, Request::ReadDirectory)];
-    assert_eq!(drive.asked(), flight);
-}
-
-#[test]
 fn a_directory_near_the_end_of_its_numbers_is_retired_and_all_are_joined_again() {
     let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
     drive.answer(0, Request::JoinAll, joined(ME));
@@ -331,22 +266,6 @@ fn in_doubt() -> Drive {
     drive.wake();
     drive.answer(0, Request::JoinAll, joined(Zxid(52)));
     drive
-}
-
-#[test]
-fn after_lost_replies_the_oldest_whole_set_is_kept_and_the_rest_deleted() {
-    let mut drive = in_doubt();
-    // The node of 50 in the first directory was deleted by somebody.
-    let found = |at, czxids: &[i64]| Ok(Reply::Mine(czxids.iter().map(|c| node_of(at, Zxid(*c))).collect()));
-    drive.answer(0, Request::FindMine, found(0, &[52, 51]));
-    drive.answer(1, Request::FindMine, found(1, &[52, 51, 50]));
-    let gone: Vec<_> = drive.sent.extract_if(.., |(_, r)| matches!(r, Request::Delete(_))).collect();
-    let gone: Vec<_> = gone.into_iter().map(|(id, request)| (place(id), request)).collect();
-    let delete = |at, czxid| (at, Request::Delete(node_of(at, Zxid(czxid))));
-    assert_eq!(gone, [delete(0, 52), delete(1, 52), delete(1, 50)]);
-    let kept = |at| Request::Exists(node_of(at, Zxid(51)));
-    let looks = [(0, Request::ReadDirectory), (0, kept(0)), (1, Request::ReadDirectory), (1, kept(1))];
-    assert_eq!(drive.asked(), looks);
 }
 
 #[test]
@@ -384,16 +303,5 @@ fn one_that_gives_up_in_doubt_goes_on_until_nothing_can_be_left() {
         drive.answer(at, Request::Delete(node(at)), DONE);
         drive.answer(at, Request::Delete(node_of(at, Zxid(51))), DONE);
     }
-    assert_eq!(drive.said(), [Action::Over]);
-}
-
-#[test]
-fn a_create_that_arrives_after_giving_up_is_taken_back() {
-    let mut drive = Drive::start();
-    drive.feed(Event::Cancel);
-    drive.answer(0, Request::JoinAll, joined(ME));
-    drive.sent.retain(|(_, request)| *request != Request::ReadDirectory);
-    drive.answer(0, Request::Delete(node(0)), DONE);
-    drive.answer(1, Request::Delete(node(1)), DONE);
     assert_eq!(drive.said(), [Action::Over]);
 }

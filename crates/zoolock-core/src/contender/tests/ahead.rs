@@ -37,46 +37,6 @@ fn release_over(me: Node, version: i32) -> Request {
 }
 
 #[test]
-fn how_the_last_one_left_is_read_after_a_while() {
-    let me = node(4, 20);
-    let mut drive = sure(me, AFTER);
-    drive.feed(fired(0, true));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
-    assert_eq!(drive.sent, [(RequestId(0), Request::Sleep(AFTER))]);
-    drive.wake();
-    // Number 3 did not leave a marker, and somebody has written meanwhile.
-    let marker = Record::Marker(Marker { left: Left::Panicked, ..released(3) });
-    drive.answer(Request::ReadDirectory, Ok(left(7, marker)));
-    assert_eq!(drive.said(), [Action::Previous(Previous::Crashed)]);
-    drive.feed(Event::Release(Left::Released));
-    drive.answer(release_over(me, 7), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-}
-
-#[test]
-fn whoever_is_gone_before_that_takes_the_record_to_be_as_a_release_leaves_it() {
-    let me = node(4, 20);
-    let mut drive = sure(me, AFTER);
-    drive.feed(fired(0, true));
-    drive.feed(Event::Release(Left::Released));
-    drive.wake();
-    assert!(!drive.sent.iter().any(|(_, request)| *request == Request::ReadDirectory));
-    drive.answer(release_over(me, 4), Ok(Reply::Done));
-    assert_eq!(drive.said().last(), Some(&Action::Over));
-}
-
-#[test]
-fn what_was_not_read_is_not_written_over() {
-    let me = node(4, 20);
-    let mut drive = sure(me, 0);
-    drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
-    drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.sent.pop().map(|(_, request)| request), Some(Request::Withdraw(me)));
-}
-
-#[test]
 fn what_could_not_be_read_is_read_again() {
     let me = node(4, 20);
     let mut drive = sure(me, 0);
@@ -127,17 +87,6 @@ fn a_change_of_either_node_makes_it_look_again() {
         drive.answer(Request::Exists(me), Ok(mine(me)));
         assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
     }
-}
-
-#[test]
-fn whoever_tells_that_it_was_interrupted_makes_it_look_again() {
-    let me = node(4, 20);
-    let mut drive = sure(me, AFTER);
-    drive.feed(Event::Disconnected);
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
-    drive.feed(fired(0, true));
-    assert_eq!(drive.said(), []);
-    assert_eq!(drive.sent[0].1, Request::ReadDirectory);
 }
 
 /// A client that may create contenders may choose any name, also that of the direct predecessor. A znode that is younger

@@ -50,16 +50,6 @@ fn behind_one_that_left_cleanly_there_is_no_delay() {
     assert_eq!(drive.said(), [granted(ME, Previous::Clean)]);
 }
 
-/// Who knows who held between that one and us.
-#[test]
-fn how_somebody_far_before_us_left_says_nothing() {
-    for left in [Left::Released, Left::Panicked] {
-        let marker = Marker { left, ..released(1) };
-        let mut drive = alone(config(Kind::Mutex), Record::Marker(marker));
-        assert_eq!(drive.said(), [granted(ME, Previous::Unknown)], "{left:?}");
-    }
-}
-
 #[test]
 fn whoever_says_that_it_begins_says_how_it_left_with_the_same_word() {
     let mut drive = marking(Record::Empty);
@@ -125,38 +115,4 @@ fn what_was_before_our_own_mark_is_not_forgotten_for_it() {
     drive.wake();
     look(&mut drive, Record::Marker(begun()));
     assert_eq!(drive.said(), [granted(ME, Previous::Crashed)]);
-}
-
-/// It gives up when it is not known whether the mark was written.
-fn undoing() -> Drive {
-    let mut drive = marking(Record::Empty);
-    drive.answer(hold(), Err(Failure::Unknown));
-    drive.feed(Event::Cancel);
-    drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
-    drive
-}
-
-#[test]
-fn whoever_gives_up_is_not_taken_for_one_that_crashed() {
-    let mut drive = undoing();
-    drive.answer(hold(), Err(Failure::BadVersion));
-    drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, Record::Marker(begun()))));
-    drive.answer(Request::Exists(ME), Ok(mine(ME)));
-    let marker = Marker { left: Left::Broken, ..begun() };
-    drive.answer(Request::Release { node: ME, marker, version: Some(3) }, Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
-}
-
-#[test]
-fn without_the_barrier_nothing_that_is_read_counts() {
-    let mut drive = undoing();
-    let all = [hold(), Request::Sync, Request::ReadDirectory, Request::Exists(ME)];
-    assert_eq!(drive.asked(), all);
-    drive.answer(hold(), Err(Failure::Unknown));
-    drive.answer(Request::Sync, Ok(Reply::Done));
-    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, Record::Empty)));
-    drive.answer(Request::Exists(ME), Ok(mine(ME)));
-    drive.wake();
-    assert_eq!(drive.asked(), all);
 }

@@ -61,16 +61,6 @@ fn whoever_gives_up_before_its_node_is_known_is_leaving() {
 }
 
 #[test]
-fn a_lock_that_was_lost_and_is_not_wanted_any_more_is_let_go_as_lost() {
-    let me = node(4, 20);
-    let mut drive = Drive::hold_and_watch(me);
-    drive.feed(fired(0, true));
-    assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
-    drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
-}
-
-#[test]
 fn whoever_stops_waiting_forgets_its_watch() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);

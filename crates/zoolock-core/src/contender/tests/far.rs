@@ -49,16 +49,6 @@ fn is_sure(drive: &mut Drive, by: u16) -> bool {
 }
 
 #[test]
-fn whoever_stands_far_back_waits_for_the_one_before_the_one_before_it() {
-    assert_eq!(comes(5, Record::Empty).asked(), [watch(4, 0)]);
-    // Two are left, but the other one need not be the one before us: somebody has gone since.
-    let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
-    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
-    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(25), 2, Record::Empty)));
-    assert_eq!(drive.asked(), [watch(4, 0)]);
-}
-
-#[test]
 fn one_whose_predecessor_is_proved_to_be_the_first_is_granted_by_its_end() {
     let mut drive = near();
     drive.answer(watch(5, 1), Ok(untracked()));
@@ -176,20 +166,6 @@ fn a_record_that_is_not_ours_to_write_makes_nobody_sure() {
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.answer(OWN_SECOND, Ok(mine(ME)));
     assert!(!is_sure(&mut drive, 0));
-}
-
-#[test]
-fn the_record_of_a_directory_that_was_made_again_is_none_of_the_holders() {
-    let mut drive = second(Record::Empty);
-    drive.answer(watch(5, 0), Ok(untracked()));
-    drive.answer(OWN_SECOND, Ok(mine(ME)));
-    drive.feed(fired(0, true));
-    let record = Record::Marker(Marker { directory: Zxid(77), ..released(5) });
-    let again = Directory { czxid: Zxid(77), pzxid: Zxid(78), version: 4, children: 1, record };
-    drive.answer(Request::ReadDirectory, Ok(Reply::Directory(again)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
-    drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.asked(), [Request::Withdraw(ME)]);
 }
 
 #[test]

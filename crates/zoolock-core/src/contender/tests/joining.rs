@@ -22,26 +22,6 @@ fn found(nodes: &[Node]) -> Result<Reply, Failure> {
 }
 
 #[test]
-fn a_first_look_that_is_lost_is_taken_again() {
-    let me = node(4, 20);
-    let mut drive = Drive::start();
-    drive.answer(Request::Join, Ok(Reply::Joined(me)));
-    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
-    assert_eq!(drive.asked(), [Request::Sleep(10)]);
-    drive.wake();
-    assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(me)]);
-}
-
-#[test]
-fn whoever_gives_up_while_the_directory_is_made_is_done_at_once() {
-    let mut drive = Drive::start();
-    drive.answer(Request::Join, Err(Failure::NoNode));
-    drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
-    drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), [Action::Over]);
-}
-
-#[test]
 fn whoever_gave_up_before_a_create_that_was_not_carried_out_does_not_make_it_again() {
     let mut drive = Drive::start();
     drive.feed(Event::Cancel);
@@ -66,15 +46,6 @@ fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
     drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
     drive.answer(Request::FindMine, Err(DENIED));
     assert_eq!(drive.machine.node(), Some(node(6, 26)));
-}
-
-#[test]
-fn whoever_gave_up_in_doubt_does_not_come_again_when_nothing_was_found() {
-    let mut drive = doubting();
-    drive.feed(Event::Cancel);
-    drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
-    drive.answer(Request::FindMine, found(&[]));
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Over], vec![]));
 }
 
 #[test]
@@ -111,15 +82,6 @@ fn a_directory_that_is_gone_meanwhile_is_joined_again_and_one_that_is_refused_is
     let mut drive = retiring(Mode::Wait);
     drive.answer(Request::ReadDirectory, Err(DENIED));
     assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
-}
-
-#[test]
-fn a_look_at_it_that_is_lost_is_taken_again() {
-    let mut drive = retiring(Mode::Wait);
-    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
-    assert_eq!(drive.asked(), [Request::Sleep(10)]);
-    drive.wake();
-    assert_eq!(drive.asked(), [Request::ReadDirectory]);
 }
 
 #[test]

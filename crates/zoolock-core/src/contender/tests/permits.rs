@@ -98,15 +98,6 @@ fn whoever_thinks_of_another_size_or_of_another_kind_is_told() {
 }
 
 #[test]
-fn no_size_is_written_where_somebody_holds_a_lock() {
-    let mut drive = start(3);
-    drive.answer(Request::List, Ok(children(vec![Prefix::Lock.name(Sequence(3)), ME.name()])));
-    drive.answer(Request::ReadDirectory, semaphore(0, Record::Empty));
-    assert_eq!(drive.said(), [Action::Failed(Reason::OtherKind)]);
-    assert!(drive.asked().iter().all(|request| !matches!(request, Request::WriteSize { .. })));
-}
-
-#[test]
 fn whoever_has_agreed_goes_on_with_the_size_that_it_is_given_later() {
     let mut drive = start(3);
     first_look(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
@@ -115,16 +106,6 @@ fn whoever_has_agreed_goes_on_with_the_size_that_it_is_given_later() {
 }
 
 // ---- whom it waits for ----
-
-#[test]
-fn the_first_that_lacks_permits_watches_the_children_and_the_next_the_one_before_it() {
-    let mut drive = start(1);
-    first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
-    let mut drive = start(1);
-    first_look(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    assert_eq!(drive.asked(), [watch(3, 0)]);
-}
 
 /// The one before us may have been granted by a larger semaphore, and never say so.
 #[test]
@@ -162,16 +143,6 @@ fn a_change_before_the_waiting_has_begun_is_not_waited_for() {
 }
 
 // ---- the word that it was granted ----
-
-#[test]
-fn whoever_nobody_can_have_seen_waiting_says_nothing() {
-    let mut drive = start(1);
-    let names = vec![ME.name()];
-    drive.answer(Request::List, Ok(Reply::Children { names, pzxid: ME.czxid }));
-    drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, sized(DIRECTORY, 1))));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
-    assert_eq!(drive.asked(), [watch(4, 0)]);
-}
 
 /// Our node may be gone, and the semaphore have been made larger after that.
 #[test]
@@ -211,15 +182,6 @@ fn says(version: i32, granted: bool) -> Result<Reply, Failure> {
 }
 
 #[test]
-fn what_was_said_is_not_said_again() {
-    let mut drive = saying();
-    drive.answer(say_granted(0), Ok(Reply::Done));
-    let own = own_watch(&drive, 0);
-    drive.answer(own, says(1, true));
-    assert_eq!(drive.asked(), []);
-}
-
-#[test]
 fn what_somebody_wrote_over_is_said_again_in_the_next_version() {
     let mut drive = saying();
     drive.answer(say_granted(0), Err(Failure::BadVersion));
@@ -243,12 +205,4 @@ fn what_is_being_said_is_not_said_twice() {
     assert!(matches!(own, Request::Watch { .. }));
     drive.feed(Event::Answer(id, says(0, false)));
     assert_eq!(drive.asked(), [say_granted(0)]);
-}
-
-#[test]
-fn what_the_service_refuses_for_good_is_not_said() {
-    let mut drive = saying();
-    drive.answer(say_granted(0), Err(DENIED));
-    assert!(drive.asked().iter().all(|request| matches!(request, Request::Watch { .. })));
-    assert_eq!(drive.said(), []);
 }

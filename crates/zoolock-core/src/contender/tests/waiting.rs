@@ -25,15 +25,6 @@ fn listing() -> Drive {
 }
 
 #[test]
-fn the_end_of_one_far_before_us_grants_nothing_by_itself() {
-    let mut drive = Drive::wait(ME);
-    drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
-    drive.answer(Request::Exists(ME), own());
-    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
-}
-
-#[test]
 fn nothing_is_decided_before_its_own_node_was_seen() {
     let mut drive = listing();
     drive.answer(Request::List, Ok(children(vec![ME.name()])));
@@ -41,15 +32,6 @@ fn nothing_is_decided_before_its_own_node_was_seen() {
     assert_eq!(drive.said(), []);
     drive.answer(Request::Exists(ME), Err(Failure::NoNode));
     assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
-}
-
-#[test]
-fn a_directory_that_is_gone_is_the_end_of_the_place_in_it() {
-    let mut drive = listing();
-    drive.answer(Request::List, Err(Failure::NoNode));
-    drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
-    drive.answer(Request::Exists(ME), Err(Failure::NoNode));
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Failed(Reason::Broken), Action::Over], vec![]));
 }
 
 #[test]
@@ -101,39 +83,6 @@ fn many_that_have_to_list_do_so_one_after_the_other_and_in_half_a_second() {
     assert!(few.len() > 25 && few.iter().all(|moment| *moment < 50), "{few:?}");
     assert!(most.len() >= 50 && most.iter().all(|moment| *moment < 500), "{most:?}");
     assert!(most.iter().any(|moment| *moment > 250), "{most:?}");
-}
-
-#[test]
-fn whoever_only_tries_lists_at_once_among_however_many() {
-    let mut drive = Drive::start_with(Mode::Try, Sequence::RETIRE_FROM);
-    drive.answer(Request::Join, Ok(Reply::Joined(ME)));
-    drive.answer(Request::ReadDirectory, seen(200, Record::Empty));
-    drive.answer(Request::ReadDirectory, seen(200, Record::Empty));
-    drive.answer(Request::Exists(ME), own());
-    assert_eq!(drive.asked()[0], Request::List);
-}
-
-#[test]
-fn one_before_it_that_is_younger_makes_it_look_at_its_own_node() {
-    let younger = || Reply::Node { czxid: Zxid(30), owner: SessionId(8), version: 0, says: Says::default() };
-    for (look, then) in [(Err(Failure::Unknown), vec![Request::Sleep(10)]), (own(), vec![])] {
-        let mut drive = Drive::start();
-        drive.answer(Request::Join, Ok(Reply::Joined(ME)));
-        drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
-        drive.answer(watch(3, 0), Ok(younger()));
-        drive.answer(Request::Exists(ME), look);
-        assert_eq!(drive.asked(), then);
-    }
-}
-
-#[test]
-fn only_the_watch_that_is_in_force_counts() {
-    let mut drive = Drive::wait(ME);
-    drive.feed(fired(5, true));
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
-    let mut drive = Drive::hold_and_watch(ME);
-    drive.feed(fired(5, true));
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
 }
 
 #[test]
@@ -194,14 +143,4 @@ fn a_writer_that_a_reader_did_not_wait_for_hands_nothing_over_to_it() {
     drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
     assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
-}
-
-#[test]
-fn a_reader_that_is_not_in_the_list_deletes_nothing() {
-    let me = reader();
-    let mut drive = Drive::of(config(Kind::Read));
-    drive.answer(Request::Join, Ok(Reply::Joined(me)));
-    drive.answer(Request::List, Ok(children(vec![Prefix::Read.name(Sequence(5))])));
-    drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, Record::Empty)));
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Failed(Reason::Broken), Action::Over], vec![]));
 }

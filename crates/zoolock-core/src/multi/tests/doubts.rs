@@ -56,17 +56,6 @@ fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
     assert_eq!(drive.asked(), looks);
 }
 
-#[test]
-fn a_node_that_is_gone_when_all_are_first_breaks_the_whole() {
-    let mut drive = Drive::wait();
-    drive.come_first();
-    drive.answer(0, Request::Exists(node(0)), NO_NODE);
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
-    drive.answer(1, Request::Exists(node(1)), own(1));
-    drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!(drive.said(), [Action::Over]);
-}
-
 /// The create found a directory missing.
 fn making_directories() -> Drive {
     let mut drive = Drive::start();

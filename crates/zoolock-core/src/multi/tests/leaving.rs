@@ -36,20 +36,6 @@ fn one_that_is_missing_at_the_release_does_not_keep_the_others() {
 }
 
 #[test]
-fn a_release_with_unknown_outcome_is_looked_at_before_it_is_made_again() {
-    let mut drive = Drive::hold();
-    drive.feed(Event::Release(Left::Released));
-    drive.lose();
-    assert_eq!(drive.said(), []);
-    // It was carried out.
-    for at in [0, 1] {
-        drive.answer(at, Request::Sync, DONE);
-        drive.answer(at, Request::Exists(node(at)), NO_NODE);
-    }
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-}
-
-#[test]
 fn a_release_that_was_not_carried_out_is_made_again() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));

@@ -30,20 +30,6 @@ fn where_it_is_gone_or_another_by_now_all_are_joined_again() {
 }
 
 #[test]
-fn whoever_may_neither_read_nor_delete_it_is_told() {
-    let denied = Failure::Refused(Refusal::Denied);
-    let told = [Action::Failed(Reason::Refused(denied)), Action::Over];
-    let mut drive = retiring();
-    drive.answer(1, Request::ReadDirectory, Err(denied));
-    assert_eq!(drive.said(), told);
-
-    let mut drive = retiring();
-    drive.answer(1, Request::ReadDirectory, directory(1, Zxid(51), 0, Record::Empty));
-    drive.answer(1, Request::DeleteDirectory, Err(denied));
-    assert_eq!(drive.said(), told);
-}
-
-#[test]
 fn an_answer_that_is_lost_is_asked_for_again() {
     let mut drive = retiring();
     drive.answer(1, Request::ReadDirectory, Err(Failure::Unknown));
