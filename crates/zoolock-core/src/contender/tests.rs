@@ -159,7 +159,7 @@ fn fired(id: u16, deleted: bool) -> Event {
 }
 
 #[test]
-fn alone_it_is_granted_in_one_flight_and_leaves_its_marker() {
+fn sole_contender_acquires_in_one_flight() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
@@ -168,7 +168,7 @@ fn alone_it_is_granted_in_one_flight_and_leaves_its_marker() {
 }
 
 #[test]
-fn one_child_that_is_not_ours_is_no_grant() {
+fn sole_foreign_child_grants_nothing() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(node(4, 20))));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
@@ -177,7 +177,7 @@ fn one_child_that_is_not_ours_is_no_grant() {
 }
 
 #[test]
-fn marker_of_the_one_before_grants_without_a_listing() {
+fn predecessor_marker_grants_without_listing() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);
     drive.feed(fired(0, true));
@@ -189,7 +189,7 @@ fn marker_of_the_one_before_grants_without_a_listing() {
 }
 
 #[test]
-fn marker_does_not_grant_to_one_whose_node_is_gone() {
+fn marker_grants_nothing_to_deleted_waiter() {
     for own in [Err(Failure::NoNode), Ok(theirs())] {
         let me = node(4, 20);
         let mut drive = Drive::wait(me);
@@ -202,7 +202,7 @@ fn marker_does_not_grant_to_one_whose_node_is_gone() {
 }
 
 #[test]
-fn without_a_marker_it_lists_and_watches_whom_the_list_names() {
+fn waiter_without_marker_lists_and_watches_predecessor() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);
     drive.feed(fired(0, true));
@@ -218,7 +218,7 @@ fn without_a_marker_it_lists_and_watches_whom_the_list_names() {
 }
 
 #[test]
-fn try_leaves_where_somebody_is_before_it() {
+fn try_acquire_fails_busy_behind_predecessor() {
     let me = node(4, 20);
     let mut drive = Drive::start_with(Mode::Try, Sequence::RETIRE_FROM);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -235,7 +235,7 @@ fn try_leaves_where_somebody_is_before_it() {
 }
 
 #[test]
-fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
+fn lost_release_is_not_resent_for_foreign_znode() {
     let me = node(4, 20);
     for found in [Ok(theirs()), Ok(mine(node(4, 99))), Err(Failure::NoNode)] {
         let mut drive = Drive::hold(me);
@@ -250,7 +250,7 @@ fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
 }
 
 #[test]
-fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
+fn read_after_failed_sync_causes_no_delete() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
@@ -265,7 +265,7 @@ fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
 }
 
 #[test]
-fn a_node_that_cannot_be_written_to_is_deleted_all_the_same() {
+fn denied_release_still_deletes_the_znode() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
@@ -280,7 +280,7 @@ fn a_node_that_cannot_be_written_to_is_deleted_all_the_same() {
 }
 
 #[test]
-fn holder_that_lost_its_lease_looks_before_it_deletes() {
+fn holder_without_lease_checks_znode_before_deleting() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::LeaseLost);
@@ -293,7 +293,7 @@ fn holder_that_lost_its_lease_looks_before_it_deletes() {
 }
 
 #[test]
-fn directory_near_its_end_is_left_emptied_deleted_and_made_again() {
+fn exhausted_directory_is_deleted_and_recreated() {
     for last in [node(100, 20), node(i32::MAX, 20), node(i32::MIN, 20)] {
         let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
         drive.answer(Request::Join, Ok(Reply::Joined(last)));
@@ -393,7 +393,7 @@ fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
 }
 
 #[test]
-fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
+fn cancelled_acquire_leaves_no_znode_despite_lost_replies() {
     let mut moments = 0;
     while cancel_at(moments, &[], true) {
         moments += 1;
@@ -411,7 +411,7 @@ fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
 }
 
 #[test]
-fn a_session_that_ends_during_the_release_is_no_failed_acquisition() {
+fn session_expiry_during_release_reports_loss() {
     let mut drive = Drive::hold(node(0, 20));
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::SessionOver(SessionEnd::Expired));

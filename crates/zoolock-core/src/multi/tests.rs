@@ -190,7 +190,7 @@ const NO_NODE: Result<Reply, Failure> = Err(Failure::NoNode);
 // ---- join and grant ----
 
 #[test]
-fn alone_in_all_it_is_granted_in_one_flight_and_leaves_in_one() {
+fn sole_contender_acquires_and_releases_in_one_flight() {
     let flight = [(0, Request::JoinAll), (0, Request::ReadDirectory), (1, Request::ReadDirectory)];
     assert_eq!(Drive::start().asked(), flight);
     let mut drive = Drive::hold();
@@ -203,7 +203,7 @@ fn alone_in_all_it_is_granted_in_one_flight_and_leaves_in_one() {
 }
 
 #[test]
-fn without_a_lease_nothing_is_granted_until_all_were_looked_at_again() {
+fn grant_after_lease_loss_rechecks_all_znodes() {
     let mut drive = Drive::start();
     drive.lease = false;
     drive.answer(0, Request::JoinAll, joined(ME));
@@ -220,7 +220,7 @@ fn without_a_lease_nothing_is_granted_until_all_were_looked_at_again() {
 }
 
 #[test]
-fn one_that_only_tries_leaves_nothing_where_another_is_busy() {
+fn busy_try_acquire_deletes_all_znodes() {
     let mut drive = Drive::start_with(|config| config.mode = Mode::Try);
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
@@ -240,7 +240,7 @@ fn one_that_only_tries_leaves_nothing_where_another_is_busy() {
 }
 
 #[test]
-fn a_directory_near_the_end_of_its_numbers_is_retired_and_all_are_joined_again() {
+fn exhausted_directory_is_retired_and_all_rejoined() {
     let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
@@ -269,7 +269,7 @@ fn in_doubt() -> Drive {
 }
 
 #[test]
-fn if_no_set_is_whole_everything_is_deleted_and_all_are_joined_again() {
+fn incomplete_sets_are_deleted_and_all_rejoined() {
     let mut drive = in_doubt();
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, Zxid(52))])));
     drive.answer(1, Request::FindMine, NO_NODE);
@@ -280,7 +280,7 @@ fn if_no_set_is_whole_everything_is_deleted_and_all_are_joined_again() {
 }
 
 #[test]
-fn a_search_that_fails_in_one_directory_is_made_again_in_all() {
+fn failed_search_is_repeated_in_all_directories() {
     let mut drive = in_doubt();
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, Zxid(52))])));
     drive.answer(1, Request::FindMine, Err(Failure::Unknown));
@@ -289,7 +289,7 @@ fn a_search_that_fails_in_one_directory_is_made_again_in_all() {
 }
 
 #[test]
-fn one_that_gives_up_in_doubt_goes_on_until_nothing_can_be_left() {
+fn timeout_in_doubt_deletes_every_znode() {
     let mut drive = Drive::start();
     drive.lose();
     drive.feed(Event::TimedOut);

@@ -37,7 +37,7 @@ fn release_over(me: Node, version: i32) -> Request {
 }
 
 #[test]
-fn what_could_not_be_read_is_read_again() {
+fn failed_marker_read_is_retried_after_grant() {
     let me = node(4, 20);
     let mut drive = sure(me, 0);
     drive.feed(fired(0, true));
@@ -51,7 +51,7 @@ fn what_could_not_be_read_is_read_again() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_not_written_over() {
+fn release_keeps_foreign_record() {
     let me = node(4, 20);
     let mut drive = sure(me, 0);
     drive.feed(fired(0, true));
@@ -62,7 +62,7 @@ fn what_somebody_else_wrote_is_not_written_over() {
 }
 
 #[test]
-fn a_waiter_hears_at_once_that_its_own_node_is_gone() {
+fn waiter_fails_when_its_znode_is_deleted() {
     let me = node(4, 20);
     let mut drive = sure(me, AFTER);
     drive.feed(fired(1, true));
@@ -72,7 +72,7 @@ fn a_waiter_hears_at_once_that_its_own_node_is_gone() {
 }
 
 #[test]
-fn a_change_of_either_node_makes_it_look_again() {
+fn changed_znode_ends_look_ahead() {
     let me = node(4, 20);
     for (changed, then) in [(1, None), (0, Some(watch(3, 1)))] {
         let mut drive = sure(me, AFTER);

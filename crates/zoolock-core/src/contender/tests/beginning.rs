@@ -36,7 +36,7 @@ fn look(drive: &mut Drive, record: Record) {
 }
 
 #[test]
-fn behind_one_that_may_have_crashed_it_waits_out_the_delay_once() {
+fn waiter_delays_once_after_possible_crash() {
     let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
     assert_eq!((drive.said(), drive.asked()), (vec![], vec![Request::Sleep(50)]));
     drive.wake();
@@ -45,13 +45,13 @@ fn behind_one_that_may_have_crashed_it_waits_out_the_delay_once() {
 }
 
 #[test]
-fn behind_one_that_left_cleanly_there_is_no_delay() {
+fn clean_release_causes_no_delay() {
     let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
     assert_eq!(drive.said(), [granted(ME, Previous::Clean)]);
 }
 
 #[test]
-fn whoever_says_that_it_begins_says_how_it_left_with_the_same_word() {
+fn tracked_release_overwrites_the_hold_marker() {
     let mut drive = marking(Record::Empty);
     assert_eq!(drive.said(), []);
     drive.answer(hold(), Ok(Reply::Done));
@@ -65,7 +65,7 @@ fn whoever_says_that_it_begins_says_how_it_left_with_the_same_word() {
 
 /// The size was copied with the directory, or its write hung until the directory had been made again.
 #[test]
-fn the_size_of_a_semaphore_that_is_gone_is_written_over() {
+fn size_of_deleted_semaphore_is_overwritten() {
     let record = |directory| Record::Semaphore(Size { directory, permits: 5 });
     let mut drive = alone(config(Kind::Mutex), record(Zxid(77)));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
@@ -81,7 +81,7 @@ fn the_size_of_a_semaphore_that_is_gone_is_written_over() {
 }
 
 #[test]
-fn a_lease_that_ended_while_the_mark_was_written_grants_nothing() {
+fn lease_lost_during_hold_write_grants_nothing() {
     let mut drive = marking(Record::Empty);
     drive.lease = false;
     drive.answer(hold(), Ok(Reply::Done));
@@ -93,7 +93,7 @@ fn a_lease_that_ended_while_the_mark_was_written_grants_nothing() {
 }
 
 #[test]
-fn a_mark_that_was_not_written_is_tried_again_after_a_look() {
+fn failed_hold_write_is_retried_after_check() {
     for (failure, pauses) in
         [(Failure::Throttled, true), (Failure::BadVersion, false), (Failure::NoNode, false)]
     {
@@ -109,7 +109,7 @@ fn a_mark_that_was_not_written_is_tried_again_after_a_look() {
 }
 
 #[test]
-fn what_was_before_our_own_mark_is_not_forgotten_for_it() {
+fn own_hold_marker_preserves_previous_crash() {
     let mut drive = marking(Record::Marker(Marker { left: Left::Panicked, tracked: true, ..released(3) }));
     drive.answer(hold(), Err(Failure::Unknown));
     drive.wake();

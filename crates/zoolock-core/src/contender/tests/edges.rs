@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn each_failure_in_a_row_is_waited_for_longer() {
+fn backoff_doubles_until_success() {
     let mut tries = 0;
     let waits: Vec<u32> = (0..9).map(|_| backoff(&mut tries)).collect();
     assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
@@ -23,7 +23,7 @@ fn each_failure_in_a_row_is_waited_for_longer() {
 }
 
 #[test]
-fn a_holder_watches_its_own_node_once_that_is_answered() {
+fn own_watch_counts_once_answered() {
     let me = node(4, 20);
     let mut drive = Drive::hold(me);
     assert!(!drive.machine.watches_own());
@@ -32,7 +32,7 @@ fn a_holder_watches_its_own_node_once_that_is_answered() {
 }
 
 #[test]
-fn a_deadline_is_for_the_waiting_only() {
+fn timeout_does_not_affect_holder() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::TimedOut);
@@ -48,7 +48,7 @@ fn a_deadline_is_for_the_waiting_only() {
 }
 
 #[test]
-fn whoever_gives_up_before_its_node_is_known_is_leaving() {
+fn acquire_cancelled_before_create_reply_is_leaving() {
     let mut drive = Drive::start();
     assert!(!drive.machine.is_leaving());
     drive.feed(Event::Cancel);
@@ -61,7 +61,7 @@ fn whoever_gives_up_before_its_node_is_known_is_leaving() {
 }
 
 #[test]
-fn whoever_stops_waiting_forgets_its_watch() {
+fn cancelled_waiter_removes_its_watch() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);
     drive.feed(Event::Cancel);
@@ -74,7 +74,7 @@ fn whoever_stops_waiting_forgets_its_watch() {
 }
 
 #[test]
-fn a_watch_that_comes_about_too_late_is_forgotten_then() {
+fn watch_set_after_cancel_is_removed() {
     let me = node(4, 20);
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(me)));

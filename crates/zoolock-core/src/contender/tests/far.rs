@@ -49,7 +49,7 @@ fn is_sure(drive: &mut Drive, by: u16) -> bool {
 }
 
 #[test]
-fn one_whose_predecessor_is_proved_to_be_the_first_is_granted_by_its_end() {
+fn deletion_of_proven_head_grants() {
     let mut drive = near();
     drive.answer(watch(5, 1), Ok(untracked()));
     drive.answer(Request::ReadDirectory, read(from_4()));
@@ -58,7 +58,7 @@ fn one_whose_predecessor_is_proved_to_be_the_first_is_granted_by_its_end() {
 }
 
 #[test]
-fn what_does_not_prove_it_makes_nobody_sure() {
+fn insufficient_proof_grants_nothing() {
     let tracked = Record::Marker(Marker { tracked: true, ..released(4) });
     let broken = Record::Marker(Marker { left: Left::Broken, ..released(4) });
     let made_again =
@@ -92,7 +92,7 @@ fn what_does_not_prove_it_makes_nobody_sure() {
 }
 
 #[test]
-fn one_that_was_not_there_any_more_is_looked_for_under_another_name() {
+fn missing_predecessor_triggers_listing() {
     let mut drive = near();
     drive.answer(watch(5, 1), Err(Failure::NoNode));
     drive.answer(Request::ReadDirectory, read(from_4()));
@@ -102,7 +102,7 @@ fn one_that_was_not_there_any_more_is_looked_for_under_another_name() {
 }
 
 #[test]
-fn where_that_one_may_have_left_more_than_a_list_its_record_is_read_first() {
+fn missing_predecessor_triggers_record_read() {
     for (record, own) in [(Record::Empty, Ok(mine(ME))), (from_4(), Ok(theirs()))] {
         let mut drive = near();
         drive.answer(watch(5, 1), Err(Failure::NoNode));
@@ -122,7 +122,7 @@ fn second(record: Record) -> Drive {
 }
 
 #[test]
-fn the_end_of_the_first_in_the_middle_of_the_flight_grants_when_the_flight_is_over() {
+fn early_predecessor_deletion_grants_after_flight() {
     let mut drive = second(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.feed(fired(0, true));
@@ -132,7 +132,7 @@ fn the_end_of_the_first_in_the_middle_of_the_flight_grants_when_the_flight_is_ov
 }
 
 #[test]
-fn without_a_lease_nothing_is_granted_however_sure_it_is() {
+fn look_ahead_grants_nothing_without_lease() {
     let mut drive = second(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.feed(fired(0, true));
@@ -150,7 +150,7 @@ fn without_a_lease_nothing_is_granted_however_sure_it_is() {
 }
 
 #[test]
-fn a_first_that_is_gone_before_it_was_watched_has_said_nothing_of_itself() {
+fn unwatched_deleted_predecessor_grants_nothing() {
     let mut drive = second(Record::Empty);
     drive.answer(watch(5, 0), Err(Failure::NoNode));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
@@ -161,7 +161,7 @@ fn a_first_that_is_gone_before_it_was_watched_has_said_nothing_of_itself() {
 }
 
 #[test]
-fn a_record_that_is_not_ours_to_write_makes_nobody_sure() {
+fn foreign_record_prevents_look_ahead_grant() {
     let mut drive = second(Record::Foreign);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.answer(OWN_SECOND, Ok(mine(ME)));
@@ -169,7 +169,7 @@ fn a_record_that_is_not_ours_to_write_makes_nobody_sure() {
 }
 
 #[test]
-fn whoever_gives_up_far_from_its_create_looks_before_it_deletes() {
+fn cancelled_waiter_checks_znode_before_deleting() {
     let mut drive = near();
     drive.feed(Event::Cancel);
     drive.sent.drain(..3);

@@ -22,7 +22,7 @@ fn found(nodes: &[Node]) -> Result<Reply, Failure> {
 }
 
 #[test]
-fn whoever_gave_up_before_a_create_that_was_not_carried_out_does_not_make_it_again() {
+fn cancelled_acquire_does_not_retry_failed_create() {
     let mut drive = Drive::start();
     drive.feed(Event::Cancel);
     drive.answer(Request::Join, Err(Failure::Throttled));
@@ -33,7 +33,7 @@ fn whoever_gave_up_before_a_create_that_was_not_carried_out_does_not_make_it_aga
 }
 
 #[test]
-fn what_was_refused_is_told_when_nothing_was_found() {
+fn refused_create_fails_when_search_finds_nothing() {
     let mut drive = doubting();
     drive.answer(Request::Join, Err(DENIED));
     drive.answer(Request::FindMine, Err(Failure::NoNode));
@@ -41,7 +41,7 @@ fn what_was_refused_is_told_when_nothing_was_found() {
 }
 
 #[test]
-fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
+fn denied_search_keeps_last_created_znode() {
     let mut drive = doubting();
     drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
     drive.answer(Request::FindMine, Err(DENIED));
@@ -49,7 +49,7 @@ fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
 }
 
 #[test]
-fn a_place_near_the_end_is_left_also_when_it_was_searched_for() {
+fn found_znode_near_number_limit_is_deleted() {
     let (last, mut drive) = (node(101, 26), in_doubt(Sequence(100)));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::FindMine, found(&[last]));
@@ -74,7 +74,7 @@ fn retiring(mode: Mode) -> Drive {
 }
 
 #[test]
-fn a_directory_that_is_gone_meanwhile_is_joined_again_and_one_that_is_refused_is_told() {
+fn retirement_rejoins_missing_directory_and_reports_denial() {
     let mut drive = retiring(Mode::Wait);
     drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
     assert_eq!(drive.asked()[0], Request::Join);
@@ -85,7 +85,7 @@ fn a_directory_that_is_gone_meanwhile_is_joined_again_and_one_that_is_refused_is
 }
 
 #[test]
-fn one_that_does_not_get_empty_is_tried_again_after_a_while() {
+fn occupied_retiring_directory_is_joined_again() {
     let mut drive = retiring(Mode::Wait);
     let mut looks = 0;
     while drive.asked()[0] == Request::ReadDirectory {
@@ -107,7 +107,7 @@ impl Drive {
 
 /// It is being deleted: who keeps it holds what will be gone.
 #[test]
-fn a_node_on_its_way_out_is_none_to_be_found() {
+fn search_ignores_znode_being_deleted() {
     let (last, me) = (node(100, 20), node(0, 40));
     let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
@@ -125,7 +125,7 @@ fn a_node_on_its_way_out_is_none_to_be_found() {
 }
 
 #[test]
-fn only_what_a_leader_decides_is_decided() {
+fn only_leader_failures_are_decided() {
     for (failure, decided) in [
         (Failure::NoNode, true),
         (Failure::NodeExists, true),
@@ -140,7 +140,7 @@ fn only_what_a_leader_decides_is_decided() {
 }
 
 #[test]
-fn of_several_on_their_way_out_each_is_looked_at_for_itself() {
+fn each_doubtful_delete_is_checked_separately() {
     let nodes = [node(4, 20), node(5, 21), node(6, 26)];
     let mut drive = doubting();
     drive.feed(Event::Cancel);

@@ -21,7 +21,7 @@ fn upgrading() -> (Node, Drive) {
 }
 
 #[test]
-fn one_whose_reader_is_gone_takes_its_own_node_away() {
+fn upgrade_without_reader_fails_and_deletes_znode() {
     let (_, mut drive) = upgrading();
     let me = of(Prefix::Write, 5, 21);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -35,14 +35,14 @@ fn one_whose_reader_is_gone_takes_its_own_node_away() {
 }
 
 #[test]
-fn one_whose_directory_was_deleted_makes_no_other() {
+fn upgrade_does_not_recreate_deleted_directory() {
     let (_, mut drive) = upgrading();
     drive.answer(Request::Join, Err(Failure::NoNode));
     assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
 }
 
 #[test]
-fn one_whose_directory_was_made_again_takes_another_reader_for_none() {
+fn upgrade_fails_in_recreated_directory() {
     let (reader, mut drive) = upgrading();
     let me = of(Prefix::Write, 5, 31);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -54,7 +54,7 @@ fn one_whose_directory_was_made_again_takes_another_reader_for_none() {
 }
 
 #[test]
-fn a_lost_downgrade_is_not_sent_again_where_the_name_is_anothers() {
+fn lost_downgrade_is_not_resent_for_foreign_znode() {
     let me = of(Prefix::Write, 4, 20);
     let mut drive = start(Kind::Write);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -73,7 +73,7 @@ fn a_lost_downgrade_is_not_sent_again_where_the_name_is_anothers() {
 }
 
 #[test]
-fn a_lost_downgrade_is_sent_again_where_the_name_is_gone_or_ours() {
+fn lost_downgrade_is_resent_without_foreign_znode() {
     for look in [true, false] {
         let me = of(Prefix::Write, 4, 20);
         let mut drive = start(Kind::Write);
@@ -108,7 +108,7 @@ fn beginning() -> (Node, Record, Drive) {
 }
 
 #[test]
-fn a_beginning_is_taken_back_where_it_is_the_record() {
+fn cancel_restores_record_if_hold_was_written() {
     let begun = Marker { left: Left::Held, tracked: true, ..released(4) };
     let another = Marker { left: Left::Panicked, sequence: Sequence(5), ..begun };
     let cases = [
@@ -154,7 +154,7 @@ fn a_beginning_is_taken_back_where_it_is_the_record() {
 }
 
 #[test]
-fn one_whose_node_is_still_there_has_not_crashed() {
+fn present_writer_znode_is_not_a_crash() {
     for (there, previous) in [(true, Previous::Unknown), (false, Previous::Crashed)] {
         let (me, record, mut drive) = beginning();
         let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
@@ -168,7 +168,7 @@ fn one_whose_node_is_still_there_has_not_crashed() {
 }
 
 #[test]
-fn one_whose_node_is_still_there_has_not_crashed_for_those_who_come_after_one_that_gave_up_either() {
+fn cancelled_waiter_records_crash_only_without_znode() {
     for (there, left) in [(true, Left::Broken), (false, Left::Held)] {
         let (me, record, mut drive) = beginning();
         let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };

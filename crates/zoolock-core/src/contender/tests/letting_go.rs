@@ -19,7 +19,7 @@ fn holding(kind: Kind, me: Node) -> Drive {
 
 /// A marker would hand over to the next writer, beside other readers.
 #[test]
-fn a_reader_leaves_no_marker() {
+fn reader_release_writes_no_marker() {
     let me = of(Prefix::Read, 4, 20);
     let mut drive = holding(Kind::Read, me);
     drive.feed(Event::Release(Left::Released));
@@ -28,7 +28,7 @@ fn a_reader_leaves_no_marker() {
 }
 
 #[test]
-fn a_release_on_the_way_from_writer_to_reader_is_made_by_the_reader() {
+fn release_during_downgrade_deletes_reader() {
     let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
     let mut drive = holding(Kind::Write, me);
     drive.feed(Event::Downgrade);
@@ -43,7 +43,7 @@ fn a_release_on_the_way_from_writer_to_reader_is_made_by_the_reader() {
 }
 
 #[test]
-fn a_look_after_a_failed_sync_is_no_ground_for_another_downgrade() {
+fn read_after_failed_sync_causes_no_downgrade() {
     let me = of(Prefix::Write, 4, 20);
     let mut drive = holding(Kind::Write, me);
     drive.feed(Event::Downgrade);
@@ -59,7 +59,7 @@ fn a_look_after_a_failed_sync_is_no_ground_for_another_downgrade() {
 
 /// The directory was made again, and number 4 there is another writer.
 #[test]
-fn a_downgrade_that_is_refused_is_no_ground_for_another_one_without_a_look() {
+fn refused_downgrade_is_resent_only_after_check() {
     let me = of(Prefix::Write, 4, 20);
     for (found, is_mine) in [(mine(me), true), (theirs(), false)] {
         let mut drive = holding(Kind::Write, me);
@@ -82,7 +82,7 @@ fn a_downgrade_that_is_refused_is_no_ground_for_another_one_without_a_look() {
 /// The directory was made again, and in the new one another writer had the number: what came in its place is no reader
 /// of a lock that we hold.
 #[test]
-fn a_writer_becomes_a_reader_only_in_its_own_directory() {
+fn downgrade_in_recreated_directory_loses_lock() {
     let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 92));
     let again =
         Directory { czxid: Zxid(90), pzxid: Zxid(92), version: 0, children: 1, record: Record::Empty };
@@ -113,7 +113,7 @@ fn a_writer_becomes_a_reader_only_in_its_own_directory() {
 
 /// What was lost on the way is asked for again, behind the transaction.
 #[test]
-fn a_downgrade_whose_directory_was_not_read_is_looked_at_again() {
+fn downgrade_is_retried_if_directory_read_failed() {
     let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
     let mut drive = holding(Kind::Write, me);
     drive.feed(Event::Downgrade);
@@ -139,7 +139,7 @@ fn upgraded(record: Record) -> (Node, Drive) {
 }
 
 #[test]
-fn a_reader_that_wrote_says_that_it_writes_no_more_where_beginnings_are_told() {
+fn tracked_upgrade_release_writes_downgraded_marker() {
     let before = Marker { tracked: true, ..released(3) };
     for (left, marker) in [(Left::Released, Some(Left::Downgraded)), (Left::Panicked, None)] {
         let (me, mut drive) = upgraded(Record::Marker(before));
@@ -160,7 +160,7 @@ fn a_reader_that_wrote_says_that_it_writes_no_more_where_beginnings_are_told() {
 }
 
 #[test]
-fn a_reader_that_wrote_says_nothing_where_nobody_tells_beginnings_and_does_not_become_another_reader() {
+fn untracked_upgrade_writes_no_marker_and_keeps_znode() {
     let (me, mut drive) = upgraded(Record::Empty);
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
     assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
@@ -171,7 +171,7 @@ fn a_reader_that_wrote_says_nothing_where_nobody_tells_beginnings_and_does_not_b
 }
 
 #[test]
-fn the_end_of_the_session_is_nothing_to_one_that_is_over() {
+fn session_expiry_after_release_reports_nothing() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
@@ -183,7 +183,7 @@ fn the_end_of_the_session_is_nothing_to_one_that_is_over() {
 
 /// By the end of its session nobody learns anything new, and its release is one.
 #[test]
-fn whoever_lost_it_before_its_session_was_over_lets_go_all_the_same() {
+fn lost_lock_releases_after_session_expiry() {
     let lost_by = |event, loss: &[Action]| {
         let mut drive = Drive::hold_and_watch(node(4, 20));
         drive.feed(event);
@@ -204,7 +204,7 @@ fn whoever_lost_it_before_its_session_was_over_lets_go_all_the_same() {
 }
 
 #[test]
-fn a_session_that_is_over_on_the_way_from_writer_to_reader_is_a_loss() {
+fn session_expiry_during_downgrade_loses_lock() {
     let loss = Loss::SessionOver(SessionEnd::Expired);
     for released_before in [false, true] {
         let mut drive = holding(Kind::Write, of(Prefix::Write, 4, 20));

@@ -54,7 +54,7 @@ fn say_granted(version: i32) -> Request {
 // ---- the size ----
 
 #[test]
-fn a_size_that_is_not_there_is_written_and_then_looked_at() {
+fn missing_size_is_written_and_then_read() {
     let gone = Zxid(2);
     let of_gone = Record::Marker(Marker { directory: gone, ..released(3) });
     for record in [Record::Empty, sized(gone, 5), of_gone] {
@@ -69,7 +69,7 @@ fn a_size_that_is_not_there_is_written_and_then_looked_at() {
 }
 
 #[test]
-fn a_size_that_cannot_be_written_is_told_and_one_that_may_have_been_is_looked_at() {
+fn denied_size_write_fails_and_lost_one_rereads() {
     let write = Request::WriteSize { size: Size { directory: DIRECTORY, permits: 3 }, version: 0 };
     let mut drive = start(3);
     first_look(&mut drive, &[4], semaphore(0, Record::Empty));
@@ -85,7 +85,7 @@ fn a_size_that_cannot_be_written_is_told_and_one_that_may_have_been_is_looked_at
 }
 
 #[test]
-fn whoever_thinks_of_another_size_or_of_another_kind_is_told() {
+fn mismatched_size_or_record_fails_acquire() {
     for (record, reason) in [
         (sized(DIRECTORY, 5), Reason::OtherSize(5)),
         (Record::Marker(released(3)), Reason::OtherKind),
@@ -98,7 +98,7 @@ fn whoever_thinks_of_another_size_or_of_another_kind_is_told() {
 }
 
 #[test]
-fn whoever_has_agreed_goes_on_with_the_size_that_it_is_given_later() {
+fn waiter_adopts_later_resize() {
     let mut drive = start(3);
     first_look(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
     look(&mut drive, Request::WatchChildren(WatchId(0)), &[1, 2, 3, 4], semaphore(2, sized(DIRECTORY, 4)));
@@ -116,7 +116,7 @@ fn waiters_of_a_resized_semaphore_watch_the_children() {
 }
 
 #[test]
-fn when_the_one_before_says_that_it_was_granted_it_is_the_first_that_lacks_permits() {
+fn granted_predecessor_makes_waiter_watch_children() {
     let mut drive = start(1);
     first_look(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
     drive.answer(watch(3, 0), theirs_says(false));
@@ -129,7 +129,7 @@ fn when_the_one_before_says_that_it_was_granted_it_is_the_first_that_lacks_permi
 }
 
 #[test]
-fn a_change_before_the_waiting_has_begun_is_not_waited_for() {
+fn early_child_change_triggers_new_listing() {
     for (watch, again) in [(0, true), (5, false)] {
         let mut drive = start(1);
         first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
@@ -146,7 +146,7 @@ fn a_change_before_the_waiting_has_begun_is_not_waited_for() {
 
 /// Our node may be gone, and the semaphore have been made larger after that.
 #[test]
-fn the_size_goes_with_the_list_only_where_no_child_came_or_went_in_between() {
+fn size_is_used_only_with_unchanged_children() {
     let mut drive = start(1);
     drive.answer(Request::List, Ok(children(vec![permit(3), ME.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(100), 1, sized(DIRECTORY, 2))));
@@ -182,7 +182,7 @@ fn says(version: i32, granted: bool) -> Result<Reply, Failure> {
 }
 
 #[test]
-fn what_somebody_wrote_over_is_said_again_in_the_next_version() {
+fn overwritten_granted_flag_is_rewritten() {
     let mut drive = saying();
     drive.answer(say_granted(0), Err(Failure::BadVersion));
     let own = own_watch(&drive, 0);
@@ -198,7 +198,7 @@ fn what_somebody_wrote_over_is_said_again_in_the_next_version() {
 }
 
 #[test]
-fn what_is_being_said_is_not_said_twice() {
+fn pending_granted_flag_write_is_not_repeated() {
     let mut drive = saying();
     let own = own_watch(&drive, 1);
     let (id, _) = drive.sent.remove(1);

@@ -25,7 +25,7 @@ fn listing() -> Drive {
 }
 
 #[test]
-fn nothing_is_decided_before_its_own_node_was_seen() {
+fn listing_grants_nothing_before_own_znode_check() {
     let mut drive = listing();
     drive.answer(Request::List, Ok(children(vec![ME.name()])));
     drive.answer(Request::ReadDirectory, seen(1, Record::Empty));
@@ -35,7 +35,7 @@ fn nothing_is_decided_before_its_own_node_was_seen() {
 }
 
 #[test]
-fn a_listing_that_is_refused_is_told_and_one_that_is_lost_is_made_again() {
+fn denied_listing_fails_and_lost_one_is_retried() {
     let mut drive = listing();
     drive.answer(Request::List, Err(DENIED));
     assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
@@ -48,7 +48,7 @@ fn a_listing_that_is_refused_is_told_and_one_that_is_lost_is_made_again() {
 }
 
 #[test]
-fn a_mutex_where_a_semaphore_lives_is_refused() {
+fn mutex_is_refused_in_semaphore_directory() {
     let size = Record::Semaphore(Size { directory: DIRECTORY, permits: 3 });
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
@@ -76,7 +76,7 @@ fn moment(me: i32, among: u32) -> u32 {
 }
 
 #[test]
-fn many_that_have_to_list_do_so_one_after_the_other_and_in_half_a_second() {
+fn listings_of_many_waiters_are_spread_out() {
     let among = |many: u32| (1..100).map(|me| moment(me, many)).collect::<std::collections::BTreeSet<_>>();
     // A quarter of a millisecond for each.
     let (few, most) = (among(200), among(100_000));
@@ -86,7 +86,7 @@ fn many_that_have_to_list_do_so_one_after_the_other_and_in_half_a_second() {
 }
 
 #[test]
-fn what_a_waiter_before_it_says_of_permits_is_nothing_to_a_mutex() {
+fn mutex_ignores_granted_flag_of_predecessor() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
@@ -97,7 +97,7 @@ fn what_a_waiter_before_it_says_of_permits_is_nothing_to_a_mutex() {
 }
 
 #[test]
-fn a_watch_that_was_being_set_when_the_connection_came_back_is_set_again() {
+fn watch_pending_at_reconnect_is_set_again() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
@@ -130,7 +130,7 @@ fn reading() -> Drive {
 }
 
 #[test]
-fn a_writer_hands_over_to_every_reader_right_behind_it() {
+fn writer_marker_grants_every_reader_behind_it() {
     let mut drive = reading();
     drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(4))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
@@ -138,7 +138,7 @@ fn a_writer_hands_over_to_every_reader_right_behind_it() {
 }
 
 #[test]
-fn a_writer_that_a_reader_did_not_wait_for_hands_nothing_over_to_it() {
+fn unwatched_writer_marker_grants_reader_nothing() {
     let mut drive = reading();
     drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));

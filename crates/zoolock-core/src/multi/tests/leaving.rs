@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_release_that_is_refused_as_a_whole_is_made_one_by_one_after_a_look_at_each() {
+fn refused_joint_release_continues_per_znode() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.answer(0, release_all(), Err(Failure::BadVersion));
@@ -22,7 +22,7 @@ fn a_release_that_is_refused_as_a_whole_is_made_one_by_one_after_a_look_at_each(
 }
 
 #[test]
-fn one_that_is_missing_at_the_release_does_not_keep_the_others() {
+fn missing_znode_does_not_block_other_releases() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.answer(0, release_all(), NO_NODE);
@@ -36,7 +36,7 @@ fn one_that_is_missing_at_the_release_does_not_keep_the_others() {
 }
 
 #[test]
-fn a_release_that_was_not_carried_out_is_made_again() {
+fn lost_joint_release_is_retried_per_znode() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.lose();
@@ -49,7 +49,7 @@ fn a_release_that_was_not_carried_out_is_made_again() {
 }
 
 #[test]
-fn hearing_of_its_own_release_before_the_reply_is_lost_is_no_loss() {
+fn own_deletion_event_during_release_is_clean() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
@@ -60,7 +60,7 @@ fn hearing_of_its_own_release_before_the_reply_is_lost_is_no_loss() {
 }
 
 #[test]
-fn without_a_connection_nothing_is_deleted_unseen() {
+fn disconnected_release_checks_each_znode() {
     let mut drive = Drive::hold();
     drive.feed(Event::Disconnected);
     drive.feed(Event::Release(Left::Released));
@@ -76,7 +76,7 @@ fn without_a_connection_nothing_is_deleted_unseen() {
 }
 
 #[test]
-fn the_loss_of_one_is_said_once_and_the_others_are_released() {
+fn one_lost_znode_reports_single_loss() {
     let mut drive = Drive::hold();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
     assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
@@ -98,7 +98,7 @@ fn the_loss_of_one_is_said_once_and_the_others_are_released() {
 }
 
 #[test]
-fn a_lease_that_runs_out_is_said_once_and_each_node_is_looked_for_at_the_release() {
+fn lease_loss_is_reported_once_and_znodes_checked() {
     let mut drive = Drive::hold();
     drive.feed(Event::LeaseLost);
     assert!(drive.said().contains(&Action::Lost(Loss::Unreachable)));
@@ -113,7 +113,7 @@ fn a_lease_that_runs_out_is_said_once_and_each_node_is_looked_for_at_the_release
 }
 
 #[test]
-fn who_is_asked_to_let_go_before_the_grant_hears_of_it_after_and_once() {
+fn early_revocation_is_reported_once_after_grant() {
     let asked = || {
         let says = Says { granted: false, revoked: true, untracked: true };
         Ok(Reply::Node { czxid: ME, owner: SESSION, version: 1, says })
@@ -132,7 +132,7 @@ fn who_is_asked_to_let_go_before_the_grant_hears_of_it_after_and_once() {
 }
 
 #[test]
-fn whoever_gives_up_while_first_in_one_queue_says_nothing_of_a_release() {
+fn timed_out_partial_head_writes_no_marker() {
     let mut drive = Drive::wait();
     drive.feed(Event::TimedOut);
     let unwatched = Action::Unwatch(WatchId(0x100));
@@ -145,7 +145,7 @@ fn whoever_gives_up_while_first_in_one_queue_says_nothing_of_a_release() {
 }
 
 #[test]
-fn whoever_gives_up_after_it_said_that_it_begins_leaves_the_crash_before_it_on_record() {
+fn cancel_after_hold_write_restores_crash_marker() {
     let mut drive = Drive::start_with(|config| config.tracks_crashes = true);
     drive.answer(0, Request::JoinAll, joined(ME));
     let crashed = Marker { left: Left::Held, tracked: true, ..marker(0, 3) };
@@ -160,7 +160,7 @@ fn whoever_gives_up_after_it_said_that_it_begins_leaves_the_crash_before_it_on_r
 }
 
 #[test]
-fn whoever_stands_behind_a_younger_one_looks_whether_it_still_stands() {
+fn waiter_behind_younger_znode_checks_its_own() {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
@@ -177,7 +177,7 @@ fn whoever_stands_behind_a_younger_one_looks_whether_it_still_stands() {
 }
 
 #[test]
-fn the_end_of_the_session_is_said_once_in_every_phase() {
+fn session_expiry_is_reported_once_in_every_phase() {
     let over = SessionEnd::Expired;
     let failed = vec![Action::Failed(Reason::SessionOver(over)), Action::Over];
     let mut verifying = Drive::wait();
@@ -216,7 +216,7 @@ fn the_end_of_the_session_is_said_once_in_every_phase() {
 }
 
 #[test]
-fn what_the_service_refuses_for_good_is_said_and_nothing_is_left() {
+fn refused_create_fails_unless_earlier_create_succeeded() {
     let refused = Failure::Refused(Refusal::Denied);
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, Err(refused));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn it_watches_its_own_nodes_once_it_holds_and_every_watch_is_set() {
+fn watches_own_requires_grant_and_every_watch() {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
@@ -21,7 +21,7 @@ fn it_watches_its_own_nodes_once_it_holds_and_every_watch_is_set() {
 }
 
 #[test]
-fn it_is_leaving_from_the_release_or_the_deadline_on_and_over_when_nothing_is_left() {
+fn release_or_timeout_starts_leaving() {
     let mut drive = Drive::hold();
     assert!(!drive.machine.is_leaving() && !drive.machine.is_over());
     drive.feed(Event::Release(Left::Released));
@@ -37,7 +37,7 @@ fn it_is_leaving_from_the_release_or_the_deadline_on_and_over_when_nothing_is_le
 }
 
 #[test]
-fn what_is_of_no_concern_at_the_moment_changes_nothing() {
+fn irrelevant_events_change_nothing() {
     let mut drive = Drive::start();
     let asked = drive.asked();
     drive.feed(Event::Start);
@@ -52,7 +52,7 @@ fn what_is_of_no_concern_at_the_moment_changes_nothing() {
 }
 
 #[test]
-fn a_deadline_is_for_the_waiting_only() {
+fn timeout_does_not_affect_multi_holder() {
     let mut drive = Drive::hold();
     drive.feed(Event::TimedOut);
     assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
@@ -69,7 +69,7 @@ fn a_deadline_is_for_the_waiting_only() {
 }
 
 #[test]
-fn whoever_never_saw_the_grant_takes_all_back_and_writes_no_record() {
+fn cancel_after_unseen_grant_writes_no_marker() {
     let mut drive = Drive::hold();
     drive.feed(Event::Cancel);
     for at in [0, 1] {
@@ -79,7 +79,7 @@ fn whoever_never_saw_the_grant_takes_all_back_and_writes_no_record() {
 }
 
 #[test]
-fn the_end_of_the_session_meanwhile_is_no_failed_acquisition() {
+fn session_expiry_after_cancel_reports_no_failure() {
     let mut drive = Drive::hold();
     drive.feed(Event::Cancel);
     drive.feed(Event::SessionOver(SessionEnd::Expired));
@@ -87,7 +87,7 @@ fn the_end_of_the_session_meanwhile_is_no_failed_acquisition() {
 }
 
 #[test]
-fn whoever_loses_a_place_while_it_waits_for_another_gives_up_all() {
+fn losing_one_znode_fails_whole_acquire() {
     let mut drive = Drive::wait();
     // In the first directory it is first already.
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
@@ -97,7 +97,7 @@ fn whoever_loses_a_place_while_it_waits_for_another_gives_up_all() {
 }
 
 #[test]
-fn all_must_have_left_cleanly_and_one_crash_is_enough() {
+fn previous_combines_markers_of_all_locks() {
     for (first, second, previous) in [
         (Left::Released, Left::Released, Previous::Clean),
         (Left::Released, Left::Panicked, Previous::Crashed),
@@ -115,7 +115,7 @@ fn all_must_have_left_cleanly_and_one_crash_is_enough() {
 }
 
 #[test]
-fn of_several_ends_the_worst_is_told() {
+fn worst_release_outcome_is_reported() {
     let refused = Departed::Refused(Failure::Refused(Refusal::Denied));
     let lost = Departed::Lost(Loss::Broken);
     for (so_far, now, told) in [

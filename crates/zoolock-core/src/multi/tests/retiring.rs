@@ -15,7 +15,7 @@ fn retiring() -> Drive {
 }
 
 #[test]
-fn where_it_is_gone_or_another_by_now_all_are_joined_again() {
+fn deleted_or_recreated_directory_triggers_rejoin() {
     let mut drive = retiring();
     drive.answer(1, Request::ReadDirectory, NO_NODE);
     assert_eq!(drive.asked()[0], (0, Request::JoinAll));
@@ -30,7 +30,7 @@ fn where_it_is_gone_or_another_by_now_all_are_joined_again() {
 }
 
 #[test]
-fn an_answer_that_is_lost_is_asked_for_again() {
+fn failed_retirement_read_or_delete_is_retried() {
     let mut drive = retiring();
     drive.answer(1, Request::ReadDirectory, Err(Failure::Unknown));
     assert_eq!(drive.asked(), [(1, Request::Sleep(10))]);
@@ -43,7 +43,7 @@ fn an_answer_that_is_lost_is_asked_for_again() {
 }
 
 #[test]
-fn whoever_gave_up_leaves_it_to_others() {
+fn cancelled_acquire_does_not_retire_directory() {
     let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
     drive.feed(Event::Cancel);
     drive.answer(0, Request::JoinAll, joined(ME));
