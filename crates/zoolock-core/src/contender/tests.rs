@@ -1,4 +1,4 @@
-//! The machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/protocol`.
+//! Hand-written scripts for the contender state machine. `tests/protocol` searches for rarer sequences.
 
 use super::*;
 
@@ -14,7 +14,7 @@ mod waiting;
 
 const SESSION: SessionId = SessionId(7);
 const DIRECTORY: Zxid = Zxid(10);
-/// The last change of the children that are listed.
+/// Child-list zxid (pzxid) of every listing.
 const LISTED: Zxid = Zxid(99);
 
 fn config(kind: Kind) -> Config {
@@ -33,7 +33,7 @@ fn config(kind: Kind) -> Config {
     }
 }
 
-/// A machine, and what it has sent and said.
+/// A contender with its pending requests and its reported actions.
 struct Drive {
     machine: Contender,
     sent: Vec<(RequestId, Request)>,
@@ -61,7 +61,10 @@ impl Drive {
         for action in self.machine.step(event, self.lease) {
             match action {
                 Action::Send(id, request) => {
-                    assert!(self.sent.iter().all(|(used, _)| *used != id), "{id:?} is under way");
+                    assert!(
+                        self.sent.iter().all(|(used, _)| *used != id),
+                        "request {id:?} is already pending"
+                    );
                     self.sent.push((id, request));
                 }
                 said => self.said.push(said),
@@ -69,17 +72,17 @@ impl Drive {
         }
     }
 
-    /// Answers the oldest request, which has to be this one.
+    /// Answers the oldest pending request. Panics unless it equals `expected`.
     fn answer(&mut self, expected: Request, outcome: Result<Reply, Failure>) {
         let (id, request) = self.sent.remove(0);
         assert_eq!(request, expected);
         self.feed(Event::Answer(id, outcome));
     }
 
-    /// Ends the pause that was asked for last.
+    /// Ends the most recent pending sleep.
     fn wake(&mut self) {
         let at = self.sent.iter().rposition(|(_, request)| matches!(request, Request::Sleep(_)));
-        let (id, _) = self.sent.remove(at.expect("it pauses"));
+        let (id, _) = self.sent.remove(at.expect("a sleep is pending"));
         self.feed(Event::Answer(id, Ok(Reply::Done)));
     }
 
@@ -87,12 +90,12 @@ impl Drive {
         std::mem::take(&mut self.said)
     }
 
-    /// What is under way.
-    fn asked(&self) -> Vec<Request> {
+    /// Returns the pending requests, oldest first.
+    fn pending(&self) -> Vec<Request> {
         self.sent.iter().map(|(_, request)| request.clone()).collect()
     }
 
-    /// Joins and is granted at once.
+    /// Returns a sole contender that holds the lock. The watch on its own znode is pending.
     fn hold(me: Node) -> Drive {
         let mut drive = Drive::start();
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -101,14 +104,14 @@ impl Drive {
         drive
     }
 
-    /// The same, and its own node is watched.
+    /// Returns a sole contender that holds the lock and watches its own znode.
     fn hold_and_watch(me: Node) -> Drive {
         let mut drive = Drive::hold(me);
         drive.answer(watch(me.sequence.0, 0), Ok(mine(me)));
         drive
     }
 
-    /// Joins behind another one and watches it.
+    /// Returns a waiter that watches its predecessor.
     fn wait(me: Node) -> Drive {
         let mut drive = Drive::start();
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -311,7 +314,7 @@ fn exhausted_directory_is_deleted_and_recreated() {
     }
 }
 
-/// A server with one other contender, number 3, which leaves when it has been looked at long enough.
+/// A server with one foreign contender, number 3. `cancel_at` removes it once no request is pending.
 #[derive(Default)]
 struct Server {
     zxid: i64,
@@ -358,14 +361,16 @@ impl Server {
     }
 }
 
-/// Cancels before the request with this number is answered; answers those in `lost` with `Unknown`, after or without
-/// carrying them out. Says whether it got that far.
+/// Runs an acquisition and cancels it before request number `at` is answered.
+///
+/// Replies to the requests in `lost` are `Unknown`; `carried_out` decides if the server executes these requests. Returns
+/// false if the run ended before request `at`.
 fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
     let mut server = Server { zxid: 20, next: 3, mine: Vec::new(), other_is_there: true };
     let mut drive = Drive::start();
     let mut cancelled = false;
     for answered in 0.. {
-        assert!(answered < 100, "it does not end");
+        assert!(answered < 100, "acquisition does not end");
         if answered == at {
             drive.feed(Event::Cancel);
             cancelled = true;
@@ -398,7 +403,7 @@ fn cancelled_acquire_leaves_no_znode_despite_lost_replies() {
     while cancel_at(moments, &[], true) {
         moments += 1;
     }
-    assert!(moments > 8, "only {moments} moments to cancel at");
+    assert!(moments > 8, "only {moments} points to cancel at");
     for at in 0..moments + 6 {
         for first in 0..moments + 6 {
             for second in first..moments + 6 {

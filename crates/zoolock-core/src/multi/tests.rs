@@ -1,4 +1,4 @@
-//! The multi-lock's machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/protocol`.
+//! Hand-written scripts for the multi-lock state machine. `tests/protocol` searches for rarer sequences.
 
 mod doubts;
 mod leaving;
@@ -15,10 +15,10 @@ use crate::rules::Rules;
 const SESSION: SessionId = SessionId(7);
 const DIRECTORIES: [Zxid; 2] = [Zxid(10), Zxid(11)];
 const ME: Zxid = Zxid(50);
-/// In the first directory we are number 4, in the second number 9.
+/// Sequence numbers of our znodes: 4 in the first directory, 9 in the second.
 const NUMBERS: [i32; 2] = [4, 9];
 
-/// A machine for two locks, and what it has sent and said.
+/// A multi-lock of two directories with its pending requests and its reported actions.
 struct Drive {
     machine: Multi,
     sent: Vec<(RequestId, Request)>,
@@ -52,7 +52,7 @@ impl Drive {
         Drive::start_with(|_| {})
     }
 
-    /// Alone in both.
+    /// Returns the sole contender in both directories, which holds the multi-lock.
     fn hold() -> Drive {
         let mut drive = Drive::start();
         drive.answer(0, Request::JoinAll, joined(ME));
@@ -64,7 +64,7 @@ impl Drive {
         drive
     }
 
-    /// First in the first, and behind number 8 in the second.
+    /// Returns a waiter that is the head of the first queue and behind number 8 in the second.
     fn wait() -> Drive {
         let mut drive = Drive::start();
         drive.answer(0, Request::JoinAll, joined(ME));
@@ -76,7 +76,7 @@ impl Drive {
         drive
     }
 
-    /// Number 8 releases.
+    /// Releases predecessor 8 of the second queue.
     fn come_first(&mut self) {
         self.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
         let record = Record::Marker(marker(1, 8));
@@ -89,7 +89,10 @@ impl Drive {
         for action in self.machine.step(event, self.lease) {
             match action {
                 Action::Send(id, request) => {
-                    assert!(self.sent.iter().all(|(used, _)| *used != id), "{id:?} is under way");
+                    assert!(
+                        self.sent.iter().all(|(used, _)| *used != id),
+                        "request {id:?} is already pending"
+                    );
                     self.sent.push((id, request));
                 }
                 said => self.said.push(said),
@@ -97,15 +100,15 @@ impl Drive {
         }
     }
 
-    /// Answers this request at this place; the service works on one directory after the other as they were asked for.
+    /// Answers the oldest pending request of directory `at`. Panics unless it equals `expected`.
     fn answer(&mut self, at: usize, expected: Request, outcome: Result<Reply, Failure>) {
         let here = |(id, _): &(RequestId, Request)| place(*id) == at;
-        let (id, request) = self.sent.remove(self.sent.iter().position(here).expect("something was asked"));
+        let (id, request) = self.sent.remove(self.sent.iter().position(here).expect("a request is pending"));
         assert_eq!(request, expected);
         self.feed(Event::Answer(id, outcome));
     }
 
-    /// Everything that is under way gets lost with the connection.
+    /// Fails every pending request except sleeps, as a lost connection does.
     fn lose(&mut self) {
         let lost = |(_, request): &(RequestId, Request)| !matches!(request, Request::Sleep(_));
         let (lost, kept) = std::mem::take(&mut self.sent).into_iter().partition(lost);
@@ -114,7 +117,7 @@ impl Drive {
         lost.into_iter().for_each(|(id, _)| self.feed(Event::Answer(id, Err(Failure::Unknown))));
     }
 
-    /// Ends every pause.
+    /// Ends every pending sleep.
     fn wake(&mut self) {
         let sleeps = |(_, request): &(RequestId, Request)| matches!(request, Request::Sleep(_));
         let (over, kept): (Vec<_>, _) = std::mem::take(&mut self.sent).into_iter().partition(sleeps);
@@ -126,8 +129,8 @@ impl Drive {
         std::mem::take(&mut self.said)
     }
 
-    /// What is under way.
-    fn asked(&self) -> Vec<(usize, Request)> {
+    /// Returns the pending requests with their directory, oldest first.
+    fn pending(&self) -> Vec<(usize, Request)> {
         self.sent.iter().map(|(id, request)| (place(*id), request.clone())).collect()
     }
 }
@@ -158,7 +161,7 @@ fn watch(at: u16, sequence: i32) -> Request {
     Request::Watch { name: Prefix::Lock.name(Sequence(sequence)), watch: WatchId(at << 8) }
 }
 
-/// While the first is still in force.
+/// Returns a second watch in the directory, set while the first is in force.
 fn another_watch(at: u16, sequence: i32) -> Request {
     Request::Watch { name: Prefix::Lock.name(Sequence(sequence)), watch: WatchId(at << 8 | 1) }
 }
@@ -192,7 +195,7 @@ const NO_NODE: Result<Reply, Failure> = Err(Failure::NoNode);
 #[test]
 fn sole_contender_acquires_and_releases_in_one_flight() {
     let flight = [(0, Request::JoinAll), (0, Request::ReadDirectory), (1, Request::ReadDirectory)];
-    assert_eq!(Drive::start().asked(), flight);
+    assert_eq!(Drive::start().pending(), flight);
     let mut drive = Drive::hold();
     assert_eq!(drive.machine.holding(), Some(vec![node(0), node(1)]));
     drive.feed(Event::Release(Left::Released));
@@ -233,7 +236,7 @@ fn busy_try_acquire_deletes_all_znodes() {
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(1, Request::Exists(node(1)), own(1));
     assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
-    // It was first in the first, but nobody has worked there: no word of a release.
+    // The contender was the head of the first queue but never held the lock, so it writes no release marker.
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Delete(node(1)), DONE);
     assert_eq!(drive.said(), [Action::Over]);
@@ -251,13 +254,13 @@ fn exhausted_directory_is_retired_and_all_rejoined() {
     drive.wake();
     drive.answer(1, Request::ReadDirectory, directory(1, Zxid(52), 0, Record::Empty));
     drive.answer(1, Request::DeleteDirectory, DONE);
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
     assert_eq!(drive.said(), []);
 }
 
 // ---- lost replies ----
 
-/// Two creates were carried out whose replies were lost; the third is the barrier.
+/// Returns a contender with two lost create replies. The third create succeeded and is the barrier before the search.
 fn in_doubt() -> Drive {
     let mut drive = Drive::start();
     drive.lose();
@@ -276,7 +279,7 @@ fn incomplete_sets_are_deleted_and_all_rejoined() {
     drive.answer(0, Request::Delete(node_of(0, Zxid(52))), DONE);
     drive.answer(0, Request::MakeDirectory, DONE);
     drive.answer(1, Request::MakeDirectory, DONE);
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
 }
 
 #[test]
@@ -285,7 +288,7 @@ fn failed_search_is_repeated_in_all_directories() {
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, Zxid(52))])));
     drive.answer(1, Request::FindMine, Err(Failure::Unknown));
     drive.wake();
-    assert_eq!(drive.asked(), [(0, Request::FindMine), (1, Request::FindMine)]);
+    assert_eq!(drive.pending(), [(0, Request::FindMine), (1, Request::FindMine)]);
 }
 
 #[test]
@@ -295,7 +298,7 @@ fn timeout_in_doubt_deletes_every_znode() {
     drive.feed(Event::TimedOut);
     assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut)]);
     drive.wake();
-    // The barrier, though nobody wants the locks any more.
+    // The barrier create is needed even after the timeout.
     drive.answer(0, Request::JoinAll, joined(Zxid(51)));
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, ME), node_of(0, Zxid(51))])));
     drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node_of(1, ME), node_of(1, Zxid(51))])));

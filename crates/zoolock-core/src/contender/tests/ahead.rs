@@ -1,10 +1,12 @@
-//! Granted by the end of the one before us, by hand.
+//! Look-ahead: the deletion of the predecessor grants the lock.
 
 use super::*;
 
 const AFTER: u32 = 5;
 
-/// A waiter that the end of number 3 will grant. Its record has version 3, and watches 0 and 1 are in force.
+/// Returns a waiter that the deletion of its predecessor will grant.
+///
+/// The directory record has version 3. Watch 0 is on the predecessor, watch 1 on the waiter's own znode.
 fn sure(me: Node, watch_own_after: u32) -> Drive {
     let machine = Contender::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) });
     let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
@@ -17,7 +19,7 @@ fn sure(me: Node, watch_own_after: u32) -> Drive {
     drive
 }
 
-/// One that does not say when it begins.
+/// Returns the znode of another contender that writes no hold marker.
 fn ours(czxid: i64) -> Reply {
     let says = Says { untracked: true, ..Says::default() };
     Reply::Node { czxid: Zxid(czxid), owner: SessionId(8), version: 0, says }
@@ -27,7 +29,7 @@ fn watch_own(node: Node) -> Request {
     Request::WatchOwn { node, watch: WatchId(1) }
 }
 
-/// The directory as number 3 leaves it.
+/// Returns the directory after predecessor 3 is deleted.
 fn left(version: i32, record: Record) -> Reply {
     Reply::Directory(Directory { czxid: DIRECTORY, pzxid: Zxid(30), version, children: 1, record })
 }
@@ -68,7 +70,7 @@ fn waiter_fails_when_its_znode_is_deleted() {
     drive.feed(fired(1, true));
     let said = [Action::Unwatch(WatchId(0)), Action::Failed(Reason::Broken), Action::Unwatch(WatchId(1))];
     assert_eq!(drive.said()[..3], said);
-    assert_eq!(drive.sent, [], "what has its name now is not ours to delete");
+    assert_eq!(drive.sent, [], "a foreign znode with the same name is not deleted");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! From first to held: the delay after a crash, the mark of one that begins, and what was before, by hand.
+//! From head of the queue to holder: crash delay, hold marker and previous outcome.
 
 use super::*;
 use crate::record::Size;
@@ -13,7 +13,7 @@ fn hold() -> Request {
     Request::Hold { node: Some(ME), marker: begun(), version: 3 }
 }
 
-/// Alone with this record.
+/// Returns a sole contender in a directory with `record`.
 fn alone(config: Config, record: Record) -> Drive {
     let mut drive = Drive::of(config);
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
@@ -21,12 +21,12 @@ fn alone(config: Config, record: Record) -> Drive {
     drive
 }
 
-/// Says that it begins.
+/// Returns a sole contender that is writing its hold marker.
 fn marking(record: Record) -> Drive {
     alone(Config { tracks_crashes: true, ..config(Kind::Mutex) }, record)
 }
 
-/// Looks once more, is first as before, and finds this record.
+/// Answers the next check: the contender is still the head, and the directory holds `record`.
 fn look(drive: &mut Drive, record: Record) {
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, record)));
     drive.answer(Request::Exists(ME), Ok(mine(ME)));
@@ -38,7 +38,7 @@ fn look(drive: &mut Drive, record: Record) {
 #[test]
 fn waiter_delays_once_after_possible_crash() {
     let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![Request::Sleep(50)]));
+    assert_eq!((drive.said(), drive.pending()), (vec![], vec![Request::Sleep(50)]));
     drive.wake();
     look(&mut drive, Record::Empty);
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
@@ -63,14 +63,15 @@ fn tracked_release_overwrites_the_hold_marker() {
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
-/// The size was copied with the directory, or its write hung until the directory had been made again.
+/// A stale size names another directory czxid. It was copied with the directory, or its write was delayed until the
+/// directory had been recreated.
 #[test]
 fn size_of_deleted_semaphore_is_overwritten() {
     let record = |directory| Record::Semaphore(Size { directory, permits: 5 });
     let mut drive = alone(config(Kind::Mutex), record(Zxid(77)));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
-    assert!(drive.asked().contains(&Request::Release { node: ME, marker: released(4), version: Some(3) }));
+    assert!(drive.pending().contains(&Request::Release { node: ME, marker: released(4), version: Some(3) }));
 
     let mut drive = marking(record(Zxid(77)));
     drive.answer(hold(), Ok(Reply::Done));
@@ -85,7 +86,7 @@ fn lease_lost_during_hold_write_grants_nothing() {
     let mut drive = marking(Record::Empty);
     drive.lease = false;
     drive.answer(hold(), Ok(Reply::Done));
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
     drive.lease = true;
     drive.feed(Event::LeaseRenewed);
     look(&mut drive, Record::Marker(begun()));
@@ -104,7 +105,7 @@ fn failed_hold_write_is_retried_after_check() {
         }
         assert_eq!(drive.said(), []);
         look(&mut drive, Record::Empty);
-        assert_eq!(drive.asked(), [hold()]);
+        assert_eq!(drive.pending(), [hold()]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a caller may do at an odd moment, by hand.
+//! Caller events in unusual states.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn backoff_doubles_until_success() {
     let waits: Vec<u32> = (0..9).map(|_| backoff(&mut tries)).collect();
     assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
 
-    // To have waited is no success.
+    // The end of a sleep does not reset the backoff.
     let me = node(4, 20);
     let mut drive = Drive::hold(me);
     for pause in [10, 20, 40] {
@@ -41,7 +41,7 @@ fn timeout_does_not_affect_holder() {
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-    // Nor is it for what is over.
+    // Later events do not affect a contender that is over.
     drive.feed(Event::TimedOut);
     drive.feed(Event::Cancel);
     assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
@@ -66,7 +66,7 @@ fn cancelled_waiter_removes_its_watch() {
     let mut drive = Drive::wait(me);
     drive.feed(Event::Cancel);
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
-    // It has not looked at its own node for long.
+    // The waiter has not read its own znode since the create, so it reads it before the delete.
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(Request::Delete(me), Ok(Reply::Done));

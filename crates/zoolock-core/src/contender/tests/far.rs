@@ -1,14 +1,14 @@
-//! Looking ahead: how one that stands far back comes near, and what makes it sure, by hand.
+//! Look-ahead: how a waiter far back in the queue moves up, and which proof lets it be granted.
 
 use super::*;
 
 const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(6), czxid: Zxid(20) };
 
-/// While another one is in force.
+/// Watch 1 is in force at the same time.
 const OWN_FIRST: Request = Request::WatchOwn { node: ME, watch: WatchId(0) };
 const OWN_SECOND: Request = Request::WatchOwn { node: ME, watch: WatchId(1) };
 
-/// Comes as one of so many.
+/// Returns a contender that joined a directory with `children` children.
 fn comes(children: u32, record: Record) -> Drive {
     let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
@@ -16,16 +16,16 @@ fn comes(children: u32, record: Record) -> Drive {
     drive
 }
 
-/// Number 4 is gone, and number 5 is before it.
+/// Returns waiter 6 after its second predecessor 4 was deleted. Its predecessor is 5.
 fn near() -> Drive {
     let mut drive = comes(5, Record::Empty);
     drive.answer(watch(4, 0), Ok(theirs()));
     drive.feed(fired(0, true));
-    assert_eq!(drive.asked(), [watch(5, 1), Request::ReadDirectory, OWN_FIRST]);
+    assert_eq!(drive.pending(), [watch(5, 1), Request::ReadDirectory, OWN_FIRST]);
     drive
 }
 
-/// One that does not say when it begins.
+/// Returns the znode of another contender that writes no hold marker.
 fn untracked() -> Reply {
     let says = Says { untracked: true, ..Says::default() };
     Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says }
@@ -39,11 +39,11 @@ fn from_4() -> Record {
     Record::Marker(released(4))
 }
 
-/// Whether the end of number 5, which this watch tells, grants it the lock at once.
+/// Deletes predecessor 5 by firing watch `by`. Returns true if that grants the lock at once.
 #[track_caller]
 fn is_sure(drive: &mut Drive, by: u16) -> bool {
     drive.said();
-    assert_eq!(drive.asked(), []);
+    assert_eq!(drive.pending(), []);
     drive.feed(fired(by, true));
     drive.said().contains(&granted(ME, Previous::Unknown))
 }
@@ -67,27 +67,27 @@ fn insufficient_proof_grants_nothing() {
     let asked = Says { revoked: true, ..Says::default() };
     let asked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, says: asked };
     for (what, before, directory, own) in [
-        ("no record", untracked(), read(Record::Empty), Ok(mine(ME))),
-        ("that of another", untracked(), read(Record::Marker(released(3))), Ok(mine(ME))),
-        ("one that was taken away", untracked(), read(broken), Ok(mine(ME))),
-        ("where beginnings are told", untracked(), read(tracked), Ok(mine(ME))),
-        ("one before us that will tell", theirs(), read(from_4()), Ok(mine(ME))),
+        ("empty record", untracked(), read(Record::Empty), Ok(mine(ME))),
+        ("marker of another contender", untracked(), read(Record::Marker(released(3))), Ok(mine(ME))),
+        ("marker of a broken lock", untracked(), read(broken), Ok(mine(ME))),
+        ("tracked marker", untracked(), read(tracked), Ok(mine(ME))),
+        ("tracked predecessor", theirs(), read(from_4()), Ok(mine(ME))),
         (
-            "a directory that was made again",
+            "recreated directory",
             untracked(),
             Ok(Reply::Directory(Directory { record: of_that, ..made_again })),
             Ok(mine(ME)),
         ),
-        ("a record that could not be read", untracked(), Err(Failure::Unknown), Ok(mine(ME))),
-        ("a node that is another's", untracked(), read(from_4()), Ok(theirs())),
-        ("one that was asked to let go", untracked(), read(from_4()), Ok(asked)),
+        ("failed record read", untracked(), Err(Failure::Unknown), Ok(mine(ME))),
+        ("foreign own znode", untracked(), read(from_4()), Ok(theirs())),
+        ("revoked waiter", untracked(), read(from_4()), Ok(asked)),
     ] {
         let mut drive = near();
         drive.answer(watch(5, 1), Ok(before));
         drive.answer(Request::ReadDirectory, directory);
         drive.answer(OWN_FIRST, own);
         assert!(!is_sure(&mut drive, 1), "{what}");
-        assert_eq!(drive.asked()[0], Request::ReadDirectory, "{what}");
+        assert_eq!(drive.pending()[0], Request::ReadDirectory, "{what}");
     }
 }
 
@@ -98,7 +98,7 @@ fn missing_predecessor_triggers_listing() {
     drive.answer(Request::ReadDirectory, read(from_4()));
     drive.answer(OWN_FIRST, Ok(mine(ME)));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
-    assert_eq!(drive.asked()[0], Request::List);
+    assert_eq!(drive.pending()[0], Request::List);
 }
 
 #[test]
@@ -108,15 +108,15 @@ fn missing_predecessor_triggers_record_read() {
         drive.answer(watch(5, 1), Err(Failure::NoNode));
         drive.answer(Request::ReadDirectory, read(record));
         drive.answer(OWN_FIRST, own);
-        assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(ME)]);
+        assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
         assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
     }
 }
 
-/// The second of two, whose flight is not over.
+/// Returns the second of two contenders. Its watches on the predecessor and on its own znode are pending.
 fn second(record: Record) -> Drive {
     let mut drive = comes(2, record);
-    assert_eq!(drive.asked(), [watch(5, 0), OWN_SECOND]);
+    assert_eq!(drive.pending(), [watch(5, 0), OWN_SECOND]);
     drive.said();
     drive
 }
@@ -146,7 +146,7 @@ fn look_ahead_grants_nothing_without_lease() {
     drive.lease = false;
     drive.feed(fired(0, true));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
-    assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(ME)]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn unwatched_deleted_predecessor_grants_nothing() {
     let mut drive = second(Record::Empty);
     drive.answer(watch(5, 0), Err(Failure::NoNode));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
-    assert_eq!(drive.asked()[1..], [Request::ReadDirectory, Request::Exists(ME)]);
-    // The watch that comes about all the same is taken back.
+    assert_eq!(drive.pending()[1..], [Request::ReadDirectory, Request::Exists(ME)]);
+    // The watch on its own znode is answered later and removed then.
     drive.answer(OWN_SECOND, Ok(mine(ME)));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
 }
@@ -173,10 +173,10 @@ fn cancelled_waiter_checks_znode_before_deleting() {
     let mut drive = near();
     drive.feed(Event::Cancel);
     drive.sent.drain(..3);
-    assert_eq!(drive.asked(), [Request::Sync, Request::Exists(ME)]);
-    // Whoever has just come knows its node from its create.
+    assert_eq!(drive.pending(), [Request::Sync, Request::Exists(ME)]);
+    // A new contender deletes its znode without a check: the create reply is recent.
     let mut drive = second(Record::Empty);
     drive.feed(Event::Cancel);
     drive.sent.drain(..2);
-    assert_eq!(drive.asked(), [Request::Delete(ME)]);
+    assert_eq!(drive.pending(), [Request::Delete(ME)]);
 }

@@ -1,10 +1,10 @@
-//! Coming, being looked for after a lost reply, and a directory whose numbers run out, by hand.
+//! Joining, the search after a lost create reply, and directories near their last sequence number.
 
 use super::*;
 
 const DENIED: Failure = Failure::Refused(Refusal::Denied);
 
-/// A create was lost, and the next one is under way.
+/// Returns a contender with one lost create reply and a second create pending.
 fn in_doubt(retire_from: Sequence) -> Drive {
     let mut drive = Drive::start_with(Mode::Wait, retire_from);
     drive.answer(Request::Join, Err(Failure::Unknown));
@@ -27,9 +27,9 @@ fn cancelled_acquire_does_not_retry_failed_create() {
     drive.feed(Event::Cancel);
     drive.answer(Request::Join, Err(Failure::Throttled));
     drive.answer(Request::ReadDirectory, Err(Failure::Throttled));
-    assert_eq!(drive.asked(), [Request::Sleep(10)]);
+    assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Over], vec![]));
+    assert_eq!((drive.said(), drive.pending()), (vec![Action::Over], vec![]));
 }
 
 #[test]
@@ -53,23 +53,23 @@ fn found_znode_near_number_limit_is_deleted() {
     let (last, mut drive) = (node(101, 26), in_doubt(Sequence(100)));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::FindMine, found(&[last]));
-    assert_eq!(drive.asked(), [Request::Delete(last), Request::ReadDirectory]);
+    assert_eq!(drive.pending(), [Request::Delete(last), Request::ReadDirectory]);
 
-    // The counter sticks there.
+    // The sequence counter of the directory has reached its maximum, so every create fails with `NodeExists`.
     let mut drive = doubting();
     drive.answer(Request::Join, Err(Failure::NodeExists));
     drive.answer(Request::FindMine, found(&[]));
-    assert_eq!(drive.asked(), [Request::ReadDirectory]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
 }
 
-/// It has left a directory that is full of others.
+/// Returns a contender that deleted its znode in a directory to retire. Other contenders remain there.
 fn retiring(mode: Mode) -> Drive {
     let last = node(100, 20);
     let mut drive = Drive::start_with(mode, Sequence(100));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
     drive.answer(Request::Delete(last), Ok(Reply::Done));
-    assert_eq!(drive.asked(), [Request::ReadDirectory]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
     drive
 }
 
@@ -77,7 +77,7 @@ fn retiring(mode: Mode) -> Drive {
 fn retirement_rejoins_missing_directory_and_reports_denial() {
     let mut drive = retiring(Mode::Wait);
     drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
-    assert_eq!(drive.asked()[0], Request::Join);
+    assert_eq!(drive.pending()[0], Request::Join);
 
     let mut drive = retiring(Mode::Wait);
     drive.answer(Request::ReadDirectory, Err(DENIED));
@@ -88,13 +88,13 @@ fn retirement_rejoins_missing_directory_and_reports_denial() {
 fn occupied_retiring_directory_is_joined_again() {
     let mut drive = retiring(Mode::Wait);
     let mut looks = 0;
-    while drive.asked()[0] == Request::ReadDirectory {
+    while drive.pending()[0] == Request::ReadDirectory {
         looks += 1;
-        assert!(looks < 30, "it waits for ever");
+        assert!(looks < 30, "contender waits forever");
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
         drive.wake_if_it_pauses();
     }
-    assert_eq!((looks, drive.asked()[0].clone()), (21, Request::Join));
+    assert_eq!((looks, drive.pending()[0].clone()), (21, Request::Join));
 }
 
 impl Drive {
@@ -105,14 +105,14 @@ impl Drive {
     }
 }
 
-/// It is being deleted: who keeps it holds what will be gone.
+/// The pending delete will remove that znode, so a lock held through it would be lost.
 #[test]
 fn search_ignores_znode_being_deleted() {
     let (last, me) = (node(100, 20), node(0, 40));
     let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
-    // Its delete is still under way.
+    // The delete is still pending.
     let delete = drive.sent.remove(0);
     assert_eq!(delete.1, Request::Delete(last));
     drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
@@ -146,18 +146,18 @@ fn each_doubtful_delete_is_checked_separately() {
     drive.feed(Event::Cancel);
     drive.answer(Request::Join, Ok(Reply::Joined(nodes[2])));
     drive.answer(Request::FindMine, found(&nodes));
-    assert_eq!(drive.asked(), nodes.map(Request::Delete));
+    assert_eq!(drive.pending(), nodes.map(Request::Delete));
     drive.answer(Request::Delete(nodes[0]), Err(Failure::Unknown));
     drive.answer(Request::Delete(nodes[1]), Err(Failure::Unknown));
     drive.answer(Request::Delete(nodes[2]), Ok(Reply::Done));
     let looks = [nodes[0], nodes[1]].map(|node| [Request::Sync, Request::Exists(node)]);
-    assert_eq!(drive.asked(), looks.concat());
-    // What was not known of the first says nothing of the second.
+    assert_eq!(drive.pending(), looks.concat());
+    // A failed sync for the first znode does not affect the second.
     drive.answer(Request::Sync, Err(Failure::Throttled));
     drive.answer(Request::Exists(nodes[0]), Err(Failure::NoNode));
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(nodes[1]), Ok(mine(nodes[1])));
-    assert!(drive.asked().contains(&Request::Delete(nodes[1])), "{:?}", drive.asked());
+    assert!(drive.pending().contains(&Request::Delete(nodes[1])), "{:?}", drive.pending());
     drive.wake();
     drive.sent.retain(|(_, request)| !matches!(request, Request::Sync));
     drive.answer(Request::Delete(nodes[1]), Ok(Reply::Done));

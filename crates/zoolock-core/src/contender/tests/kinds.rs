@@ -1,4 +1,4 @@
-//! Readers that write and writers that read, by hand.
+//! Upgrades, downgrades, crash records of upgraded readers, and foreign semaphores.
 
 use super::*;
 use crate::layout::Layout;
@@ -14,7 +14,7 @@ fn start(kind: Kind) -> Drive {
     drive
 }
 
-/// A reader, and the machine that wants to write beside it.
+/// Returns a reader and the contender that upgrades it.
 fn upgrading() -> (Node, Drive) {
     let reader = of(Prefix::Read, 4, 20);
     (reader, start(Kind::Upgrade { from: reader }))
@@ -47,7 +47,9 @@ fn upgrade_fails_in_recreated_directory() {
     let me = of(Prefix::Write, 5, 31);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![reader.name(), me.name()])));
-    let Reply::Directory(seen) = directory(me.czxid, 2, Record::Empty) else { unreachable!("it is one") };
+    let Reply::Directory(seen) = directory(me.czxid, 2, Record::Empty) else {
+        unreachable!("reply is a directory")
+    };
     let again = Directory { czxid: Zxid(30), ..seen };
     drive.answer(Request::ReadDirectory, Ok(Reply::Directory(again)));
     assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
@@ -94,7 +96,8 @@ fn lost_downgrade_is_resent_without_foreign_znode() {
     }
 }
 
-/// First behind one that wrote and whose reader was deleted, and about to say that it begins.
+/// Returns a tracked waiter that lists the queue. The record is the hold marker of an upgraded reader, number 6, and
+/// predecessor 3 is gone.
 fn beginning() -> (Node, Record, Drive) {
     let (me, begun) = (node(4, 20), Marker { left: Left::Held, tracked: true, ..released(6) });
     let record = Record::Marker(begun);
@@ -131,14 +134,14 @@ fn cancel_restores_record_if_hold_was_written() {
         };
         match found {
             Some(found) => {
-                // It pauses before it looks, so its node is looked at before it goes.
+                // The contender pauses before its next check, so it reads its znode before the delete.
                 drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
                 drive.answer(hold, Err(Failure::BadVersion));
                 drive.answer(Request::Sync, Ok(Reply::Done));
                 drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(found))));
             }
             None => {
-                // It was looking again when it was cancelled. After a wait its node is read before it is deleted.
+                // A check was pending at the cancel. After a wait the contender reads its znode before the delete.
                 drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
                 drive.answer(Request::Exists(me), Ok(mine(me)));
                 drive.answer(Request::Sync, Ok(Reply::Done));

@@ -1,4 +1,4 @@
-//! A writer becomes a reader, and what each kind leaves behind, by hand.
+//! Downgrades, and the marker that each kind writes at release.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
     Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
 }
 
-/// Alone, and its node is watched.
+/// Returns a sole contender that holds the lock and watches its own znode.
 fn holding(kind: Kind, me: Node) -> Drive {
     let mut drive = Drive::of(config(kind));
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -17,7 +17,7 @@ fn holding(kind: Kind, me: Node) -> Drive {
     drive
 }
 
-/// A marker would hand over to the next writer, beside other readers.
+/// A marker would grant the lock to the next writer while other readers hold it.
 #[test]
 fn reader_release_writes_no_marker() {
     let me = of(Prefix::Read, 4, 20);
@@ -36,7 +36,7 @@ fn release_during_downgrade_deletes_reader() {
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
-    assert_eq!(drive.asked(), [Request::Delete(reader)]);
+    assert_eq!(drive.pending(), [Request::Delete(reader)]);
     drive.answer(Request::Delete(reader), Ok(Reply::Done));
     let said = drive.said();
     assert_eq!(said[said.len() - 2..], [Action::Released(Departed::Clean), Action::Over]);
@@ -52,12 +52,12 @@ fn read_after_failed_sync_causes_no_downgrade() {
     drive.wake();
     drive.answer(Request::Sync, Err(Failure::Throttled));
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    assert!(matches!(drive.asked()[..], [Request::Sleep(_)]), "{:?}", drive.asked());
+    assert!(matches!(drive.pending()[..], [Request::Sleep(_)]), "{:?}", drive.pending());
     drive.wake();
-    assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
+    assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
 }
 
-/// The directory was made again, and number 4 there is another writer.
+/// The directory may have been recreated, with another writer as number 4.
 #[test]
 fn refused_downgrade_is_resent_only_after_check() {
     let me = of(Prefix::Write, 4, 20);
@@ -67,20 +67,20 @@ fn refused_downgrade_is_resent_only_after_check() {
         drive.said();
         drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::BadVersion));
         drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-        assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
+        assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), Ok(found));
         if is_mine {
             let again = Request::Downgrade { node: me, marker: None };
-            assert_eq!(drive.asked(), [again, Request::ReadDirectory]);
+            assert_eq!(drive.pending(), [again, Request::ReadDirectory]);
         } else {
-            assert_eq!((drive.said(), drive.asked()), (vec![Action::Lost(Loss::Broken)], vec![]));
+            assert_eq!((drive.said(), drive.pending()), (vec![Action::Lost(Loss::Broken)], vec![]));
         }
     }
 }
 
-/// The directory was made again, and in the new one another writer had the number: what came in its place is no reader
-/// of a lock that we hold.
+/// The directory was recreated, and another writer there had the same number. The downgrade replaced that writer's
+/// znode, so the new reader znode belongs to a lock that this contender never held.
 #[test]
 fn downgrade_in_recreated_directory_loses_lock() {
     let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 92));
@@ -95,23 +95,27 @@ fn downgrade_in_recreated_directory_loses_lock() {
         drive.feed(Event::Downgrade);
         drive.said();
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
-        assert_eq!(drive.said(), [], "it may be another directory");
+        assert_eq!(drive.said(), [], "downgrade waits for the directory read");
         drive.answer(Request::ReadDirectory, found);
         if departs {
             assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
-            assert_eq!(drive.asked(), [Request::Sync, Request::Exists(reader)]);
+            assert_eq!(drive.pending(), [Request::Sync, Request::Exists(reader)]);
             drive.answer(Request::Sync, Ok(Reply::Done));
             drive.answer(Request::Exists(reader), Ok(mine(reader)));
             drive.answer(Request::Delete(reader), Ok(Reply::Done));
             drive.feed(Event::Release(Left::Released));
             assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
         } else {
-            assert_eq!(drive.said(), [Action::Downgraded(reader)], "what may not be read cannot be compared");
+            assert_eq!(
+                drive.said(),
+                [Action::Downgraded(reader)],
+                "a denied directory read does not fail the downgrade"
+            );
         }
     }
 }
 
-/// What was lost on the way is asked for again, behind the transaction.
+/// The retry reads the directory again, after the transaction.
 #[test]
 fn downgrade_is_retried_if_directory_read_failed() {
     let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
@@ -128,7 +132,7 @@ fn downgrade_is_retried_if_directory_read_failed() {
     assert_eq!(drive.said(), [Action::Downgraded(reader)]);
 }
 
-/// A reader that writes, where this is the record.
+/// Returns an upgraded reader in a directory with `record`.
 fn upgraded(record: Record) -> (Node, Drive) {
     let (reader, me) = (of(Prefix::Read, 4, 20), of(Prefix::Write, 5, 21));
     let mut drive = Drive::of(config(Kind::Upgrade { from: reader }));
@@ -149,13 +153,13 @@ fn tracked_upgrade_release_writes_downgraded_marker() {
         drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
         assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
         drive.feed(Event::Release(left));
-        // One that panics leaves the mark of its beginning.
+        // A holder that panics leaves its hold marker in place.
         let leaves = marker.map_or(Request::Delete(me), |left| Request::Release {
             node: me,
             marker: of_mine(left),
             version: Some(4),
         });
-        assert_eq!(drive.asked(), [leaves]);
+        assert_eq!(drive.pending(), [leaves]);
     }
 }
 
@@ -165,9 +169,9 @@ fn untracked_upgrade_writes_no_marker_and_keeps_znode() {
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
     assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Downgraded(me)], vec![]));
+    assert_eq!((drive.said(), drive.pending()), (vec![Action::Downgraded(me)], vec![]));
     drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.asked(), [Request::Delete(me)]);
+    assert_eq!(drive.pending(), [Request::Delete(me)]);
 }
 
 #[test]
@@ -181,7 +185,7 @@ fn session_expiry_after_release_reports_nothing() {
     assert_eq!(drive.said(), []);
 }
 
-/// By the end of its session nobody learns anything new, and its release is one.
+/// The loss was already reported, so the expiry reports nothing. The release reports the first loss.
 #[test]
 fn lost_lock_releases_after_session_expiry() {
     let lost_by = |event, loss: &[Action]| {
@@ -199,7 +203,7 @@ fn lost_lock_releases_after_session_expiry() {
         assert_eq!(drive.said(), []);
         drive.feed(Event::Release(Left::Released));
         assert_eq!(drive.said(), [Action::Released(Departed::Lost(loss)), Action::Over]);
-        assert_eq!(drive.asked(), []);
+        assert_eq!(drive.pending(), []);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Permits of a semaphore, by hand.
+//! Semaphore permits.
 
 use super::*;
 use crate::record::Size;
@@ -14,7 +14,7 @@ fn sized(directory: Zxid, permits: u32) -> Record {
     Record::Semaphore(Size { directory, permits })
 }
 
-/// Its record was written so many times.
+/// Returns a semaphore directory whose record was written `version` times.
 fn semaphore(version: i32, record: Record) -> Result<Reply, Failure> {
     Ok(Reply::Directory(Directory { czxid: DIRECTORY, pzxid: LISTED, version, children: 2, record }))
 }
@@ -25,14 +25,14 @@ fn start(size: u32) -> Drive {
     drive
 }
 
-/// Answers the flight that asks who is there.
+/// Answers a check: listing, directory record and own znode.
 fn look(drive: &mut Drive, listing: Request, names: &[i32], directory: Result<Reply, Failure>) {
     drive.answer(listing, Ok(children(names.iter().map(|number| permit(*number)).collect())));
     drive.answer(Request::ReadDirectory, directory);
     drive.answer(Request::Exists(ME), Ok(mine(ME)));
 }
 
-/// The flight that goes out with the create.
+/// Answers the listing and the directory read that are sent with the create.
 fn first_look(drive: &mut Drive, names: &[i32], directory: Result<Reply, Failure>) {
     drive.answer(Request::List, Ok(children(names.iter().map(|number| permit(*number)).collect())));
     drive.answer(Request::ReadDirectory, directory);
@@ -61,7 +61,7 @@ fn missing_size_is_written_and_then_read() {
         let mut drive = start(3);
         first_look(&mut drive, &[4], semaphore(0, record));
         let size = Size { directory: DIRECTORY, permits: 3 };
-        // Somebody else may have been the first to write it.
+        // Another contender may have written the size first.
         drive.answer(Request::WriteSize { size, version: 0 }, Err(Failure::BadVersion));
         look(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
         assert_eq!(drive.said(), [granted(ME, Previous::Unknown)], "{record:?}");
@@ -105,14 +105,14 @@ fn waiter_adopts_later_resize() {
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
 }
 
-// ---- whom it waits for ----
+// ---- waiting for permits ----
 
-/// The one before us may have been granted by a larger semaphore, and never say so.
+/// The predecessor may have been granted while the semaphore was larger, and then it never sets its granted flag.
 #[test]
 fn waiters_of_a_resized_semaphore_watch_the_children() {
     let mut drive = start(1);
     first_look(&mut drive, &[2, 3, 4], semaphore(2, sized(DIRECTORY, 1)));
-    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+    assert_eq!(drive.pending()[0], Request::WatchChildren(WatchId(0)));
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn granted_predecessor_makes_waiter_watch_children() {
     drive.feed(fired(0, false));
     drive.answer(watch(3, 1), theirs_says(true));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
-    // The name of the one that was granted before it is still there.
+    // The znode of the granted predecessor still exists.
     look(&mut drive, Request::List, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+    assert_eq!(drive.pending()[0], Request::WatchChildren(WatchId(0)));
 }
 
 #[test]
@@ -137,27 +137,27 @@ fn early_child_change_triggers_new_listing() {
         drive.answer(Request::ReadDirectory, semaphore(1, sized(DIRECTORY, 1)));
         drive.feed(fired(watch, false));
         drive.answer(Request::Exists(ME), Ok(mine(ME)));
-        let lists = drive.asked().iter().any(|request| matches!(request, Request::WatchChildren(_)));
+        let lists = drive.pending().iter().any(|request| matches!(request, Request::WatchChildren(_)));
         assert_eq!((lists, drive.said()), (again, vec![]));
     }
 }
 
-// ---- the word that it was granted ----
+// ---- the granted flag ----
 
-/// Our node may be gone, and the semaphore have been made larger after that.
+/// Otherwise the waiter's own znode may be deleted, and the semaphore enlarged after that.
 #[test]
 fn size_is_used_only_with_unchanged_children() {
     let mut drive = start(1);
     drive.answer(Request::List, Ok(children(vec![permit(3), ME.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(100), 1, sized(DIRECTORY, 2))));
-    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
+    assert_eq!((drive.said(), drive.pending()[0].clone()), (vec![], Request::List));
     drive.answer(Request::List, Ok(children(vec![permit(3)])));
     drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, sized(DIRECTORY, 2))));
     drive.answer(Request::Exists(ME), Err(Failure::NoNode));
     assert_eq!(drive.said()[0], Action::Failed(Reason::Broken));
 }
 
-/// Granted after a wait, and about to say so.
+/// Returns a holder that was granted after a wait. The write of its granted flag is pending.
 fn saying() -> Drive {
     let mut drive = start(1);
     first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
@@ -165,13 +165,13 @@ fn saying() -> Drive {
     drive.feed(fired(0, false));
     look(&mut drive, Request::WatchChildren(WatchId(1)), &[4], semaphore(1, sized(DIRECTORY, 1)));
     assert_eq!(drive.said().last(), Some(&granted(ME, Previous::Unknown)));
-    assert_eq!(drive.asked()[0], say_granted(0));
-    assert!(matches!(drive.asked()[1..], [Request::Watch { .. }]), "{:?}", drive.asked());
+    assert_eq!(drive.pending()[0], say_granted(0));
+    assert!(matches!(drive.pending()[1..], [Request::Watch { .. }]), "{:?}", drive.pending());
     drive
 }
 
 fn own_watch(drive: &Drive, at: usize) -> Request {
-    let request = drive.asked()[at].clone();
+    let request = drive.pending()[at].clone();
     assert!(matches!(&request, Request::Watch { name, .. } if *name == ME.name()), "{request:?}");
     request
 }
@@ -188,13 +188,13 @@ fn overwritten_granted_flag_is_rewritten() {
     let own = own_watch(&drive, 0);
     drive.answer(own, says(1, false));
     drive.answer(say_granted(1), Err(Failure::BadVersion));
-    // By now its own node is watched, and nothing more would be heard of it.
+    // The watch on its own znode is removed, because a retry sets a new one.
     assert!(matches!(drive.said()[..], [Action::Unwatch(_)]));
-    assert_eq!(drive.asked(), [Request::Sleep(10)]);
+    assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
     let own = own_watch(&drive, 0);
     drive.answer(own, says(2, false));
-    assert_eq!(drive.asked(), [say_granted(2)]);
+    assert_eq!(drive.pending(), [say_granted(2)]);
 }
 
 #[test]
@@ -204,5 +204,5 @@ fn pending_granted_flag_write_is_not_repeated() {
     let (id, _) = drive.sent.remove(1);
     assert!(matches!(own, Request::Watch { .. }));
     drive.feed(Event::Answer(id, says(0, false)));
-    assert_eq!(drive.asked(), [say_granted(0)]);
+    assert_eq!(drive.pending(), [say_granted(0)]);
 }

@@ -1,4 +1,4 @@
-//! Looking and waiting, by hand.
+//! Checks of the queue, and waiting.
 
 use super::*;
 use crate::record::Size;
@@ -14,13 +14,13 @@ fn seen(children: u32, record: Record) -> Result<Reply, Failure> {
     Ok(directory(Zxid(30), children, record))
 }
 
-/// The one before it is gone, no record says how, and so it lists.
+/// Returns a waiter that lists the queue: its predecessor is gone and left no marker.
 fn listing() -> Drive {
     let mut drive = Drive::wait(ME);
     drive.feed(fired(0, true));
     drive.answer(Request::ReadDirectory, seen(2, Record::Empty));
     drive.answer(Request::Exists(ME), own());
-    assert_eq!(drive.asked(), [Request::List, Request::ReadDirectory, Request::Exists(ME)]);
+    assert_eq!(drive.pending(), [Request::List, Request::ReadDirectory, Request::Exists(ME)]);
     drive
 }
 
@@ -44,7 +44,7 @@ fn denied_listing_fails_and_lost_one_is_retried() {
     drive.answer(Request::List, Err(Failure::Unknown));
     drive.sent.retain(|(_, request)| matches!(request, Request::Sleep(_)));
     drive.wake();
-    assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(ME)]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn mutex_is_refused_in_semaphore_directory() {
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, size)));
     assert_eq!(drive.said(), [Action::Failed(Reason::OtherKind)]);
-    // One that lived in a directory of that name before is none.
+    // The size of an earlier directory with the same name is ignored.
     let size = Record::Semaphore(Size { directory: Zxid(2), permits: 3 });
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
@@ -62,23 +62,23 @@ fn mutex_is_refused_in_semaphore_directory() {
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
 }
 
-/// How long number `me` waits among so many, who all have to list.
+/// Returns the time that waiter `me` pauses before it lists a directory with `among` children.
 fn moment(me: i32, among: u32) -> u32 {
     let me = node(me, 20);
     let mut drive = Drive::wait(me);
     drive.feed(fired(0, true));
     drive.answer(Request::ReadDirectory, seen(among, Record::Empty));
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    let [Request::Sleep(moment)] = drive.asked()[..] else { panic!("{:?}", drive.asked()) };
+    let [Request::Sleep(moment)] = drive.pending()[..] else { panic!("{:?}", drive.pending()) };
     drive.wake();
-    assert_eq!(drive.asked()[0], Request::List);
+    assert_eq!(drive.pending()[0], Request::List);
     moment
 }
 
 #[test]
 fn listings_of_many_waiters_are_spread_out() {
     let among = |many: u32| (1..100).map(|me| moment(me, many)).collect::<std::collections::BTreeSet<_>>();
-    // A quarter of a millisecond for each.
+    // The pauses are spread over a quarter of a millisecond per waiter, at most half a second.
     let (few, most) = (among(200), among(100_000));
     assert!(few.len() > 25 && few.iter().all(|moment| *moment < 50), "{few:?}");
     assert!(most.len() >= 50 && most.iter().all(|moment| *moment < 500), "{most:?}");
@@ -93,7 +93,7 @@ fn mutex_ignores_granted_flag_of_predecessor() {
     let says = Says { granted: true, ..Says::default() };
     let other = Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says };
     drive.answer(watch(3, 0), Ok(other));
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn watch_pending_at_reconnect_is_set_again() {
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
     drive.answer(watch(3, 1), Ok(theirs()));
     drive.feed(fired(1, true));
-    assert_eq!(drive.asked()[0], Request::ReadDirectory);
+    assert_eq!(drive.pending()[0], Request::ReadDirectory);
 }
 
 // ---- readers ----
@@ -116,7 +116,7 @@ fn reader() -> Node {
     Node { prefix: Prefix::Read, sequence: Sequence(6), czxid: Zxid(20) }
 }
 
-/// Waits for the writer with number 4; another reader stands between them.
+/// Returns a reader whose watched writer 4 was just deleted. Another reader is between them in the queue.
 fn reading() -> Drive {
     let (me, writer) = (reader(), Prefix::Write.name(Sequence(4)));
     let mut drive = Drive::of(config(Kind::Read));
@@ -142,5 +142,5 @@ fn unwatched_writer_marker_grants_reader_nothing() {
     let mut drive = reading();
     drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
-    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
+    assert_eq!((drive.said(), drive.pending()[0].clone()), (vec![], Request::List));
 }

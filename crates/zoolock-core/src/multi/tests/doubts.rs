@@ -1,4 +1,4 @@
-//! Answers that are lost or refused, or that say what cannot be.
+//! Lost, refused and impossible replies.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn failed_create_in_doubt_still_searches() {
         drive.lose();
         drive.wake();
         drive.answer(0, Request::JoinAll, Err(failure));
-        assert_eq!(drive.asked(), [(0, Request::FindMine), (1, Request::FindMine)]);
+        assert_eq!(drive.pending(), [(0, Request::FindMine), (1, Request::FindMine)]);
         for at in [0, 1] {
             drive.answer(at, Request::FindMine, NONE());
         }
@@ -53,10 +53,10 @@ fn denied_search_keeps_last_created_znodes() {
     }
     let kept = |at| Request::Exists(node_of(at, Zxid(52)));
     let looks = [(0, Request::ReadDirectory), (0, kept(0)), (1, Request::ReadDirectory), (1, kept(1))];
-    assert_eq!(drive.asked(), looks);
+    assert_eq!(drive.pending(), looks);
 }
 
-/// The create found a directory missing.
+/// Returns a contender that creates both directories, because its join found none.
 fn making_directories() -> Drive {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, NO_NODE);
@@ -69,9 +69,9 @@ fn making_directories() -> Drive {
 fn join_waits_for_every_directory() {
     let mut drive = making_directories();
     drive.answer(0, Request::MakeDirectory, DONE);
-    assert_eq!(drive.asked(), [(1, Request::MakeDirectory)]);
+    assert_eq!(drive.pending(), [(1, Request::MakeDirectory)]);
     drive.answer(1, Request::MakeDirectory, DONE);
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn cancel_during_directory_creation_ends_at_once() {
     assert_eq!(drive.said(), [Action::Over]);
     drive.answer(0, Request::MakeDirectory, DONE);
     drive.answer(1, Request::MakeDirectory, DONE);
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn cancelled_multi_acquire_does_not_retry_failed_create() {
     drive.answer(0, Request::JoinAll, Err(Failure::Throttled));
     drive.wake();
     assert_eq!(drive.said(), [Action::Over]);
-    assert!(drive.asked().iter().all(|(_, request)| *request != Request::JoinAll));
+    assert!(drive.pending().iter().all(|(_, request)| *request != Request::JoinAll));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn join_backoff_doubles_with_each_failure() {
     let mut drive = Drive::start();
     for pause in [10, 20, 40] {
         drive.lose();
-        assert_eq!(drive.asked(), [(0, Request::Sleep(pause))]);
+        assert_eq!(drive.pending(), [(0, Request::Sleep(pause))]);
         drive.wake();
     }
 }

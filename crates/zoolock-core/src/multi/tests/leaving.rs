@@ -1,4 +1,4 @@
-//! Holding, losing, letting go.
+//! Release, loss of the lock, and cancellation.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn refused_joint_release_continues_per_znode() {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
     }
-    // Somebody wrote over the record of the first; its node goes alone.
+    // Another client overwrote the record of the first directory, so that znode is deleted without a marker.
     drive.answer(0, release(0), Err(Failure::BadVersion));
     drive.answer(1, release(1), DONE);
     assert_eq!(drive.said(), []);
@@ -27,7 +27,7 @@ fn missing_znode_does_not_block_other_releases() {
     drive.feed(Event::Release(Left::Released));
     drive.answer(0, release_all(), NO_NODE);
     drive.answer(0, Request::Sync, DONE);
-    // The directory was made again, and our name is another's.
+    // The directory was recreated, and our name belongs to another contender.
     drive.answer(0, Request::Exists(node(0)), theirs(Zxid(70)));
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), own(1));
@@ -65,8 +65,8 @@ fn disconnected_release_checks_each_znode() {
     drive.feed(Event::Disconnected);
     drive.feed(Event::Release(Left::Released));
     let look = |at| [(at, Request::Sync), (at, Request::Exists(node(at)))];
-    assert_eq!(drive.asked(), [look(0), look(1)].concat());
-    // What it leaves is a clean release all the same.
+    assert_eq!(drive.pending(), [look(0), look(1)].concat());
+    // The release is still clean.
     for at in [0, 1] {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
@@ -90,7 +90,7 @@ fn one_lost_znode_reports_single_loss() {
     let mut drive = Drive::hold();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
     drive.feed(Event::Release(Left::Released));
-    // It has done nothing cleanly under what is left of it.
+    // The work of the holder was not protected by all locks, so the marker is not a clean release.
     let marker = Marker { left: Left::Broken, ..marker(0, NUMBERS[0]) };
     drive.answer(0, Request::Release { node: node(0), marker, version: Some(3) }, DONE);
     let lost = Action::Lost(Loss::Broken);
@@ -166,12 +166,12 @@ fn waiter_behind_younger_znode_checks_its_own() {
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(1, watch(1, 8), theirs(Zxid(60)));
-    // A writer that has become a reader has a younger node under its old number: then we go on waiting.
+    // A downgraded writer has a younger znode with its old number. The waiter then keeps waiting.
     drive.answer(1, Request::Exists(node(1)), own(1));
     assert_eq!(drive.said(), []);
     drive.feed(Event::Reconnected);
     drive.answer(1, another_watch(1, 8), theirs(Zxid(60)));
-    // The directory was made again.
+    // The directory was recreated.
     drive.answer(1, Request::Exists(node(1)), NO_NODE);
     assert!(drive.said().contains(&Action::Failed(Reason::Broken)));
 }
@@ -222,13 +222,13 @@ fn refused_create_fails_unless_earlier_create_succeeded() {
     drive.answer(0, Request::JoinAll, Err(refused));
     assert_eq!(drive.said(), [Action::Failed(Reason::Refused(refused)), Action::Over]);
 
-    // The barrier is refused, but an earlier create was carried out: that place is kept.
+    // The barrier create is refused, but an earlier create succeeded: its znodes are kept.
     let mut drive = Drive::start();
     drive.lose();
     drive.wake();
     drive.answer(0, Request::JoinAll, Err(refused));
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node(0)])));
     drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node(1)])));
-    assert_eq!(drive.asked()[1], (0, Request::Exists(node(0))));
+    assert_eq!(drive.pending()[1], (0, Request::Exists(node(0))));
     assert_eq!(drive.said(), []);
 }

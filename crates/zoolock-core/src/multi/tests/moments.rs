@@ -1,4 +1,4 @@
-//! What it says of itself, and what comes at an odd moment.
+//! State queries, and events in unusual states.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn watches_own_requires_grant_and_every_watch() {
     drive.answer(1, watch(1, 9), own(1));
     assert!(drive.machine.watches_own());
 
-    // Each is first in its queue and watches its node; but all together have not been granted yet.
+    // The contender is the head of each queue and watches its znodes, but the multi-lock is not granted yet.
     let mut drive = Drive::wait();
     drive.come_first();
     assert!(!drive.machine.watches_own());
@@ -39,15 +39,15 @@ fn release_or_timeout_starts_leaving() {
 #[test]
 fn irrelevant_events_change_nothing() {
     let mut drive = Drive::start();
-    let asked = drive.asked();
+    let asked = drive.pending();
     drive.feed(Event::Start);
-    assert_eq!(drive.asked(), asked);
+    assert_eq!(drive.pending(), asked);
 
-    // Before the grant nobody believes anything: there is nothing to lose, and nothing to look at.
+    // A waiter relies on no lease: there is nothing to lose and nothing to check.
     let mut drive = Drive::wait();
     for event in [Event::Start, Event::LeaseLost, Event::LeaseRenewed, Event::Release(Left::Released)] {
         drive.feed(event);
-        assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+        assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
     }
 }
 
@@ -55,16 +55,16 @@ fn irrelevant_events_change_nothing() {
 fn timeout_does_not_affect_multi_holder() {
     let mut drive = Drive::hold();
     drive.feed(Event::TimedOut);
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
     assert!(drive.machine.holding().is_some());
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::Cancel);
     drive.answer(0, release_all(), DONE);
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-    // Nor is anything else for what is over.
+    // Later events do not affect a contender that is over.
     for event in [Event::TimedOut, Event::Cancel, Event::SessionOver(SessionEnd::Expired)] {
         drive.feed(event);
-        assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+        assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
     }
 }
 
@@ -89,11 +89,11 @@ fn session_expiry_after_cancel_reports_no_failure() {
 #[test]
 fn losing_one_znode_fails_whole_acquire() {
     let mut drive = Drive::wait();
-    // In the first directory it is first already.
+    // The contender is already the head of the first queue.
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
     let said = drive.said();
     assert!(said.contains(&Action::Failed(Reason::Broken)), "{said:?}");
-    assert_eq!(drive.asked(), [(1, Request::Sync), (1, Request::Exists(node(1)))]);
+    assert_eq!(drive.pending(), [(1, Request::Sync), (1, Request::Exists(node(1)))]);
 }
 
 #[test]
