@@ -171,7 +171,7 @@ fn sole_contender_acquires_in_one_flight() {
 }
 
 #[test]
-fn sole_foreign_child_grants_nothing() {
+fn sole_child_of_another_contender_grants_nothing() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(node(4, 20))));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
@@ -238,7 +238,7 @@ fn try_acquire_fails_busy_behind_predecessor() {
 }
 
 #[test]
-fn lost_release_is_not_resent_for_foreign_znode() {
+fn lost_release_is_not_resent_without_own_znode() {
     let me = node(4, 20);
     for found in [Ok(theirs()), Ok(mine(node(4, 99))), Err(Failure::NoNode)] {
         let mut drive = Drive::hold(me);
@@ -314,7 +314,7 @@ fn exhausted_directory_is_deleted_and_recreated() {
     }
 }
 
-/// A server with one foreign contender, number 3. `cancel_at` removes it once no request is pending.
+/// A server with one other contender, number 3. `cancel_at` removes it once no request is pending.
 #[derive(Default)]
 struct Server {
     zxid: i64,
@@ -363,8 +363,8 @@ impl Server {
 
 /// Runs an acquisition and cancels it before request number `at` is answered.
 ///
-/// Replies to the requests in `lost` are `Unknown`; `carried_out` decides if the server executes these requests. Returns
-/// false if the run ended before request `at`.
+/// Replies to the requests in `lost` are `Unknown`. The server executes these requests if `carried_out` is set.
+/// Returns false if the run ended before request `at`.
 fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
     let mut server = Server { zxid: 20, next: 3, mine: Vec::new(), other_is_there: true };
     let mut drive = Drive::start();

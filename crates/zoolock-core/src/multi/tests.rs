@@ -77,7 +77,7 @@ impl Drive {
     }
 
     /// Releases predecessor 8 of the second queue.
-    fn come_first(&mut self) {
+    fn release_predecessor(&mut self) {
         self.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
         let record = Record::Marker(marker(1, 8));
         self.answer(1, Request::ReadDirectory, directory(1, Zxid(60), 1, record));
@@ -109,7 +109,7 @@ impl Drive {
     }
 
     /// Fails every pending request except sleeps, as a lost connection does.
-    fn lose(&mut self) {
+    fn lose_connection(&mut self) {
         let lost = |(_, request): &(RequestId, Request)| !matches!(request, Request::Sleep(_));
         let (lost, kept) = std::mem::take(&mut self.sent).into_iter().partition(lost);
         self.sent = kept;
@@ -263,9 +263,9 @@ fn exhausted_directory_is_retired_and_all_rejoined() {
 /// Returns a contender with two lost create replies. The third create succeeded and is the barrier before the search.
 fn in_doubt() -> Drive {
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.wake();
-    drive.lose();
+    drive.lose_connection();
     drive.wake();
     drive.answer(0, Request::JoinAll, joined(Zxid(52)));
     drive
@@ -294,7 +294,7 @@ fn failed_search_is_repeated_in_all_directories() {
 #[test]
 fn timeout_in_doubt_deletes_every_znode() {
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.feed(Event::TimedOut);
     assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut)]);
     drive.wake();

@@ -7,20 +7,20 @@ const AFTER: u32 = 5;
 /// Returns a waiter that the deletion of its predecessor will grant.
 ///
 /// The directory record has version 3. Watch 0 is on the predecessor, watch 1 on the waiter's own znode.
-fn sure(me: Node, watch_own_after: u32) -> Drive {
+fn proven_waiter(me: Node, watch_own_after: u32) -> Drive {
     let machine = Contender::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) });
     let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
     drive.feed(Event::Start);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
-    drive.answer(watch(me.sequence.0 - 1, 0), Ok(ours(15)));
+    drive.answer(watch(me.sequence.0 - 1, 0), Ok(untracked_znode(15)));
     drive.answer(watch_own(me), Ok(mine(me)));
     assert_eq!((drive.said(), drive.sent.len()), (Vec::new(), 0));
     drive
 }
 
 /// Returns the znode of another contender that writes no hold marker.
-fn ours(czxid: i64) -> Reply {
+fn untracked_znode(czxid: i64) -> Reply {
     let says = Says { untracked: true, ..Says::default() };
     Reply::Node { czxid: Zxid(czxid), owner: SessionId(8), version: 0, says }
 }
@@ -30,34 +30,34 @@ fn watch_own(node: Node) -> Request {
 }
 
 /// Returns the directory after predecessor 3 is deleted.
-fn left(version: i32, record: Record) -> Reply {
+fn directory_after_deletion(version: i32, record: Record) -> Reply {
     Reply::Directory(Directory { czxid: DIRECTORY, pzxid: Zxid(30), version, children: 1, record })
 }
 
-fn release_over(me: Node, version: i32) -> Request {
+fn release_at_version(me: Node, version: i32) -> Request {
     Request::Release { node: me, marker: released(me.sequence.0), version: Some(version) }
 }
 
 #[test]
 fn failed_marker_read_is_retried_after_grant() {
     let me = node(4, 20);
-    let mut drive = sure(me, 0);
+    let mut drive = proven_waiter(me, 0);
     drive.feed(fired(0, true));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
-    drive.answer(Request::ReadDirectory, Ok(left(4, Record::Marker(released(3)))));
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
     assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Clean)]);
     drive.feed(Event::Release(Left::Released));
-    drive.answer(release_over(me, 4), Ok(Reply::Done));
+    drive.answer(release_at_version(me, 4), Ok(Reply::Done));
     assert_eq!(drive.said().last(), Some(&Action::Over));
 }
 
 #[test]
 fn release_keeps_foreign_record() {
     let me = node(4, 20);
-    let mut drive = sure(me, 0);
+    let mut drive = proven_waiter(me, 0);
     drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, Ok(left(4, Record::Foreign)));
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Foreign)));
     assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Withdraw(me), Ok(Reply::Done));
@@ -66,18 +66,18 @@ fn release_keeps_foreign_record() {
 #[test]
 fn waiter_fails_when_its_znode_is_deleted() {
     let me = node(4, 20);
-    let mut drive = sure(me, AFTER);
+    let mut drive = proven_waiter(me, AFTER);
     drive.feed(fired(1, true));
     let said = [Action::Unwatch(WatchId(0)), Action::Failed(Reason::Broken), Action::Unwatch(WatchId(1))];
     assert_eq!(drive.said()[..3], said);
-    assert_eq!(drive.sent, [], "a foreign znode with the same name is not deleted");
+    assert_eq!(drive.sent, [], "a znode of another contender is not deleted");
 }
 
 #[test]
 fn changed_znode_ends_look_ahead() {
     let me = node(4, 20);
     for (changed, then) in [(1, None), (0, Some(watch(3, 1)))] {
-        let mut drive = sure(me, AFTER);
+        let mut drive = proven_waiter(me, AFTER);
         drive.feed(fired(changed, false));
         assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
         if let Some(again) = then {
@@ -85,7 +85,7 @@ fn changed_znode_ends_look_ahead() {
         } else {
             drive.feed(fired(0, true));
         }
-        drive.answer(Request::ReadDirectory, Ok(left(4, Record::Marker(released(3)))));
+        drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
         drive.answer(Request::Exists(me), Ok(mine(me)));
         assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
     }
@@ -100,7 +100,7 @@ fn forged_predecessor_grants_nothing_when_deleted() {
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     // Two children: our znode, and a holder with a much lower number.
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
-    drive.answer(watch(6, 0), Ok(ours(25)));
+    drive.answer(watch(6, 0), Ok(untracked_znode(25)));
     drive.answer(watch_own(me), Ok(mine(me)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.feed(fired(0, true));

@@ -5,16 +5,16 @@ use crate::record::Size;
 
 const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(4), czxid: Zxid(20) };
 
-fn begun() -> Marker {
+fn hold_marker() -> Marker {
     Marker { left: Left::Held, tracked: true, ..released(4) }
 }
 
-fn hold() -> Request {
-    Request::Hold { node: Some(ME), marker: begun(), version: 3 }
+fn write_hold_marker() -> Request {
+    Request::Hold { node: Some(ME), marker: hold_marker(), version: 3 }
 }
 
 /// Returns a sole contender in a directory with `record`.
-fn alone(config: Config, record: Record) -> Drive {
+fn sole_contender(config: Config, record: Record) -> Drive {
     let mut drive = Drive::of(config);
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, record)));
@@ -22,12 +22,12 @@ fn alone(config: Config, record: Record) -> Drive {
 }
 
 /// Returns a sole contender that is writing its hold marker.
-fn marking(record: Record) -> Drive {
-    alone(Config { tracks_crashes: true, ..config(Kind::Mutex) }, record)
+fn writing_hold_marker(record: Record) -> Drive {
+    sole_contender(Config { tracks_crashes: true, ..config(Kind::Mutex) }, record)
 }
 
 /// Answers the next check: the contender is still the head, and the directory holds `record`.
-fn look(drive: &mut Drive, record: Record) {
+fn answer_check(drive: &mut Drive, record: Record) {
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, record)));
     drive.answer(Request::Exists(ME), Ok(mine(ME)));
     drive.answer(Request::List, Ok(children(vec![ME.name()])));
@@ -37,24 +37,24 @@ fn look(drive: &mut Drive, record: Record) {
 
 #[test]
 fn waiter_delays_once_after_possible_crash() {
-    let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
+    let mut drive = sole_contender(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
     assert_eq!((drive.said(), drive.pending()), (vec![], vec![Request::Sleep(50)]));
     drive.wake();
-    look(&mut drive, Record::Empty);
+    answer_check(&mut drive, Record::Empty);
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
 fn clean_release_causes_no_delay() {
-    let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
+    let mut drive = sole_contender(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
     assert_eq!(drive.said(), [granted(ME, Previous::Clean)]);
 }
 
 #[test]
 fn tracked_release_overwrites_the_hold_marker() {
-    let mut drive = marking(Record::Empty);
+    let mut drive = writing_hold_marker(Record::Empty);
     assert_eq!(drive.said(), []);
-    drive.answer(hold(), Ok(Reply::Done));
+    drive.answer(write_hold_marker(), Ok(Reply::Done));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
     drive.answer(watch(4, 0), Ok(mine(ME)));
     drive.feed(Event::Release(Left::Released));
@@ -68,28 +68,28 @@ fn tracked_release_overwrites_the_hold_marker() {
 #[test]
 fn size_of_deleted_semaphore_is_overwritten() {
     let record = |directory| Record::Semaphore(Size { directory, permits: 5 });
-    let mut drive = alone(config(Kind::Mutex), record(Zxid(77)));
+    let mut drive = sole_contender(config(Kind::Mutex), record(Zxid(77)));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
     assert!(drive.pending().contains(&Request::Release { node: ME, marker: released(4), version: Some(3) }));
 
-    let mut drive = marking(record(Zxid(77)));
-    drive.answer(hold(), Ok(Reply::Done));
+    let mut drive = writing_hold_marker(record(Zxid(77)));
+    drive.answer(write_hold_marker(), Ok(Reply::Done));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
 
-    let mut drive = alone(config(Kind::Mutex), record(DIRECTORY));
+    let mut drive = sole_contender(config(Kind::Mutex), record(DIRECTORY));
     assert_eq!(drive.said()[0], Action::Failed(Reason::OtherKind));
 }
 
 #[test]
 fn lease_lost_during_hold_write_grants_nothing() {
-    let mut drive = marking(Record::Empty);
+    let mut drive = writing_hold_marker(Record::Empty);
     drive.lease = false;
-    drive.answer(hold(), Ok(Reply::Done));
+    drive.answer(write_hold_marker(), Ok(Reply::Done));
     assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
     drive.lease = true;
     drive.feed(Event::LeaseRenewed);
-    look(&mut drive, Record::Marker(begun()));
+    answer_check(&mut drive, Record::Marker(hold_marker()));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
 }
 
@@ -98,22 +98,23 @@ fn failed_hold_write_is_retried_after_check() {
     for (failure, pauses) in
         [(Failure::Throttled, true), (Failure::BadVersion, false), (Failure::NoNode, false)]
     {
-        let mut drive = marking(Record::Empty);
-        drive.answer(hold(), Err(failure));
+        let mut drive = writing_hold_marker(Record::Empty);
+        drive.answer(write_hold_marker(), Err(failure));
         if pauses {
             drive.wake();
         }
         assert_eq!(drive.said(), []);
-        look(&mut drive, Record::Empty);
-        assert_eq!(drive.pending(), [hold()]);
+        answer_check(&mut drive, Record::Empty);
+        assert_eq!(drive.pending(), [write_hold_marker()]);
     }
 }
 
 #[test]
 fn own_hold_marker_preserves_previous_crash() {
-    let mut drive = marking(Record::Marker(Marker { left: Left::Panicked, tracked: true, ..released(3) }));
-    drive.answer(hold(), Err(Failure::Unknown));
+    let mut drive =
+        writing_hold_marker(Record::Marker(Marker { left: Left::Panicked, tracked: true, ..released(3) }));
+    drive.answer(write_hold_marker(), Err(Failure::Unknown));
     drive.wake();
-    look(&mut drive, Record::Marker(begun()));
+    answer_check(&mut drive, Record::Marker(hold_marker()));
     assert_eq!(drive.said(), [granted(ME, Previous::Crashed)]);
 }

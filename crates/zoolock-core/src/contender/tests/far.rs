@@ -9,7 +9,7 @@ const OWN_FIRST: Request = Request::WatchOwn { node: ME, watch: WatchId(0) };
 const OWN_SECOND: Request = Request::WatchOwn { node: ME, watch: WatchId(1) };
 
 /// Returns a contender that joined a directory with `children` children.
-fn comes(children: u32, record: Record) -> Drive {
+fn joined_among(children: u32, record: Record) -> Drive {
     let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, children, record)));
@@ -17,8 +17,8 @@ fn comes(children: u32, record: Record) -> Drive {
 }
 
 /// Returns waiter 6 after its second predecessor 4 was deleted. Its predecessor is 5.
-fn near() -> Drive {
-    let mut drive = comes(5, Record::Empty);
+fn near_head() -> Drive {
+    let mut drive = joined_among(5, Record::Empty);
     drive.answer(watch(4, 0), Ok(theirs()));
     drive.feed(fired(0, true));
     assert_eq!(drive.pending(), [watch(5, 1), Request::ReadDirectory, OWN_FIRST]);
@@ -31,17 +31,17 @@ fn untracked() -> Reply {
     Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says }
 }
 
-fn read(record: Record) -> Result<Reply, Failure> {
+fn directory_read(record: Record) -> Result<Reply, Failure> {
     Ok(directory(Zxid(30), 2, record))
 }
 
-fn from_4() -> Record {
+fn released_by_4() -> Record {
     Record::Marker(released(4))
 }
 
 /// Deletes predecessor 5 by firing watch `by`. Returns true if that grants the lock at once.
 #[track_caller]
-fn is_sure(drive: &mut Drive, by: u16) -> bool {
+fn grants_on_deletion(drive: &mut Drive, by: u16) -> bool {
     drive.said();
     assert_eq!(drive.pending(), []);
     drive.feed(fired(by, true));
@@ -50,11 +50,11 @@ fn is_sure(drive: &mut Drive, by: u16) -> bool {
 
 #[test]
 fn deletion_of_proven_head_grants() {
-    let mut drive = near();
+    let mut drive = near_head();
     drive.answer(watch(5, 1), Ok(untracked()));
-    drive.answer(Request::ReadDirectory, read(from_4()));
+    drive.answer(Request::ReadDirectory, directory_read(released_by_4()));
     drive.answer(OWN_FIRST, Ok(mine(ME)));
-    assert!(is_sure(&mut drive, 1));
+    assert!(grants_on_deletion(&mut drive, 1));
 }
 
 #[test]
@@ -67,11 +67,16 @@ fn insufficient_proof_grants_nothing() {
     let asked = Says { revoked: true, ..Says::default() };
     let asked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, says: asked };
     for (what, before, directory, own) in [
-        ("empty record", untracked(), read(Record::Empty), Ok(mine(ME))),
-        ("marker of another contender", untracked(), read(Record::Marker(released(3))), Ok(mine(ME))),
-        ("marker of a broken lock", untracked(), read(broken), Ok(mine(ME))),
-        ("tracked marker", untracked(), read(tracked), Ok(mine(ME))),
-        ("tracked predecessor", theirs(), read(from_4()), Ok(mine(ME))),
+        ("empty record", untracked(), directory_read(Record::Empty), Ok(mine(ME))),
+        (
+            "marker of another contender",
+            untracked(),
+            directory_read(Record::Marker(released(3))),
+            Ok(mine(ME)),
+        ),
+        ("marker of a broken lock", untracked(), directory_read(broken), Ok(mine(ME))),
+        ("tracked marker", untracked(), directory_read(tracked), Ok(mine(ME))),
+        ("tracked predecessor", theirs(), directory_read(released_by_4()), Ok(mine(ME))),
         (
             "recreated directory",
             untracked(),
@@ -79,23 +84,23 @@ fn insufficient_proof_grants_nothing() {
             Ok(mine(ME)),
         ),
         ("failed record read", untracked(), Err(Failure::Unknown), Ok(mine(ME))),
-        ("foreign own znode", untracked(), read(from_4()), Ok(theirs())),
-        ("revoked waiter", untracked(), read(from_4()), Ok(asked)),
+        ("replaced own znode", untracked(), directory_read(released_by_4()), Ok(theirs())),
+        ("revoked waiter", untracked(), directory_read(released_by_4()), Ok(asked)),
     ] {
-        let mut drive = near();
+        let mut drive = near_head();
         drive.answer(watch(5, 1), Ok(before));
         drive.answer(Request::ReadDirectory, directory);
         drive.answer(OWN_FIRST, own);
-        assert!(!is_sure(&mut drive, 1), "{what}");
+        assert!(!grants_on_deletion(&mut drive, 1), "{what}");
         assert_eq!(drive.pending()[0], Request::ReadDirectory, "{what}");
     }
 }
 
 #[test]
 fn missing_predecessor_triggers_listing() {
-    let mut drive = near();
+    let mut drive = near_head();
     drive.answer(watch(5, 1), Err(Failure::NoNode));
-    drive.answer(Request::ReadDirectory, read(from_4()));
+    drive.answer(Request::ReadDirectory, directory_read(released_by_4()));
     drive.answer(OWN_FIRST, Ok(mine(ME)));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
     assert_eq!(drive.pending()[0], Request::List);
@@ -103,10 +108,10 @@ fn missing_predecessor_triggers_listing() {
 
 #[test]
 fn missing_predecessor_triggers_record_read() {
-    for (record, own) in [(Record::Empty, Ok(mine(ME))), (from_4(), Ok(theirs()))] {
-        let mut drive = near();
+    for (record, own) in [(Record::Empty, Ok(mine(ME))), (released_by_4(), Ok(theirs()))] {
+        let mut drive = near_head();
         drive.answer(watch(5, 1), Err(Failure::NoNode));
-        drive.answer(Request::ReadDirectory, read(record));
+        drive.answer(Request::ReadDirectory, directory_read(record));
         drive.answer(OWN_FIRST, own);
         assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
         assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
@@ -114,8 +119,8 @@ fn missing_predecessor_triggers_record_read() {
 }
 
 /// Returns the second of two contenders. Its watches on the predecessor and on its own znode are pending.
-fn second(record: Record) -> Drive {
-    let mut drive = comes(2, record);
+fn second_of_two(record: Record) -> Drive {
+    let mut drive = joined_among(2, record);
     assert_eq!(drive.pending(), [watch(5, 0), OWN_SECOND]);
     drive.said();
     drive
@@ -123,7 +128,7 @@ fn second(record: Record) -> Drive {
 
 #[test]
 fn early_predecessor_deletion_grants_after_flight() {
-    let mut drive = second(Record::Empty);
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.feed(fired(0, true));
     assert_eq!(drive.said(), []);
@@ -133,14 +138,14 @@ fn early_predecessor_deletion_grants_after_flight() {
 
 #[test]
 fn look_ahead_grants_nothing_without_lease() {
-    let mut drive = second(Record::Empty);
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.feed(fired(0, true));
     drive.lease = false;
     drive.answer(OWN_SECOND, Ok(mine(ME)));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
 
-    let mut drive = second(Record::Empty);
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.answer(OWN_SECOND, Ok(mine(ME)));
     drive.lease = false;
@@ -151,7 +156,7 @@ fn look_ahead_grants_nothing_without_lease() {
 
 #[test]
 fn unwatched_deleted_predecessor_grants_nothing() {
-    let mut drive = second(Record::Empty);
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Err(Failure::NoNode));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
     assert_eq!(drive.pending()[1..], [Request::ReadDirectory, Request::Exists(ME)]);
@@ -162,20 +167,20 @@ fn unwatched_deleted_predecessor_grants_nothing() {
 
 #[test]
 fn foreign_record_prevents_look_ahead_grant() {
-    let mut drive = second(Record::Foreign);
+    let mut drive = second_of_two(Record::Foreign);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert!(!is_sure(&mut drive, 0));
+    assert!(!grants_on_deletion(&mut drive, 0));
 }
 
 #[test]
 fn cancelled_waiter_checks_znode_before_deleting() {
-    let mut drive = near();
+    let mut drive = near_head();
     drive.feed(Event::Cancel);
     drive.sent.drain(..3);
     assert_eq!(drive.pending(), [Request::Sync, Request::Exists(ME)]);
     // A new contender deletes its znode without a check: the create reply is recent.
-    let mut drive = second(Record::Empty);
+    let mut drive = second_of_two(Record::Empty);
     drive.feed(Event::Cancel);
     drive.sent.drain(..2);
     assert_eq!(drive.pending(), [Request::Delete(ME)]);

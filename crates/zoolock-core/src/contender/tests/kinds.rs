@@ -3,7 +3,7 @@
 use super::*;
 use crate::layout::Layout;
 
-fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
+fn node_with_prefix(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
     Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
 }
 
@@ -16,14 +16,14 @@ fn start(kind: Kind) -> Drive {
 
 /// Returns a reader and the contender that upgrades it.
 fn upgrading() -> (Node, Drive) {
-    let reader = of(Prefix::Read, 4, 20);
+    let reader = node_with_prefix(Prefix::Read, 4, 20);
     (reader, start(Kind::Upgrade { from: reader }))
 }
 
 #[test]
 fn upgrade_without_reader_fails_and_deletes_znode() {
     let (_, mut drive) = upgrading();
-    let me = of(Prefix::Write, 5, 21);
+    let me = node_with_prefix(Prefix::Write, 5, 21);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
@@ -44,7 +44,7 @@ fn upgrade_does_not_recreate_deleted_directory() {
 #[test]
 fn upgrade_fails_in_recreated_directory() {
     let (reader, mut drive) = upgrading();
-    let me = of(Prefix::Write, 5, 31);
+    let me = node_with_prefix(Prefix::Write, 5, 31);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![reader.name(), me.name()])));
     let Reply::Directory(seen) = directory(me.czxid, 2, Record::Empty) else {
@@ -56,8 +56,8 @@ fn upgrade_fails_in_recreated_directory() {
 }
 
 #[test]
-fn lost_downgrade_is_not_resent_for_foreign_znode() {
-    let me = of(Prefix::Write, 4, 20);
+fn lost_downgrade_is_not_resent_over_replaced_znode() {
+    let me = node_with_prefix(Prefix::Write, 4, 20);
     let mut drive = start(Kind::Write);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
@@ -75,9 +75,9 @@ fn lost_downgrade_is_not_resent_for_foreign_znode() {
 }
 
 #[test]
-fn lost_downgrade_is_resent_without_foreign_znode() {
+fn lost_downgrade_is_resent_unless_znode_was_replaced() {
     for look in [true, false] {
-        let me = of(Prefix::Write, 4, 20);
+        let me = node_with_prefix(Prefix::Write, 4, 20);
         let mut drive = start(Kind::Write);
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
         drive.answer(Request::List, Ok(children(vec![me.name()])));
@@ -89,7 +89,7 @@ fn lost_downgrade_is_resent_without_foreign_znode() {
         drive.wake();
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), if look { Ok(mine(me)) } else { Err(Failure::NoNode) });
-        let reader = of(Prefix::Read, 4, 22);
+        let reader = node_with_prefix(Prefix::Read, 4, 22);
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
         drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
         assert_eq!(drive.said().last(), Some(&Action::Downgraded(reader)));
@@ -98,7 +98,7 @@ fn lost_downgrade_is_resent_without_foreign_znode() {
 
 /// Returns a tracked waiter that lists the queue. The record is the hold marker of an upgraded reader, number 6, and
 /// predecessor 3 is gone.
-fn beginning() -> (Node, Record, Drive) {
+fn waiter_with_hold_record() -> (Node, Record, Drive) {
     let (me, begun) = (node(4, 20), Marker { left: Left::Held, tracked: true, ..released(6) });
     let record = Record::Marker(begun);
     let mut drive = Drive::start();
@@ -120,7 +120,7 @@ fn cancel_restores_record_if_hold_was_written() {
         (Failure::Unknown, Some(another), false),
     ];
     for (failure, found, takes_back) in cases {
-        let (me, record, mut drive) = beginning();
+        let (me, record, mut drive) = waiter_with_hold_record();
         drive.answer(Request::List, Ok(children(vec![me.name()])));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
         drive.answer(Request::Exists(me), Ok(mine(me)));
@@ -159,7 +159,7 @@ fn cancel_restores_record_if_hold_was_written() {
 #[test]
 fn present_writer_znode_is_not_a_crash() {
     for (there, previous) in [(true, Previous::Unknown), (false, Previous::Crashed)] {
-        let (me, record, mut drive) = beginning();
+        let (me, record, mut drive) = waiter_with_hold_record();
         let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
         drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 2, record)));
@@ -173,7 +173,7 @@ fn present_writer_znode_is_not_a_crash() {
 #[test]
 fn cancelled_waiter_records_crash_only_without_znode() {
     for (there, left) in [(true, Left::Broken), (false, Left::Held)] {
-        let (me, record, mut drive) = beginning();
+        let (me, record, mut drive) = waiter_with_hold_record();
         let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
         drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
@@ -204,7 +204,7 @@ fn foreign_semaphore_is_refused_by_every_kind() {
     {
         for kind in [Kind::Read, Kind::Write, Kind::Permits { take: 1, size: 5 }] {
             let mut drive = start(kind);
-            let me = of(drive.machine.config.prefix(), 4, 20);
+            let me = node_with_prefix(drive.machine.config.prefix(), 4, 20);
             drive.answer(Request::Join, Ok(Reply::Joined(me)));
             drive.answer(Request::List, Ok(children([&[me.name()][..], &others].concat())));
             drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, record)));

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
+fn node_with_prefix(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
     Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
 }
 
 /// Returns a sole contender that holds the lock and watches its own znode.
-fn holding(kind: Kind, me: Node) -> Drive {
+fn sole_holder(kind: Kind, me: Node) -> Drive {
     let mut drive = Drive::of(config(kind));
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
@@ -20,8 +20,8 @@ fn holding(kind: Kind, me: Node) -> Drive {
 /// A marker would grant the lock to the next writer while other readers hold it.
 #[test]
 fn reader_release_writes_no_marker() {
-    let me = of(Prefix::Read, 4, 20);
-    let mut drive = holding(Kind::Read, me);
+    let me = node_with_prefix(Prefix::Read, 4, 20);
+    let mut drive = sole_holder(Kind::Read, me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Delete(me), Ok(Reply::Done));
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
@@ -29,8 +29,8 @@ fn reader_release_writes_no_marker() {
 
 #[test]
 fn release_during_downgrade_deletes_reader() {
-    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
-    let mut drive = holding(Kind::Write, me);
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
@@ -44,8 +44,8 @@ fn release_during_downgrade_deletes_reader() {
 
 #[test]
 fn read_after_failed_sync_causes_no_downgrade() {
-    let me = of(Prefix::Write, 4, 20);
-    let mut drive = holding(Kind::Write, me);
+    let me = node_with_prefix(Prefix::Write, 4, 20);
+    let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
@@ -60,9 +60,9 @@ fn read_after_failed_sync_causes_no_downgrade() {
 /// The directory may have been recreated, with another writer as number 4.
 #[test]
 fn refused_downgrade_is_resent_only_after_check() {
-    let me = of(Prefix::Write, 4, 20);
+    let me = node_with_prefix(Prefix::Write, 4, 20);
     for (found, is_mine) in [(mine(me), true), (theirs(), false)] {
-        let mut drive = holding(Kind::Write, me);
+        let mut drive = sole_holder(Kind::Write, me);
         drive.feed(Event::Downgrade);
         drive.said();
         drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::BadVersion));
@@ -83,7 +83,7 @@ fn refused_downgrade_is_resent_only_after_check() {
 /// znode, so the new reader znode belongs to a lock that this contender never held.
 #[test]
 fn downgrade_in_recreated_directory_loses_lock() {
-    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 92));
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 92));
     let again =
         Directory { czxid: Zxid(90), pzxid: Zxid(92), version: 0, children: 1, record: Record::Empty };
     for (found, departs) in [
@@ -91,7 +91,7 @@ fn downgrade_in_recreated_directory_loses_lock() {
         (Err(Failure::NoNode), true),
         (Err(Failure::Refused(Refusal::Denied)), false),
     ] {
-        let mut drive = holding(Kind::Write, me);
+        let mut drive = sole_holder(Kind::Write, me);
         drive.feed(Event::Downgrade);
         drive.said();
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
@@ -118,8 +118,8 @@ fn downgrade_in_recreated_directory_loses_lock() {
 /// The retry reads the directory again, after the transaction.
 #[test]
 fn downgrade_is_retried_if_directory_read_failed() {
-    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
-    let mut drive = holding(Kind::Write, me);
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.said();
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
@@ -133,8 +133,8 @@ fn downgrade_is_retried_if_directory_read_failed() {
 }
 
 /// Returns an upgraded reader in a directory with `record`.
-fn upgraded(record: Record) -> (Node, Drive) {
-    let (reader, me) = (of(Prefix::Read, 4, 20), of(Prefix::Write, 5, 21));
+fn upgraded_reader(record: Record) -> (Node, Drive) {
+    let (reader, me) = (node_with_prefix(Prefix::Read, 4, 20), node_with_prefix(Prefix::Write, 5, 21));
     let mut drive = Drive::of(config(Kind::Upgrade { from: reader }));
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![reader.name(), me.name()])));
@@ -146,7 +146,7 @@ fn upgraded(record: Record) -> (Node, Drive) {
 fn tracked_upgrade_release_writes_downgraded_marker() {
     let before = Marker { tracked: true, ..released(3) };
     for (left, marker) in [(Left::Released, Some(Left::Downgraded)), (Left::Panicked, None)] {
-        let (me, mut drive) = upgraded(Record::Marker(before));
+        let (me, mut drive) = upgraded_reader(Record::Marker(before));
         let of_mine = |left| Marker { left, ..Marker { tracked: true, ..released(5) } };
         let hold = Request::Hold { node: Some(me), marker: of_mine(Left::Held), version: 3 };
         drive.answer(hold, Ok(Reply::Done));
@@ -165,7 +165,7 @@ fn tracked_upgrade_release_writes_downgraded_marker() {
 
 #[test]
 fn untracked_upgrade_writes_no_marker_and_keeps_znode() {
-    let (me, mut drive) = upgraded(Record::Empty);
+    let (me, mut drive) = upgraded_reader(Record::Empty);
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
     assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
@@ -211,7 +211,7 @@ fn lost_lock_releases_after_session_expiry() {
 fn session_expiry_during_downgrade_loses_lock() {
     let loss = Loss::SessionOver(SessionEnd::Expired);
     for released_before in [false, true] {
-        let mut drive = holding(Kind::Write, of(Prefix::Write, 4, 20));
+        let mut drive = sole_holder(Kind::Write, node_with_prefix(Prefix::Write, 4, 20));
         drive.feed(Event::Downgrade);
         if released_before {
             drive.feed(Event::Release(Left::Released));

@@ -26,14 +26,14 @@ fn start(size: u32) -> Drive {
 }
 
 /// Answers a check: listing, directory record and own znode.
-fn look(drive: &mut Drive, listing: Request, names: &[i32], directory: Result<Reply, Failure>) {
+fn answer_check(drive: &mut Drive, listing: Request, names: &[i32], directory: Result<Reply, Failure>) {
     drive.answer(listing, Ok(children(names.iter().map(|number| permit(*number)).collect())));
     drive.answer(Request::ReadDirectory, directory);
     drive.answer(Request::Exists(ME), Ok(mine(ME)));
 }
 
 /// Answers the listing and the directory read that are sent with the create.
-fn first_look(drive: &mut Drive, names: &[i32], directory: Result<Reply, Failure>) {
+fn answer_first_check(drive: &mut Drive, names: &[i32], directory: Result<Reply, Failure>) {
     drive.answer(Request::List, Ok(children(names.iter().map(|number| permit(*number)).collect())));
     drive.answer(Request::ReadDirectory, directory);
 }
@@ -42,12 +42,12 @@ fn watch(sequence: i32, id: u16) -> Request {
     Request::Watch { name: permit(sequence), watch: WatchId(id) }
 }
 
-fn theirs_says(granted: bool) -> Result<Reply, Failure> {
+fn other_znode(granted: bool) -> Result<Reply, Failure> {
     let says = Says { granted, ..Says::default() };
     Ok(Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says })
 }
 
-fn say_granted(version: i32) -> Request {
+fn write_granted_flag(version: i32) -> Request {
     Request::SayGranted { node: ME, version, revoked: false }
 }
 
@@ -59,11 +59,11 @@ fn missing_size_is_written_and_then_read() {
     let of_gone = Record::Marker(Marker { directory: gone, ..released(3) });
     for record in [Record::Empty, sized(gone, 5), of_gone] {
         let mut drive = start(3);
-        first_look(&mut drive, &[4], semaphore(0, record));
+        answer_first_check(&mut drive, &[4], semaphore(0, record));
         let size = Size { directory: DIRECTORY, permits: 3 };
         // Another contender may have written the size first.
         drive.answer(Request::WriteSize { size, version: 0 }, Err(Failure::BadVersion));
-        look(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
+        answer_check(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
         assert_eq!(drive.said(), [granted(ME, Previous::Unknown)], "{record:?}");
     }
 }
@@ -72,15 +72,15 @@ fn missing_size_is_written_and_then_read() {
 fn denied_size_write_fails_and_lost_one_rereads() {
     let write = Request::WriteSize { size: Size { directory: DIRECTORY, permits: 3 }, version: 0 };
     let mut drive = start(3);
-    first_look(&mut drive, &[4], semaphore(0, Record::Empty));
+    answer_first_check(&mut drive, &[4], semaphore(0, Record::Empty));
     drive.answer(write.clone(), Err(DENIED));
     assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
 
     let mut drive = start(3);
-    first_look(&mut drive, &[4], semaphore(0, Record::Empty));
+    answer_first_check(&mut drive, &[4], semaphore(0, Record::Empty));
     drive.answer(write, Err(Failure::Unknown));
     drive.wake();
-    look(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
+    answer_check(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
     assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
 }
 
@@ -92,7 +92,7 @@ fn mismatched_size_or_record_fails_acquire() {
         (Record::Foreign, Reason::ForeignRecord),
     ] {
         let mut drive = start(3);
-        first_look(&mut drive, &[4], semaphore(1, record));
+        answer_first_check(&mut drive, &[4], semaphore(1, record));
         assert_eq!(drive.said(), [Action::Failed(reason)], "{record:?}");
     }
 }
@@ -100,8 +100,13 @@ fn mismatched_size_or_record_fails_acquire() {
 #[test]
 fn waiter_adopts_later_resize() {
     let mut drive = start(3);
-    first_look(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
-    look(&mut drive, Request::WatchChildren(WatchId(0)), &[1, 2, 3, 4], semaphore(2, sized(DIRECTORY, 4)));
+    answer_first_check(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
+    answer_check(
+        &mut drive,
+        Request::WatchChildren(WatchId(0)),
+        &[1, 2, 3, 4],
+        semaphore(2, sized(DIRECTORY, 4)),
+    );
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
 }
 
@@ -111,20 +116,20 @@ fn waiter_adopts_later_resize() {
 #[test]
 fn waiters_of_a_resized_semaphore_watch_the_children() {
     let mut drive = start(1);
-    first_look(&mut drive, &[2, 3, 4], semaphore(2, sized(DIRECTORY, 1)));
+    answer_first_check(&mut drive, &[2, 3, 4], semaphore(2, sized(DIRECTORY, 1)));
     assert_eq!(drive.pending()[0], Request::WatchChildren(WatchId(0)));
 }
 
 #[test]
 fn granted_predecessor_makes_waiter_watch_children() {
     let mut drive = start(1);
-    first_look(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    drive.answer(watch(3, 0), theirs_says(false));
+    answer_first_check(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    drive.answer(watch(3, 0), other_znode(false));
     drive.feed(fired(0, false));
-    drive.answer(watch(3, 1), theirs_says(true));
+    drive.answer(watch(3, 1), other_znode(true));
     assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
     // The znode of the granted predecessor still exists.
-    look(&mut drive, Request::List, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    answer_check(&mut drive, Request::List, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
     assert_eq!(drive.pending()[0], Request::WatchChildren(WatchId(0)));
 }
 
@@ -132,7 +137,7 @@ fn granted_predecessor_makes_waiter_watch_children() {
 fn early_child_change_triggers_new_listing() {
     for (watch, again) in [(0, true), (5, false)] {
         let mut drive = start(1);
-        first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+        answer_first_check(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
         drive.answer(Request::WatchChildren(WatchId(0)), Ok(children(vec![permit(3), permit(4)])));
         drive.answer(Request::ReadDirectory, semaphore(1, sized(DIRECTORY, 1)));
         drive.feed(fired(watch, false));
@@ -158,14 +163,14 @@ fn size_is_used_only_with_unchanged_children() {
 }
 
 /// Returns a holder that was granted after a wait. The write of its granted flag is pending.
-fn saying() -> Drive {
+fn writing_granted_flag() -> Drive {
     let mut drive = start(1);
-    first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    look(&mut drive, Request::WatchChildren(WatchId(0)), &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    answer_first_check(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    answer_check(&mut drive, Request::WatchChildren(WatchId(0)), &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
     drive.feed(fired(0, false));
-    look(&mut drive, Request::WatchChildren(WatchId(1)), &[4], semaphore(1, sized(DIRECTORY, 1)));
+    answer_check(&mut drive, Request::WatchChildren(WatchId(1)), &[4], semaphore(1, sized(DIRECTORY, 1)));
     assert_eq!(drive.said().last(), Some(&granted(ME, Previous::Unknown)));
-    assert_eq!(drive.pending()[0], say_granted(0));
+    assert_eq!(drive.pending()[0], write_granted_flag(0));
     assert!(matches!(drive.pending()[1..], [Request::Watch { .. }]), "{:?}", drive.pending());
     drive
 }
@@ -176,33 +181,33 @@ fn own_watch(drive: &Drive, at: usize) -> Request {
     request
 }
 
-fn says(version: i32, granted: bool) -> Result<Reply, Failure> {
+fn own_znode(version: i32, granted: bool) -> Result<Reply, Failure> {
     let says = Says { granted, ..Says::default() };
     Ok(Reply::Node { czxid: ME.czxid, owner: SESSION, version, says })
 }
 
 #[test]
 fn overwritten_granted_flag_is_rewritten() {
-    let mut drive = saying();
-    drive.answer(say_granted(0), Err(Failure::BadVersion));
+    let mut drive = writing_granted_flag();
+    drive.answer(write_granted_flag(0), Err(Failure::BadVersion));
     let own = own_watch(&drive, 0);
-    drive.answer(own, says(1, false));
-    drive.answer(say_granted(1), Err(Failure::BadVersion));
+    drive.answer(own, own_znode(1, false));
+    drive.answer(write_granted_flag(1), Err(Failure::BadVersion));
     // The watch on its own znode is removed, because a retry sets a new one.
     assert!(matches!(drive.said()[..], [Action::Unwatch(_)]));
     assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
     let own = own_watch(&drive, 0);
-    drive.answer(own, says(2, false));
-    assert_eq!(drive.pending(), [say_granted(2)]);
+    drive.answer(own, own_znode(2, false));
+    assert_eq!(drive.pending(), [write_granted_flag(2)]);
 }
 
 #[test]
 fn pending_granted_flag_write_is_not_repeated() {
-    let mut drive = saying();
+    let mut drive = writing_granted_flag();
     let own = own_watch(&drive, 1);
     let (id, _) = drive.sent.remove(1);
     assert!(matches!(own, Request::Watch { .. }));
-    drive.feed(Event::Answer(id, says(0, false)));
-    assert_eq!(drive.pending(), [say_granted(0)]);
+    drive.feed(Event::Answer(id, own_znode(0, false)));
+    assert_eq!(drive.pending(), [write_granted_flag(0)]);
 }

@@ -10,15 +10,15 @@ fn own() -> Result<Reply, Failure> {
     Ok(mine(ME))
 }
 
-fn seen(children: u32, record: Record) -> Result<Reply, Failure> {
+fn directory_read(children: u32, record: Record) -> Result<Reply, Failure> {
     Ok(directory(Zxid(30), children, record))
 }
 
 /// Returns a waiter that lists the queue: its predecessor is gone and left no marker.
-fn listing() -> Drive {
+fn listing_waiter() -> Drive {
     let mut drive = Drive::wait(ME);
     drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, seen(2, Record::Empty));
+    drive.answer(Request::ReadDirectory, directory_read(2, Record::Empty));
     drive.answer(Request::Exists(ME), own());
     assert_eq!(drive.pending(), [Request::List, Request::ReadDirectory, Request::Exists(ME)]);
     drive
@@ -26,9 +26,9 @@ fn listing() -> Drive {
 
 #[test]
 fn listing_grants_nothing_before_own_znode_check() {
-    let mut drive = listing();
+    let mut drive = listing_waiter();
     drive.answer(Request::List, Ok(children(vec![ME.name()])));
-    drive.answer(Request::ReadDirectory, seen(1, Record::Empty));
+    drive.answer(Request::ReadDirectory, directory_read(1, Record::Empty));
     assert_eq!(drive.said(), []);
     drive.answer(Request::Exists(ME), Err(Failure::NoNode));
     assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
@@ -36,11 +36,11 @@ fn listing_grants_nothing_before_own_znode_check() {
 
 #[test]
 fn denied_listing_fails_and_lost_one_is_retried() {
-    let mut drive = listing();
+    let mut drive = listing_waiter();
     drive.answer(Request::List, Err(DENIED));
     assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
 
-    let mut drive = listing();
+    let mut drive = listing_waiter();
     drive.answer(Request::List, Err(Failure::Unknown));
     drive.sent.retain(|(_, request)| matches!(request, Request::Sleep(_)));
     drive.wake();
@@ -63,11 +63,11 @@ fn mutex_is_refused_in_semaphore_directory() {
 }
 
 /// Returns the time that waiter `me` pauses before it lists a directory with `among` children.
-fn moment(me: i32, among: u32) -> u32 {
+fn listing_delay(me: i32, among: u32) -> u32 {
     let me = node(me, 20);
     let mut drive = Drive::wait(me);
     drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, seen(among, Record::Empty));
+    drive.answer(Request::ReadDirectory, directory_read(among, Record::Empty));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     let [Request::Sleep(moment)] = drive.pending()[..] else { panic!("{:?}", drive.pending()) };
     drive.wake();
@@ -77,7 +77,8 @@ fn moment(me: i32, among: u32) -> u32 {
 
 #[test]
 fn listings_of_many_waiters_are_spread_out() {
-    let among = |many: u32| (1..100).map(|me| moment(me, many)).collect::<std::collections::BTreeSet<_>>();
+    let among =
+        |many: u32| (1..100).map(|me| listing_delay(me, many)).collect::<std::collections::BTreeSet<_>>();
     // The pauses are spread over a quarter of a millisecond per waiter, at most half a second.
     let (few, most) = (among(200), among(100_000));
     assert!(few.len() > 25 && few.iter().all(|moment| *moment < 50), "{few:?}");
@@ -117,7 +118,7 @@ fn reader() -> Node {
 }
 
 /// Returns a reader whose watched writer 4 was just deleted. Another reader is between them in the queue.
-fn reading() -> Drive {
+fn reader_after_writer() -> Drive {
     let (me, writer) = (reader(), Prefix::Write.name(Sequence(4)));
     let mut drive = Drive::of(config(Kind::Read));
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -131,16 +132,16 @@ fn reading() -> Drive {
 
 #[test]
 fn writer_marker_grants_every_reader_behind_it() {
-    let mut drive = reading();
-    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(4))));
+    let mut drive = reader_after_writer();
+    drive.answer(Request::ReadDirectory, directory_read(2, Record::Marker(released(4))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
     assert_eq!(drive.said(), [granted(reader(), Previous::Clean)]);
 }
 
 #[test]
 fn unwatched_writer_marker_grants_reader_nothing() {
-    let mut drive = reading();
-    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
+    let mut drive = reader_after_writer();
+    drive.answer(Request::ReadDirectory, directory_read(2, Record::Marker(released(2))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
     assert_eq!((drive.said(), drive.pending()[0].clone()), (vec![], Request::List));
 }

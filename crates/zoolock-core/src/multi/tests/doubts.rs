@@ -21,7 +21,7 @@ fn failed_create_in_doubt_still_searches() {
     let told = vec![Action::Failed(Reason::Refused(denied))];
     for (failure, told) in [(Failure::NoNode, vec![]), (denied, told)] {
         let mut drive = Drive::start();
-        drive.lose();
+        drive.lose_connection();
         drive.wake();
         drive.answer(0, Request::JoinAll, Err(failure));
         assert_eq!(drive.pending(), [(0, Request::FindMine), (1, Request::FindMine)]);
@@ -35,7 +35,7 @@ fn failed_create_in_doubt_still_searches() {
 #[test]
 fn timeout_in_doubt_ends_after_empty_search() {
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.feed(Event::TimedOut);
     drive.wake();
     drive.answer(0, Request::JoinAll, refused());
@@ -98,7 +98,7 @@ fn cancelled_multi_acquire_does_not_retry_failed_create() {
 fn join_backoff_doubles_with_each_failure() {
     let mut drive = Drive::start();
     for pause in [10, 20, 40] {
-        drive.lose();
+        drive.lose_connection();
         assert_eq!(drive.pending(), [(0, Request::Sleep(pause))]);
         drive.wake();
     }

@@ -39,7 +39,7 @@ fn missing_znode_does_not_block_other_releases() {
 fn lost_joint_release_is_retried_per_znode() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
-    drive.lose();
+    drive.lose_connection();
     for at in [0, 1] {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
@@ -53,7 +53,7 @@ fn own_deletion_event_during_release_is_clean() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
-    drive.lose();
+    drive.lose_connection();
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), NO_NODE);
     assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
@@ -122,7 +122,7 @@ fn early_revocation_is_reported_once_after_grant() {
     drive.feed(Event::Fired { watch: WatchId(0), deleted: false });
     drive.answer(0, another_watch(0, 4), asked());
     assert_eq!(drive.said(), []);
-    drive.come_first();
+    drive.release_predecessor();
     drive.answer(0, Request::Exists(node(0)), own(0));
     drive.answer(1, Request::Exists(node(1)), own(1));
     assert_eq!(drive.said(), [granted(Previous::Unknown), Action::Revoked]);
@@ -181,9 +181,9 @@ fn session_expiry_is_reported_once_in_every_phase() {
     let over = SessionEnd::Expired;
     let failed = vec![Action::Failed(Reason::SessionOver(over)), Action::Over];
     let mut verifying = Drive::wait();
-    verifying.come_first();
+    verifying.release_predecessor();
     let mut pausing = Drive::start();
-    pausing.lose();
+    pausing.lose_connection();
     for mut drive in [Drive::start(), Drive::wait(), verifying, pausing, in_doubt()] {
         drive.said();
         drive.feed(Event::SessionOver(over));
@@ -204,7 +204,7 @@ fn session_expiry_is_reported_once_in_every_phase() {
 
     let mut parting = Drive::hold();
     parting.feed(Event::Release(Left::Released));
-    parting.lose();
+    parting.lose_connection();
     parting.feed(Event::SessionOver(over));
     assert_eq!(parting.said(), [lost, Action::Over]);
 
@@ -224,7 +224,7 @@ fn refused_create_fails_unless_earlier_create_succeeded() {
 
     // The barrier create is refused, but an earlier create succeeded: its znodes are kept.
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.wake();
     drive.answer(0, Request::JoinAll, Err(refused));
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node(0)])));

@@ -16,7 +16,7 @@ fn watches_own_requires_grant_and_every_watch() {
 
     // The contender is the head of each queue and watches its znodes, but the multi-lock is not granted yet.
     let mut drive = Drive::wait();
-    drive.come_first();
+    drive.release_predecessor();
     assert!(!drive.machine.watches_own());
 }
 
@@ -30,7 +30,7 @@ fn release_or_timeout_starts_leaving() {
     assert!(drive.machine.is_over());
 
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     assert!(!drive.machine.is_leaving());
     drive.feed(Event::TimedOut);
     assert!(drive.machine.is_leaving() && !drive.machine.is_over());
