@@ -37,7 +37,7 @@ fn config(kind: Kind) -> Config {
 struct Drive {
     machine: Contender,
     sent: Vec<(RequestId, Request)>,
-    said: Vec<Action>,
+    reported: Vec<Action>,
     lease: bool,
 }
 
@@ -52,7 +52,7 @@ impl Drive {
 
     fn of(config: Config) -> Drive {
         let machine = Contender::new(config);
-        let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+        let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
         drive.feed(Event::Start);
         drive
     }
@@ -67,7 +67,7 @@ impl Drive {
                     );
                     self.sent.push((id, request));
                 }
-                said => self.said.push(said),
+                reported => self.reported.push(reported),
             }
         }
     }
@@ -86,8 +86,8 @@ impl Drive {
         self.feed(Event::Answer(id, Ok(Reply::Done)));
     }
 
-    fn said(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.said)
+    fn take_reported(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.reported)
     }
 
     /// Returns the pending requests, oldest first.
@@ -100,7 +100,7 @@ impl Drive {
         let mut drive = Drive::start();
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
         drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-        assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
         drive
     }
 
@@ -167,7 +167,7 @@ fn sole_contender_acquires_in_one_flight() {
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn sole_child_of_another_contender_grants_nothing() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(node(4, 20))));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     assert_eq!(drive.sent[0].1, watch(3, 0));
 }
 
@@ -186,9 +186,9 @@ fn predecessor_marker_grants_without_listing() {
     drive.feed(fired(0, true));
     let marker = Record::Marker(released(3));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 9, marker)));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn marker_grants_nothing_to_deleted_waiter() {
         drive.feed(fired(0, true));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, Record::Marker(released(3)))));
         drive.answer(Request::Exists(me), own);
-        assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+        assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken), Action::Over]);
         assert_eq!(drive.sent, []);
     }
 }
@@ -232,9 +232,9 @@ fn try_acquire_fails_busy_behind_predecessor() {
     drive.answer(Request::List, Ok(children(names)));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Empty)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Busy)]);
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn lost_release_is_not_resent_without_own_znode() {
         drive.answer(release(me), Err(Failure::Unknown));
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), found);
-        assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+        assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
         assert_eq!(drive.sent, []);
     }
 }
@@ -279,7 +279,7 @@ fn denied_release_still_deletes_the_znode() {
         drive.answer(Request::Exists(me), Ok(mine(me)));
         drive.answer(request, outcome);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -287,12 +287,12 @@ fn holder_without_lease_checks_znode_before_deleting() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::LeaseLost);
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
     drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn exhausted_directory_is_deleted_and_recreated() {
         drive.answer(Request::Join, Err(Failure::NoNode));
         drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
         drive.answer(Request::MakeDirectory, Ok(Reply::Done));
-        assert_eq!(drive.said(), []);
+        assert_eq!(drive.take_reported(), []);
         assert_eq!(drive.sent[0].1, Request::Join);
     }
 }
@@ -375,7 +375,7 @@ fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
             drive.feed(Event::Cancel);
             cancelled = true;
         }
-        if drive.said.contains(&Action::Over) {
+        if drive.reported.contains(&Action::Over) {
             break;
         }
         if drive.sent.is_empty() {
@@ -421,5 +421,5 @@ fn session_expiry_during_release_reports_loss() {
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::SessionOver(SessionEnd::Expired));
     let lost = Departed::Lost(Loss::SessionOver(SessionEnd::Expired));
-    assert_eq!(drive.said(), [Action::Released(lost), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(lost), Action::Over]);
 }

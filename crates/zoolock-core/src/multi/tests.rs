@@ -22,7 +22,7 @@ const NUMBERS: [i32; 2] = [4, 9];
 struct Drive {
     machine: Multi,
     sent: Vec<(RequestId, Request)>,
-    said: Vec<Action>,
+    reported: Vec<Action>,
     lease: bool,
 }
 
@@ -43,7 +43,7 @@ impl Drive {
         };
         change(&mut config);
         let machine = Multi::new(config, 2);
-        let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+        let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
         drive.feed(Event::Start);
         drive
     }
@@ -58,7 +58,7 @@ impl Drive {
         drive.answer(0, Request::JoinAll, joined(ME));
         drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
         drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
-        assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+        assert_eq!(drive.take_reported(), [granted(Previous::Unknown)]);
         drive.answer(0, watch(0, 4), own(0));
         drive.answer(1, watch(1, 9), own(1));
         drive
@@ -72,7 +72,7 @@ impl Drive {
         drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
         drive.answer(0, watch(0, 4), own(0));
         drive.answer(1, watch(1, 8), theirs(Zxid(40)));
-        assert_eq!(drive.said(), []);
+        assert_eq!(drive.take_reported(), []);
         drive
     }
 
@@ -95,7 +95,7 @@ impl Drive {
                     );
                     self.sent.push((id, request));
                 }
-                said => self.said.push(said),
+                reported => self.reported.push(reported),
             }
         }
     }
@@ -125,8 +125,8 @@ impl Drive {
         over.into_iter().for_each(|(id, _)| self.feed(Event::Answer(id, Ok(Reply::Done))));
     }
 
-    fn said(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.said)
+    fn take_reported(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.reported)
     }
 
     /// Returns the pending requests with their directory, oldest first.
@@ -201,7 +201,7 @@ fn sole_contender_acquires_and_releases_in_one_flight() {
     drive.feed(Event::Release(Left::Released));
     assert_eq!(drive.machine.holding(), None);
     drive.answer(0, release_all(), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
     assert!(drive.machine.is_over());
 }
 
@@ -212,14 +212,14 @@ fn grant_after_lease_loss_rechecks_all_znodes() {
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(0, watch(0, 4), own(0));
     drive.answer(1, watch(1, 9), own(1));
     drive.lease = true;
     drive.feed(Event::LeaseRenewed);
     drive.answer(0, Request::Exists(node(0)), own(0));
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(Previous::Unknown)]);
 }
 
 #[test]
@@ -235,11 +235,11 @@ fn busy_try_acquire_deletes_all_znodes() {
     drive.answer(1, Request::List, Ok(Reply::Children { names, pzxid: ME }));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Busy)]);
     // The contender was the head of the first queue but never held the lock, so it writes no release marker.
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn exhausted_directory_is_retired_and_all_rejoined() {
     drive.answer(1, Request::ReadDirectory, directory(1, Zxid(52), 0, Record::Empty));
     drive.answer(1, Request::DeleteDirectory, DONE);
     assert_eq!(drive.pending()[0], (0, Request::JoinAll));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
 }
 
 // ---- lost replies ----
@@ -296,7 +296,7 @@ fn timeout_in_doubt_deletes_every_znode() {
     let mut drive = Drive::start();
     drive.lose_connection();
     drive.feed(Event::TimedOut);
-    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut)]);
     drive.wake();
     // The barrier create is needed even after the timeout.
     drive.answer(0, Request::JoinAll, joined(Zxid(51)));
@@ -306,5 +306,5 @@ fn timeout_in_doubt_deletes_every_znode() {
         drive.answer(at, Request::Delete(node(at)), DONE);
         drive.answer(at, Request::Delete(node_of(at, Zxid(51))), DONE);
     }
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }

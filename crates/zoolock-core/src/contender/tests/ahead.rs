@@ -9,13 +9,13 @@ const AFTER: u32 = 5;
 /// The directory record has version 3. Watch 0 is on the predecessor, watch 1 on the waiter's own znode.
 fn proven_waiter(me: Node, watch_own_after: u32) -> Drive {
     let machine = Contender::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) });
-    let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+    let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
     drive.feed(Event::Start);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
     drive.answer(watch(me.sequence.0 - 1, 0), Ok(untracked_znode(15)));
     drive.answer(watch_own(me), Ok(mine(me)));
-    assert_eq!((drive.said(), drive.sent.len()), (Vec::new(), 0));
+    assert_eq!((drive.take_reported(), drive.sent.len()), (Vec::new(), 0));
     drive
 }
 
@@ -46,10 +46,10 @@ fn failed_marker_read_is_retried_after_grant() {
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
     drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Clean)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown), Action::Previous(Previous::Clean)]);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release_at_version(me, 4), Ok(Reply::Done));
-    assert_eq!(drive.said().last(), Some(&Action::Over));
+    assert_eq!(drive.take_reported().last(), Some(&Action::Over));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn release_keeps_foreign_record() {
     let mut drive = proven_waiter(me, 0);
     drive.feed(fired(0, true));
     drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Foreign)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown), Action::Previous(Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Withdraw(me), Ok(Reply::Done));
 }
@@ -68,8 +68,8 @@ fn waiter_fails_when_its_znode_is_deleted() {
     let me = node(4, 20);
     let mut drive = proven_waiter(me, AFTER);
     drive.feed(fired(1, true));
-    let said = [Action::Unwatch(WatchId(0)), Action::Failed(Reason::Broken), Action::Unwatch(WatchId(1))];
-    assert_eq!(drive.said()[..3], said);
+    let reported = [Action::Unwatch(WatchId(0)), Action::Failed(Reason::Broken), Action::Unwatch(WatchId(1))];
+    assert_eq!(drive.take_reported()[..3], reported);
     assert_eq!(drive.sent, [], "a znode of another contender is not deleted");
 }
 
@@ -79,7 +79,7 @@ fn changed_znode_ends_look_ahead() {
     for (changed, then) in [(1, None), (0, Some(watch(3, 1)))] {
         let mut drive = proven_waiter(me, AFTER);
         drive.feed(fired(changed, false));
-        assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+        assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
         if let Some(again) = then {
             drive.answer(again, Err(Failure::NoNode));
         } else {
@@ -87,7 +87,7 @@ fn changed_znode_ends_look_ahead() {
         }
         drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
         drive.answer(Request::Exists(me), Ok(mine(me)));
-        assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
     }
 }
 
@@ -104,8 +104,8 @@ fn forged_predecessor_grants_nothing_when_deleted() {
     drive.answer(watch_own(me), Ok(mine(me)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.feed(fired(0, true));
-    let is_grant = |said: &Action| matches!(said, Action::Granted(_));
-    assert!(!drive.said().iter().any(is_grant), "two holders");
+    let is_grant = |reported: &Action| matches!(reported, Action::Granted(_));
+    assert!(!drive.take_reported().iter().any(is_grant), "two holders");
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     let names = ["lock-0000000003", "lock-0000000007"].map(str::to_owned).to_vec();
@@ -113,5 +113,5 @@ fn forged_predecessor_grants_nothing_when_deleted() {
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     assert_eq!(drive.machine.waiting_for(), Some("lock-0000000003"));
-    assert!(!drive.said().iter().any(is_grant), "two holders");
+    assert!(!drive.take_reported().iter().any(is_grant), "two holders");
 }

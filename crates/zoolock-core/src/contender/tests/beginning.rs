@@ -38,29 +38,29 @@ fn answer_check(drive: &mut Drive, record: Record) {
 #[test]
 fn waiter_delays_once_after_possible_crash() {
     let mut drive = sole_contender(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
-    assert_eq!((drive.said(), drive.pending()), (vec![], vec![Request::Sleep(50)]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![Request::Sleep(50)]));
     drive.wake();
     answer_check(&mut drive, Record::Empty);
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
 fn clean_release_causes_no_delay() {
     let mut drive = sole_contender(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Clean)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Clean)]);
 }
 
 #[test]
 fn tracked_release_overwrites_the_hold_marker() {
     let mut drive = writing_hold_marker(Record::Empty);
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(write_hold_marker(), Ok(Reply::Done));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
     drive.answer(watch(4, 0), Ok(mine(ME)));
     drive.feed(Event::Release(Left::Released));
     let marker = Marker { tracked: true, ..released(4) };
     drive.answer(Request::Release { node: ME, marker, version: Some(4) }, Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 /// A stale size names another directory czxid. It was copied with the directory, or its write was delayed until the
@@ -69,16 +69,16 @@ fn tracked_release_overwrites_the_hold_marker() {
 fn size_of_deleted_semaphore_is_overwritten() {
     let record = |directory| Record::Semaphore(Size { directory, permits: 5 });
     let mut drive = sole_contender(config(Kind::Mutex), record(Zxid(77)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
     assert!(drive.pending().contains(&Request::Release { node: ME, marker: released(4), version: Some(3) }));
 
     let mut drive = writing_hold_marker(record(Zxid(77)));
     drive.answer(write_hold_marker(), Ok(Reply::Done));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 
     let mut drive = sole_contender(config(Kind::Mutex), record(DIRECTORY));
-    assert_eq!(drive.said()[0], Action::Failed(Reason::OtherKind));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::OtherKind));
 }
 
 #[test]
@@ -86,11 +86,11 @@ fn lease_lost_during_hold_write_grants_nothing() {
     let mut drive = writing_hold_marker(Record::Empty);
     drive.lease = false;
     drive.answer(write_hold_marker(), Ok(Reply::Done));
-    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     drive.lease = true;
     drive.feed(Event::LeaseRenewed);
     answer_check(&mut drive, Record::Marker(hold_marker()));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn failed_hold_write_is_retried_after_check() {
         if pauses {
             drive.wake();
         }
-        assert_eq!(drive.said(), []);
+        assert_eq!(drive.take_reported(), []);
         answer_check(&mut drive, Record::Empty);
         assert_eq!(drive.pending(), [write_hold_marker()]);
     }
@@ -116,5 +116,5 @@ fn own_hold_marker_preserves_previous_crash() {
     drive.answer(write_hold_marker(), Err(Failure::Unknown));
     drive.wake();
     answer_check(&mut drive, Record::Marker(hold_marker()));
-    assert_eq!(drive.said(), [granted(ME, Previous::Crashed)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Crashed)]);
 }

@@ -36,15 +36,15 @@ fn timeout_does_not_affect_holder() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::TimedOut);
-    assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
+    assert_eq!((drive.take_reported(), &drive.sent), (vec![], &vec![]));
     assert!(!drive.machine.is_leaving());
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-    // Later events do not affect a contender that is over.
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
+    // Later events do not affect a contender that has ended.
     drive.feed(Event::TimedOut);
     drive.feed(Event::Cancel);
-    assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
+    assert_eq!((drive.take_reported(), &drive.sent), (vec![], &vec![]));
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn cancelled_waiter_removes_its_watch() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);
     drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     // The waiter has not read its own znode since the create, so it reads it before the delete.
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -80,9 +80,9 @@ fn watch_set_after_cancel_is_removed() {
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
     drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(watch(3, 0), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }

@@ -42,10 +42,10 @@ fn released_by_4() -> Record {
 /// Deletes predecessor 5 by firing watch `by`. Returns true if that grants the lock at once.
 #[track_caller]
 fn grants_on_deletion(drive: &mut Drive, by: u16) -> bool {
-    drive.said();
+    drive.take_reported();
     assert_eq!(drive.pending(), []);
     drive.feed(fired(by, true));
-    drive.said().contains(&granted(ME, Previous::Unknown))
+    drive.take_reported().contains(&granted(ME, Previous::Unknown))
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn insufficient_proof_grants_nothing() {
     let made_again =
         Directory { czxid: Zxid(30), pzxid: Zxid(31), version: 1, children: 2, record: Record::Empty };
     let of_that = Record::Marker(Marker { directory: Zxid(30), ..released(4) });
-    let asked = Says { revoked: true, ..Says::default() };
-    let asked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, says: asked };
+    let revoked = Says { revoked: true, ..Says::default() };
+    let revoked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, says: revoked };
     for (what, before, directory, own) in [
         ("empty record", untracked(), directory_read(Record::Empty), Ok(mine(ME))),
         (
@@ -85,7 +85,7 @@ fn insufficient_proof_grants_nothing() {
         ),
         ("failed record read", untracked(), Err(Failure::Unknown), Ok(mine(ME))),
         ("replaced own znode", untracked(), directory_read(released_by_4()), Ok(theirs())),
-        ("revoked waiter", untracked(), directory_read(released_by_4()), Ok(asked)),
+        ("revoked waiter", untracked(), directory_read(released_by_4()), Ok(revoked)),
     ] {
         let mut drive = near_head();
         drive.answer(watch(5, 1), Ok(before));
@@ -102,7 +102,7 @@ fn missing_predecessor_triggers_listing() {
     drive.answer(watch(5, 1), Err(Failure::NoNode));
     drive.answer(Request::ReadDirectory, directory_read(released_by_4()));
     drive.answer(OWN_FIRST, Ok(mine(ME)));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     assert_eq!(drive.pending()[0], Request::List);
 }
 
@@ -114,7 +114,7 @@ fn missing_predecessor_triggers_record_read() {
         drive.answer(Request::ReadDirectory, directory_read(record));
         drive.answer(OWN_FIRST, own);
         assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
-        assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+        assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     }
 }
 
@@ -122,7 +122,7 @@ fn missing_predecessor_triggers_record_read() {
 fn second_of_two(record: Record) -> Drive {
     let mut drive = joined_among(2, record);
     assert_eq!(drive.pending(), [watch(5, 0), OWN_SECOND]);
-    drive.said();
+    drive.take_reported();
     drive
 }
 
@@ -131,9 +131,9 @@ fn early_predecessor_deletion_grants_after_flight() {
     let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.feed(fired(0, true));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
@@ -143,14 +143,14 @@ fn look_ahead_grants_nothing_without_lease() {
     drive.feed(fired(0, true));
     drive.lease = false;
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
 
     let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.answer(OWN_SECOND, Ok(mine(ME)));
     drive.lease = false;
     drive.feed(fired(0, true));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
     assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
 }
 
@@ -158,11 +158,11 @@ fn look_ahead_grants_nothing_without_lease() {
 fn unwatched_deleted_predecessor_grants_nothing() {
     let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
     assert_eq!(drive.pending()[1..], [Request::ReadDirectory, Request::Exists(ME)]);
     // The watch on its own znode is answered later and removed then.
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
 }
 
 #[test]

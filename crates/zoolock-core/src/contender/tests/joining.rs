@@ -29,7 +29,7 @@ fn cancelled_acquire_does_not_retry_failed_create() {
     drive.answer(Request::ReadDirectory, Err(Failure::Throttled));
     assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
-    assert_eq!((drive.said(), drive.pending()), (vec![Action::Over], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Over], vec![]));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn refused_create_fails_when_search_finds_nothing() {
     let mut drive = doubting();
     drive.answer(Request::Join, Err(DENIED));
     drive.answer(Request::FindMine, Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn retirement_rejoins_missing_directory_and_reports_denial() {
 
     let mut drive = retiring(Mode::Wait);
     drive.answer(Request::ReadDirectory, Err(DENIED));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn each_doubtful_delete_is_checked_separately() {
     drive.wake();
     drive.sent.retain(|(_, request)| !matches!(request, Request::Sync));
     drive.answer(Request::Delete(nodes[1]), Ok(Reply::Done));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(Request::Exists(nodes[0]), Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }

@@ -9,7 +9,7 @@ fn node_with_prefix(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
 
 fn start(kind: Kind) -> Drive {
     let machine = Contender::new(config(kind));
-    let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+    let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
     drive.feed(Event::Start);
     drive
 }
@@ -27,18 +27,18 @@ fn upgrade_without_reader_fails_and_deletes_znode() {
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken)]);
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
 fn upgrade_does_not_recreate_deleted_directory() {
     let (_, mut drive) = upgrading();
     drive.answer(Request::Join, Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken), Action::Over]);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn upgrade_fails_in_recreated_directory() {
     };
     let again = Directory { czxid: Zxid(30), ..seen };
     drive.answer(Request::ReadDirectory, Ok(Reply::Directory(again)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken)]);
 }
 
 #[test]
@@ -63,14 +63,14 @@ fn lost_downgrade_is_not_resent_over_replaced_znode() {
     drive.answer(Request::List, Ok(children(vec![me.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
     drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Broken)]);
     assert_eq!(drive.sent, []);
 }
 
@@ -92,12 +92,12 @@ fn lost_downgrade_is_resent_unless_znode_was_replaced() {
         let reader = node_with_prefix(Prefix::Read, 4, 22);
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
         drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
-        assert_eq!(drive.said().last(), Some(&Action::Downgraded(reader)));
+        assert_eq!(drive.take_reported().last(), Some(&Action::Downgraded(reader)));
     }
 }
 
 /// Returns a tracked waiter that lists the queue. The record is the hold marker of an upgraded reader, number 6, and
-/// predecessor 3 is gone.
+/// predecessor 3 was deleted.
 fn waiter_with_hold_record() -> (Node, Record, Drive) {
     let (me, begun) = (node(4, 20), Marker { left: Left::Held, tracked: true, ..released(6) });
     let record = Record::Marker(begun);
@@ -166,7 +166,7 @@ fn present_writer_znode_is_not_a_crash() {
         drive.answer(Request::Exists(me), Ok(mine(me)));
         let marker = Marker { left: Left::Held, tracked: true, ..released(4) };
         drive.answer(Request::Hold { node: Some(me), marker, version: 3 }, Ok(Reply::Done));
-        assert_eq!(drive.said(), [granted(me, previous)]);
+        assert_eq!(drive.take_reported(), [granted(me, previous)]);
     }
 }
 
@@ -208,7 +208,7 @@ fn foreign_semaphore_is_refused_by_every_kind() {
             drive.answer(Request::Join, Ok(Reply::Joined(me)));
             drive.answer(Request::List, Ok(children([&[me.name()][..], &others].concat())));
             drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, record)));
-            assert_eq!(drive.said(), [Action::Failed(Reason::OtherLayout(layout))], "{kind:?}");
+            assert_eq!(drive.take_reported(), [Action::Failed(Reason::OtherLayout(layout))], "{kind:?}");
         }
     }
 }

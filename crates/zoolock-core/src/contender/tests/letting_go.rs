@@ -13,7 +13,7 @@ fn sole_holder(kind: Kind, me: Node) -> Drive {
     drive.answer(Request::List, Ok(children(vec![me.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
     drive
 }
 
@@ -24,7 +24,7 @@ fn reader_release_writes_no_marker() {
     let mut drive = sole_holder(Kind::Read, me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn release_during_downgrade_deletes_reader() {
     drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
     assert_eq!(drive.pending(), [Request::Delete(reader)]);
     drive.answer(Request::Delete(reader), Ok(Reply::Done));
-    let said = drive.said();
-    assert_eq!(said[said.len() - 2..], [Action::Released(Departed::Clean), Action::Over]);
+    let reported = drive.take_reported();
+    assert_eq!(reported[reported.len() - 2..], [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn refused_downgrade_is_resent_only_after_check() {
     for (found, is_mine) in [(mine(me), true), (theirs(), false)] {
         let mut drive = sole_holder(Kind::Write, me);
         drive.feed(Event::Downgrade);
-        drive.said();
+        drive.take_reported();
         drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::BadVersion));
         drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
         assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
@@ -74,7 +74,7 @@ fn refused_downgrade_is_resent_only_after_check() {
             let again = Request::Downgrade { node: me, marker: None };
             assert_eq!(drive.pending(), [again, Request::ReadDirectory]);
         } else {
-            assert_eq!((drive.said(), drive.pending()), (vec![Action::Lost(Loss::Broken)], vec![]));
+            assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Lost(Loss::Broken)], vec![]));
         }
     }
 }
@@ -93,21 +93,21 @@ fn downgrade_in_recreated_directory_loses_lock() {
     ] {
         let mut drive = sole_holder(Kind::Write, me);
         drive.feed(Event::Downgrade);
-        drive.said();
+        drive.take_reported();
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
-        assert_eq!(drive.said(), [], "downgrade waits for the directory read");
+        assert_eq!(drive.take_reported(), [], "downgrade waits for the directory read");
         drive.answer(Request::ReadDirectory, found);
         if departs {
-            assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
+            assert_eq!(drive.take_reported(), [Action::Lost(Loss::Broken)]);
             assert_eq!(drive.pending(), [Request::Sync, Request::Exists(reader)]);
             drive.answer(Request::Sync, Ok(Reply::Done));
             drive.answer(Request::Exists(reader), Ok(mine(reader)));
             drive.answer(Request::Delete(reader), Ok(Reply::Done));
             drive.feed(Event::Release(Left::Released));
-            assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+            assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
         } else {
             assert_eq!(
-                drive.said(),
+                drive.take_reported(),
                 [Action::Downgraded(reader)],
                 "a denied directory read does not fail the downgrade"
             );
@@ -121,7 +121,7 @@ fn downgrade_is_retried_if_directory_read_failed() {
     let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
     let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
-    drive.said();
+    drive.take_reported();
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
@@ -129,7 +129,7 @@ fn downgrade_is_retried_if_directory_read_failed() {
     drive.answer(Request::Exists(me), Err(Failure::NoNode));
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
-    assert_eq!(drive.said(), [Action::Downgraded(reader)]);
+    assert_eq!(drive.take_reported(), [Action::Downgraded(reader)]);
 }
 
 /// Returns an upgraded reader in a directory with `record`.
@@ -151,7 +151,7 @@ fn tracked_upgrade_release_writes_downgraded_marker() {
         let hold = Request::Hold { node: Some(me), marker: of_mine(Left::Held), version: 3 };
         drive.answer(hold, Ok(Reply::Done));
         drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-        assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
         drive.feed(Event::Release(left));
         // A holder that panics leaves its hold marker in place.
         let leaves = marker.map_or(Request::Delete(me), |left| Request::Release {
@@ -167,9 +167,9 @@ fn tracked_upgrade_release_writes_downgraded_marker() {
 fn untracked_upgrade_writes_no_marker_and_keeps_znode() {
     let (me, mut drive) = upgraded_reader(Record::Empty);
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
-    assert_eq!((drive.said(), drive.pending()), (vec![Action::Downgraded(me)], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Downgraded(me)], vec![]));
     drive.feed(Event::Release(Left::Released));
     assert_eq!(drive.pending(), [Request::Delete(me)]);
 }
@@ -180,9 +180,9 @@ fn session_expiry_after_release_reports_nothing() {
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
-    drive.said();
+    drive.take_reported();
     drive.feed(Event::SessionOver(SessionEnd::Expired));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
 }
 
 /// The loss was already reported, so the expiry reports nothing. The release reports the first loss.
@@ -191,7 +191,7 @@ fn lost_lock_releases_after_session_expiry() {
     let lost_by = |event, loss: &[Action]| {
         let mut drive = Drive::hold_and_watch(node(4, 20));
         drive.feed(event);
-        assert_eq!(drive.said(), loss);
+        assert_eq!(drive.take_reported(), loss);
         drive
     };
     let unreachable = [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)];
@@ -200,9 +200,9 @@ fn lost_lock_releases_after_session_expiry() {
         (lost_by(fired(0, true), &[Action::Lost(Loss::Broken)]), Loss::Broken),
     ] {
         drive.feed(Event::SessionOver(SessionEnd::Expired));
-        assert_eq!(drive.said(), []);
+        assert_eq!(drive.take_reported(), []);
         drive.feed(Event::Release(Left::Released));
-        assert_eq!(drive.said(), [Action::Released(Departed::Lost(loss)), Action::Over]);
+        assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(loss)), Action::Over]);
         assert_eq!(drive.pending(), []);
     }
 }
@@ -216,13 +216,13 @@ fn session_expiry_during_downgrade_loses_lock() {
         if released_before {
             drive.feed(Event::Release(Left::Released));
         }
-        drive.said();
+        drive.take_reported();
         drive.feed(Event::SessionOver(SessionEnd::Expired));
         if !released_before {
-            assert_eq!(drive.said(), [Action::Lost(loss)]);
+            assert_eq!(drive.take_reported(), [Action::Lost(loss)]);
             drive.feed(Event::Release(Left::Released));
         }
-        let said = drive.said();
-        assert_eq!(said[said.len() - 2..], [Action::Released(Departed::Lost(loss)), Action::Over]);
+        let reported = drive.take_reported();
+        assert_eq!(reported[reported.len() - 2..], [Action::Released(Departed::Lost(loss)), Action::Over]);
     }
 }

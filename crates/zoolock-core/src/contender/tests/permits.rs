@@ -64,7 +64,7 @@ fn missing_size_is_written_and_then_read() {
         // Another contender may have written the size first.
         drive.answer(Request::WriteSize { size, version: 0 }, Err(Failure::BadVersion));
         answer_check(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
-        assert_eq!(drive.said(), [granted(ME, Previous::Unknown)], "{record:?}");
+        assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)], "{record:?}");
     }
 }
 
@@ -74,14 +74,14 @@ fn denied_size_write_fails_and_lost_one_rereads() {
     let mut drive = start(3);
     answer_first_check(&mut drive, &[4], semaphore(0, Record::Empty));
     drive.answer(write.clone(), Err(DENIED));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED))]);
 
     let mut drive = start(3);
     answer_first_check(&mut drive, &[4], semaphore(0, Record::Empty));
     drive.answer(write, Err(Failure::Unknown));
     drive.wake();
     answer_check(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn mismatched_size_or_record_fails_acquire() {
     ] {
         let mut drive = start(3);
         answer_first_check(&mut drive, &[4], semaphore(1, record));
-        assert_eq!(drive.said(), [Action::Failed(reason)], "{record:?}");
+        assert_eq!(drive.take_reported(), [Action::Failed(reason)], "{record:?}");
     }
 }
 
@@ -107,7 +107,7 @@ fn waiter_adopts_later_resize() {
         &[1, 2, 3, 4],
         semaphore(2, sized(DIRECTORY, 4)),
     );
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
 }
 
 // ---- waiting for permits ----
@@ -127,7 +127,7 @@ fn granted_predecessor_makes_waiter_watch_children() {
     drive.answer(watch(3, 0), other_znode(false));
     drive.feed(fired(0, false));
     drive.answer(watch(3, 1), other_znode(true));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
     // The znode of the granted predecessor still exists.
     answer_check(&mut drive, Request::List, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
     assert_eq!(drive.pending()[0], Request::WatchChildren(WatchId(0)));
@@ -143,7 +143,7 @@ fn early_child_change_triggers_new_listing() {
         drive.feed(fired(watch, false));
         drive.answer(Request::Exists(ME), Ok(mine(ME)));
         let lists = drive.pending().iter().any(|request| matches!(request, Request::WatchChildren(_)));
-        assert_eq!((lists, drive.said()), (again, vec![]));
+        assert_eq!((lists, drive.take_reported()), (again, vec![]));
     }
 }
 
@@ -155,11 +155,11 @@ fn size_is_used_only_with_unchanged_children() {
     let mut drive = start(1);
     drive.answer(Request::List, Ok(children(vec![permit(3), ME.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(100), 1, sized(DIRECTORY, 2))));
-    assert_eq!((drive.said(), drive.pending()[0].clone()), (vec![], Request::List));
+    assert_eq!((drive.take_reported(), drive.pending()[0].clone()), (vec![], Request::List));
     drive.answer(Request::List, Ok(children(vec![permit(3)])));
     drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, sized(DIRECTORY, 2))));
     drive.answer(Request::Exists(ME), Err(Failure::NoNode));
-    assert_eq!(drive.said()[0], Action::Failed(Reason::Broken));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Broken));
 }
 
 /// Returns a holder that was granted after a wait. The write of its granted flag is pending.
@@ -169,7 +169,7 @@ fn writing_granted_flag() -> Drive {
     answer_check(&mut drive, Request::WatchChildren(WatchId(0)), &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
     drive.feed(fired(0, false));
     answer_check(&mut drive, Request::WatchChildren(WatchId(1)), &[4], semaphore(1, sized(DIRECTORY, 1)));
-    assert_eq!(drive.said().last(), Some(&granted(ME, Previous::Unknown)));
+    assert_eq!(drive.take_reported().last(), Some(&granted(ME, Previous::Unknown)));
     assert_eq!(drive.pending()[0], write_granted_flag(0));
     assert!(matches!(drive.pending()[1..], [Request::Watch { .. }]), "{:?}", drive.pending());
     drive
@@ -193,8 +193,8 @@ fn overwritten_granted_flag_is_rewritten() {
     let own = own_watch(&drive, 0);
     drive.answer(own, own_znode(1, false));
     drive.answer(write_granted_flag(1), Err(Failure::BadVersion));
-    // The watch on its own znode is removed, because a retry sets a new one.
-    assert!(matches!(drive.said()[..], [Action::Unwatch(_)]));
+    // A failed write is retried after a read of its own znode. The read sets a new watch, so the old watch is removed.
+    assert!(matches!(drive.take_reported()[..], [Action::Unwatch(_)]));
     assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
     let own = own_watch(&drive, 0);

@@ -14,7 +14,7 @@ fn directory_read(children: u32, record: Record) -> Result<Reply, Failure> {
     Ok(directory(Zxid(30), children, record))
 }
 
-/// Returns a waiter that lists the queue: its predecessor is gone and left no marker.
+/// Returns a waiter that lists the queue: its predecessor was deleted and left no marker.
 fn listing_waiter() -> Drive {
     let mut drive = Drive::wait(ME);
     drive.feed(fired(0, true));
@@ -29,16 +29,16 @@ fn listing_grants_nothing_before_own_znode_check() {
     let mut drive = listing_waiter();
     drive.answer(Request::List, Ok(children(vec![ME.name()])));
     drive.answer(Request::ReadDirectory, directory_read(1, Record::Empty));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(Request::Exists(ME), Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken), Action::Over]);
 }
 
 #[test]
 fn denied_listing_fails_and_lost_one_is_retried() {
     let mut drive = listing_waiter();
     drive.answer(Request::List, Err(DENIED));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED))]);
 
     let mut drive = listing_waiter();
     drive.answer(Request::List, Err(Failure::Unknown));
@@ -53,13 +53,13 @@ fn mutex_is_refused_in_semaphore_directory() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, size)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::OtherKind)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::OtherKind)]);
     // The size of an earlier directory with the same name is ignored.
     let size = Record::Semaphore(Size { directory: Zxid(2), permits: 3 });
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, size)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 /// Returns the time that waiter `me` pauses before it lists a directory with `among` children.
@@ -94,7 +94,7 @@ fn mutex_ignores_granted_flag_of_predecessor() {
     let says = Says { granted: true, ..Says::default() };
     let other = Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says };
     drive.answer(watch(3, 0), Ok(other));
-    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn watch_pending_at_reconnect_is_set_again() {
     drive.feed(Event::Disconnected);
     drive.feed(Event::Reconnected);
     drive.answer(watch(3, 0), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     drive.answer(watch(3, 1), Ok(theirs()));
     drive.feed(fired(1, true));
     assert_eq!(drive.pending()[0], Request::ReadDirectory);
@@ -135,7 +135,7 @@ fn writer_marker_grants_every_reader_behind_it() {
     let mut drive = reader_after_writer();
     drive.answer(Request::ReadDirectory, directory_read(2, Record::Marker(released(4))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
-    assert_eq!(drive.said(), [granted(reader(), Previous::Clean)]);
+    assert_eq!(drive.take_reported(), [granted(reader(), Previous::Clean)]);
 }
 
 #[test]
@@ -143,5 +143,5 @@ fn unwatched_writer_marker_grants_reader_nothing() {
     let mut drive = reader_after_writer();
     drive.answer(Request::ReadDirectory, directory_read(2, Record::Marker(released(2))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
-    assert_eq!((drive.said(), drive.pending()[0].clone()), (vec![], Request::List));
+    assert_eq!((drive.take_reported(), drive.pending()[0].clone()), (vec![], Request::List));
 }

@@ -12,7 +12,7 @@ const NONE: fn() -> Result<Reply, Failure> = || Ok(Reply::Mine(Vec::new()));
 fn incomplete_join_reply_fails_acquire() {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, Ok(Reply::AllJoined(vec![node(0)])));
-    assert_eq!(drive.said()[0], Action::Failed(Reason::Refused(Failure::Unknown)));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Refused(Failure::Unknown)));
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn failed_create_in_doubt_still_searches() {
         for at in [0, 1] {
             drive.answer(at, Request::FindMine, NONE());
         }
-        assert_eq!(drive.said(), told);
+        assert_eq!(drive.take_reported(), told);
     }
 }
 
@@ -42,7 +42,7 @@ fn timeout_in_doubt_ends_after_empty_search() {
     for at in [0, 1] {
         drive.answer(at, Request::FindMine, NO_NODE);
     }
-    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut), Action::Over]);
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn join_waits_for_every_directory() {
 fn cancel_during_directory_creation_ends_at_once() {
     let mut drive = making_directories();
     drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
     drive.answer(0, Request::MakeDirectory, DONE);
     drive.answer(1, Request::MakeDirectory, DONE);
-    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn cancelled_multi_acquire_does_not_retry_failed_create() {
     drive.feed(Event::Cancel);
     drive.answer(0, Request::JoinAll, Err(Failure::Throttled));
     drive.wake();
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
     assert!(drive.pending().iter().all(|(_, request)| *request != Request::JoinAll));
 }
 

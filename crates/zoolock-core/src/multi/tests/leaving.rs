@@ -14,11 +14,11 @@ fn refused_joint_release_continues_per_znode() {
     // Another client overwrote the record of the first directory, so that znode is deleted without a marker.
     drive.answer(0, release(0), Err(Failure::BadVersion));
     drive.answer(1, release(1), DONE);
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(0, Request::Sync, DONE);
     drive.answer(0, Request::Exists(node(0)), own(0));
     drive.answer(0, Request::Withdraw(node(0)), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn missing_znode_does_not_block_other_releases() {
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), own(1));
     drive.answer(1, release(1), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn lost_joint_release_is_retried_per_znode() {
         drive.answer(at, Request::Exists(node(at)), own(at));
         drive.answer(at, release(at), DONE);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn own_deletion_event_during_release_is_clean() {
     drive.lose_connection();
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), NO_NODE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
@@ -72,20 +72,20 @@ fn disconnected_release_checks_each_znode() {
         drive.answer(at, Request::Exists(node(at)), own(at));
         drive.answer(at, release(at), DONE);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
 fn one_lost_znode_reports_single_loss() {
     let mut drive = Drive::hold();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
-    assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Lost(Loss::Broken)]);
     assert_eq!(drive.machine.holding(), None);
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
     drive.feed(Event::LeaseLost);
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
 
     let mut drive = Drive::hold();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
@@ -94,41 +94,41 @@ fn one_lost_znode_reports_single_loss() {
     let marker = Marker { left: Left::Broken, ..marker(0, NUMBERS[0]) };
     drive.answer(0, Request::Release { node: node(0), marker, version: Some(3) }, DONE);
     let lost = Action::Lost(Loss::Broken);
-    assert_eq!(drive.said(), [lost, Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+    assert_eq!(drive.take_reported(), [lost, Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
 }
 
 #[test]
 fn lease_loss_is_reported_once_and_znodes_checked() {
     let mut drive = Drive::hold();
     drive.feed(Event::LeaseLost);
-    assert!(drive.said().contains(&Action::Lost(Loss::Unreachable)));
-    assert_eq!(drive.said(), []);
+    assert!(drive.take_reported().contains(&Action::Lost(Loss::Unreachable)));
+    assert_eq!(drive.take_reported(), []);
     drive.feed(Event::Release(Left::Released));
     for at in [0, 1] {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
         drive.answer(at, Request::Withdraw(node(at)), DONE);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Unreachable)), Action::Over]);
 }
 
 #[test]
 fn early_revocation_is_reported_once_after_grant() {
-    let asked = || {
+    let revoked = || {
         let says = Says { granted: false, revoked: true, untracked: true };
         Ok(Reply::Node { czxid: ME, owner: SESSION, version: 1, says })
     };
     let mut drive = Drive::wait();
     drive.feed(Event::Fired { watch: WatchId(0), deleted: false });
-    drive.answer(0, another_watch(0, 4), asked());
-    assert_eq!(drive.said(), []);
+    drive.answer(0, another_watch(0, 4), revoked());
+    assert_eq!(drive.take_reported(), []);
     drive.release_predecessor();
     drive.answer(0, Request::Exists(node(0)), own(0));
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), [granted(Previous::Unknown), Action::Revoked]);
+    assert_eq!(drive.take_reported(), [granted(Previous::Unknown), Action::Revoked]);
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: false });
-    drive.answer(1, another_watch(1, 9), asked());
-    assert_eq!(drive.said(), []);
+    drive.answer(1, another_watch(1, 9), revoked());
+    assert_eq!(drive.take_reported(), []);
 }
 
 #[test]
@@ -136,12 +136,12 @@ fn timed_out_partial_head_writes_no_marker() {
     let mut drive = Drive::wait();
     drive.feed(Event::TimedOut);
     let unwatched = Action::Unwatch(WatchId(0x100));
-    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut), unwatched]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut), unwatched]);
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), own(1));
     drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -168,12 +168,12 @@ fn waiter_behind_younger_znode_checks_its_own() {
     drive.answer(1, watch(1, 8), theirs(Zxid(60)));
     // A downgraded writer has a younger znode with its old number. The waiter then keeps waiting.
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.feed(Event::Reconnected);
     drive.answer(1, another_watch(1, 8), theirs(Zxid(60)));
     // The directory was recreated.
     drive.answer(1, Request::Exists(node(1)), NO_NODE);
-    assert!(drive.said().contains(&Action::Failed(Reason::Broken)));
+    assert!(drive.take_reported().contains(&Action::Failed(Reason::Broken)));
 }
 
 #[test]
@@ -185,34 +185,34 @@ fn session_expiry_is_reported_once_in_every_phase() {
     let mut pausing = Drive::start();
     pausing.lose_connection();
     for mut drive in [Drive::start(), Drive::wait(), verifying, pausing, in_doubt()] {
-        drive.said();
+        drive.take_reported();
         drive.feed(Event::SessionOver(over));
-        assert_eq!(drive.said(), failed);
+        assert_eq!(drive.take_reported(), failed);
     }
 
     let mut holding = Drive::hold();
     holding.feed(Event::SessionOver(over));
-    assert_eq!(holding.said(), [Action::Lost(Loss::SessionOver(over))]);
+    assert_eq!(holding.take_reported(), [Action::Lost(Loss::SessionOver(over))]);
     holding.feed(Event::Release(Left::Released));
     let lost = Action::Released(Departed::Lost(Loss::SessionOver(over)));
-    assert_eq!(holding.said(), [lost.clone(), Action::Over]);
+    assert_eq!(holding.take_reported(), [lost.clone(), Action::Over]);
 
     let mut releasing = Drive::hold();
     releasing.feed(Event::Release(Left::Released));
     releasing.feed(Event::SessionOver(over));
-    assert_eq!(releasing.said(), [lost.clone(), Action::Over]);
+    assert_eq!(releasing.take_reported(), [lost.clone(), Action::Over]);
 
     let mut parting = Drive::hold();
     parting.feed(Event::Release(Left::Released));
     parting.lose_connection();
     parting.feed(Event::SessionOver(over));
-    assert_eq!(parting.said(), [lost, Action::Over]);
+    assert_eq!(parting.take_reported(), [lost, Action::Over]);
 
     let mut gone = Drive::start();
     gone.feed(Event::TimedOut);
-    gone.said();
+    gone.take_reported();
     gone.feed(Event::SessionOver(over));
-    assert_eq!(gone.said(), [Action::Over]);
+    assert_eq!(gone.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn refused_create_fails_unless_earlier_create_succeeded() {
     let refused = Failure::Refused(Refusal::Denied);
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, Err(refused));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(refused)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(refused)), Action::Over]);
 
     // The barrier create is refused, but an earlier create succeeded: its znodes are kept.
     let mut drive = Drive::start();
@@ -230,5 +230,5 @@ fn refused_create_fails_unless_earlier_create_succeeded() {
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node(0)])));
     drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node(1)])));
     assert_eq!(drive.pending()[1], (0, Request::Exists(node(0))));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
 }

@@ -47,7 +47,7 @@ fn irrelevant_events_change_nothing() {
     let mut drive = Drive::wait();
     for event in [Event::Start, Event::LeaseLost, Event::LeaseRenewed, Event::Release(Left::Released)] {
         drive.feed(event);
-        assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
+        assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     }
 }
 
@@ -55,16 +55,16 @@ fn irrelevant_events_change_nothing() {
 fn timeout_does_not_affect_multi_holder() {
     let mut drive = Drive::hold();
     drive.feed(Event::TimedOut);
-    assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     assert!(drive.machine.holding().is_some());
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::Cancel);
     drive.answer(0, release_all(), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-    // Later events do not affect a contender that is over.
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
+    // Later events do not affect a contender that has ended.
     for event in [Event::TimedOut, Event::Cancel, Event::SessionOver(SessionEnd::Expired)] {
         drive.feed(event);
-        assert_eq!((drive.said(), drive.pending()), (vec![], vec![]));
+        assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     }
 }
 
@@ -75,7 +75,7 @@ fn cancel_after_unseen_grant_writes_no_marker() {
     for at in [0, 1] {
         drive.answer(at, Request::Delete(node(at)), DONE);
     }
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn session_expiry_after_cancel_reports_no_failure() {
     let mut drive = Drive::hold();
     drive.feed(Event::Cancel);
     drive.feed(Event::SessionOver(SessionEnd::Expired));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn losing_one_znode_fails_whole_acquire() {
     let mut drive = Drive::wait();
     // The contender is already the head of the first queue.
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
-    let said = drive.said();
-    assert!(said.contains(&Action::Failed(Reason::Broken)), "{said:?}");
+    let reported = drive.take_reported();
+    assert!(reported.contains(&Action::Failed(Reason::Broken)), "{reported:?}");
     assert_eq!(drive.pending(), [(1, Request::Sync), (1, Request::Exists(node(1)))]);
 }
 
@@ -110,7 +110,7 @@ fn previous_combines_markers_of_all_locks() {
             let record = Record::Marker(Marker { left, ..marker(at, before) });
             drive.answer(at, Request::ReadDirectory, directory(at, ME, 1, record));
         }
-        assert_eq!(drive.said(), [granted(previous)], "{first:?}, {second:?}");
+        assert_eq!(drive.take_reported(), [granted(previous)], "{first:?}, {second:?}");
     }
 }
 

@@ -50,5 +50,5 @@ fn cancelled_acquire_does_not_retire_directory() {
     drive.sent.retain(|(_, request)| *request != Request::ReadDirectory);
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!((drive.said(), drive.pending()), (vec![Action::Over], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Over], vec![]));
 }
