@@ -1,4 +1,4 @@
-//! The machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/protocol`.
+//! Hand-written scripts for the contender state machine. `tests/protocol` searches for rarer sequences.
 
 use super::*;
 
@@ -14,7 +14,7 @@ mod waiting;
 
 const SESSION: SessionId = SessionId(7);
 const DIRECTORY: Zxid = Zxid(10);
-/// The last change of the children that are listed.
+/// Child-list zxid (pzxid) of every listing.
 const LISTED: Zxid = Zxid(99);
 
 fn config(kind: Kind) -> Config {
@@ -33,11 +33,11 @@ fn config(kind: Kind) -> Config {
     }
 }
 
-/// A machine, and what it has sent and said.
+/// A contender with its pending requests and its reported actions.
 struct Drive {
     machine: Contender,
     sent: Vec<(RequestId, Request)>,
-    said: Vec<Action>,
+    reported: Vec<Action>,
     lease: bool,
 }
 
@@ -52,7 +52,7 @@ impl Drive {
 
     fn of(config: Config) -> Drive {
         let machine = Contender::new(config);
-        let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+        let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
         drive.feed(Event::Start);
         drive
     }
@@ -61,54 +61,57 @@ impl Drive {
         for action in self.machine.step(event, self.lease) {
             match action {
                 Action::Send(id, request) => {
-                    assert!(self.sent.iter().all(|(used, _)| *used != id), "{id:?} is under way");
+                    assert!(
+                        self.sent.iter().all(|(used, _)| *used != id),
+                        "request {id:?} is already pending"
+                    );
                     self.sent.push((id, request));
                 }
-                said => self.said.push(said),
+                reported => self.reported.push(reported),
             }
         }
     }
 
-    /// Answers the oldest request, which has to be this one.
+    /// Answers the oldest pending request. Panics unless it equals `expected`.
     fn answer(&mut self, expected: Request, outcome: Result<Reply, Failure>) {
         let (id, request) = self.sent.remove(0);
         assert_eq!(request, expected);
         self.feed(Event::Answer(id, outcome));
     }
 
-    /// Ends the pause that was asked for last.
+    /// Ends the most recent pending sleep.
     fn wake(&mut self) {
         let at = self.sent.iter().rposition(|(_, request)| matches!(request, Request::Sleep(_)));
-        let (id, _) = self.sent.remove(at.expect("it pauses"));
+        let (id, _) = self.sent.remove(at.expect("a sleep is pending"));
         self.feed(Event::Answer(id, Ok(Reply::Done)));
     }
 
-    fn said(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.said)
+    fn take_reported(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.reported)
     }
 
-    /// What is under way.
-    fn asked(&self) -> Vec<Request> {
+    /// Returns the pending requests, oldest first.
+    fn pending(&self) -> Vec<Request> {
         self.sent.iter().map(|(_, request)| request.clone()).collect()
     }
 
-    /// Joins and is granted at once.
+    /// Returns a sole contender that holds the lock. The watch on its own znode is pending.
     fn hold(me: Node) -> Drive {
         let mut drive = Drive::start();
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
         drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-        assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
         drive
     }
 
-    /// The same, and its own node is watched.
+    /// Returns a sole contender that holds the lock and watches its own znode.
     fn hold_and_watch(me: Node) -> Drive {
         let mut drive = Drive::hold(me);
         drive.answer(watch(me.sequence.0, 0), Ok(mine(me)));
         drive
     }
 
-    /// Joins behind another one and watches it.
+    /// Returns a waiter that watches its predecessor.
     fn wait(me: Node) -> Drive {
         let mut drive = Drive::start();
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -159,50 +162,50 @@ fn fired(id: u16, deleted: bool) -> Event {
 }
 
 #[test]
-fn alone_it_is_granted_in_one_flight_and_leaves_its_marker() {
+fn sole_contender_acquires_in_one_flight() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn one_child_that_is_not_ours_is_no_grant() {
+fn sole_child_of_another_contender_grants_nothing() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(node(4, 20))));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     assert_eq!(drive.sent[0].1, watch(3, 0));
 }
 
 #[test]
-fn marker_of_the_one_before_grants_without_a_listing() {
+fn predecessor_marker_grants_without_listing() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);
     drive.feed(fired(0, true));
     let marker = Record::Marker(released(3));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 9, marker)));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
 }
 
 #[test]
-fn marker_does_not_grant_to_one_whose_node_is_gone() {
+fn marker_grants_nothing_to_deleted_waiter() {
     for own in [Err(Failure::NoNode), Ok(theirs())] {
         let me = node(4, 20);
         let mut drive = Drive::wait(me);
         drive.feed(fired(0, true));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, Record::Marker(released(3)))));
         drive.answer(Request::Exists(me), own);
-        assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+        assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken), Action::Over]);
         assert_eq!(drive.sent, []);
     }
 }
 
 #[test]
-fn without_a_marker_it_lists_and_watches_whom_the_list_names() {
+fn waiter_without_marker_lists_and_watches_predecessor() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);
     drive.feed(fired(0, true));
@@ -218,7 +221,7 @@ fn without_a_marker_it_lists_and_watches_whom_the_list_names() {
 }
 
 #[test]
-fn try_leaves_where_somebody_is_before_it() {
+fn try_acquire_fails_busy_behind_predecessor() {
     let me = node(4, 20);
     let mut drive = Drive::start_with(Mode::Try, Sequence::RETIRE_FROM);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -229,13 +232,13 @@ fn try_leaves_where_somebody_is_before_it() {
     drive.answer(Request::List, Ok(children(names)));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 2, Record::Empty)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Busy)]);
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
+fn lost_release_is_not_resent_without_own_znode() {
     let me = node(4, 20);
     for found in [Ok(theirs()), Ok(mine(node(4, 99))), Err(Failure::NoNode)] {
         let mut drive = Drive::hold(me);
@@ -244,13 +247,13 @@ fn lost_release_is_not_sent_again_where_the_name_is_anothers() {
         drive.answer(release(me), Err(Failure::Unknown));
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), found);
-        assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+        assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
         assert_eq!(drive.sent, []);
     }
 }
 
 #[test]
-fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
+fn read_after_failed_sync_causes_no_delete() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
@@ -265,7 +268,7 @@ fn look_after_a_failed_sync_is_no_ground_for_a_delete() {
 }
 
 #[test]
-fn a_node_that_cannot_be_written_to_is_deleted_all_the_same() {
+fn denied_release_still_deletes_the_znode() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
@@ -276,24 +279,24 @@ fn a_node_that_cannot_be_written_to_is_deleted_all_the_same() {
         drive.answer(Request::Exists(me), Ok(mine(me)));
         drive.answer(request, outcome);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn holder_that_lost_its_lease_looks_before_it_deletes() {
+fn holder_without_lease_checks_znode_before_deleting() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::LeaseLost);
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)]);
     drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Unreachable))]);
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn directory_near_its_end_is_left_emptied_deleted_and_made_again() {
+fn exhausted_directory_is_deleted_and_recreated() {
     for last in [node(100, 20), node(i32::MAX, 20), node(i32::MIN, 20)] {
         let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
         drive.answer(Request::Join, Ok(Reply::Joined(last)));
@@ -306,12 +309,12 @@ fn directory_near_its_end_is_left_emptied_deleted_and_made_again() {
         drive.answer(Request::Join, Err(Failure::NoNode));
         drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
         drive.answer(Request::MakeDirectory, Ok(Reply::Done));
-        assert_eq!(drive.said(), []);
+        assert_eq!(drive.take_reported(), []);
         assert_eq!(drive.sent[0].1, Request::Join);
     }
 }
 
-/// A server with one other contender, number 3, which leaves when it has been looked at long enough.
+/// A server with one other contender, number 3. `cancel_at` removes it once no request is pending.
 #[derive(Default)]
 struct Server {
     zxid: i64,
@@ -358,19 +361,21 @@ impl Server {
     }
 }
 
-/// Cancels before the request with this number is answered; answers those in `lost` with `Unknown`, after or without
-/// carrying them out. Says whether it got that far.
+/// Runs an acquisition and cancels it before request number `at` is answered.
+///
+/// Replies to the requests in `lost` are `Unknown`. The server executes these requests if `carried_out` is set.
+/// Returns false if the run ended before request `at`.
 fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
     let mut server = Server { zxid: 20, next: 3, mine: Vec::new(), other_is_there: true };
     let mut drive = Drive::start();
     let mut cancelled = false;
     for answered in 0.. {
-        assert!(answered < 100, "it does not end");
+        assert!(answered < 100, "acquisition does not end");
         if answered == at {
             drive.feed(Event::Cancel);
             cancelled = true;
         }
-        if drive.said.contains(&Action::Over) {
+        if drive.reported.contains(&Action::Over) {
             break;
         }
         if drive.sent.is_empty() {
@@ -393,12 +398,12 @@ fn cancel_at(at: usize, lost: &[usize], carried_out: bool) -> bool {
 }
 
 #[test]
-fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
+fn cancelled_acquire_leaves_no_znode_despite_lost_replies() {
     let mut moments = 0;
     while cancel_at(moments, &[], true) {
         moments += 1;
     }
-    assert!(moments > 8, "only {moments} moments to cancel at");
+    assert!(moments > 8, "only {moments} points to cancel at");
     for at in 0..moments + 6 {
         for first in 0..moments + 6 {
             for second in first..moments + 6 {
@@ -411,10 +416,10 @@ fn cancel_at_any_moment_leaves_no_node_whatever_replies_are_lost() {
 }
 
 #[test]
-fn a_session_that_ends_during_the_release_is_no_failed_acquisition() {
+fn session_expiry_during_release_reports_loss() {
     let mut drive = Drive::hold(node(0, 20));
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::SessionOver(SessionEnd::Expired));
     let lost = Departed::Lost(Loss::SessionOver(SessionEnd::Expired));
-    assert_eq!(drive.said(), [Action::Released(lost), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(lost), Action::Over]);
 }

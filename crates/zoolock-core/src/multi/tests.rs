@@ -1,4 +1,4 @@
-//! The multi-lock's machine driven by hand, along its main paths. What no hand thinks of is searched by `tests/protocol`.
+//! Hand-written scripts for the multi-lock state machine. `tests/protocol` searches for rarer sequences.
 
 mod doubts;
 mod leaving;
@@ -15,14 +15,14 @@ use crate::rules::Rules;
 const SESSION: SessionId = SessionId(7);
 const DIRECTORIES: [Zxid; 2] = [Zxid(10), Zxid(11)];
 const ME: Zxid = Zxid(50);
-/// In the first directory we are number 4, in the second number 9.
+/// Sequence numbers of our znodes: 4 in the first directory, 9 in the second.
 const NUMBERS: [i32; 2] = [4, 9];
 
-/// A machine for two locks, and what it has sent and said.
+/// A multi-lock of two directories with its pending requests and its reported actions.
 struct Drive {
     machine: Multi,
     sent: Vec<(RequestId, Request)>,
-    said: Vec<Action>,
+    reported: Vec<Action>,
     lease: bool,
 }
 
@@ -43,7 +43,7 @@ impl Drive {
         };
         change(&mut config);
         let machine = Multi::new(config, 2);
-        let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+        let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
         drive.feed(Event::Start);
         drive
     }
@@ -52,19 +52,19 @@ impl Drive {
         Drive::start_with(|_| {})
     }
 
-    /// Alone in both.
+    /// Returns the sole contender in both directories, which holds the multi-lock.
     fn hold() -> Drive {
         let mut drive = Drive::start();
         drive.answer(0, Request::JoinAll, joined(ME));
         drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
         drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
-        assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+        assert_eq!(drive.take_reported(), [granted(Previous::Unknown)]);
         drive.answer(0, watch(0, 4), own(0));
         drive.answer(1, watch(1, 9), own(1));
         drive
     }
 
-    /// First in the first, and behind number 8 in the second.
+    /// Returns a waiter that is the head of the first queue and behind number 8 in the second.
     fn wait() -> Drive {
         let mut drive = Drive::start();
         drive.answer(0, Request::JoinAll, joined(ME));
@@ -72,12 +72,12 @@ impl Drive {
         drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
         drive.answer(0, watch(0, 4), own(0));
         drive.answer(1, watch(1, 8), theirs(Zxid(40)));
-        assert_eq!(drive.said(), []);
+        assert_eq!(drive.take_reported(), []);
         drive
     }
 
-    /// Number 8 releases.
-    fn come_first(&mut self) {
+    /// Releases predecessor 8 of the second queue.
+    fn release_predecessor(&mut self) {
         self.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
         let record = Record::Marker(marker(1, 8));
         self.answer(1, Request::ReadDirectory, directory(1, Zxid(60), 1, record));
@@ -89,24 +89,27 @@ impl Drive {
         for action in self.machine.step(event, self.lease) {
             match action {
                 Action::Send(id, request) => {
-                    assert!(self.sent.iter().all(|(used, _)| *used != id), "{id:?} is under way");
+                    assert!(
+                        self.sent.iter().all(|(used, _)| *used != id),
+                        "request {id:?} is already pending"
+                    );
                     self.sent.push((id, request));
                 }
-                said => self.said.push(said),
+                reported => self.reported.push(reported),
             }
         }
     }
 
-    /// Answers this request at this place; the service works on one directory after the other as they were asked for.
+    /// Answers the oldest pending request of directory `at`. Panics unless it equals `expected`.
     fn answer(&mut self, at: usize, expected: Request, outcome: Result<Reply, Failure>) {
         let here = |(id, _): &(RequestId, Request)| place(*id) == at;
-        let (id, request) = self.sent.remove(self.sent.iter().position(here).expect("something was asked"));
+        let (id, request) = self.sent.remove(self.sent.iter().position(here).expect("a request is pending"));
         assert_eq!(request, expected);
         self.feed(Event::Answer(id, outcome));
     }
 
-    /// Everything that is under way gets lost with the connection.
-    fn lose(&mut self) {
+    /// Fails every pending request except sleeps, as a lost connection does.
+    fn lose_connection(&mut self) {
         let lost = |(_, request): &(RequestId, Request)| !matches!(request, Request::Sleep(_));
         let (lost, kept) = std::mem::take(&mut self.sent).into_iter().partition(lost);
         self.sent = kept;
@@ -114,7 +117,7 @@ impl Drive {
         lost.into_iter().for_each(|(id, _)| self.feed(Event::Answer(id, Err(Failure::Unknown))));
     }
 
-    /// Ends every pause.
+    /// Ends every pending sleep.
     fn wake(&mut self) {
         let sleeps = |(_, request): &(RequestId, Request)| matches!(request, Request::Sleep(_));
         let (over, kept): (Vec<_>, _) = std::mem::take(&mut self.sent).into_iter().partition(sleeps);
@@ -122,12 +125,12 @@ impl Drive {
         over.into_iter().for_each(|(id, _)| self.feed(Event::Answer(id, Ok(Reply::Done))));
     }
 
-    fn said(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.said)
+    fn take_reported(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.reported)
     }
 
-    /// What is under way.
-    fn asked(&self) -> Vec<(usize, Request)> {
+    /// Returns the pending requests with their directory, oldest first.
+    fn pending(&self) -> Vec<(usize, Request)> {
         self.sent.iter().map(|(id, request)| (place(*id), request.clone())).collect()
     }
 }
@@ -158,7 +161,7 @@ fn watch(at: u16, sequence: i32) -> Request {
     Request::Watch { name: Prefix::Lock.name(Sequence(sequence)), watch: WatchId(at << 8) }
 }
 
-/// While the first is still in force.
+/// Returns a second watch in the directory, set while the first is in force.
 fn another_watch(at: u16, sequence: i32) -> Request {
     Request::Watch { name: Prefix::Lock.name(Sequence(sequence)), watch: WatchId(at << 8 | 1) }
 }
@@ -190,37 +193,37 @@ const NO_NODE: Result<Reply, Failure> = Err(Failure::NoNode);
 // ---- join and grant ----
 
 #[test]
-fn alone_in_all_it_is_granted_in_one_flight_and_leaves_in_one() {
+fn sole_contender_acquires_and_releases_in_one_flight() {
     let flight = [(0, Request::JoinAll), (0, Request::ReadDirectory), (1, Request::ReadDirectory)];
-    assert_eq!(Drive::start().asked(), flight);
+    assert_eq!(Drive::start().pending(), flight);
     let mut drive = Drive::hold();
     assert_eq!(drive.machine.holding(), Some(vec![node(0), node(1)]));
     drive.feed(Event::Release(Left::Released));
     assert_eq!(drive.machine.holding(), None);
     drive.answer(0, release_all(), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
     assert!(drive.machine.is_over());
 }
 
 #[test]
-fn without_a_lease_nothing_is_granted_until_all_were_looked_at_again() {
+fn grant_after_lease_loss_rechecks_all_znodes() {
     let mut drive = Drive::start();
     drive.lease = false;
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 1, Record::Empty));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(0, watch(0, 4), own(0));
     drive.answer(1, watch(1, 9), own(1));
     drive.lease = true;
     drive.feed(Event::LeaseRenewed);
     drive.answer(0, Request::Exists(node(0)), own(0));
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), [granted(Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(Previous::Unknown)]);
 }
 
 #[test]
-fn one_that_only_tries_leaves_nothing_where_another_is_busy() {
+fn busy_try_acquire_deletes_all_znodes() {
     let mut drive = Drive::start_with(|config| config.mode = Mode::Try);
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
@@ -232,15 +235,15 @@ fn one_that_only_tries_leaves_nothing_where_another_is_busy() {
     drive.answer(1, Request::List, Ok(Reply::Children { names, pzxid: ME }));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Busy)]);
-    // It was first in the first, but nobody has worked there: no word of a release.
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Busy)]);
+    // The contender was the head of the first queue but never held the lock, so it writes no release marker.
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn a_directory_near_the_end_of_its_numbers_is_retired_and_all_are_joined_again() {
+fn exhausted_directory_is_retired_and_all_rejoined() {
     let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
@@ -251,51 +254,51 @@ fn a_directory_near_the_end_of_its_numbers_is_retired_and_all_are_joined_again()
     drive.wake();
     drive.answer(1, Request::ReadDirectory, directory(1, Zxid(52), 0, Record::Empty));
     drive.answer(1, Request::DeleteDirectory, DONE);
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
+    assert_eq!(drive.take_reported(), []);
 }
 
 // ---- lost replies ----
 
-/// Two creates were carried out whose replies were lost; the third is the barrier.
+/// Returns a contender with two lost create replies. The third create succeeded and is the barrier before the search.
 fn in_doubt() -> Drive {
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.wake();
-    drive.lose();
+    drive.lose_connection();
     drive.wake();
     drive.answer(0, Request::JoinAll, joined(Zxid(52)));
     drive
 }
 
 #[test]
-fn if_no_set_is_whole_everything_is_deleted_and_all_are_joined_again() {
+fn incomplete_sets_are_deleted_and_all_rejoined() {
     let mut drive = in_doubt();
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, Zxid(52))])));
     drive.answer(1, Request::FindMine, NO_NODE);
     drive.answer(0, Request::Delete(node_of(0, Zxid(52))), DONE);
     drive.answer(0, Request::MakeDirectory, DONE);
     drive.answer(1, Request::MakeDirectory, DONE);
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
 }
 
 #[test]
-fn a_search_that_fails_in_one_directory_is_made_again_in_all() {
+fn failed_search_is_repeated_in_all_directories() {
     let mut drive = in_doubt();
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, Zxid(52))])));
     drive.answer(1, Request::FindMine, Err(Failure::Unknown));
     drive.wake();
-    assert_eq!(drive.asked(), [(0, Request::FindMine), (1, Request::FindMine)]);
+    assert_eq!(drive.pending(), [(0, Request::FindMine), (1, Request::FindMine)]);
 }
 
 #[test]
-fn one_that_gives_up_in_doubt_goes_on_until_nothing_can_be_left() {
+fn timeout_in_doubt_deletes_every_znode() {
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.feed(Event::TimedOut);
-    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut)]);
     drive.wake();
-    // The barrier, though nobody wants the locks any more.
+    // The barrier create is needed even after the timeout.
     drive.answer(0, Request::JoinAll, joined(Zxid(51)));
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node_of(0, ME), node_of(0, Zxid(51))])));
     drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node_of(1, ME), node_of(1, Zxid(51))])));
@@ -303,5 +306,5 @@ fn one_that_gives_up_in_doubt_goes_on_until_nothing_can_be_left() {
         drive.answer(at, Request::Delete(node(at)), DONE);
         drive.answer(at, Request::Delete(node_of(at, Zxid(51))), DONE);
     }
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }

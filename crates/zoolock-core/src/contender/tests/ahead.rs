@@ -1,24 +1,26 @@
-//! Granted by the end of the one before us, by hand.
+//! Look-ahead: the deletion of the predecessor grants the lock.
 
 use super::*;
 
 const AFTER: u32 = 5;
 
-/// A waiter that the end of number 3 will grant. Its record has version 3, and watches 0 and 1 are in force.
-fn sure(me: Node, watch_own_after: u32) -> Drive {
+/// Returns a waiter that the deletion of its predecessor will grant.
+///
+/// The directory record has version 3. Watch 0 is on the predecessor, watch 1 on the waiter's own znode.
+fn proven_waiter(me: Node, watch_own_after: u32) -> Drive {
     let machine = Contender::new(Config { looks_ahead: true, watch_own_after, ..config(Kind::Mutex) });
-    let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+    let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
     drive.feed(Event::Start);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
-    drive.answer(watch(me.sequence.0 - 1, 0), Ok(ours(15)));
+    drive.answer(watch(me.sequence.0 - 1, 0), Ok(untracked_znode(15)));
     drive.answer(watch_own(me), Ok(mine(me)));
-    assert_eq!((drive.said(), drive.sent.len()), (Vec::new(), 0));
+    assert_eq!((drive.take_reported(), drive.sent.len()), (Vec::new(), 0));
     drive
 }
 
-/// One that does not say when it begins.
-fn ours(czxid: i64) -> Reply {
+/// Returns the znode of another contender that writes no hold marker.
+fn untracked_znode(czxid: i64) -> Reply {
     let says = Says { untracked: true, ..Says::default() };
     Reply::Node { czxid: Zxid(czxid), owner: SessionId(8), version: 0, says }
 }
@@ -27,65 +29,65 @@ fn watch_own(node: Node) -> Request {
     Request::WatchOwn { node, watch: WatchId(1) }
 }
 
-/// The directory as number 3 leaves it.
-fn left(version: i32, record: Record) -> Reply {
+/// Returns the directory after predecessor 3 is deleted.
+fn directory_after_deletion(version: i32, record: Record) -> Reply {
     Reply::Directory(Directory { czxid: DIRECTORY, pzxid: Zxid(30), version, children: 1, record })
 }
 
-fn release_over(me: Node, version: i32) -> Request {
+fn release_at_version(me: Node, version: i32) -> Request {
     Request::Release { node: me, marker: released(me.sequence.0), version: Some(version) }
 }
 
 #[test]
-fn what_could_not_be_read_is_read_again() {
+fn failed_marker_read_is_retried_after_grant() {
     let me = node(4, 20);
-    let mut drive = sure(me, 0);
+    let mut drive = proven_waiter(me, 0);
     drive.feed(fired(0, true));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
-    drive.answer(Request::ReadDirectory, Ok(left(4, Record::Marker(released(3)))));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Clean)]);
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown), Action::Previous(Previous::Clean)]);
     drive.feed(Event::Release(Left::Released));
-    drive.answer(release_over(me, 4), Ok(Reply::Done));
-    assert_eq!(drive.said().last(), Some(&Action::Over));
+    drive.answer(release_at_version(me, 4), Ok(Reply::Done));
+    assert_eq!(drive.take_reported().last(), Some(&Action::Over));
 }
 
 #[test]
-fn what_somebody_else_wrote_is_not_written_over() {
+fn release_keeps_foreign_record() {
     let me = node(4, 20);
-    let mut drive = sure(me, 0);
+    let mut drive = proven_waiter(me, 0);
     drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, Ok(left(4, Record::Foreign)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown), Action::Previous(Previous::Unknown)]);
+    drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Foreign)));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown), Action::Previous(Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Withdraw(me), Ok(Reply::Done));
 }
 
 #[test]
-fn a_waiter_hears_at_once_that_its_own_node_is_gone() {
+fn waiter_fails_when_its_znode_is_deleted() {
     let me = node(4, 20);
-    let mut drive = sure(me, AFTER);
+    let mut drive = proven_waiter(me, AFTER);
     drive.feed(fired(1, true));
-    let said = [Action::Unwatch(WatchId(0)), Action::Failed(Reason::Broken), Action::Unwatch(WatchId(1))];
-    assert_eq!(drive.said()[..3], said);
-    assert_eq!(drive.sent, [], "what has its name now is not ours to delete");
+    let reported = [Action::Unwatch(WatchId(0)), Action::Failed(Reason::Broken), Action::Unwatch(WatchId(1))];
+    assert_eq!(drive.take_reported()[..3], reported);
+    assert_eq!(drive.sent, [], "a znode of another contender is not deleted");
 }
 
 #[test]
-fn a_change_of_either_node_makes_it_look_again() {
+fn changed_znode_ends_look_ahead() {
     let me = node(4, 20);
     for (changed, then) in [(1, None), (0, Some(watch(3, 1)))] {
-        let mut drive = sure(me, AFTER);
+        let mut drive = proven_waiter(me, AFTER);
         drive.feed(fired(changed, false));
-        assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+        assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
         if let Some(again) = then {
             drive.answer(again, Err(Failure::NoNode));
         } else {
             drive.feed(fired(0, true));
         }
-        drive.answer(Request::ReadDirectory, Ok(left(4, Record::Marker(released(3)))));
+        drive.answer(Request::ReadDirectory, Ok(directory_after_deletion(4, Record::Marker(released(3)))));
         drive.answer(Request::Exists(me), Ok(mine(me)));
-        assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
     }
 }
 
@@ -98,12 +100,12 @@ fn forged_predecessor_grants_nothing_when_deleted() {
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     // Two children: our znode, and a holder with a much lower number.
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
-    drive.answer(watch(6, 0), Ok(ours(25)));
+    drive.answer(watch(6, 0), Ok(untracked_znode(25)));
     drive.answer(watch_own(me), Ok(mine(me)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.feed(fired(0, true));
-    let is_grant = |said: &Action| matches!(said, Action::Granted(_));
-    assert!(!drive.said().iter().any(is_grant), "two holders");
+    let is_grant = |reported: &Action| matches!(reported, Action::Granted(_));
+    assert!(!drive.take_reported().iter().any(is_grant), "two holders");
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     let names = ["lock-0000000003", "lock-0000000007"].map(str::to_owned).to_vec();
@@ -111,5 +113,5 @@ fn forged_predecessor_grants_nothing_when_deleted() {
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(26), 2, Record::Empty)));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     assert_eq!(drive.machine.waiting_for(), Some("lock-0000000003"));
-    assert!(!drive.said().iter().any(is_grant), "two holders");
+    assert!(!drive.take_reported().iter().any(is_grant), "two holders");
 }

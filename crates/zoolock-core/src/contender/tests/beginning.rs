@@ -1,33 +1,33 @@
-//! From first to held: the delay after a crash, the mark of one that begins, and what was before, by hand.
+//! From head of the queue to holder: crash delay, hold marker and previous outcome.
 
 use super::*;
 use crate::record::Size;
 
 const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(4), czxid: Zxid(20) };
 
-fn begun() -> Marker {
+fn hold_marker() -> Marker {
     Marker { left: Left::Held, tracked: true, ..released(4) }
 }
 
-fn hold() -> Request {
-    Request::Hold { node: Some(ME), marker: begun(), version: 3 }
+fn write_hold_marker() -> Request {
+    Request::Hold { node: Some(ME), marker: hold_marker(), version: 3 }
 }
 
-/// Alone with this record.
-fn alone(config: Config, record: Record) -> Drive {
+/// Returns a sole contender in a directory with `record`.
+fn sole_contender(config: Config, record: Record) -> Drive {
     let mut drive = Drive::of(config);
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, record)));
     drive
 }
 
-/// Says that it begins.
-fn marking(record: Record) -> Drive {
-    alone(Config { tracks_crashes: true, ..config(Kind::Mutex) }, record)
+/// Returns a sole contender that is writing its hold marker.
+fn writing_hold_marker(record: Record) -> Drive {
+    sole_contender(Config { tracks_crashes: true, ..config(Kind::Mutex) }, record)
 }
 
-/// Looks once more, is first as before, and finds this record.
-fn look(drive: &mut Drive, record: Record) {
+/// Answers the next check: the contender is still the head, and the directory holds `record`.
+fn answer_check(drive: &mut Drive, record: Record) {
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(30), 1, record)));
     drive.answer(Request::Exists(ME), Ok(mine(ME)));
     drive.answer(Request::List, Ok(children(vec![ME.name()])));
@@ -36,83 +36,85 @@ fn look(drive: &mut Drive, record: Record) {
 }
 
 #[test]
-fn behind_one_that_may_have_crashed_it_waits_out_the_delay_once() {
-    let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![Request::Sleep(50)]));
+fn waiter_delays_once_after_possible_crash() {
+    let mut drive = sole_contender(Config { delay: 50, ..config(Kind::Mutex) }, Record::Empty);
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![Request::Sleep(50)]));
     drive.wake();
-    look(&mut drive, Record::Empty);
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    answer_check(&mut drive, Record::Empty);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
-fn behind_one_that_left_cleanly_there_is_no_delay() {
-    let mut drive = alone(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Clean)]);
+fn clean_release_causes_no_delay() {
+    let mut drive = sole_contender(Config { delay: 50, ..config(Kind::Mutex) }, Record::Marker(released(3)));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Clean)]);
 }
 
 #[test]
-fn whoever_says_that_it_begins_says_how_it_left_with_the_same_word() {
-    let mut drive = marking(Record::Empty);
-    assert_eq!(drive.said(), []);
-    drive.answer(hold(), Ok(Reply::Done));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+fn tracked_release_overwrites_the_hold_marker() {
+    let mut drive = writing_hold_marker(Record::Empty);
+    assert_eq!(drive.take_reported(), []);
+    drive.answer(write_hold_marker(), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
     drive.answer(watch(4, 0), Ok(mine(ME)));
     drive.feed(Event::Release(Left::Released));
     let marker = Marker { tracked: true, ..released(4) };
     drive.answer(Request::Release { node: ME, marker, version: Some(4) }, Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
-/// The size was copied with the directory, or its write hung until the directory had been made again.
+/// A stale size names another directory czxid. It was copied with the directory, or its write was delayed until the
+/// directory had been recreated.
 #[test]
-fn the_size_of_a_semaphore_that_is_gone_is_written_over() {
+fn size_of_deleted_semaphore_is_overwritten() {
     let record = |directory| Record::Semaphore(Size { directory, permits: 5 });
-    let mut drive = alone(config(Kind::Mutex), record(Zxid(77)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    let mut drive = sole_contender(config(Kind::Mutex), record(Zxid(77)));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
     drive.feed(Event::Release(Left::Released));
-    assert!(drive.asked().contains(&Request::Release { node: ME, marker: released(4), version: Some(3) }));
+    assert!(drive.pending().contains(&Request::Release { node: ME, marker: released(4), version: Some(3) }));
 
-    let mut drive = marking(record(Zxid(77)));
-    drive.answer(hold(), Ok(Reply::Done));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    let mut drive = writing_hold_marker(record(Zxid(77)));
+    drive.answer(write_hold_marker(), Ok(Reply::Done));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 
-    let mut drive = alone(config(Kind::Mutex), record(DIRECTORY));
-    assert_eq!(drive.said()[0], Action::Failed(Reason::OtherKind));
+    let mut drive = sole_contender(config(Kind::Mutex), record(DIRECTORY));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::OtherKind));
 }
 
 #[test]
-fn a_lease_that_ended_while_the_mark_was_written_grants_nothing() {
-    let mut drive = marking(Record::Empty);
+fn lease_lost_during_hold_write_grants_nothing() {
+    let mut drive = writing_hold_marker(Record::Empty);
     drive.lease = false;
-    drive.answer(hold(), Ok(Reply::Done));
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    drive.answer(write_hold_marker(), Ok(Reply::Done));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     drive.lease = true;
     drive.feed(Event::LeaseRenewed);
-    look(&mut drive, Record::Marker(begun()));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    answer_check(&mut drive, Record::Marker(hold_marker()));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
-fn a_mark_that_was_not_written_is_tried_again_after_a_look() {
+fn failed_hold_write_is_retried_after_check() {
     for (failure, pauses) in
         [(Failure::Throttled, true), (Failure::BadVersion, false), (Failure::NoNode, false)]
     {
-        let mut drive = marking(Record::Empty);
-        drive.answer(hold(), Err(failure));
+        let mut drive = writing_hold_marker(Record::Empty);
+        drive.answer(write_hold_marker(), Err(failure));
         if pauses {
             drive.wake();
         }
-        assert_eq!(drive.said(), []);
-        look(&mut drive, Record::Empty);
-        assert_eq!(drive.asked(), [hold()]);
+        assert_eq!(drive.take_reported(), []);
+        answer_check(&mut drive, Record::Empty);
+        assert_eq!(drive.pending(), [write_hold_marker()]);
     }
 }
 
 #[test]
-fn what_was_before_our_own_mark_is_not_forgotten_for_it() {
-    let mut drive = marking(Record::Marker(Marker { left: Left::Panicked, tracked: true, ..released(3) }));
-    drive.answer(hold(), Err(Failure::Unknown));
+fn own_hold_marker_preserves_previous_crash() {
+    let mut drive =
+        writing_hold_marker(Record::Marker(Marker { left: Left::Panicked, tracked: true, ..released(3) }));
+    drive.answer(write_hold_marker(), Err(Failure::Unknown));
     drive.wake();
-    look(&mut drive, Record::Marker(begun()));
-    assert_eq!(drive.said(), [granted(ME, Previous::Crashed)]);
+    answer_check(&mut drive, Record::Marker(hold_marker()));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Crashed)]);
 }

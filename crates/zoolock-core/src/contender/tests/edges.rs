@@ -1,14 +1,14 @@
-//! What a caller may do at an odd moment, by hand.
+//! Caller events in unusual states.
 
 use super::*;
 
 #[test]
-fn each_failure_in_a_row_is_waited_for_longer() {
+fn backoff_doubles_until_success() {
     let mut tries = 0;
     let waits: Vec<u32> = (0..9).map(|_| backoff(&mut tries)).collect();
     assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
 
-    // To have waited is no success.
+    // The end of a sleep does not reset the backoff.
     let me = node(4, 20);
     let mut drive = Drive::hold(me);
     for pause in [10, 20, 40] {
@@ -23,7 +23,7 @@ fn each_failure_in_a_row_is_waited_for_longer() {
 }
 
 #[test]
-fn a_holder_watches_its_own_node_once_that_is_answered() {
+fn own_watch_counts_once_answered() {
     let me = node(4, 20);
     let mut drive = Drive::hold(me);
     assert!(!drive.machine.watches_own());
@@ -32,23 +32,23 @@ fn a_holder_watches_its_own_node_once_that_is_answered() {
 }
 
 #[test]
-fn a_deadline_is_for_the_waiting_only() {
+fn timeout_does_not_affect_holder() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::TimedOut);
-    assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
+    assert_eq!((drive.take_reported(), &drive.sent), (vec![], &vec![]));
     assert!(!drive.machine.is_leaving());
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-    // Nor is it for what is over.
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
+    // Later events do not affect a contender that has ended.
     drive.feed(Event::TimedOut);
     drive.feed(Event::Cancel);
-    assert_eq!((drive.said(), &drive.sent), (vec![], &vec![]));
+    assert_eq!((drive.take_reported(), &drive.sent), (vec![], &vec![]));
 }
 
 #[test]
-fn whoever_gives_up_before_its_node_is_known_is_leaving() {
+fn acquire_cancelled_before_create_reply_is_leaving() {
     let mut drive = Drive::start();
     assert!(!drive.machine.is_leaving());
     drive.feed(Event::Cancel);
@@ -61,28 +61,28 @@ fn whoever_gives_up_before_its_node_is_known_is_leaving() {
 }
 
 #[test]
-fn whoever_stops_waiting_forgets_its_watch() {
+fn cancelled_waiter_removes_its_watch() {
     let me = node(4, 20);
     let mut drive = Drive::wait(me);
     drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
-    // It has not looked at its own node for long.
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    // The waiter has not read its own znode since the create, so it reads it before the delete.
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn a_watch_that_comes_about_too_late_is_forgotten_then() {
+fn watch_set_after_cancel_is_removed() {
     let me = node(4, 20);
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 2, Record::Empty)));
     drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(watch(3, 0), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }

@@ -1,182 +1,187 @@
-//! Looking ahead: how one that stands far back comes near, and what makes it sure, by hand.
+//! Look-ahead: how a waiter far back in the queue moves up, and which proof lets it be granted.
 
 use super::*;
 
 const ME: Node = Node { prefix: Prefix::Lock, sequence: Sequence(6), czxid: Zxid(20) };
 
-/// While another one is in force.
+/// Watch 1 is in force at the same time.
 const OWN_FIRST: Request = Request::WatchOwn { node: ME, watch: WatchId(0) };
 const OWN_SECOND: Request = Request::WatchOwn { node: ME, watch: WatchId(1) };
 
-/// Comes as one of so many.
-fn comes(children: u32, record: Record) -> Drive {
+/// Returns a contender that joined a directory with `children` children.
+fn joined_among(children: u32, record: Record) -> Drive {
     let mut drive = Drive::of(Config { looks_ahead: true, ..config(Kind::Mutex) });
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, children, record)));
     drive
 }
 
-/// Number 4 is gone, and number 5 is before it.
-fn near() -> Drive {
-    let mut drive = comes(5, Record::Empty);
+/// Returns waiter 6 after its second predecessor 4 was deleted. Its predecessor is 5.
+fn near_head() -> Drive {
+    let mut drive = joined_among(5, Record::Empty);
     drive.answer(watch(4, 0), Ok(theirs()));
     drive.feed(fired(0, true));
-    assert_eq!(drive.asked(), [watch(5, 1), Request::ReadDirectory, OWN_FIRST]);
+    assert_eq!(drive.pending(), [watch(5, 1), Request::ReadDirectory, OWN_FIRST]);
     drive
 }
 
-/// One that does not say when it begins.
+/// Returns the znode of another contender that writes no hold marker.
 fn untracked() -> Reply {
     let says = Says { untracked: true, ..Says::default() };
     Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says }
 }
 
-fn read(record: Record) -> Result<Reply, Failure> {
+fn directory_read(record: Record) -> Result<Reply, Failure> {
     Ok(directory(Zxid(30), 2, record))
 }
 
-fn from_4() -> Record {
+fn released_by_4() -> Record {
     Record::Marker(released(4))
 }
 
-/// Whether the end of number 5, which this watch tells, grants it the lock at once.
+/// Deletes predecessor 5 by firing watch `by`. Returns true if that grants the lock at once.
 #[track_caller]
-fn is_sure(drive: &mut Drive, by: u16) -> bool {
-    drive.said();
-    assert_eq!(drive.asked(), []);
+fn grants_on_deletion(drive: &mut Drive, by: u16) -> bool {
+    drive.take_reported();
+    assert_eq!(drive.pending(), []);
     drive.feed(fired(by, true));
-    drive.said().contains(&granted(ME, Previous::Unknown))
+    drive.take_reported().contains(&granted(ME, Previous::Unknown))
 }
 
 #[test]
-fn one_whose_predecessor_is_proved_to_be_the_first_is_granted_by_its_end() {
-    let mut drive = near();
+fn deletion_of_proven_head_grants() {
+    let mut drive = near_head();
     drive.answer(watch(5, 1), Ok(untracked()));
-    drive.answer(Request::ReadDirectory, read(from_4()));
+    drive.answer(Request::ReadDirectory, directory_read(released_by_4()));
     drive.answer(OWN_FIRST, Ok(mine(ME)));
-    assert!(is_sure(&mut drive, 1));
+    assert!(grants_on_deletion(&mut drive, 1));
 }
 
 #[test]
-fn what_does_not_prove_it_makes_nobody_sure() {
+fn insufficient_proof_grants_nothing() {
     let tracked = Record::Marker(Marker { tracked: true, ..released(4) });
     let broken = Record::Marker(Marker { left: Left::Broken, ..released(4) });
     let made_again =
         Directory { czxid: Zxid(30), pzxid: Zxid(31), version: 1, children: 2, record: Record::Empty };
     let of_that = Record::Marker(Marker { directory: Zxid(30), ..released(4) });
-    let asked = Says { revoked: true, ..Says::default() };
-    let asked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, says: asked };
+    let revoked = Says { revoked: true, ..Says::default() };
+    let revoked = Reply::Node { czxid: ME.czxid, owner: SESSION, version: 0, says: revoked };
     for (what, before, directory, own) in [
-        ("no record", untracked(), read(Record::Empty), Ok(mine(ME))),
-        ("that of another", untracked(), read(Record::Marker(released(3))), Ok(mine(ME))),
-        ("one that was taken away", untracked(), read(broken), Ok(mine(ME))),
-        ("where beginnings are told", untracked(), read(tracked), Ok(mine(ME))),
-        ("one before us that will tell", theirs(), read(from_4()), Ok(mine(ME))),
+        ("empty record", untracked(), directory_read(Record::Empty), Ok(mine(ME))),
         (
-            "a directory that was made again",
+            "marker of another contender",
+            untracked(),
+            directory_read(Record::Marker(released(3))),
+            Ok(mine(ME)),
+        ),
+        ("marker of a broken lock", untracked(), directory_read(broken), Ok(mine(ME))),
+        ("tracked marker", untracked(), directory_read(tracked), Ok(mine(ME))),
+        ("tracked predecessor", theirs(), directory_read(released_by_4()), Ok(mine(ME))),
+        (
+            "recreated directory",
             untracked(),
             Ok(Reply::Directory(Directory { record: of_that, ..made_again })),
             Ok(mine(ME)),
         ),
-        ("a record that could not be read", untracked(), Err(Failure::Unknown), Ok(mine(ME))),
-        ("a node that is another's", untracked(), read(from_4()), Ok(theirs())),
-        ("one that was asked to let go", untracked(), read(from_4()), Ok(asked)),
+        ("failed record read", untracked(), Err(Failure::Unknown), Ok(mine(ME))),
+        ("replaced own znode", untracked(), directory_read(released_by_4()), Ok(theirs())),
+        ("revoked waiter", untracked(), directory_read(released_by_4()), Ok(revoked)),
     ] {
-        let mut drive = near();
+        let mut drive = near_head();
         drive.answer(watch(5, 1), Ok(before));
         drive.answer(Request::ReadDirectory, directory);
         drive.answer(OWN_FIRST, own);
-        assert!(!is_sure(&mut drive, 1), "{what}");
-        assert_eq!(drive.asked()[0], Request::ReadDirectory, "{what}");
+        assert!(!grants_on_deletion(&mut drive, 1), "{what}");
+        assert_eq!(drive.pending()[0], Request::ReadDirectory, "{what}");
     }
 }
 
 #[test]
-fn one_that_was_not_there_any_more_is_looked_for_under_another_name() {
-    let mut drive = near();
+fn missing_predecessor_triggers_listing() {
+    let mut drive = near_head();
     drive.answer(watch(5, 1), Err(Failure::NoNode));
-    drive.answer(Request::ReadDirectory, read(from_4()));
+    drive.answer(Request::ReadDirectory, directory_read(released_by_4()));
     drive.answer(OWN_FIRST, Ok(mine(ME)));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
-    assert_eq!(drive.asked()[0], Request::List);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.pending()[0], Request::List);
 }
 
 #[test]
-fn where_that_one_may_have_left_more_than_a_list_its_record_is_read_first() {
-    for (record, own) in [(Record::Empty, Ok(mine(ME))), (from_4(), Ok(theirs()))] {
-        let mut drive = near();
+fn missing_predecessor_triggers_record_read() {
+    for (record, own) in [(Record::Empty, Ok(mine(ME))), (released_by_4(), Ok(theirs()))] {
+        let mut drive = near_head();
         drive.answer(watch(5, 1), Err(Failure::NoNode));
-        drive.answer(Request::ReadDirectory, read(record));
+        drive.answer(Request::ReadDirectory, directory_read(record));
         drive.answer(OWN_FIRST, own);
-        assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(ME)]);
-        assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+        assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
+        assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     }
 }
 
-/// The second of two, whose flight is not over.
-fn second(record: Record) -> Drive {
-    let mut drive = comes(2, record);
-    assert_eq!(drive.asked(), [watch(5, 0), OWN_SECOND]);
-    drive.said();
+/// Returns the second of two contenders. Its watches on the predecessor and on its own znode are pending.
+fn second_of_two(record: Record) -> Drive {
+    let mut drive = joined_among(2, record);
+    assert_eq!(drive.pending(), [watch(5, 0), OWN_SECOND]);
+    drive.take_reported();
     drive
 }
 
 #[test]
-fn the_end_of_the_first_in_the_middle_of_the_flight_grants_when_the_flight_is_over() {
-    let mut drive = second(Record::Empty);
+fn early_predecessor_deletion_grants_after_flight() {
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.feed(fired(0, true));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
-fn without_a_lease_nothing_is_granted_however_sure_it_is() {
-    let mut drive = second(Record::Empty);
+fn look_ahead_grants_nothing_without_lease() {
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.feed(fired(0, true));
     drive.lease = false;
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
 
-    let mut drive = second(Record::Empty);
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.answer(OWN_SECOND, Ok(mine(ME)));
     drive.lease = false;
     drive.feed(fired(0, true));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
-    assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(ME)]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
 }
 
 #[test]
-fn a_first_that_is_gone_before_it_was_watched_has_said_nothing_of_itself() {
-    let mut drive = second(Record::Empty);
+fn unwatched_deleted_predecessor_grants_nothing() {
+    let mut drive = second_of_two(Record::Empty);
     drive.answer(watch(5, 0), Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
-    assert_eq!(drive.asked()[1..], [Request::ReadDirectory, Request::Exists(ME)]);
-    // The watch that comes about all the same is taken back.
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.pending()[1..], [Request::ReadDirectory, Request::Exists(ME)]);
+    // The watch on its own znode is answered later and removed then.
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
 }
 
 #[test]
-fn a_record_that_is_not_ours_to_write_makes_nobody_sure() {
-    let mut drive = second(Record::Foreign);
+fn foreign_record_prevents_look_ahead_grant() {
+    let mut drive = second_of_two(Record::Foreign);
     drive.answer(watch(5, 0), Ok(untracked()));
     drive.answer(OWN_SECOND, Ok(mine(ME)));
-    assert!(!is_sure(&mut drive, 0));
+    assert!(!grants_on_deletion(&mut drive, 0));
 }
 
 #[test]
-fn whoever_gives_up_far_from_its_create_looks_before_it_deletes() {
-    let mut drive = near();
+fn cancelled_waiter_checks_znode_before_deleting() {
+    let mut drive = near_head();
     drive.feed(Event::Cancel);
     drive.sent.drain(..3);
-    assert_eq!(drive.asked(), [Request::Sync, Request::Exists(ME)]);
-    // Whoever has just come knows its node from its create.
-    let mut drive = second(Record::Empty);
+    assert_eq!(drive.pending(), [Request::Sync, Request::Exists(ME)]);
+    // A new contender deletes its znode without a check: the create reply is recent.
+    let mut drive = second_of_two(Record::Empty);
     drive.feed(Event::Cancel);
     drive.sent.drain(..2);
-    assert_eq!(drive.asked(), [Request::Delete(ME)]);
+    assert_eq!(drive.pending(), [Request::Delete(ME)]);
 }

@@ -1,10 +1,10 @@
-//! Coming, being looked for after a lost reply, and a directory whose numbers run out, by hand.
+//! Joining, the search after a lost create reply, and directories near their last sequence number.
 
 use super::*;
 
 const DENIED: Failure = Failure::Refused(Refusal::Denied);
 
-/// A create was lost, and the next one is under way.
+/// Returns a contender with one lost create reply and a second create pending.
 fn in_doubt(retire_from: Sequence) -> Drive {
     let mut drive = Drive::start_with(Mode::Wait, retire_from);
     drive.answer(Request::Join, Err(Failure::Unknown));
@@ -22,26 +22,26 @@ fn found(nodes: &[Node]) -> Result<Reply, Failure> {
 }
 
 #[test]
-fn whoever_gave_up_before_a_create_that_was_not_carried_out_does_not_make_it_again() {
+fn cancelled_acquire_does_not_retry_failed_create() {
     let mut drive = Drive::start();
     drive.feed(Event::Cancel);
     drive.answer(Request::Join, Err(Failure::Throttled));
     drive.answer(Request::ReadDirectory, Err(Failure::Throttled));
-    assert_eq!(drive.asked(), [Request::Sleep(10)]);
+    assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Over], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Over], vec![]));
 }
 
 #[test]
-fn what_was_refused_is_told_when_nothing_was_found() {
+fn refused_create_fails_when_search_finds_nothing() {
     let mut drive = doubting();
     drive.answer(Request::Join, Err(DENIED));
     drive.answer(Request::FindMine, Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
 }
 
 #[test]
-fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
+fn denied_search_keeps_last_created_znode() {
     let mut drive = doubting();
     drive.answer(Request::Join, Ok(Reply::Joined(node(6, 26))));
     drive.answer(Request::FindMine, Err(DENIED));
@@ -49,52 +49,52 @@ fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
 }
 
 #[test]
-fn a_place_near_the_end_is_left_also_when_it_was_searched_for() {
+fn found_znode_near_number_limit_is_deleted() {
     let (last, mut drive) = (node(101, 26), in_doubt(Sequence(100)));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::FindMine, found(&[last]));
-    assert_eq!(drive.asked(), [Request::Delete(last), Request::ReadDirectory]);
+    assert_eq!(drive.pending(), [Request::Delete(last), Request::ReadDirectory]);
 
-    // The counter sticks there.
+    // The sequence counter of the directory has reached its maximum, so every create fails with `NodeExists`.
     let mut drive = doubting();
     drive.answer(Request::Join, Err(Failure::NodeExists));
     drive.answer(Request::FindMine, found(&[]));
-    assert_eq!(drive.asked(), [Request::ReadDirectory]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
 }
 
-/// It has left a directory that is full of others.
+/// Returns a contender that deleted its znode in a directory to retire. Other contenders remain there.
 fn retiring(mode: Mode) -> Drive {
     let last = node(100, 20);
     let mut drive = Drive::start_with(mode, Sequence(100));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
     drive.answer(Request::Delete(last), Ok(Reply::Done));
-    assert_eq!(drive.asked(), [Request::ReadDirectory]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
     drive
 }
 
 #[test]
-fn a_directory_that_is_gone_meanwhile_is_joined_again_and_one_that_is_refused_is_told() {
+fn retirement_rejoins_missing_directory_and_reports_denial() {
     let mut drive = retiring(Mode::Wait);
     drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
-    assert_eq!(drive.asked()[0], Request::Join);
+    assert_eq!(drive.pending()[0], Request::Join);
 
     let mut drive = retiring(Mode::Wait);
     drive.answer(Request::ReadDirectory, Err(DENIED));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
 }
 
 #[test]
-fn one_that_does_not_get_empty_is_tried_again_after_a_while() {
+fn occupied_retiring_directory_is_joined_again() {
     let mut drive = retiring(Mode::Wait);
     let mut looks = 0;
-    while drive.asked()[0] == Request::ReadDirectory {
+    while drive.pending()[0] == Request::ReadDirectory {
         looks += 1;
-        assert!(looks < 30, "it waits for ever");
+        assert!(looks < 30, "contender waits forever");
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(21), 1, Record::Empty)));
         drive.wake_if_it_pauses();
     }
-    assert_eq!((looks, drive.asked()[0].clone()), (21, Request::Join));
+    assert_eq!((looks, drive.pending()[0].clone()), (21, Request::Join));
 }
 
 impl Drive {
@@ -105,14 +105,14 @@ impl Drive {
     }
 }
 
-/// It is being deleted: who keeps it holds what will be gone.
+/// The pending delete will remove that znode, so a lock held through it would be lost.
 #[test]
-fn a_node_on_its_way_out_is_none_to_be_found() {
+fn search_ignores_znode_being_deleted() {
     let (last, me) = (node(100, 20), node(0, 40));
     let mut drive = Drive::start_with(Mode::Wait, Sequence(100));
     drive.answer(Request::Join, Ok(Reply::Joined(last)));
     drive.answer(Request::ReadDirectory, Ok(directory(last.czxid, 2, Record::Empty)));
-    // Its delete is still under way.
+    // The delete is still pending.
     let delete = drive.sent.remove(0);
     assert_eq!(delete.1, Request::Delete(last));
     drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
@@ -125,7 +125,7 @@ fn a_node_on_its_way_out_is_none_to_be_found() {
 }
 
 #[test]
-fn only_what_a_leader_decides_is_decided() {
+fn only_leader_failures_are_decided() {
     for (failure, decided) in [
         (Failure::NoNode, true),
         (Failure::NodeExists, true),
@@ -140,28 +140,28 @@ fn only_what_a_leader_decides_is_decided() {
 }
 
 #[test]
-fn of_several_on_their_way_out_each_is_looked_at_for_itself() {
+fn each_doubtful_delete_is_checked_separately() {
     let nodes = [node(4, 20), node(5, 21), node(6, 26)];
     let mut drive = doubting();
     drive.feed(Event::Cancel);
     drive.answer(Request::Join, Ok(Reply::Joined(nodes[2])));
     drive.answer(Request::FindMine, found(&nodes));
-    assert_eq!(drive.asked(), nodes.map(Request::Delete));
+    assert_eq!(drive.pending(), nodes.map(Request::Delete));
     drive.answer(Request::Delete(nodes[0]), Err(Failure::Unknown));
     drive.answer(Request::Delete(nodes[1]), Err(Failure::Unknown));
     drive.answer(Request::Delete(nodes[2]), Ok(Reply::Done));
     let looks = [nodes[0], nodes[1]].map(|node| [Request::Sync, Request::Exists(node)]);
-    assert_eq!(drive.asked(), looks.concat());
-    // What was not known of the first says nothing of the second.
+    assert_eq!(drive.pending(), looks.concat());
+    // A failed sync for the first znode does not affect the second.
     drive.answer(Request::Sync, Err(Failure::Throttled));
     drive.answer(Request::Exists(nodes[0]), Err(Failure::NoNode));
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(nodes[1]), Ok(mine(nodes[1])));
-    assert!(drive.asked().contains(&Request::Delete(nodes[1])), "{:?}", drive.asked());
+    assert!(drive.pending().contains(&Request::Delete(nodes[1])), "{:?}", drive.pending());
     drive.wake();
     drive.sent.retain(|(_, request)| !matches!(request, Request::Sync));
     drive.answer(Request::Delete(nodes[1]), Ok(Reply::Done));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(Request::Exists(nodes[0]), Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }

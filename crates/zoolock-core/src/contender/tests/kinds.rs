@@ -1,81 +1,83 @@
-//! Readers that write and writers that read, by hand.
+//! Upgrades, downgrades, crash records of upgraded readers, and foreign semaphores.
 
 use super::*;
 use crate::layout::Layout;
 
-fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
+fn node_with_prefix(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
     Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
 }
 
 fn start(kind: Kind) -> Drive {
     let machine = Contender::new(config(kind));
-    let mut drive = Drive { machine, sent: Vec::new(), said: Vec::new(), lease: true };
+    let mut drive = Drive { machine, sent: Vec::new(), reported: Vec::new(), lease: true };
     drive.feed(Event::Start);
     drive
 }
 
-/// A reader, and the machine that wants to write beside it.
+/// Returns a reader and the contender that upgrades it.
 fn upgrading() -> (Node, Drive) {
-    let reader = of(Prefix::Read, 4, 20);
+    let reader = node_with_prefix(Prefix::Read, 4, 20);
     (reader, start(Kind::Upgrade { from: reader }))
 }
 
 #[test]
-fn one_whose_reader_is_gone_takes_its_own_node_away() {
+fn upgrade_without_reader_fails_and_deletes_znode() {
     let (_, mut drive) = upgrading();
-    let me = of(Prefix::Write, 5, 21);
+    let me = node_with_prefix(Prefix::Write, 5, 21);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken)]);
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(mine(me)));
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn one_whose_directory_was_deleted_makes_no_other() {
+fn upgrade_does_not_recreate_deleted_directory() {
     let (_, mut drive) = upgrading();
     drive.answer(Request::Join, Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken), Action::Over]);
 }
 
 #[test]
-fn one_whose_directory_was_made_again_takes_another_reader_for_none() {
+fn upgrade_fails_in_recreated_directory() {
     let (reader, mut drive) = upgrading();
-    let me = of(Prefix::Write, 5, 31);
+    let me = node_with_prefix(Prefix::Write, 5, 31);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![reader.name(), me.name()])));
-    let Reply::Directory(seen) = directory(me.czxid, 2, Record::Empty) else { unreachable!("it is one") };
+    let Reply::Directory(seen) = directory(me.czxid, 2, Record::Empty) else {
+        unreachable!("reply is a directory")
+    };
     let again = Directory { czxid: Zxid(30), ..seen };
     drive.answer(Request::ReadDirectory, Ok(Reply::Directory(again)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken)]);
 }
 
 #[test]
-fn a_lost_downgrade_is_not_sent_again_where_the_name_is_anothers() {
-    let me = of(Prefix::Write, 4, 20);
+fn lost_downgrade_is_not_resent_over_replaced_znode() {
+    let me = node_with_prefix(Prefix::Write, 4, 20);
     let mut drive = start(Kind::Write);
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
     drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Ok(Reply::Done));
     drive.answer(Request::Exists(me), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Broken)]);
     assert_eq!(drive.sent, []);
 }
 
 #[test]
-fn a_lost_downgrade_is_sent_again_where_the_name_is_gone_or_ours() {
+fn lost_downgrade_is_resent_unless_znode_was_replaced() {
     for look in [true, false] {
-        let me = of(Prefix::Write, 4, 20);
+        let me = node_with_prefix(Prefix::Write, 4, 20);
         let mut drive = start(Kind::Write);
         drive.answer(Request::Join, Ok(Reply::Joined(me)));
         drive.answer(Request::List, Ok(children(vec![me.name()])));
@@ -87,15 +89,16 @@ fn a_lost_downgrade_is_sent_again_where_the_name_is_gone_or_ours() {
         drive.wake();
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), if look { Ok(mine(me)) } else { Err(Failure::NoNode) });
-        let reader = of(Prefix::Read, 4, 22);
+        let reader = node_with_prefix(Prefix::Read, 4, 22);
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
         drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
-        assert_eq!(drive.said().last(), Some(&Action::Downgraded(reader)));
+        assert_eq!(drive.take_reported().last(), Some(&Action::Downgraded(reader)));
     }
 }
 
-/// First behind one that wrote and whose reader was deleted, and about to say that it begins.
-fn beginning() -> (Node, Record, Drive) {
+/// Returns a tracked waiter that lists the queue. The record is the hold marker of an upgraded reader, number 6, and
+/// predecessor 3 was deleted.
+fn waiter_with_hold_record() -> (Node, Record, Drive) {
     let (me, begun) = (node(4, 20), Marker { left: Left::Held, tracked: true, ..released(6) });
     let record = Record::Marker(begun);
     let mut drive = Drive::start();
@@ -108,7 +111,7 @@ fn beginning() -> (Node, Record, Drive) {
 }
 
 #[test]
-fn a_beginning_is_taken_back_where_it_is_the_record() {
+fn cancel_restores_record_if_hold_was_written() {
     let begun = Marker { left: Left::Held, tracked: true, ..released(4) };
     let another = Marker { left: Left::Panicked, sequence: Sequence(5), ..begun };
     let cases = [
@@ -117,7 +120,7 @@ fn a_beginning_is_taken_back_where_it_is_the_record() {
         (Failure::Unknown, Some(another), false),
     ];
     for (failure, found, takes_back) in cases {
-        let (me, record, mut drive) = beginning();
+        let (me, record, mut drive) = waiter_with_hold_record();
         drive.answer(Request::List, Ok(children(vec![me.name()])));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
         drive.answer(Request::Exists(me), Ok(mine(me)));
@@ -131,14 +134,14 @@ fn a_beginning_is_taken_back_where_it_is_the_record() {
         };
         match found {
             Some(found) => {
-                // It pauses before it looks, so its node is looked at before it goes.
+                // The contender pauses before its next check, so it reads its znode before the delete.
                 drive.sent.retain(|(_, request)| !matches!(request, Request::Sleep(_)));
                 drive.answer(hold, Err(Failure::BadVersion));
                 drive.answer(Request::Sync, Ok(Reply::Done));
                 drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, Record::Marker(found))));
             }
             None => {
-                // It was looking again when it was cancelled. After a wait its node is read before it is deleted.
+                // A check was pending at the cancel. After a wait the contender reads its znode before the delete.
                 drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
                 drive.answer(Request::Exists(me), Ok(mine(me)));
                 drive.answer(Request::Sync, Ok(Reply::Done));
@@ -154,23 +157,23 @@ fn a_beginning_is_taken_back_where_it_is_the_record() {
 }
 
 #[test]
-fn one_whose_node_is_still_there_has_not_crashed() {
+fn present_writer_znode_is_not_a_crash() {
     for (there, previous) in [(true, Previous::Unknown), (false, Previous::Crashed)] {
-        let (me, record, mut drive) = beginning();
+        let (me, record, mut drive) = waiter_with_hold_record();
         let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
         drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 2, record)));
         drive.answer(Request::Exists(me), Ok(mine(me)));
         let marker = Marker { left: Left::Held, tracked: true, ..released(4) };
         drive.answer(Request::Hold { node: Some(me), marker, version: 3 }, Ok(Reply::Done));
-        assert_eq!(drive.said(), [granted(me, previous)]);
+        assert_eq!(drive.take_reported(), [granted(me, previous)]);
     }
 }
 
 #[test]
-fn one_whose_node_is_still_there_has_not_crashed_for_those_who_come_after_one_that_gave_up_either() {
+fn cancelled_waiter_records_crash_only_without_znode() {
     for (there, left) in [(true, Left::Broken), (false, Left::Held)] {
-        let (me, record, mut drive) = beginning();
+        let (me, record, mut drive) = waiter_with_hold_record();
         let others = if there { vec![Prefix::Write.name(Sequence(6))] } else { Vec::new() };
         drive.answer(Request::List, Ok(children([vec![me.name()], others].concat())));
         drive.answer(Request::ReadDirectory, Ok(directory(Zxid(22), 1, record)));
@@ -201,11 +204,11 @@ fn foreign_semaphore_is_refused_by_every_kind() {
     {
         for kind in [Kind::Read, Kind::Write, Kind::Permits { take: 1, size: 5 }] {
             let mut drive = start(kind);
-            let me = of(drive.machine.config.prefix(), 4, 20);
+            let me = node_with_prefix(drive.machine.config.prefix(), 4, 20);
             drive.answer(Request::Join, Ok(Reply::Joined(me)));
             drive.answer(Request::List, Ok(children([&[me.name()][..], &others].concat())));
             drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 3, record)));
-            assert_eq!(drive.said(), [Action::Failed(Reason::OtherLayout(layout))], "{kind:?}");
+            assert_eq!(drive.take_reported(), [Action::Failed(Reason::OtherLayout(layout))], "{kind:?}");
         }
     }
 }

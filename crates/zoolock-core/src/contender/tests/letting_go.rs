@@ -1,89 +1,89 @@
-//! A writer becomes a reader, and what each kind leaves behind, by hand.
+//! Downgrades, and the marker that each kind writes at release.
 
 use super::*;
 
-fn of(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
+fn node_with_prefix(prefix: Prefix, sequence: i32, czxid: i64) -> Node {
     Node { prefix, sequence: Sequence(sequence), czxid: Zxid(czxid) }
 }
 
-/// Alone, and its node is watched.
-fn holding(kind: Kind, me: Node) -> Drive {
+/// Returns a sole contender that holds the lock and watches its own znode.
+fn sole_holder(kind: Kind, me: Node) -> Drive {
     let mut drive = Drive::of(config(kind));
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![me.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
     drive
 }
 
-/// A marker would hand over to the next writer, beside other readers.
+/// A marker would grant the lock to the next writer while other readers hold it.
 #[test]
-fn a_reader_leaves_no_marker() {
-    let me = of(Prefix::Read, 4, 20);
-    let mut drive = holding(Kind::Read, me);
+fn reader_release_writes_no_marker() {
+    let me = node_with_prefix(Prefix::Read, 4, 20);
+    let mut drive = sole_holder(Kind::Read, me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Delete(me), Ok(Reply::Done));
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn a_release_on_the_way_from_writer_to_reader_is_made_by_the_reader() {
-    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
-    let mut drive = holding(Kind::Write, me);
+fn release_during_downgrade_deletes_reader() {
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.feed(Event::Release(Left::Released));
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
     drive.sent.retain(|(_, request)| !matches!(request, Request::Watch { .. }));
-    assert_eq!(drive.asked(), [Request::Delete(reader)]);
+    assert_eq!(drive.pending(), [Request::Delete(reader)]);
     drive.answer(Request::Delete(reader), Ok(Reply::Done));
-    let said = drive.said();
-    assert_eq!(said[said.len() - 2..], [Action::Released(Departed::Clean), Action::Over]);
+    let reported = drive.take_reported();
+    assert_eq!(reported[reported.len() - 2..], [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn a_look_after_a_failed_sync_is_no_ground_for_another_downgrade() {
-    let me = of(Prefix::Write, 4, 20);
-    let mut drive = holding(Kind::Write, me);
+fn read_after_failed_sync_causes_no_downgrade() {
+    let me = node_with_prefix(Prefix::Write, 4, 20);
+    let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
     drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::Unknown));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
     drive.answer(Request::Sync, Err(Failure::Throttled));
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    assert!(matches!(drive.asked()[..], [Request::Sleep(_)]), "{:?}", drive.asked());
+    assert!(matches!(drive.pending()[..], [Request::Sleep(_)]), "{:?}", drive.pending());
     drive.wake();
-    assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
+    assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
 }
 
-/// The directory was made again, and number 4 there is another writer.
+/// The directory may have been recreated, with another writer as number 4.
 #[test]
-fn a_downgrade_that_is_refused_is_no_ground_for_another_one_without_a_look() {
-    let me = of(Prefix::Write, 4, 20);
+fn refused_downgrade_is_resent_only_after_check() {
+    let me = node_with_prefix(Prefix::Write, 4, 20);
     for (found, is_mine) in [(mine(me), true), (theirs(), false)] {
-        let mut drive = holding(Kind::Write, me);
+        let mut drive = sole_holder(Kind::Write, me);
         drive.feed(Event::Downgrade);
-        drive.said();
+        drive.take_reported();
         drive.answer(Request::Downgrade { node: me, marker: None }, Err(Failure::BadVersion));
         drive.answer(Request::ReadDirectory, Ok(directory(me.czxid, 1, Record::Empty)));
-        assert_eq!(drive.asked(), [Request::Sync, Request::Exists(me)]);
+        assert_eq!(drive.pending(), [Request::Sync, Request::Exists(me)]);
         drive.answer(Request::Sync, Ok(Reply::Done));
         drive.answer(Request::Exists(me), Ok(found));
         if is_mine {
             let again = Request::Downgrade { node: me, marker: None };
-            assert_eq!(drive.asked(), [again, Request::ReadDirectory]);
+            assert_eq!(drive.pending(), [again, Request::ReadDirectory]);
         } else {
-            assert_eq!((drive.said(), drive.asked()), (vec![Action::Lost(Loss::Broken)], vec![]));
+            assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Lost(Loss::Broken)], vec![]));
         }
     }
 }
 
-/// The directory was made again, and in the new one another writer had the number: what came in its place is no reader
-/// of a lock that we hold.
+/// The directory was recreated, and another writer there had the same number. The downgrade replaced that writer's
+/// znode, so the new reader znode belongs to a lock that this contender never held.
 #[test]
-fn a_writer_becomes_a_reader_only_in_its_own_directory() {
-    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 92));
+fn downgrade_in_recreated_directory_loses_lock() {
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 92));
     let again =
         Directory { czxid: Zxid(90), pzxid: Zxid(92), version: 0, children: 1, record: Record::Empty };
     for (found, departs) in [
@@ -91,33 +91,37 @@ fn a_writer_becomes_a_reader_only_in_its_own_directory() {
         (Err(Failure::NoNode), true),
         (Err(Failure::Refused(Refusal::Denied)), false),
     ] {
-        let mut drive = holding(Kind::Write, me);
+        let mut drive = sole_holder(Kind::Write, me);
         drive.feed(Event::Downgrade);
-        drive.said();
+        drive.take_reported();
         drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
-        assert_eq!(drive.said(), [], "it may be another directory");
+        assert_eq!(drive.take_reported(), [], "downgrade waits for the directory read");
         drive.answer(Request::ReadDirectory, found);
         if departs {
-            assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
-            assert_eq!(drive.asked(), [Request::Sync, Request::Exists(reader)]);
+            assert_eq!(drive.take_reported(), [Action::Lost(Loss::Broken)]);
+            assert_eq!(drive.pending(), [Request::Sync, Request::Exists(reader)]);
             drive.answer(Request::Sync, Ok(Reply::Done));
             drive.answer(Request::Exists(reader), Ok(mine(reader)));
             drive.answer(Request::Delete(reader), Ok(Reply::Done));
             drive.feed(Event::Release(Left::Released));
-            assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+            assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
         } else {
-            assert_eq!(drive.said(), [Action::Downgraded(reader)], "what may not be read cannot be compared");
+            assert_eq!(
+                drive.take_reported(),
+                [Action::Downgraded(reader)],
+                "a denied directory read does not fail the downgrade"
+            );
         }
     }
 }
 
-/// What was lost on the way is asked for again, behind the transaction.
+/// The retry reads the directory again, after the transaction.
 #[test]
-fn a_downgrade_whose_directory_was_not_read_is_looked_at_again() {
-    let (me, reader) = (of(Prefix::Write, 4, 20), of(Prefix::Read, 4, 22));
-    let mut drive = holding(Kind::Write, me);
+fn downgrade_is_retried_if_directory_read_failed() {
+    let (me, reader) = (node_with_prefix(Prefix::Write, 4, 20), node_with_prefix(Prefix::Read, 4, 22));
+    let mut drive = sole_holder(Kind::Write, me);
     drive.feed(Event::Downgrade);
-    drive.said();
+    drive.take_reported();
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
     drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
     drive.wake();
@@ -125,12 +129,12 @@ fn a_downgrade_whose_directory_was_not_read_is_looked_at_again() {
     drive.answer(Request::Exists(me), Err(Failure::NoNode));
     drive.answer(Request::Downgrade { node: me, marker: None }, Ok(Reply::Joined(reader)));
     drive.answer(Request::ReadDirectory, Ok(directory(reader.czxid, 1, Record::Empty)));
-    assert_eq!(drive.said(), [Action::Downgraded(reader)]);
+    assert_eq!(drive.take_reported(), [Action::Downgraded(reader)]);
 }
 
-/// A reader that writes, where this is the record.
-fn upgraded(record: Record) -> (Node, Drive) {
-    let (reader, me) = (of(Prefix::Read, 4, 20), of(Prefix::Write, 5, 21));
+/// Returns an upgraded reader in a directory with `record`.
+fn upgraded_reader(record: Record) -> (Node, Drive) {
+    let (reader, me) = (node_with_prefix(Prefix::Read, 4, 20), node_with_prefix(Prefix::Write, 5, 21));
     let mut drive = Drive::of(config(Kind::Upgrade { from: reader }));
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
     drive.answer(Request::List, Ok(children(vec![reader.name(), me.name()])));
@@ -139,55 +143,55 @@ fn upgraded(record: Record) -> (Node, Drive) {
 }
 
 #[test]
-fn a_reader_that_wrote_says_that_it_writes_no_more_where_beginnings_are_told() {
+fn tracked_upgrade_release_writes_downgraded_marker() {
     let before = Marker { tracked: true, ..released(3) };
     for (left, marker) in [(Left::Released, Some(Left::Downgraded)), (Left::Panicked, None)] {
-        let (me, mut drive) = upgraded(Record::Marker(before));
+        let (me, mut drive) = upgraded_reader(Record::Marker(before));
         let of_mine = |left| Marker { left, ..Marker { tracked: true, ..released(5) } };
         let hold = Request::Hold { node: Some(me), marker: of_mine(Left::Held), version: 3 };
         drive.answer(hold, Ok(Reply::Done));
         drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-        assert_eq!(drive.said(), [granted(me, Previous::Clean)]);
+        assert_eq!(drive.take_reported(), [granted(me, Previous::Clean)]);
         drive.feed(Event::Release(left));
-        // One that panics leaves the mark of its beginning.
+        // A holder that panics leaves its hold marker in place.
         let leaves = marker.map_or(Request::Delete(me), |left| Request::Release {
             node: me,
             marker: of_mine(left),
             version: Some(4),
         });
-        assert_eq!(drive.asked(), [leaves]);
+        assert_eq!(drive.pending(), [leaves]);
     }
 }
 
 #[test]
-fn a_reader_that_wrote_says_nothing_where_nobody_tells_beginnings_and_does_not_become_another_reader() {
-    let (me, mut drive) = upgraded(Record::Empty);
+fn untracked_upgrade_writes_no_marker_and_keeps_znode() {
+    let (me, mut drive) = upgraded_reader(Record::Empty);
     drive.answer(Request::Watch { name: me.name(), watch: WatchId(0) }, Ok(mine(me)));
-    assert_eq!(drive.said(), [granted(me, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
     drive.feed(Event::Downgrade);
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Downgraded(me)], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Downgraded(me)], vec![]));
     drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.asked(), [Request::Delete(me)]);
+    assert_eq!(drive.pending(), [Request::Delete(me)]);
 }
 
 #[test]
-fn the_end_of_the_session_is_nothing_to_one_that_is_over() {
+fn session_expiry_after_release_reports_nothing() {
     let me = node(4, 20);
     let mut drive = Drive::hold_and_watch(me);
     drive.feed(Event::Release(Left::Released));
     drive.answer(release(me), Ok(Reply::Done));
-    drive.said();
+    drive.take_reported();
     drive.feed(Event::SessionOver(SessionEnd::Expired));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
 }
 
-/// By the end of its session nobody learns anything new, and its release is one.
+/// The loss was already reported, so the expiry reports nothing. The release reports the first loss.
 #[test]
-fn whoever_lost_it_before_its_session_was_over_lets_go_all_the_same() {
+fn lost_lock_releases_after_session_expiry() {
     let lost_by = |event, loss: &[Action]| {
         let mut drive = Drive::hold_and_watch(node(4, 20));
         drive.feed(event);
-        assert_eq!(drive.said(), loss);
+        assert_eq!(drive.take_reported(), loss);
         drive
     };
     let unreachable = [Action::Unwatch(WatchId(0)), Action::Lost(Loss::Unreachable)];
@@ -196,29 +200,29 @@ fn whoever_lost_it_before_its_session_was_over_lets_go_all_the_same() {
         (lost_by(fired(0, true), &[Action::Lost(Loss::Broken)]), Loss::Broken),
     ] {
         drive.feed(Event::SessionOver(SessionEnd::Expired));
-        assert_eq!(drive.said(), []);
+        assert_eq!(drive.take_reported(), []);
         drive.feed(Event::Release(Left::Released));
-        assert_eq!(drive.said(), [Action::Released(Departed::Lost(loss)), Action::Over]);
-        assert_eq!(drive.asked(), []);
+        assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(loss)), Action::Over]);
+        assert_eq!(drive.pending(), []);
     }
 }
 
 #[test]
-fn a_session_that_is_over_on_the_way_from_writer_to_reader_is_a_loss() {
+fn session_expiry_during_downgrade_loses_lock() {
     let loss = Loss::SessionOver(SessionEnd::Expired);
     for released_before in [false, true] {
-        let mut drive = holding(Kind::Write, of(Prefix::Write, 4, 20));
+        let mut drive = sole_holder(Kind::Write, node_with_prefix(Prefix::Write, 4, 20));
         drive.feed(Event::Downgrade);
         if released_before {
             drive.feed(Event::Release(Left::Released));
         }
-        drive.said();
+        drive.take_reported();
         drive.feed(Event::SessionOver(SessionEnd::Expired));
         if !released_before {
-            assert_eq!(drive.said(), [Action::Lost(loss)]);
+            assert_eq!(drive.take_reported(), [Action::Lost(loss)]);
             drive.feed(Event::Release(Left::Released));
         }
-        let said = drive.said();
-        assert_eq!(said[said.len() - 2..], [Action::Released(Departed::Lost(loss)), Action::Over]);
+        let reported = drive.take_reported();
+        assert_eq!(reported[reported.len() - 2..], [Action::Released(Departed::Lost(loss)), Action::Over]);
     }
 }

@@ -1,4 +1,4 @@
-//! Permits of a semaphore, by hand.
+//! Semaphore permits.
 
 use super::*;
 use crate::record::Size;
@@ -14,7 +14,7 @@ fn sized(directory: Zxid, permits: u32) -> Record {
     Record::Semaphore(Size { directory, permits })
 }
 
-/// Its record was written so many times.
+/// Returns a semaphore directory whose record was written `version` times.
 fn semaphore(version: i32, record: Record) -> Result<Reply, Failure> {
     Ok(Reply::Directory(Directory { czxid: DIRECTORY, pzxid: LISTED, version, children: 2, record }))
 }
@@ -25,15 +25,15 @@ fn start(size: u32) -> Drive {
     drive
 }
 
-/// Answers the flight that asks who is there.
-fn look(drive: &mut Drive, listing: Request, names: &[i32], directory: Result<Reply, Failure>) {
+/// Answers a check: listing, directory record and own znode.
+fn answer_check(drive: &mut Drive, listing: Request, names: &[i32], directory: Result<Reply, Failure>) {
     drive.answer(listing, Ok(children(names.iter().map(|number| permit(*number)).collect())));
     drive.answer(Request::ReadDirectory, directory);
     drive.answer(Request::Exists(ME), Ok(mine(ME)));
 }
 
-/// The flight that goes out with the create.
-fn first_look(drive: &mut Drive, names: &[i32], directory: Result<Reply, Failure>) {
+/// Answers the listing and the directory read that are sent with the create.
+fn answer_first_check(drive: &mut Drive, names: &[i32], directory: Result<Reply, Failure>) {
     drive.answer(Request::List, Ok(children(names.iter().map(|number| permit(*number)).collect())));
     drive.answer(Request::ReadDirectory, directory);
 }
@@ -42,167 +42,172 @@ fn watch(sequence: i32, id: u16) -> Request {
     Request::Watch { name: permit(sequence), watch: WatchId(id) }
 }
 
-fn theirs_says(granted: bool) -> Result<Reply, Failure> {
+fn other_znode(granted: bool) -> Result<Reply, Failure> {
     let says = Says { granted, ..Says::default() };
     Ok(Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says })
 }
 
-fn say_granted(version: i32) -> Request {
+fn write_granted_flag(version: i32) -> Request {
     Request::SayGranted { node: ME, version, revoked: false }
 }
 
 // ---- the size ----
 
 #[test]
-fn a_size_that_is_not_there_is_written_and_then_looked_at() {
+fn missing_size_is_written_and_then_read() {
     let gone = Zxid(2);
     let of_gone = Record::Marker(Marker { directory: gone, ..released(3) });
     for record in [Record::Empty, sized(gone, 5), of_gone] {
         let mut drive = start(3);
-        first_look(&mut drive, &[4], semaphore(0, record));
+        answer_first_check(&mut drive, &[4], semaphore(0, record));
         let size = Size { directory: DIRECTORY, permits: 3 };
-        // Somebody else may have been the first to write it.
+        // Another contender may have written the size first.
         drive.answer(Request::WriteSize { size, version: 0 }, Err(Failure::BadVersion));
-        look(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
-        assert_eq!(drive.said(), [granted(ME, Previous::Unknown)], "{record:?}");
+        answer_check(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
+        assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)], "{record:?}");
     }
 }
 
 #[test]
-fn a_size_that_cannot_be_written_is_told_and_one_that_may_have_been_is_looked_at() {
+fn denied_size_write_fails_and_lost_one_rereads() {
     let write = Request::WriteSize { size: Size { directory: DIRECTORY, permits: 3 }, version: 0 };
     let mut drive = start(3);
-    first_look(&mut drive, &[4], semaphore(0, Record::Empty));
+    answer_first_check(&mut drive, &[4], semaphore(0, Record::Empty));
     drive.answer(write.clone(), Err(DENIED));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED))]);
 
     let mut drive = start(3);
-    first_look(&mut drive, &[4], semaphore(0, Record::Empty));
+    answer_first_check(&mut drive, &[4], semaphore(0, Record::Empty));
     drive.answer(write, Err(Failure::Unknown));
     drive.wake();
-    look(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    answer_check(&mut drive, Request::List, &[4], semaphore(1, sized(DIRECTORY, 3)));
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
 #[test]
-fn whoever_thinks_of_another_size_or_of_another_kind_is_told() {
+fn mismatched_size_or_record_fails_acquire() {
     for (record, reason) in [
         (sized(DIRECTORY, 5), Reason::OtherSize(5)),
         (Record::Marker(released(3)), Reason::OtherKind),
         (Record::Foreign, Reason::ForeignRecord),
     ] {
         let mut drive = start(3);
-        first_look(&mut drive, &[4], semaphore(1, record));
-        assert_eq!(drive.said(), [Action::Failed(reason)], "{record:?}");
+        answer_first_check(&mut drive, &[4], semaphore(1, record));
+        assert_eq!(drive.take_reported(), [Action::Failed(reason)], "{record:?}");
     }
 }
 
 #[test]
-fn whoever_has_agreed_goes_on_with_the_size_that_it_is_given_later() {
+fn waiter_adopts_later_resize() {
     let mut drive = start(3);
-    first_look(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
-    look(&mut drive, Request::WatchChildren(WatchId(0)), &[1, 2, 3, 4], semaphore(2, sized(DIRECTORY, 4)));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
+    answer_first_check(&mut drive, &[1, 2, 3, 4], semaphore(1, sized(DIRECTORY, 3)));
+    answer_check(
+        &mut drive,
+        Request::WatchChildren(WatchId(0)),
+        &[1, 2, 3, 4],
+        semaphore(2, sized(DIRECTORY, 4)),
+    );
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0)), granted(ME, Previous::Unknown)]);
 }
 
-// ---- whom it waits for ----
+// ---- waiting for permits ----
 
-/// The one before us may have been granted by a larger semaphore, and never say so.
+/// The predecessor may have been granted while the semaphore was larger, and then it never sets its granted flag.
 #[test]
 fn waiters_of_a_resized_semaphore_watch_the_children() {
     let mut drive = start(1);
-    first_look(&mut drive, &[2, 3, 4], semaphore(2, sized(DIRECTORY, 1)));
-    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+    answer_first_check(&mut drive, &[2, 3, 4], semaphore(2, sized(DIRECTORY, 1)));
+    assert_eq!(drive.pending()[0], Request::WatchChildren(WatchId(0)));
 }
 
 #[test]
-fn when_the_one_before_says_that_it_was_granted_it_is_the_first_that_lacks_permits() {
+fn granted_predecessor_makes_waiter_watch_children() {
     let mut drive = start(1);
-    first_look(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    drive.answer(watch(3, 0), theirs_says(false));
+    answer_first_check(&mut drive, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    drive.answer(watch(3, 0), other_znode(false));
     drive.feed(fired(0, false));
-    drive.answer(watch(3, 1), theirs_says(true));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(1))]);
-    // The name of the one that was granted before it is still there.
-    look(&mut drive, Request::List, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    assert_eq!(drive.asked()[0], Request::WatchChildren(WatchId(0)));
+    drive.answer(watch(3, 1), other_znode(true));
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(1))]);
+    // The znode of the granted predecessor still exists.
+    answer_check(&mut drive, Request::List, &[2, 3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    assert_eq!(drive.pending()[0], Request::WatchChildren(WatchId(0)));
 }
 
 #[test]
-fn a_change_before_the_waiting_has_begun_is_not_waited_for() {
+fn early_child_change_triggers_new_listing() {
     for (watch, again) in [(0, true), (5, false)] {
         let mut drive = start(1);
-        first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+        answer_first_check(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
         drive.answer(Request::WatchChildren(WatchId(0)), Ok(children(vec![permit(3), permit(4)])));
         drive.answer(Request::ReadDirectory, semaphore(1, sized(DIRECTORY, 1)));
         drive.feed(fired(watch, false));
         drive.answer(Request::Exists(ME), Ok(mine(ME)));
-        let lists = drive.asked().iter().any(|request| matches!(request, Request::WatchChildren(_)));
-        assert_eq!((lists, drive.said()), (again, vec![]));
+        let lists = drive.pending().iter().any(|request| matches!(request, Request::WatchChildren(_)));
+        assert_eq!((lists, drive.take_reported()), (again, vec![]));
     }
 }
 
-// ---- the word that it was granted ----
+// ---- the granted flag ----
 
-/// Our node may be gone, and the semaphore have been made larger after that.
+/// Otherwise the waiter's own znode may be deleted, and the semaphore enlarged after that.
 #[test]
-fn the_size_goes_with_the_list_only_where_no_child_came_or_went_in_between() {
+fn size_is_used_only_with_unchanged_children() {
     let mut drive = start(1);
     drive.answer(Request::List, Ok(children(vec![permit(3), ME.name()])));
     drive.answer(Request::ReadDirectory, Ok(directory(Zxid(100), 1, sized(DIRECTORY, 2))));
-    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
+    assert_eq!((drive.take_reported(), drive.pending()[0].clone()), (vec![], Request::List));
     drive.answer(Request::List, Ok(children(vec![permit(3)])));
     drive.answer(Request::ReadDirectory, Ok(directory(LISTED, 1, sized(DIRECTORY, 2))));
     drive.answer(Request::Exists(ME), Err(Failure::NoNode));
-    assert_eq!(drive.said()[0], Action::Failed(Reason::Broken));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Broken));
 }
 
-/// Granted after a wait, and about to say so.
-fn saying() -> Drive {
+/// Returns a holder that was granted after a wait. The write of its granted flag is pending.
+fn writing_granted_flag() -> Drive {
     let mut drive = start(1);
-    first_look(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
-    look(&mut drive, Request::WatchChildren(WatchId(0)), &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    answer_first_check(&mut drive, &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
+    answer_check(&mut drive, Request::WatchChildren(WatchId(0)), &[3, 4], semaphore(1, sized(DIRECTORY, 1)));
     drive.feed(fired(0, false));
-    look(&mut drive, Request::WatchChildren(WatchId(1)), &[4], semaphore(1, sized(DIRECTORY, 1)));
-    assert_eq!(drive.said().last(), Some(&granted(ME, Previous::Unknown)));
-    assert_eq!(drive.asked()[0], say_granted(0));
-    assert!(matches!(drive.asked()[1..], [Request::Watch { .. }]), "{:?}", drive.asked());
+    answer_check(&mut drive, Request::WatchChildren(WatchId(1)), &[4], semaphore(1, sized(DIRECTORY, 1)));
+    assert_eq!(drive.take_reported().last(), Some(&granted(ME, Previous::Unknown)));
+    assert_eq!(drive.pending()[0], write_granted_flag(0));
+    assert!(matches!(drive.pending()[1..], [Request::Watch { .. }]), "{:?}", drive.pending());
     drive
 }
 
 fn own_watch(drive: &Drive, at: usize) -> Request {
-    let request = drive.asked()[at].clone();
+    let request = drive.pending()[at].clone();
     assert!(matches!(&request, Request::Watch { name, .. } if *name == ME.name()), "{request:?}");
     request
 }
 
-fn says(version: i32, granted: bool) -> Result<Reply, Failure> {
+fn own_znode(version: i32, granted: bool) -> Result<Reply, Failure> {
     let says = Says { granted, ..Says::default() };
     Ok(Reply::Node { czxid: ME.czxid, owner: SESSION, version, says })
 }
 
 #[test]
-fn what_somebody_wrote_over_is_said_again_in_the_next_version() {
-    let mut drive = saying();
-    drive.answer(say_granted(0), Err(Failure::BadVersion));
+fn overwritten_granted_flag_is_rewritten() {
+    let mut drive = writing_granted_flag();
+    drive.answer(write_granted_flag(0), Err(Failure::BadVersion));
     let own = own_watch(&drive, 0);
-    drive.answer(own, says(1, false));
-    drive.answer(say_granted(1), Err(Failure::BadVersion));
-    // By now its own node is watched, and nothing more would be heard of it.
-    assert!(matches!(drive.said()[..], [Action::Unwatch(_)]));
-    assert_eq!(drive.asked(), [Request::Sleep(10)]);
+    drive.answer(own, own_znode(1, false));
+    drive.answer(write_granted_flag(1), Err(Failure::BadVersion));
+    // A failed write is retried after a read of its own znode. The read sets a new watch, so the old watch is removed.
+    assert!(matches!(drive.take_reported()[..], [Action::Unwatch(_)]));
+    assert_eq!(drive.pending(), [Request::Sleep(10)]);
     drive.wake();
     let own = own_watch(&drive, 0);
-    drive.answer(own, says(2, false));
-    assert_eq!(drive.asked(), [say_granted(2)]);
+    drive.answer(own, own_znode(2, false));
+    assert_eq!(drive.pending(), [write_granted_flag(2)]);
 }
 
 #[test]
-fn what_is_being_said_is_not_said_twice() {
-    let mut drive = saying();
+fn pending_granted_flag_write_is_not_repeated() {
+    let mut drive = writing_granted_flag();
     let own = own_watch(&drive, 1);
     let (id, _) = drive.sent.remove(1);
     assert!(matches!(own, Request::Watch { .. }));
-    drive.feed(Event::Answer(id, says(0, false)));
-    assert_eq!(drive.asked(), [say_granted(0)]);
+    drive.feed(Event::Answer(id, own_znode(0, false)));
+    assert_eq!(drive.pending(), [write_granted_flag(0)]);
 }

@@ -1,4 +1,4 @@
-//! Looking and waiting, by hand.
+//! Checks of the queue, and waiting.
 
 use super::*;
 use crate::record::Size;
@@ -10,75 +10,76 @@ fn own() -> Result<Reply, Failure> {
     Ok(mine(ME))
 }
 
-fn seen(children: u32, record: Record) -> Result<Reply, Failure> {
+fn directory_read(children: u32, record: Record) -> Result<Reply, Failure> {
     Ok(directory(Zxid(30), children, record))
 }
 
-/// The one before it is gone, no record says how, and so it lists.
-fn listing() -> Drive {
+/// Returns a waiter that lists the queue: its predecessor was deleted and left no marker.
+fn listing_waiter() -> Drive {
     let mut drive = Drive::wait(ME);
     drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, seen(2, Record::Empty));
+    drive.answer(Request::ReadDirectory, directory_read(2, Record::Empty));
     drive.answer(Request::Exists(ME), own());
-    assert_eq!(drive.asked(), [Request::List, Request::ReadDirectory, Request::Exists(ME)]);
+    assert_eq!(drive.pending(), [Request::List, Request::ReadDirectory, Request::Exists(ME)]);
     drive
 }
 
 #[test]
-fn nothing_is_decided_before_its_own_node_was_seen() {
-    let mut drive = listing();
+fn listing_grants_nothing_before_own_znode_check() {
+    let mut drive = listing_waiter();
     drive.answer(Request::List, Ok(children(vec![ME.name()])));
-    drive.answer(Request::ReadDirectory, seen(1, Record::Empty));
-    assert_eq!(drive.said(), []);
+    drive.answer(Request::ReadDirectory, directory_read(1, Record::Empty));
+    assert_eq!(drive.take_reported(), []);
     drive.answer(Request::Exists(ME), Err(Failure::NoNode));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Broken), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Broken), Action::Over]);
 }
 
 #[test]
-fn a_listing_that_is_refused_is_told_and_one_that_is_lost_is_made_again() {
-    let mut drive = listing();
+fn denied_listing_fails_and_lost_one_is_retried() {
+    let mut drive = listing_waiter();
     drive.answer(Request::List, Err(DENIED));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(DENIED))]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED))]);
 
-    let mut drive = listing();
+    let mut drive = listing_waiter();
     drive.answer(Request::List, Err(Failure::Unknown));
     drive.sent.retain(|(_, request)| matches!(request, Request::Sleep(_)));
     drive.wake();
-    assert_eq!(drive.asked(), [Request::ReadDirectory, Request::Exists(ME)]);
+    assert_eq!(drive.pending(), [Request::ReadDirectory, Request::Exists(ME)]);
 }
 
 #[test]
-fn a_mutex_where_a_semaphore_lives_is_refused() {
+fn mutex_is_refused_in_semaphore_directory() {
     let size = Record::Semaphore(Size { directory: DIRECTORY, permits: 3 });
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, size)));
-    assert_eq!(drive.said(), [Action::Failed(Reason::OtherKind)]);
-    // One that lived in a directory of that name before is none.
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::OtherKind)]);
+    // The size of an earlier directory with the same name is ignored.
     let size = Record::Semaphore(Size { directory: Zxid(2), permits: 3 });
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, size)));
-    assert_eq!(drive.said(), [granted(ME, Previous::Unknown)]);
+    assert_eq!(drive.take_reported(), [granted(ME, Previous::Unknown)]);
 }
 
-/// How long number `me` waits among so many, who all have to list.
-fn moment(me: i32, among: u32) -> u32 {
+/// Returns the time that waiter `me` pauses before it lists a directory with `among` children.
+fn listing_delay(me: i32, among: u32) -> u32 {
     let me = node(me, 20);
     let mut drive = Drive::wait(me);
     drive.feed(fired(0, true));
-    drive.answer(Request::ReadDirectory, seen(among, Record::Empty));
+    drive.answer(Request::ReadDirectory, directory_read(among, Record::Empty));
     drive.answer(Request::Exists(me), Ok(mine(me)));
-    let [Request::Sleep(moment)] = drive.asked()[..] else { panic!("{:?}", drive.asked()) };
+    let [Request::Sleep(moment)] = drive.pending()[..] else { panic!("{:?}", drive.pending()) };
     drive.wake();
-    assert_eq!(drive.asked()[0], Request::List);
+    assert_eq!(drive.pending()[0], Request::List);
     moment
 }
 
 #[test]
-fn many_that_have_to_list_do_so_one_after_the_other_and_in_half_a_second() {
-    let among = |many: u32| (1..100).map(|me| moment(me, many)).collect::<std::collections::BTreeSet<_>>();
-    // A quarter of a millisecond for each.
+fn listings_of_many_waiters_are_spread_out() {
+    let among =
+        |many: u32| (1..100).map(|me| listing_delay(me, many)).collect::<std::collections::BTreeSet<_>>();
+    // The pauses are spread over a quarter of a millisecond per waiter, at most half a second.
     let (few, most) = (among(200), among(100_000));
     assert!(few.len() > 25 && few.iter().all(|moment| *moment < 50), "{few:?}");
     assert!(most.len() >= 50 && most.iter().all(|moment| *moment < 500), "{most:?}");
@@ -86,28 +87,28 @@ fn many_that_have_to_list_do_so_one_after_the_other_and_in_half_a_second() {
 }
 
 #[test]
-fn what_a_waiter_before_it_says_of_permits_is_nothing_to_a_mutex() {
+fn mutex_ignores_granted_flag_of_predecessor() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
     let says = Says { granted: true, ..Says::default() };
     let other = Reply::Node { czxid: Zxid(15), owner: SessionId(8), version: 0, says };
     drive.answer(watch(3, 0), Ok(other));
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
 }
 
 #[test]
-fn a_watch_that_was_being_set_when_the_connection_came_back_is_set_again() {
+fn watch_pending_at_reconnect_is_set_again() {
     let mut drive = Drive::start();
     drive.answer(Request::Join, Ok(Reply::Joined(ME)));
     drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 2, Record::Empty)));
     drive.feed(Event::Disconnected);
     drive.feed(Event::Reconnected);
     drive.answer(watch(3, 0), Ok(theirs()));
-    assert_eq!(drive.said(), [Action::Unwatch(WatchId(0))]);
+    assert_eq!(drive.take_reported(), [Action::Unwatch(WatchId(0))]);
     drive.answer(watch(3, 1), Ok(theirs()));
     drive.feed(fired(1, true));
-    assert_eq!(drive.asked()[0], Request::ReadDirectory);
+    assert_eq!(drive.pending()[0], Request::ReadDirectory);
 }
 
 // ---- readers ----
@@ -116,8 +117,8 @@ fn reader() -> Node {
     Node { prefix: Prefix::Read, sequence: Sequence(6), czxid: Zxid(20) }
 }
 
-/// Waits for the writer with number 4; another reader stands between them.
-fn reading() -> Drive {
+/// Returns a reader whose watched writer 4 was just deleted. Another reader is between them in the queue.
+fn reader_after_writer() -> Drive {
     let (me, writer) = (reader(), Prefix::Write.name(Sequence(4)));
     let mut drive = Drive::of(config(Kind::Read));
     drive.answer(Request::Join, Ok(Reply::Joined(me)));
@@ -130,17 +131,17 @@ fn reading() -> Drive {
 }
 
 #[test]
-fn a_writer_hands_over_to_every_reader_right_behind_it() {
-    let mut drive = reading();
-    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(4))));
+fn writer_marker_grants_every_reader_behind_it() {
+    let mut drive = reader_after_writer();
+    drive.answer(Request::ReadDirectory, directory_read(2, Record::Marker(released(4))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
-    assert_eq!(drive.said(), [granted(reader(), Previous::Clean)]);
+    assert_eq!(drive.take_reported(), [granted(reader(), Previous::Clean)]);
 }
 
 #[test]
-fn a_writer_that_a_reader_did_not_wait_for_hands_nothing_over_to_it() {
-    let mut drive = reading();
-    drive.answer(Request::ReadDirectory, seen(2, Record::Marker(released(2))));
+fn unwatched_writer_marker_grants_reader_nothing() {
+    let mut drive = reader_after_writer();
+    drive.answer(Request::ReadDirectory, directory_read(2, Record::Marker(released(2))));
     drive.answer(Request::Exists(reader()), Ok(mine(reader())));
-    assert_eq!((drive.said(), drive.asked()[0].clone()), (vec![], Request::List));
+    assert_eq!((drive.take_reported(), drive.pending()[0].clone()), (vec![], Request::List));
 }

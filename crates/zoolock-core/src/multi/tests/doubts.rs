@@ -1,4 +1,4 @@
-//! Answers that are lost or refused, or that say what cannot be.
+//! Lost, refused and impossible replies.
 
 use super::*;
 
@@ -9,54 +9,54 @@ fn refused() -> Result<Reply, Failure> {
 const NONE: fn() -> Result<Reply, Failure> = || Ok(Reply::Mine(Vec::new()));
 
 #[test]
-fn an_answer_with_too_few_nodes_is_no_place_in_any_queue() {
+fn incomplete_join_reply_fails_acquire() {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, Ok(Reply::AllJoined(vec![node(0)])));
-    assert_eq!(drive.said()[0], Action::Failed(Reason::Refused(Failure::Unknown)));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Refused(Failure::Unknown)));
 }
 
 #[test]
-fn in_doubt_neither_a_missing_directory_nor_a_refusal_spares_the_search() {
+fn failed_create_in_doubt_still_searches() {
     let denied = Failure::Refused(Refusal::Denied);
     let told = vec![Action::Failed(Reason::Refused(denied))];
     for (failure, told) in [(Failure::NoNode, vec![]), (denied, told)] {
         let mut drive = Drive::start();
-        drive.lose();
+        drive.lose_connection();
         drive.wake();
         drive.answer(0, Request::JoinAll, Err(failure));
-        assert_eq!(drive.asked(), [(0, Request::FindMine), (1, Request::FindMine)]);
+        assert_eq!(drive.pending(), [(0, Request::FindMine), (1, Request::FindMine)]);
         for at in [0, 1] {
             drive.answer(at, Request::FindMine, NONE());
         }
-        assert_eq!(drive.said(), told);
+        assert_eq!(drive.take_reported(), told);
     }
 }
 
 #[test]
-fn whoever_gave_up_in_doubt_is_done_when_nothing_was_found() {
+fn timeout_in_doubt_ends_after_empty_search() {
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.feed(Event::TimedOut);
     drive.wake();
     drive.answer(0, Request::JoinAll, refused());
     for at in [0, 1] {
         drive.answer(at, Request::FindMine, NO_NODE);
     }
-    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut), Action::Over]);
 }
 
 #[test]
-fn where_it_may_not_look_it_keeps_what_its_last_create_brought() {
+fn denied_search_keeps_last_created_znodes() {
     let mut drive = in_doubt();
     for at in [0, 1] {
         drive.answer(at, Request::FindMine, refused());
     }
     let kept = |at| Request::Exists(node_of(at, Zxid(52)));
     let looks = [(0, Request::ReadDirectory), (0, kept(0)), (1, Request::ReadDirectory), (1, kept(1))];
-    assert_eq!(drive.asked(), looks);
+    assert_eq!(drive.pending(), looks);
 }
 
-/// The create found a directory missing.
+/// Returns a contender that creates both directories, because its join found none.
 fn making_directories() -> Drive {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, NO_NODE);
@@ -66,40 +66,40 @@ fn making_directories() -> Drive {
 }
 
 #[test]
-fn nothing_is_joined_before_every_directory_is_there() {
+fn join_waits_for_every_directory() {
     let mut drive = making_directories();
     drive.answer(0, Request::MakeDirectory, DONE);
-    assert_eq!(drive.asked(), [(1, Request::MakeDirectory)]);
+    assert_eq!(drive.pending(), [(1, Request::MakeDirectory)]);
     drive.answer(1, Request::MakeDirectory, DONE);
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
 }
 
 #[test]
-fn whoever_gives_up_while_directories_are_made_is_done_at_once() {
+fn cancel_during_directory_creation_ends_at_once() {
     let mut drive = making_directories();
     drive.feed(Event::Cancel);
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
     drive.answer(0, Request::MakeDirectory, DONE);
     drive.answer(1, Request::MakeDirectory, DONE);
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
 }
 
 #[test]
-fn whoever_gave_up_before_a_create_that_was_not_carried_out_does_not_make_it_again() {
+fn cancelled_multi_acquire_does_not_retry_failed_create() {
     let mut drive = Drive::start();
     drive.feed(Event::Cancel);
     drive.answer(0, Request::JoinAll, Err(Failure::Throttled));
     drive.wake();
-    assert_eq!(drive.said(), [Action::Over]);
-    assert!(drive.asked().iter().all(|(_, request)| *request != Request::JoinAll));
+    assert_eq!(drive.take_reported(), [Action::Over]);
+    assert!(drive.pending().iter().all(|(_, request)| *request != Request::JoinAll));
 }
 
 #[test]
-fn each_failure_in_a_row_is_waited_for_longer() {
+fn join_backoff_doubles_with_each_failure() {
     let mut drive = Drive::start();
     for pause in [10, 20, 40] {
-        drive.lose();
-        assert_eq!(drive.asked(), [(0, Request::Sleep(pause))]);
+        drive.lose_connection();
+        assert_eq!(drive.pending(), [(0, Request::Sleep(pause))]);
         drive.wake();
     }
 }

@@ -1,9 +1,9 @@
-//! Holding, losing, letting go.
+//! Release, loss of the lock, and cancellation.
 
 use super::*;
 
 #[test]
-fn a_release_that_is_refused_as_a_whole_is_made_one_by_one_after_a_look_at_each() {
+fn refused_joint_release_continues_per_znode() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.answer(0, release_all(), Err(Failure::BadVersion));
@@ -11,141 +11,141 @@ fn a_release_that_is_refused_as_a_whole_is_made_one_by_one_after_a_look_at_each(
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
     }
-    // Somebody wrote over the record of the first; its node goes alone.
+    // Another client overwrote the record of the first directory, so that znode is deleted without a marker.
     drive.answer(0, release(0), Err(Failure::BadVersion));
     drive.answer(1, release(1), DONE);
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.answer(0, Request::Sync, DONE);
     drive.answer(0, Request::Exists(node(0)), own(0));
     drive.answer(0, Request::Withdraw(node(0)), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn one_that_is_missing_at_the_release_does_not_keep_the_others() {
+fn missing_znode_does_not_block_other_releases() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.answer(0, release_all(), NO_NODE);
     drive.answer(0, Request::Sync, DONE);
-    // The directory was made again, and our name is another's.
+    // The directory was recreated, and our name belongs to another contender.
     drive.answer(0, Request::Exists(node(0)), theirs(Zxid(70)));
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), own(1));
     drive.answer(1, release(1), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
 }
 
 #[test]
-fn a_release_that_was_not_carried_out_is_made_again() {
+fn lost_joint_release_is_retried_per_znode() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
-    drive.lose();
+    drive.lose_connection();
     for at in [0, 1] {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
         drive.answer(at, release(at), DONE);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn hearing_of_its_own_release_before_the_reply_is_lost_is_no_loss() {
+fn own_deletion_event_during_release_is_clean() {
     let mut drive = Drive::hold();
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
-    drive.lose();
+    drive.lose_connection();
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), NO_NODE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn without_a_connection_nothing_is_deleted_unseen() {
+fn disconnected_release_checks_each_znode() {
     let mut drive = Drive::hold();
     drive.feed(Event::Disconnected);
     drive.feed(Event::Release(Left::Released));
     let look = |at| [(at, Request::Sync), (at, Request::Exists(node(at)))];
-    assert_eq!(drive.asked(), [look(0), look(1)].concat());
-    // What it leaves is a clean release all the same.
+    assert_eq!(drive.pending(), [look(0), look(1)].concat());
+    // The release is still clean.
     for at in [0, 1] {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
         drive.answer(at, release(at), DONE);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
 }
 
 #[test]
-fn the_loss_of_one_is_said_once_and_the_others_are_released() {
+fn one_lost_znode_reports_single_loss() {
     let mut drive = Drive::hold();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
-    assert_eq!(drive.said(), [Action::Lost(Loss::Broken)]);
+    assert_eq!(drive.take_reported(), [Action::Lost(Loss::Broken)]);
     assert_eq!(drive.machine.holding(), None);
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
     drive.feed(Event::LeaseLost);
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.feed(Event::Release(Left::Released));
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
 
     let mut drive = Drive::hold();
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: true });
     drive.feed(Event::Release(Left::Released));
-    // It has done nothing cleanly under what is left of it.
+    // The work of the holder was not protected by all locks, so the marker is not a clean release.
     let marker = Marker { left: Left::Broken, ..marker(0, NUMBERS[0]) };
     drive.answer(0, Request::Release { node: node(0), marker, version: Some(3) }, DONE);
     let lost = Action::Lost(Loss::Broken);
-    assert_eq!(drive.said(), [lost, Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
+    assert_eq!(drive.take_reported(), [lost, Action::Released(Departed::Lost(Loss::Broken)), Action::Over]);
 }
 
 #[test]
-fn a_lease_that_runs_out_is_said_once_and_each_node_is_looked_for_at_the_release() {
+fn lease_loss_is_reported_once_and_znodes_checked() {
     let mut drive = Drive::hold();
     drive.feed(Event::LeaseLost);
-    assert!(drive.said().contains(&Action::Lost(Loss::Unreachable)));
-    assert_eq!(drive.said(), []);
+    assert!(drive.take_reported().contains(&Action::Lost(Loss::Unreachable)));
+    assert_eq!(drive.take_reported(), []);
     drive.feed(Event::Release(Left::Released));
     for at in [0, 1] {
         drive.answer(at, Request::Sync, DONE);
         drive.answer(at, Request::Exists(node(at)), own(at));
         drive.answer(at, Request::Withdraw(node(at)), DONE);
     }
-    assert_eq!(drive.said(), [Action::Released(Departed::Lost(Loss::Unreachable)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Lost(Loss::Unreachable)), Action::Over]);
 }
 
 #[test]
-fn who_is_asked_to_let_go_before_the_grant_hears_of_it_after_and_once() {
-    let asked = || {
+fn early_revocation_is_reported_once_after_grant() {
+    let revoked = || {
         let says = Says { granted: false, revoked: true, untracked: true };
         Ok(Reply::Node { czxid: ME, owner: SESSION, version: 1, says })
     };
     let mut drive = Drive::wait();
     drive.feed(Event::Fired { watch: WatchId(0), deleted: false });
-    drive.answer(0, another_watch(0, 4), asked());
-    assert_eq!(drive.said(), []);
-    drive.come_first();
+    drive.answer(0, another_watch(0, 4), revoked());
+    assert_eq!(drive.take_reported(), []);
+    drive.release_predecessor();
     drive.answer(0, Request::Exists(node(0)), own(0));
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), [granted(Previous::Unknown), Action::Revoked]);
+    assert_eq!(drive.take_reported(), [granted(Previous::Unknown), Action::Revoked]);
     drive.feed(Event::Fired { watch: WatchId(0x100), deleted: false });
-    drive.answer(1, another_watch(1, 9), asked());
-    assert_eq!(drive.said(), []);
+    drive.answer(1, another_watch(1, 9), revoked());
+    assert_eq!(drive.take_reported(), []);
 }
 
 #[test]
-fn whoever_gives_up_while_first_in_one_queue_says_nothing_of_a_release() {
+fn timed_out_partial_head_writes_no_marker() {
     let mut drive = Drive::wait();
     drive.feed(Event::TimedOut);
     let unwatched = Action::Unwatch(WatchId(0x100));
-    assert_eq!(drive.said(), [Action::Failed(Reason::TimedOut), unwatched]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::TimedOut), unwatched]);
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Sync, DONE);
     drive.answer(1, Request::Exists(node(1)), own(1));
     drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn whoever_gives_up_after_it_said_that_it_begins_leaves_the_crash_before_it_on_record() {
+fn cancel_after_hold_write_restores_crash_marker() {
     let mut drive = Drive::start_with(|config| config.tracks_crashes = true);
     drive.answer(0, Request::JoinAll, joined(ME));
     let crashed = Marker { left: Left::Held, tracked: true, ..marker(0, 3) };
@@ -160,75 +160,75 @@ fn whoever_gives_up_after_it_said_that_it_begins_leaves_the_crash_before_it_on_r
 }
 
 #[test]
-fn whoever_stands_behind_a_younger_one_looks_whether_it_still_stands() {
+fn waiter_behind_younger_znode_checks_its_own() {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(1, watch(1, 8), theirs(Zxid(60)));
-    // A writer that has become a reader has a younger node under its old number: then we go on waiting.
+    // A downgraded writer has a younger znode with its old number. The waiter then keeps waiting.
     drive.answer(1, Request::Exists(node(1)), own(1));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.take_reported(), []);
     drive.feed(Event::Reconnected);
     drive.answer(1, another_watch(1, 8), theirs(Zxid(60)));
-    // The directory was made again.
+    // The directory was recreated.
     drive.answer(1, Request::Exists(node(1)), NO_NODE);
-    assert!(drive.said().contains(&Action::Failed(Reason::Broken)));
+    assert!(drive.take_reported().contains(&Action::Failed(Reason::Broken)));
 }
 
 #[test]
-fn the_end_of_the_session_is_said_once_in_every_phase() {
+fn session_expiry_is_reported_once_in_every_phase() {
     let over = SessionEnd::Expired;
     let failed = vec![Action::Failed(Reason::SessionOver(over)), Action::Over];
     let mut verifying = Drive::wait();
-    verifying.come_first();
+    verifying.release_predecessor();
     let mut pausing = Drive::start();
-    pausing.lose();
+    pausing.lose_connection();
     for mut drive in [Drive::start(), Drive::wait(), verifying, pausing, in_doubt()] {
-        drive.said();
+        drive.take_reported();
         drive.feed(Event::SessionOver(over));
-        assert_eq!(drive.said(), failed);
+        assert_eq!(drive.take_reported(), failed);
     }
 
     let mut holding = Drive::hold();
     holding.feed(Event::SessionOver(over));
-    assert_eq!(holding.said(), [Action::Lost(Loss::SessionOver(over))]);
+    assert_eq!(holding.take_reported(), [Action::Lost(Loss::SessionOver(over))]);
     holding.feed(Event::Release(Left::Released));
     let lost = Action::Released(Departed::Lost(Loss::SessionOver(over)));
-    assert_eq!(holding.said(), [lost.clone(), Action::Over]);
+    assert_eq!(holding.take_reported(), [lost.clone(), Action::Over]);
 
     let mut releasing = Drive::hold();
     releasing.feed(Event::Release(Left::Released));
     releasing.feed(Event::SessionOver(over));
-    assert_eq!(releasing.said(), [lost.clone(), Action::Over]);
+    assert_eq!(releasing.take_reported(), [lost.clone(), Action::Over]);
 
     let mut parting = Drive::hold();
     parting.feed(Event::Release(Left::Released));
-    parting.lose();
+    parting.lose_connection();
     parting.feed(Event::SessionOver(over));
-    assert_eq!(parting.said(), [lost, Action::Over]);
+    assert_eq!(parting.take_reported(), [lost, Action::Over]);
 
     let mut gone = Drive::start();
     gone.feed(Event::TimedOut);
-    gone.said();
+    gone.take_reported();
     gone.feed(Event::SessionOver(over));
-    assert_eq!(gone.said(), [Action::Over]);
+    assert_eq!(gone.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn what_the_service_refuses_for_good_is_said_and_nothing_is_left() {
+fn refused_create_fails_unless_earlier_create_succeeded() {
     let refused = Failure::Refused(Refusal::Denied);
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, Err(refused));
-    assert_eq!(drive.said(), [Action::Failed(Reason::Refused(refused)), Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(refused)), Action::Over]);
 
-    // The barrier is refused, but an earlier create was carried out: that place is kept.
+    // The barrier create is refused, but an earlier create succeeded: its znodes are kept.
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     drive.wake();
     drive.answer(0, Request::JoinAll, Err(refused));
     drive.answer(0, Request::FindMine, Ok(Reply::Mine(vec![node(0)])));
     drive.answer(1, Request::FindMine, Ok(Reply::Mine(vec![node(1)])));
-    assert_eq!(drive.asked()[1], (0, Request::Exists(node(0))));
-    assert_eq!(drive.said(), []);
+    assert_eq!(drive.pending()[1], (0, Request::Exists(node(0))));
+    assert_eq!(drive.take_reported(), []);
 }

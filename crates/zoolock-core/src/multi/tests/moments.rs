@@ -1,9 +1,9 @@
-//! What it says of itself, and what comes at an odd moment.
+//! State queries, and events in unusual states.
 
 use super::*;
 
 #[test]
-fn it_watches_its_own_nodes_once_it_holds_and_every_watch_is_set() {
+fn watches_own_requires_grant_and_every_watch() {
     let mut drive = Drive::start();
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.answer(0, Request::ReadDirectory, directory(0, ME, 1, Record::Empty));
@@ -14,14 +14,14 @@ fn it_watches_its_own_nodes_once_it_holds_and_every_watch_is_set() {
     drive.answer(1, watch(1, 9), own(1));
     assert!(drive.machine.watches_own());
 
-    // Each is first in its queue and watches its node; but all together have not been granted yet.
+    // The contender is the head of each queue and watches its znodes, but the multi-lock is not granted yet.
     let mut drive = Drive::wait();
-    drive.come_first();
+    drive.release_predecessor();
     assert!(!drive.machine.watches_own());
 }
 
 #[test]
-fn it_is_leaving_from_the_release_or_the_deadline_on_and_over_when_nothing_is_left() {
+fn release_or_timeout_starts_leaving() {
     let mut drive = Drive::hold();
     assert!(!drive.machine.is_leaving() && !drive.machine.is_over());
     drive.feed(Event::Release(Left::Released));
@@ -30,74 +30,74 @@ fn it_is_leaving_from_the_release_or_the_deadline_on_and_over_when_nothing_is_le
     assert!(drive.machine.is_over());
 
     let mut drive = Drive::start();
-    drive.lose();
+    drive.lose_connection();
     assert!(!drive.machine.is_leaving());
     drive.feed(Event::TimedOut);
     assert!(drive.machine.is_leaving() && !drive.machine.is_over());
 }
 
 #[test]
-fn what_is_of_no_concern_at_the_moment_changes_nothing() {
+fn irrelevant_events_change_nothing() {
     let mut drive = Drive::start();
-    let asked = drive.asked();
+    let asked = drive.pending();
     drive.feed(Event::Start);
-    assert_eq!(drive.asked(), asked);
+    assert_eq!(drive.pending(), asked);
 
-    // Before the grant nobody believes anything: there is nothing to lose, and nothing to look at.
+    // A waiter relies on no lease: there is nothing to lose and nothing to check.
     let mut drive = Drive::wait();
     for event in [Event::Start, Event::LeaseLost, Event::LeaseRenewed, Event::Release(Left::Released)] {
         drive.feed(event);
-        assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+        assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     }
 }
 
 #[test]
-fn a_deadline_is_for_the_waiting_only() {
+fn timeout_does_not_affect_multi_holder() {
     let mut drive = Drive::hold();
     drive.feed(Event::TimedOut);
-    assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     assert!(drive.machine.holding().is_some());
     drive.feed(Event::Release(Left::Released));
     drive.feed(Event::Cancel);
     drive.answer(0, release_all(), DONE);
-    assert_eq!(drive.said(), [Action::Released(Departed::Clean), Action::Over]);
-    // Nor is anything else for what is over.
+    assert_eq!(drive.take_reported(), [Action::Released(Departed::Clean), Action::Over]);
+    // Later events do not affect a contender that has ended.
     for event in [Event::TimedOut, Event::Cancel, Event::SessionOver(SessionEnd::Expired)] {
         drive.feed(event);
-        assert_eq!((drive.said(), drive.asked()), (vec![], vec![]));
+        assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![]));
     }
 }
 
 #[test]
-fn whoever_never_saw_the_grant_takes_all_back_and_writes_no_record() {
+fn cancel_after_unseen_grant_writes_no_marker() {
     let mut drive = Drive::hold();
     drive.feed(Event::Cancel);
     for at in [0, 1] {
         drive.answer(at, Request::Delete(node(at)), DONE);
     }
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn the_end_of_the_session_meanwhile_is_no_failed_acquisition() {
+fn session_expiry_after_cancel_reports_no_failure() {
     let mut drive = Drive::hold();
     drive.feed(Event::Cancel);
     drive.feed(Event::SessionOver(SessionEnd::Expired));
-    assert_eq!(drive.said(), [Action::Over]);
+    assert_eq!(drive.take_reported(), [Action::Over]);
 }
 
 #[test]
-fn whoever_loses_a_place_while_it_waits_for_another_gives_up_all() {
+fn losing_one_znode_fails_whole_acquire() {
     let mut drive = Drive::wait();
-    // In the first directory it is first already.
+    // The contender is already the head of the first queue.
     drive.feed(Event::Fired { watch: WatchId(0), deleted: true });
-    let said = drive.said();
-    assert!(said.contains(&Action::Failed(Reason::Broken)), "{said:?}");
-    assert_eq!(drive.asked(), [(1, Request::Sync), (1, Request::Exists(node(1)))]);
+    let reported = drive.take_reported();
+    assert!(reported.contains(&Action::Failed(Reason::Broken)), "{reported:?}");
+    assert_eq!(drive.pending(), [(1, Request::Sync), (1, Request::Exists(node(1)))]);
 }
 
 #[test]
-fn all_must_have_left_cleanly_and_one_crash_is_enough() {
+fn previous_combines_markers_of_all_locks() {
     for (first, second, previous) in [
         (Left::Released, Left::Released, Previous::Clean),
         (Left::Released, Left::Panicked, Previous::Crashed),
@@ -110,12 +110,12 @@ fn all_must_have_left_cleanly_and_one_crash_is_enough() {
             let record = Record::Marker(Marker { left, ..marker(at, before) });
             drive.answer(at, Request::ReadDirectory, directory(at, ME, 1, record));
         }
-        assert_eq!(drive.said(), [granted(previous)], "{first:?}, {second:?}");
+        assert_eq!(drive.take_reported(), [granted(previous)], "{first:?}, {second:?}");
     }
 }
 
 #[test]
-fn of_several_ends_the_worst_is_told() {
+fn worst_release_outcome_is_reported() {
     let refused = Departed::Refused(Failure::Refused(Refusal::Denied));
     let lost = Departed::Lost(Loss::Broken);
     for (so_far, now, told) in [

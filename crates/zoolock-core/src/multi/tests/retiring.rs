@@ -1,8 +1,8 @@
-//! A directory whose numbers run out.
+//! Retirement of a directory near its last sequence number.
 
 use super::*;
 
-/// It has left the second directory, which somebody else is still in, and reads which one that is.
+/// Returns a contender that deleted its znodes and reads the second directory, where another contender remains.
 fn retiring() -> Drive {
     let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
     drive.answer(0, Request::JoinAll, joined(ME));
@@ -10,15 +10,15 @@ fn retiring() -> Drive {
     drive.answer(1, Request::ReadDirectory, directory(1, ME, 2, Record::Empty));
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!(drive.asked(), [(1, Request::ReadDirectory)]);
+    assert_eq!(drive.pending(), [(1, Request::ReadDirectory)]);
     drive
 }
 
 #[test]
-fn where_it_is_gone_or_another_by_now_all_are_joined_again() {
+fn deleted_or_recreated_directory_triggers_rejoin() {
     let mut drive = retiring();
     drive.answer(1, Request::ReadDirectory, NO_NODE);
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
 
     let mut drive = retiring();
     drive.answer(1, Request::ReadDirectory, directory(1, Zxid(51), 1, Record::Empty));
@@ -26,29 +26,29 @@ fn where_it_is_gone_or_another_by_now_all_are_joined_again() {
     let (czxid, pzxid) = (Zxid(60), Zxid(61));
     let another = Directory { czxid, pzxid, version: 0, children: 1, record: Record::Empty };
     drive.answer(1, Request::ReadDirectory, Ok(Reply::Directory(another)));
-    assert_eq!(drive.asked()[0], (0, Request::JoinAll));
+    assert_eq!(drive.pending()[0], (0, Request::JoinAll));
 }
 
 #[test]
-fn an_answer_that_is_lost_is_asked_for_again() {
+fn failed_retirement_read_or_delete_is_retried() {
     let mut drive = retiring();
     drive.answer(1, Request::ReadDirectory, Err(Failure::Unknown));
-    assert_eq!(drive.asked(), [(1, Request::Sleep(10))]);
+    assert_eq!(drive.pending(), [(1, Request::Sleep(10))]);
     drive.wake();
     drive.answer(1, Request::ReadDirectory, directory(1, Zxid(51), 0, Record::Empty));
     drive.answer(1, Request::DeleteDirectory, Err(Failure::NotEmpty));
-    assert_eq!(drive.asked(), [(1, Request::Sleep(10))]);
+    assert_eq!(drive.pending(), [(1, Request::Sleep(10))]);
     drive.wake();
-    assert_eq!(drive.asked(), [(1, Request::ReadDirectory)]);
+    assert_eq!(drive.pending(), [(1, Request::ReadDirectory)]);
 }
 
 #[test]
-fn whoever_gave_up_leaves_it_to_others() {
+fn cancelled_acquire_does_not_retire_directory() {
     let mut drive = Drive::start_with(|config| config.retire_from = Sequence(9));
     drive.feed(Event::Cancel);
     drive.answer(0, Request::JoinAll, joined(ME));
     drive.sent.retain(|(_, request)| *request != Request::ReadDirectory);
     drive.answer(0, Request::Delete(node(0)), DONE);
     drive.answer(1, Request::Delete(node(1)), DONE);
-    assert_eq!((drive.said(), drive.asked()), (vec![Action::Over], vec![]));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Over], vec![]));
 }
