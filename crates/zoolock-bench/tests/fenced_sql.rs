@@ -112,15 +112,6 @@ fn sql_of_the_guide_runs() {
 }
 
 #[test]
-fn sql_of_the_readme_runs() {
-    let database = Connection::open_in_memory().expect("database opened");
-    // The README shows only the statement.
-    let table = "CREATE TABLE account (id TEXT PRIMARY KEY, balance INTEGER NOT NULL, token TEXT NOT NULL)";
-    database.execute_batch(table).expect("table created");
-    run(&database, &sql("README.md"));
-}
-
-#[test]
 #[should_panic(expected = "changed 0 rows")]
 fn wrong_number_of_rows_is_found() {
     let block = "CREATE TABLE a (b TEXT);\nUPDATE a SET b = 'c';\n-- 1 row\n".to_owned();

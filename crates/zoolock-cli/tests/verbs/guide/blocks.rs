@@ -5,8 +5,8 @@ use crate::guide::console::Console;
 use crate::guide::machine::Machine;
 use crate::guide::{crontab, flags, unit};
 
-/// Pages with SQL, which `zoolock-bench/tests/fenced_sql.rs` runs.
-const PAGES_WITH_SQL: [&str; 2] = ["README.md", "guide/src/fencing.md"];
+/// The page with SQL, which `zoolock-bench/tests/fenced_sql.rs` runs.
+const PAGE_WITH_SQL: &str = "guide/src/fencing.md";
 
 /// Runs all blocks on a new machine. Panics at the first block that does not do what the page says.
 pub(crate) fn run(page: &Page) {
@@ -22,12 +22,10 @@ pub(crate) fn run_on(page: &Page, machine: &Machine) {
             "crontab" => crontab::run(&block, machine),
             "ini" => unit::run(&block, machine),
             "properties" => unit::check_properties(&block),
-            "sql" if PAGES_WITH_SQL.contains(&page.path.as_str()) => {}
+            "sql" if page.path == PAGE_WITH_SQL => {}
             // The doctests of `zoolock-tests` compile it.
             "rust" => {}
             "sh" if page.path == "README.md" => flags::check_commands(&block, machine),
-            // The screen of `top`, which the tests of `top` compare.
-            "text" if page.path == "README.md" => {}
             other => panic!("{}: no test runs a block of {other:?}", block.location),
         }
     }
