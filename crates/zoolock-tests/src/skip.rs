@@ -34,11 +34,16 @@ impl Availability {
 ///
 /// `ZOOLOCK_LONG=1` runs it; `./check --long` sets that. Skipping it is a choice, so it does not fail in CI.
 pub fn long_or_skip(name: &str) -> bool {
-    let long = std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1");
+    let long = is_long();
     if !long {
         report(name, "takes long, set ZOOLOCK_LONG=1");
     }
     long
+}
+
+/// Returns whether `ZOOLOCK_LONG=1` asks for tests at full length.
+pub fn is_long() -> bool {
+    std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1")
 }
 
 /// Reports that test `name` is skipped because of `reason`.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Sandbox, is_alive, set_mode, wait_until};
 use rustix::process::Signal;
 use zoolock_tests::on_both_arms;
+use zoolock_tests::skip::is_long;
 
 #[test]
 fn run_exits_with_code_of_its_command() {
@@ -111,7 +112,7 @@ fn command_dies_with_zoolock() {
 /// Runs twenty commands at once, ten times, or fifty times with `ZOOLOCK_LONG=1`. Each increments a number in a file, and
 /// two that overlap lose an update.
 fn assert_runs_never_overlap(connect: &[&str]) {
-    let rounds = if std::env::var("ZOOLOCK_LONG").is_ok_and(|value| value == "1") { 50 } else { 10 };
+    let rounds = if is_long() { 50 } else { 10 };
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("f"), "0\n").expect("file written");
     let line = [connect, &["run", "counter", "--", "sh", "-c", "n=$(cat f); echo $((n+1)) > f"]].concat();

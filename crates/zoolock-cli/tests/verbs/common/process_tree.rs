@@ -123,8 +123,8 @@ pub(crate) fn rounds(round: impl Fn(usize) + Sync) {
 
 /// Runs `round` at least once for each case, or a hundred times for each case with ZOOLOCK_LONG=1, on several threads.
 pub(crate) fn rounds_with_cases<T: Sync>(cases: &[T], round: impl Fn(&T, usize) + Sync) {
-    let is_long = std::env::var_os("ZOOLOCK_LONG").is_some_and(|long| long == "1");
-    let (threads, count) = if is_long { (5, 100 * cases.len()) } else { (3, cases.len().max(3)) };
+    let (threads, count) =
+        if zoolock_tests::skip::is_long() { (5, 100 * cases.len()) } else { (3, cases.len().max(3)) };
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -8,7 +8,7 @@ use zoolock::{Error, LockEvent, LossReason, Previous, Ticket};
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, on_both_arms, tree};
 
-use zoolock_tests::locks::{brisk_settings, connect, directory, lock_in_background, until_queued};
+use zoolock_tests::locks::{brisk_settings, connect, directory, granted, lock_in_background, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -52,11 +52,7 @@ on_both_arms!(both_revocation_words_reach_waiters_too, |place| async move {
         }
         timeout(SOON, held.revoked()).await.expect("event arrives in time");
         held.release().await.expect("release succeeds");
-        let next = timeout(SOON, waiting)
-            .await
-            .expect("granted in time")
-            .expect("task does not panic")
-            .expect("lock granted");
+        let next = timeout(SOON, granted(waiting)).await.expect("granted in time");
         timeout(SOON, next.revoked()).await.expect("revocation reported after the grant");
         next.release().await.expect("release succeeds");
         tree::assert_no_contenders(&place.addr(), &directory(&place, name)).await;
@@ -91,19 +87,11 @@ on_both_arms!(granted_waiter_reads_whether_it_was_revoked, |place| async move {
         }
         held_too.release().await.expect("release succeeds");
         held.release().await.expect("release succeeds");
-        let next = timeout(SOON, waiting)
-            .await
-            .expect("granted in time")
-            .expect("task does not panic")
-            .expect("lock granted");
+        let next = timeout(SOON, granted(waiting)).await.expect("granted in time");
         assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("attempt succeeds"), asked, "{name}");
         assert_eq!(next.is_revoked(), asked, "{name}");
         next.release().await.expect("release succeeds");
-        let next = timeout(SOON, several)
-            .await
-            .expect("granted in time")
-            .expect("task does not panic")
-            .expect("lock granted");
+        let next = timeout(SOON, granted(several)).await.expect("granted in time");
         assert_eq!(timeout(SOON, next.revoked_by_now()).await.expect("attempt succeeds"), asked, "{other}");
         next.release().await.expect("release succeeds");
     }
@@ -120,11 +108,7 @@ on_both_arms!(break_lock_affects_only_the_named_ticket, |place| async move {
     until_queued(&zl, "breakable", 2).await;
     other.mutex("breakable").break_lock(first).await.expect("znode exists");
     assert_eq!(timeout(SOON, guard.lost()).await.expect("event arrives in time"), LossReason::Broken);
-    let next = timeout(SOON, waiting)
-        .await
-        .expect("granted in time")
-        .expect("task does not panic")
-        .expect("lock granted");
+    let next = timeout(SOON, granted(waiting)).await.expect("granted in time");
     assert_eq!(next.previous(), Previous::Unknown);
     let error = other.mutex("breakable").break_lock(first).await.expect_err("holder has changed");
     assert!(matches!(error, Error::NoSuchHolder { .. }), "{error}");
@@ -168,11 +152,7 @@ on_both_arms!(stream_and_listener_receive_every_event, |place| async move {
     let waiting = lock_in_background(&mutex);
     until_queued(&zl, "story", 2).await;
     held.release().await.expect("release succeeds");
-    let guard = timeout(SOON, waiting)
-        .await
-        .expect("granted in time")
-        .expect("task does not panic")
-        .expect("lock granted");
+    let guard = timeout(SOON, granted(waiting)).await.expect("granted in time");
     let ticket = guard.ticket();
     mutex.revoke(ticket).await.expect("znode exists");
     timeout(SOON, guard.revoked()).await.expect("event arrives in time");
@@ -252,11 +232,7 @@ on_both_arms!(waiter_requeues_on_session_expiry, |place| async move {
     proxy.blackhole(false);
     until_queued(&other, "again", 2).await;
     held.release().await.expect("release succeeds");
-    let guard = timeout(SOON, waiting)
-        .await
-        .expect("granted in time")
-        .expect("task does not panic")
-        .expect("lock granted");
+    let guard = timeout(SOON, granted(waiting)).await.expect("granted in time");
     guard.release().await.expect("release succeeds");
 });
 

@@ -10,7 +10,7 @@ use zookeeper_client::{Acls, CreateMode};
 use zoolock::{Error, Naming, Semaphore};
 use zoolock_tests::{on_both_arms, tree};
 
-use zoolock_tests::locks::{connect, directory, until_queued};
+use zoolock_tests::locks::{connect, directory, granted, until_queued};
 
 const SOON: Duration = Duration::from_secs(20);
 const LEASE: &str = "leases/_c_3f2504e0-4f89-11d3-9a0c-0305e82c3301-lease-0000000000";
@@ -31,11 +31,7 @@ on_both_arms!(semaphore_grants_at_most_its_size, |place| async move {
     until_queued(&zl, "five", 4).await;
     drop(last);
     drop(one);
-    let two = timeout(SOON, two)
-        .await
-        .expect("granted in time")
-        .expect("task does not panic")
-        .expect("lock granted");
+    let two = timeout(SOON, granted(two)).await.expect("granted in time");
     drop((three, two));
     tree::assert_no_contenders(&place.addr(), &directory(&place, "five")).await;
 });
@@ -60,11 +56,7 @@ on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
     until_queued(&zl, "sized", 2).await;
     semaphore.resize(3).await.expect("resize succeeds");
     assert_eq!(semaphore.permits(), 3);
-    let third = timeout(SOON, waiting)
-        .await
-        .expect("granted in time")
-        .expect("task does not panic")
-        .expect("lock granted");
+    let third = timeout(SOON, granted(waiting)).await.expect("granted in time");
     assert!(
         zl.semaphore("sized", 2).try_acquire(1).await.is_err(),
         "the old size is refused after the resize"
@@ -86,11 +78,7 @@ on_both_arms!(semaphore_size_is_checked_and_resizable, |place| async move {
     assert!(semaphore.try_acquire(1).await.expect("attempt succeeds").is_none());
     third.release().await.expect("release succeeds");
     for waiter in [waiting, behind] {
-        let guard = timeout(SOON, waiter)
-            .await
-            .expect("granted in time")
-            .expect("task does not panic")
-            .expect("lock granted");
+        let guard = timeout(SOON, granted(waiter)).await.expect("granted in time");
         guard.release().await.expect("release succeeds");
     }
     tree::assert_no_contenders(&place.addr(), &directory(&place, "sized")).await;
