@@ -1,4 +1,4 @@
-//! Writes the seeds of all targets: something of everything, for a fuzzer to go on from.
+//! Writes the seeds of all targets: inputs of every kind, from which the fuzzer continues.
 //!
 //! `cargo run --manifest-path fuzz/Cargo.toml --example seeds -- fuzz/seeds`
 
@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use bytes::BytesMut;
 use zoolock_fuzz::sim_disk::Random;
 use zoolock_fuzz::{Input, PATHS, frame};
-use zoolock_server::acl::{Acl, AclList, Identity};
+use zoolock_server::acl::AclList;
 use zoolock_server::log::codec;
 use zoolock_server::tree::Tree;
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::wire::{ConnectRequest, Request, Writer};
-use zoolock_server::{Hidden, SessionId, Word, Zxid, fuzzing};
+use zoolock_server::{SessionId, Word, Zxid, fuzzing};
+use zoolock_wire::{
+    Acl, ConnectRequest, ConnectResponse, EventKind, Hidden, Identity, OpResult, Reply, ReplyHeader, Request, Stat,
+    WatchEvent, Writer, op,
+};
 
 fn main() -> std::io::Result<()> {
     let dir = PathBuf::from(std::env::args_os().nth(1).expect("the directory for the seeds"));
@@ -20,6 +23,7 @@ fn main() -> std::io::Result<()> {
     log(&dir.join("log"))?;
     multi(&dir.join("multi"))?;
     paths_acls(&dir.join("paths_acls"))?;
+    replies(&dir.join("replies"))?;
     words_http(&dir.join("words_http"))
 }
 
@@ -41,6 +45,62 @@ fn frames(dir: &Path) -> std::io::Result<()> {
         std::fs::write(dir.join(format!("record-{i:02}")), frame)?;
     }
     Ok(())
+}
+
+fn replies(dir: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let write = |name: &str, head: &[u8], encode: &dyn Fn(&mut Writer<'_>)| {
+        let mut seed = BytesMut::from(head);
+        encode(&mut Writer::new(&mut seed));
+        std::fs::write(dir.join(name), seed)
+    };
+    let stat = Stat { czxid: 1, mzxid: 2, pzxid: 3, num_children: 2, ..Stat::default() };
+    let children = vec!["lock-0000000000".to_owned(), "lock-0000000001".to_owned()];
+    let data = Some("record".into());
+    let replies = [
+        (op::CREATE, Reply::Path("/a".to_owned())),
+        (op::CREATE2, Reply::PathStat { path: "/a".to_owned(), stat }),
+        (op::EXISTS, Reply::Stat(stat)),
+        (op::GET_DATA, Reply::Data { data, stat }),
+        (op::GET_CHILDREN, Reply::Children(children.clone())),
+        (op::GET_CHILDREN2, Reply::ChildrenStat { children: children.clone(), stat }),
+        (op::GET_ACL, Reply::AclStat { acl: vec![Acl::anyone(31)], stat }),
+        (op::ADD_WATCH, Reply::Number(0)),
+        (op::SASL, Reply::Token(Some("token".into()))),
+        (op::WHO_AM_I, Reply::Clients(vec![("ip".to_owned(), "127.0.0.1".to_owned())])),
+        (
+            op::MULTI,
+            Reply::Multi(vec![
+                OpResult::Create { path: "/a".to_owned() },
+                OpResult::Create2 { path: "/a".to_owned(), stat },
+                OpResult::Delete,
+                OpResult::SetData(stat),
+                OpResult::Check,
+                OpResult::GetChildren(children),
+                OpResult::Error(-101),
+            ]),
+        ),
+    ];
+    for (i, (code, reply)) in replies.iter().enumerate() {
+        write(&format!("reply-{i:02}"), &[3, *code as u8], &|writer| reply.encode(writer))?;
+    }
+    let response = ConnectResponse {
+        protocol: 0,
+        timeout_ms: 30_000,
+        session: 1,
+        password: Hidden(vec![7; 16]),
+        read_only: Some(false),
+    };
+    write("connect", &[1], &|writer| response.encode(writer))?;
+    let event = WatchEvent { kind: EventKind::Deleted, path: "/a".to_owned() };
+    write("event", &[2], &|writer| event.encode(writer))?;
+    let mut frames = BytesMut::new();
+    for xid in 0..3 {
+        Writer::frame(&mut frames, |writer| ReplyHeader { xid, zxid: 9, err: 0 }.encode(writer));
+    }
+    // A limit of two bytes, then pieces that begin with their length.
+    let pieces = frames.chunks(25).flat_map(|piece| [&[piece.len() as u8], piece].concat());
+    std::fs::write(dir.join("frames"), [0, 1, 0].into_iter().chain(pieces).collect::<Vec<u8>>())
 }
 
 fn log(dir: &Path) -> std::io::Result<()> {

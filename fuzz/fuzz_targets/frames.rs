@@ -9,15 +9,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use zoolock_fuzz::{CREDENTIALS, Input, frame, records, sorted};
-use zoolock_server::acl::Identity;
+use zoolock_server::acl;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::{NodeRecord, Owner, Tree};
-use zoolock_server::wire::{
-    ConnectRequest, ConnectResponse, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent, Writer,
-    op,
-};
-use zoolock_server::{Access, Hidden, Secret, SessionId, State, Users, txn};
+use zoolock_server::{Access, Secret, SessionId, State, Users, txn};
+use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, Identity, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent, Writer, op};
 
 fuzz_target!(|data: &[u8]| {
     round_trips(data);
@@ -35,12 +32,12 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn config(choice: u8) -> CoreConfig {
-    let users = Users::parse(&Identity::digest(CREDENTIALS[0].as_bytes()).id).expect("an account");
+    let users = Users::parse(&acl::digest(CREDENTIALS[0].as_bytes()).id).expect("an account");
     let access = match choice % 8 {
         1 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
         2 => Access { required: true, users: Some(users), ..Access::default() },
         3 => Access {
-            super_digest: Some(Secret::new(Identity::digest(b"super:test").id)),
+            super_digest: Some(Secret::new(acl::digest(b"super:test").id)),
             ..Access::default()
         },
         _ => Access::default(),

@@ -10,14 +10,14 @@ use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use zoolock_fuzz::sim_disk::{Fault, SimDisk};
 use zoolock_fuzz::{Input, frame, records};
-use zoolock_server::acl::{self, Acl, AclList, Identity};
+use zoolock_server::acl::{self, AclList};
 use zoolock_server::core::{Core, CoreConfig, Fresh, Now};
 use zoolock_server::log::forge::{self, Batch};
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter, codec, replay};
 use zoolock_server::tree::{CONTAINER, NodeRecord, Tree, ttl_owner};
 use zoolock_server::txn::{Change, Create, Password, Txn};
-use zoolock_server::wire::{ConnectRequest, Reader, Request, Writer};
-use zoolock_server::{Asker, Hidden, Session, SessionId, State, Zxid, commit, prepare};
+use zoolock_server::{Asker, Session, SessionId, State, Zxid, commit, prepare};
+use zoolock_wire::{Acl, ConnectRequest, Hidden, Identity, Reader, Request, Writer};
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);

@@ -6,18 +6,18 @@ use std::sync::LazyLock;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use zoolock_fuzz::{Input, records};
-use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::acl;
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::Tree;
-use zoolock_server::wire::{CreateRequest, OpResult, Reader, Reply, Request, Writer, op};
 use zoolock_server::{Asker, SessionId, State, commit, prepare, txn};
+use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reader, Reply, Request, Writer, op, perms};
 
 fn me() -> SessionId {
     SessionId::from_wire(5)
 }
 
 static IDENTITIES: LazyLock<[Identity; 2]> =
-    LazyLock::new(|| [Identity::new("ip", "127.0.0.1"), Identity::digest(b"me:pw")]);
+    LazyLock::new(|| [Identity::new("ip", "127.0.0.1"), acl::digest(b"me:pw")]);
 
 /// A tree with something to collide with.
 static STATE: LazyLock<State> = LazyLock::new(|| {

@@ -4,11 +4,10 @@
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use zoolock_fuzz::Input;
-use zoolock_server::acl::{self, Acl, Identity, perms};
+use zoolock_server::acl;
 use zoolock_server::fuzzing;
-use zoolock_server::path;
-use zoolock_server::wire::{Reader, Writer};
 use zoolock_server::{Access, Secret, Users};
+use zoolock_wire::{Acl, Identity, Reader, Writer, path, perms};
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
@@ -44,7 +43,7 @@ fn list(input: &mut Input<'_>) -> Vec<Acl> {
         let perms = i32::from(input.byte() as i8);
         let id = match input.byte() {
             0 => "anyone".to_owned(),
-            1 => Identity::digest(b"me:secret").id,
+            1 => acl::digest(b"me:secret").id,
             2 => format!(
                 "{}.{}.{}.{}/{}",
                 input.byte(),
@@ -68,7 +67,7 @@ fn lists(list: Vec<Acl>) {
     assert_eq!(Acl::decode_list(&mut Reader::new(&out)).as_ref(), Ok(&list));
     let me = [
         Identity::new("ip", "127.0.0.1"),
-        Identity::digest(b"me:secret"),
+        acl::digest(b"me:secret"),
         Identity::new("x509", "CN=me,O=us"),
     ];
     let Ok(stored) = acl::resolve(list, &me) else { return };
@@ -135,7 +134,7 @@ fn subject(certificate: &[u8]) {
 
 fn accounts(input: &mut Input<'_>) {
     let credentials = input.bytes();
-    let who = Identity::digest(credentials);
+    let who = acl::digest(credentials);
     assert!(!who.user().contains(':'));
     if let Ok(text) = std::str::from_utf8(input.rest())
         && let Ok(users) = Users::parse(text)

@@ -10,9 +10,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, spl
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use zoolock_fuzz::{CREDENTIALS, Input};
-use zoolock_server::acl::Identity;
+use zoolock_server::acl;
 use zoolock_server::fuzzing::Doorstep;
 use zoolock_server::{Access, Secret, Users, Word};
+use zoolock_wire::Identity;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
@@ -41,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn access(choice: u8) -> Access {
-    let users = Users::parse(&Identity::digest(CREDENTIALS[0].as_bytes()).id).expect("an account");
+    let users = Users::parse(&acl::digest(CREDENTIALS[0].as_bytes()).id).expect("an account");
     match choice {
         4 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
         5 => Access { required: true, users: Some(users), ..Access::default() },

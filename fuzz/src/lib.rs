@@ -4,10 +4,9 @@
 pub mod sim_disk;
 
 use bytes::{Bytes, BytesMut};
-use zoolock_server::Hidden;
-use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::acl;
 use zoolock_server::tree::{NodeRecord, Tree};
-use zoolock_server::wire::{CreateRequest, Request, RequestHeader, SetWatches, Writer, op};
+use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, RequestHeader, SetWatches, Writer, op, perms};
 
 /// Few enough that requests meet each other.
 pub const PATHS: [&str; 14] = [
@@ -111,7 +110,7 @@ impl<'a> Input<'a> {
         match self.byte() % 8 {
             0..4 => vec![Acl::anyone(perms::ALL)],
             4 => vec![Acl { perms: perms::ALL, who: Identity::new("auth", "") }],
-            5 => vec![Acl { perms: i32::from(self.byte()), who: Identity::digest(b"me:pw") }],
+            5 => vec![Acl { perms: i32::from(self.byte()), who: acl::digest(b"me:pw") }],
             6 => vec![Acl::anyone(i32::from(self.byte())), Acl::anyone(perms::READ)],
             _ => {
                 let scheme = self.choose(&["world", "ip", "digest", "x509", "auth", "super", "sasl"]);
@@ -194,7 +193,7 @@ impl<'a> Input<'a> {
             29 => Request::GetAllChildrenNumber { path: self.path() },
             30 => self
                 .choose(
-                    &[Request::WhoAmI, Request::Sasl, Request::Reconfig, Request::DeleteContainer].each_ref(),
+                    &[Request::WhoAmI, Request::Sasl { token: None }, Request::Reconfig, Request::DeleteContainer].each_ref(),
                 )
                 .clone(),
             _ => match self.byte() % 4 {

@@ -5,9 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use zoolock_server::Hidden;
-use zoolock_server::acl::{Acl, perms};
-use zoolock_server::wire::{ConnectRequest, CreateRequest, Request, RequestHeader, Writer, op};
+use zoolock_wire::{Acl, ConnectRequest, CreateRequest, Hidden, Request, RequestHeader, Writer, op, perms};
 
 use crate::Outcome;
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use zoolock_server::wire::Request;
+use zoolock_wire::Request;
 
 use crate::Outcome;
 use crate::client::{Client, create};

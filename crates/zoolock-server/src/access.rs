@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::acl::Identity;
+use zoolock_wire::Identity;
+
+use crate::acl;
 use crate::secret::Secret;
 
 /// Whom a server believes, and whether it serves anybody else.
@@ -90,7 +92,7 @@ impl Access {
 
     /// What `credentials` of scheme `digest` prove; `None` when they are wrong.
     pub(crate) fn prove(&self, credentials: &[u8]) -> Option<Vec<Identity>> {
-        let who = Identity::digest(credentials);
+        let who = acl::digest(credentials);
         if self.super_digest.as_ref().is_some_and(|digest| digest.is(&who.id)) {
             return Some(vec![Identity::new("super", ""), who]);
         }
@@ -119,7 +121,7 @@ mod tests {
     fn accounts_are_lines() {
         let users = Users::parse("# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n").expect("one account");
         assert!(
-            users.know(&Identity::digest(b"super:test")) && !users.know(&Identity::digest(b"super:tset"))
+            users.know(&acl::digest(b"super:test")) && !users.know(&acl::digest(b"super:tset"))
         );
         for bad in ["me:password", "nonsense", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "me:"] {
             assert_eq!(Users::parse(&format!("\n{bad}")).err(), Some(2), "{bad}");
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn only_what_is_proven_lets_in_where_that_is_required() {
-        let digest = [Identity::digest(b"me:pw")];
+        let digest = [acl::digest(b"me:pw")];
         let x509 = [Identity::new("x509", "CN=a")];
         let open = Access::default();
         assert!(open.lets_in(&[]));

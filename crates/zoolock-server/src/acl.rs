@@ -9,111 +9,29 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest as _, Sha1};
+use zoolock_wire::{Acl, Code, Identity, perms};
 
-use crate::code::Code;
-use crate::wire::{Reader, WireError, Writer};
 use crate::x500;
 
-/// What an access list entry allows.
-pub mod perms {
-    /// Read the data and list the children.
-    pub const READ: i32 = 1;
-    /// Write the data.
-    pub const WRITE: i32 = 2;
-    /// Create children.
-    pub const CREATE: i32 = 4;
-    /// Delete children.
-    pub const DELETE: i32 = 8;
-    /// Write the access list.
-    pub const ADMIN: i32 = 16;
-    /// All of them.
-    pub const ALL: i32 = 31;
-}
-
-/// Names somebody: a scheme, and an id that means something in it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Identity {
-    /// `world`, `auth`, `digest`, `ip`, `x509` or `super`.
-    pub scheme: String,
-    /// The id in that scheme.
-    pub id: String,
-}
-
-/// One entry of an access list.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Acl {
-    /// A sum of [`perms`].
-    pub perms: i32,
-    /// Who may.
-    pub who: Identity,
-}
-
-/// The access list of a znode, shared among those that have the same.
+/// The access list of a znode. Znodes with the same list share it.
 pub type AclList = Arc<[Acl]>;
 
 static OPEN: LazyLock<AclList> = LazyLock::new(|| Arc::new([Acl::anyone(perms::ALL)]));
 
-impl Identity {
-    /// Names somebody.
-    pub fn new(scheme: &str, id: impl Into<String>) -> Self {
-        Identity { scheme: scheme.to_owned(), id: id.into() }
-    }
-
-    /// The identity that `user:password` gives under the scheme `digest`.
-    pub fn digest(credentials: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(credentials);
-        let user = text.split(':').next().unwrap_or_default();
-        let hash = STANDARD.encode(Sha1::digest(text.as_bytes()));
-        Identity::new("digest", format!("{user}:{hash}"))
-    }
-
-    /// Whether somebody proved to be this, and may stand for `auth` in an access list.
-    pub(crate) fn is_authenticated(&self) -> bool {
-        matches!(self.scheme.as_str(), "digest" | "x509")
-    }
-
-    /// The part that may be shown: the user without the hash.
-    pub fn user(&self) -> &str {
-        match self.scheme.as_str() {
-            "digest" => self.id.split(':').next().unwrap_or_default(),
-            _ => &self.id,
-        }
-    }
+/// Returns the identity that `user:password` proves in the scheme `digest`.
+pub fn digest(credentials: &[u8]) -> Identity {
+    let text = String::from_utf8_lossy(credentials);
+    let user = text.split(':').next().unwrap_or_default();
+    let hash = STANDARD.encode(Sha1::digest(text.as_bytes()));
+    Identity::new("digest", format!("{user}:{hash}"))
 }
 
-impl Acl {
-    /// Allows everybody.
-    pub fn anyone(perms: i32) -> Self {
-        Acl { perms, who: Identity::new("world", "anyone") }
-    }
-
-    /// Decodes a vector of entries.
-    ///
-    /// # Errors
-    /// The frame is cut, or a text is not UTF-8.
-    pub fn decode_list(reader: &mut Reader<'_>) -> Result<Vec<Acl>, WireError> {
-        let count = reader.count("acl", 12)?;
-        let entry = |_| {
-            let perms = reader.int("acl perms")?;
-            let scheme = reader.opt_string("acl scheme")?.unwrap_or_default();
-            let id = reader.opt_string("acl id")?.unwrap_or_default();
-            Ok(Acl { perms, who: Identity { scheme, id } })
-        };
-        (0..count).map(entry).collect()
-    }
-
-    /// Appends a vector of entries.
-    pub fn encode_list(list: &[Acl], writer: &mut Writer<'_>) {
-        writer.count(list.len());
-        for acl in list {
-            writer.int(acl.perms);
-            writer.string(&acl.who.scheme);
-            writer.string(&acl.who.id);
-        }
-    }
+/// Returns whether the client authenticated as this identity. An entry with the scheme `auth` means these identities.
+fn is_authenticated(identity: &Identity) -> bool {
+    matches!(identity.scheme.as_str(), "digest" | "x509")
 }
 
-/// The list that allows everybody everything.
+/// Returns the list that gives every client all permissions.
 pub fn open() -> AclList {
     Arc::clone(&OPEN)
 }
@@ -152,7 +70,7 @@ pub fn resolve(sent: Vec<Acl>, client: &[Identity]) -> Result<AclList, Code> {
         match acl.who.scheme.as_str() {
             "world" if acl.who.id == "anyone" => stored.push(acl.clone()),
             "auth" => {
-                let mine = client.iter().filter(|who| who.is_authenticated());
+                let mine = client.iter().filter(|who| is_authenticated(who));
                 let before = stored.len();
                 stored.extend(mine.map(|who| Acl { perms: acl.perms, who: who.clone() }));
                 if stored.len() == before {
@@ -278,12 +196,12 @@ mod tests {
     #[test]
     fn digests_as_zookeeper_does() {
         // From the ZooKeeper administrator's guide: the digest of super:test.
-        assert_eq!(Identity::digest(b"super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        assert_eq!(digest(b"super:test").id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
     }
 
     #[test]
     fn auth_stands_for_the_clients_identities() {
-        let me = [Identity::new("ip", "127.0.0.1"), Identity::digest(b"me:pw")];
+        let me = [Identity::new("ip", "127.0.0.1"), digest(b"me:pw")];
         let auth = Acl { perms: perms::READ, who: Identity::new("auth", "") };
         let list = resolve(vec![auth.clone()], &me).expect("authenticated");
         assert_eq!(list.as_ref(), [Acl { perms: perms::READ, who: me[1].clone() }]);

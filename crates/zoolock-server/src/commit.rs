@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use zoolock_wire::{Code, EventKind, OpResult, Reply, path};
+
 use crate::acl::AclList;
-use crate::code::Code;
-use crate::path;
 use crate::state::{Session, State};
 use crate::tree::NewNode;
 use crate::txn::{Change, Create, Refusal, Txn};
-use crate::wire::{EventKind, OpResult, Reply};
 
 /// Result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use bytes::BytesMut;
+use zoolock_wire::{Code, Identity, perms};
 
 use self::connection::{Conn, Phase};
 pub use self::connection::{ConnId, Counts, Latency};
 pub use self::report::{ConnectionReport, OnData, WatchReport};
 use crate::access::Access;
-use crate::acl::{self, Identity, perms};
-use crate::code::Code;
+use crate::acl;
 use crate::commit::{Event, Outcome, commit};
 use crate::expiry::ExpiryQueue;
 use crate::ids::{SessionId, Zxid};
@@ -378,7 +378,7 @@ impl Core {
     }
 
     /// Assigns a number to a change, applies it, and fires watches.
-    fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<crate::wire::Reply, Code> {
+    fn execute(&mut self, session: SessionId, change: Change, now: Now) -> Result<zoolock_wire::Reply, Code> {
         let Some(zxid) = self.state.zxid.next() else {
             tracing::error!("this epoch has no transaction numbers left, refusing to write");
             return Err(Code::SystemError);

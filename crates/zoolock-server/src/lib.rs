@@ -44,7 +44,6 @@
 mod access;
 pub mod acl;
 mod builder;
-mod code;
 mod commit;
 pub mod core;
 mod data_dir;
@@ -54,7 +53,6 @@ mod ids;
 mod limits;
 #[doc(hidden)]
 pub mod log;
-pub mod path;
 mod prepare;
 mod query;
 mod secret;
@@ -67,20 +65,18 @@ pub mod tree;
 pub mod txn;
 mod view;
 mod watches;
-pub mod wire;
 mod word;
 mod x500;
 
 pub use access::{Access, Users};
 pub use builder::Builder;
-pub use code::Code;
 pub use commit::{Event, Outcome, commit};
 pub use error::Error;
 pub use ids::{SessionId, Zxid};
 pub use limits::Limits;
 pub use prepare::{Asker, prepare};
 pub use query::query;
-pub use secret::{Hidden, Secret};
+pub use secret::Secret;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use serve::fuzzing;

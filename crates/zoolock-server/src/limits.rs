@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zoolock_wire::MAX_FRAME;
+
 use crate::log;
-use crate::wire;
 
 /// Limits of a [`Server`](crate::Server) that rarely need a change.
 ///
@@ -43,7 +44,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             min_session_timeout: None,
-            max_frame: wire::MAX_FRAME,
+            max_frame: MAX_FRAME,
             max_queued: 512 << 20,
             max_watches: 1_000_000,
             extended_types: true,

@@ -4,15 +4,14 @@
 
 use std::sync::Arc;
 
-use crate::acl::{self, Identity, perms};
-use crate::code::Code;
+use zoolock_wire::{Code, CreateRequest, Identity, Request, op, path, perms};
+
+use crate::acl;
 use crate::ids::SessionId;
-use crate::path;
 use crate::state::State;
 use crate::tree::{CONTAINER, Owner, ttl_owner};
 use crate::txn::{Change, Create, Refusal};
 use crate::view::{Record, View};
-use crate::wire::{CreateRequest, Request, op};
 
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy)]

@@ -1,13 +1,12 @@
 //! Answers reads.
 
 use bytes::Bytes;
+use zoolock_wire::{Code, OpResult, Reply, Request, perms};
 
-use crate::acl::{self, perms};
-use crate::code::Code;
+use crate::acl;
 use crate::prepare::Asker;
 use crate::state::State;
 use crate::tree::Znode;
-use crate::wire::{OpResult, Reply, Request};
 
 /// How much a multi of reads may answer: a few bytes ask for each megabyte, so something has to bound it.
 const MAX_READ: usize = 16 << 20;

@@ -33,16 +33,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Bytes of a peer that must not be seen: a password, or credentials.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Hidden(pub Vec<u8>);
-
-impl fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(..)")
-    }
-}
-
 /// Compares in a time that depends on the lengths only.
 pub(crate) fn equal(ours: &[u8], theirs: &[u8]) -> bool {
     let differing = ours.iter().zip(theirs).fold(0, |acc, (a, b)| std::hint::black_box(acc | (a ^ b)));

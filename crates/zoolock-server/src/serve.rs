@@ -26,13 +26,13 @@ use bytes::{Buf as _, BytesMut};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use zoolock_wire::Identity;
 
 pub(crate) use self::connection_limits::ConnectionLimits;
 pub(crate) use self::door::{Door, Tls};
 use self::journal::Journal;
 use self::kept::{Kept, Source};
 use self::outbox::Outbox;
-use crate::acl::Identity;
 use crate::core::{ConnId, Core, Fresh, Latency, Now};
 use crate::data_dir::DataDir;
 use crate::expiry::Rounds;

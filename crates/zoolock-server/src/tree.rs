@@ -13,6 +13,7 @@ mod znode;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use zoolock_wire::{Acl, Stat, path, perms};
 
 use self::acls::Acls;
 use self::arena::{Arena, Meta};
@@ -20,10 +21,8 @@ use self::owned::{Owned, due};
 pub use self::owner::{CONTAINER, MAX_TTL_MS, Owner, ttl_owner};
 use self::snapshot::Snapshot;
 pub use self::znode::{NodeRecord, Znode};
-use crate::acl::{self, Acl, AclList, perms};
+use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
-use crate::path;
-use crate::wire::Stat;
 
 /// How much data a chunk of a snapshot copies: a thousand large znodes would be the memory that they take, again.
 const CHUNK_BYTES: usize = 4 << 20;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use zoolock_wire::Code;
 
 use crate::acl::AclList;
-use crate::code::Code;
 use crate::ids::{SessionId, Zxid};
 
 /// A change that was decided, with everything that [`crate::commit()`] needs to make it.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use zoolock_wire::{Code, path};
+
 use crate::acl::AclList;
-use crate::code::Code;
-use crate::path;
 use crate::state::State;
 use crate::tree::Tree;
 

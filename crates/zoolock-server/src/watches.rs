@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use zoolock_wire::EventKind;
+
 use crate::core::ConnId;
-use crate::wire::EventKind;
 
 /// Kinds of watches; a set of them is kept for each path and connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

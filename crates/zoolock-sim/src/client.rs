@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use zoolock::sim::{Answer, Later, Line, LineState, Opened};
-use zoolock_server::Code;
-use zoolock_server::wire::{EventKind, Reply, Request};
+use zoolock_wire::{Code, EventKind, Reply, Request};
 
 use crate::Sim;
 use crate::ensemble::{Side, Told, watched};

@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zoolock_server::acl::Identity;
 use zoolock_server::txn::{Change, Password, Txn};
-use zoolock_server::wire::{EventKind, OpResult, Reply, Request};
-use zoolock_server::{Asker, Code, SessionId, State, Zxid, commit, prepare, query};
+use zoolock_server::{Asker, SessionId, State, Zxid, commit, prepare, query};
+use zoolock_wire::{Code, EventKind, Identity, OpResult, Reply, Request};
 
 /// What sessions live by, in milliseconds.
 pub(crate) const TICK: u64 = 2000;

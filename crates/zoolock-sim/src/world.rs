@@ -17,8 +17,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use fastrand::Rng;
-use zoolock_server::Code;
-use zoolock_server::wire::{Reply, Request};
+use zoolock_wire::{Code, Reply, Request};
 
 use crate::Sim;
 use crate::client::{Client, Effect};

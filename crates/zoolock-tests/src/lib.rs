@@ -48,4 +48,4 @@ pub use options::ServerOptions;
 pub use proxy::{Direction, Proxy};
 pub use serving::Serving;
 /// ZooKeeper's operation codes.
-pub use zoolock_server::wire::op as opcode;
+pub use zoolock_wire::op as opcode;

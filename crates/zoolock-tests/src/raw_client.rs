@@ -6,10 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use zoolock_server::Hidden;
-use zoolock_server::wire::{
-    ConnectRequest, ConnectResponse, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op,
-};
+use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op};
 
 use crate::Failure;
 

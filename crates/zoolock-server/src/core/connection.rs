@@ -2,8 +2,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use bytes::BytesMut;
+use zoolock_wire::Identity;
 
-use crate::acl::Identity;
 use crate::ids::SessionId;
 
 /// Identifies a connection for as long as the server runs.

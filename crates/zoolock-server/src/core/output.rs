@@ -1,10 +1,10 @@
 //! What is said to a connection, and what becomes of one that does not listen.
 
 use bytes::BytesMut;
+use zoolock_wire::{EventKind, ReplyHeader, Writer, encode_event, op};
 
 use super::Core;
 use super::connection::{Conn, ConnId};
-use crate::wire::{EventKind, ReplyHeader, Writer, encode_event, op};
 
 impl Core {
     pub(super) fn send_event(&mut self, conn: ConnId, kind: EventKind, path: &str) {

@@ -1,15 +1,15 @@
 //! What a core does with a request of an attached connection.
 
+use zoolock_wire::{Code, EventKind, Identity, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
+
 use super::connection::{ConnId, Phase};
 use super::{Core, Now};
-use crate::acl::Identity;
-use crate::code::Code;
+use crate::acl;
 use crate::ids::SessionId;
 use crate::prepare::{Asker, prepare};
 use crate::query::query;
 use crate::txn::{Change, Refusal};
 use crate::watches::Kinds;
-use crate::wire::{EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
 
 /// How many identities a connection may collect.
 const MAX_IDENTITIES: usize = 64;
@@ -73,11 +73,11 @@ impl Core {
                 let result = self.execute(session, change, now);
                 self.reply(conn, header.xid, result);
             }
-            Request::Sasl => {
+            Request::Sasl { .. } => {
                 // What Apache ZooKeeper says where no SASL is configured. It gives nobody an identity.
                 self.send(conn, |writer| {
                     ReplyHeader { xid: header.xid, zxid: 0, err: 0 }.encode(writer);
-                    Reply::NoToken.encode(writer);
+                    Reply::Token(None).encode(writer);
                 });
             }
             Request::SetWatches(set) => {
@@ -144,7 +144,7 @@ impl Core {
         let gained = match scheme {
             _ if too_much => None,
             // The secret is an account like any other where there are no accounts.
-            "digest" if access.is_secret(credentials) => Some(vec![Identity::digest(credentials)]),
+            "digest" if access.is_secret(credentials) => Some(vec![acl::digest(credentials)]),
             "digest" => access.prove(credentials),
             "ip" => Some(Vec::new()),
             // The certificate has spoken already; who has none cannot prove it in this way.

@@ -1,12 +1,12 @@
 //! Sessions: from the greeting to the end.
 
+use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, op};
+
 use super::connection::{ConnId, Phase};
 use super::{Core, Fresh, Now};
 use crate::ids::SessionId;
 use crate::prepare::close_session;
-use crate::secret::Hidden;
 use crate::txn::{Change, Password};
-use crate::wire::{ConnectRequest, ConnectResponse, op};
 
 impl Core {
     pub(super) fn connect(&mut self, conn: ConnId, frame: &[u8], now: Now, fresh: impl FnOnce() -> Fresh) {

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use zoolock_wire::{Acl, Reader, WireError, Writer};
 
-use crate::acl::{self, Acl, AclList};
+use crate::acl::{self, AclList};
 use crate::ids::{SessionId, Zxid};
 use crate::state::Session;
 use crate::tree::NodeRecord;
 use crate::txn::{Change, Create, Password, Txn};
-use crate::wire::{Reader, WireError, Writer};
 
 /// The most bytes of one transaction. What a client sends is below 1 MiB, and its access lists are limited where
 /// they are resolved; only the end of a session has no such limit, since it lists all the ephemerals.

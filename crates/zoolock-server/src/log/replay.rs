@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use zoolock_wire::path;
+
 use crate::commit::commit;
 use crate::ids::SessionId;
-use crate::path;
 use crate::prepare::close_session;
 use crate::state::{Session, State};
 use crate::tree::{Owner, Znode};

@@ -13,6 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use zoolock_wire::{Reader, WireError, Writer};
 
 use super::codec;
 use super::disk::{Disk, DiskFile, Nonce};
@@ -24,7 +25,6 @@ use crate::acl::AclList;
 use crate::ids::{SessionId, Zxid};
 use crate::state::{Session, State};
 use crate::tree::{NodeRecord, Tree};
-use crate::wire::{Reader, WireError, Writer};
 
 const MAGIC: [u8; 8] = *b"zoolksnp";
 const HEADER: usize = 48;

@@ -8,9 +8,9 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
+use zoolock_wire::Identity;
 
 use super::{Fed, HIGH_WATER, MAX_GREETING, Outbox, Shared, door, stopped, words};
-use crate::acl::Identity;
 use crate::core::ConnId;
 
 /// How long a peer may leave its replies unread.

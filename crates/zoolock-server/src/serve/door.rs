@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use zoolock_wire::Identity;
 
 use super::{Shared, connection, stopped};
-use crate::acl::Identity;
 use crate::error::Error;
 use crate::x500;
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
+use zoolock_wire::MAX_FRAME;
 
 use super::{Conf, MAX_OUTPUT, Shared, Timing, connection, http};
 use crate::access::Access;
 use crate::core::{Core, CoreConfig, Stats};
-use crate::wire;
 use crate::word::Word;
 use crate::x500;
 
@@ -44,7 +44,7 @@ impl Doorstep {
             tick: Duration::from_secs(2),
             container_check: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),
-            max_frame: wire::MAX_FRAME,
+            max_frame: MAX_FRAME,
             max_queued: 0,
             words: Word::ALL.to_vec(),
             conf,

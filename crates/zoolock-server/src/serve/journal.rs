@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn access_lists_weigh_too() {
         let list: crate::acl::AclList =
-            [crate::acl::Acl { perms: 31, who: crate::acl::Identity::new("digest", "u".repeat(100_000)) }]
+            [zoolock_wire::Acl { perms: 31, who: zoolock_wire::Identity::new("digest", "u".repeat(100_000)) }]
                 .into();
         let create = Change::Create(crate::txn::Create {
             path: "/a".into(),

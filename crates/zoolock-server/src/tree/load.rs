@@ -1,10 +1,11 @@
 //! Makes a tree of its records, in whatever order they come.
 
+use zoolock_wire::path;
+
 use super::arena::{Arena, Meta, ROOT};
 use super::owner::Owner;
 use super::{NodeRecord, Tree, size};
 use crate::ids::Zxid;
-use crate::path;
 
 /// Marks a znode that was made for the sake of its children and whose own record has not come.
 const MISSING: u32 = u32::MAX;

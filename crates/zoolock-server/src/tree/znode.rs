@@ -1,13 +1,13 @@
 //! One znode, to look at.
 
 use bytes::Bytes;
+use zoolock_wire::Stat;
 
 use super::Tree;
 use super::arena::Node;
 use super::owner::Owner;
 use crate::acl::AclList;
 use crate::ids::Zxid;
-use crate::wire::Stat;
 
 /// A znode as it stands in the tree.
 #[derive(Clone, Copy)]

@@ -6,12 +6,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use zoolock_server::acl::{Acl, perms};
-use zoolock_server::wire::{
-    ConnectRequest, ConnectResponse, CreateRequest, Reader, Reply, ReplyHeader, Request, RequestHeader,
-    WatchEvent, Writer, op,
-};
-use zoolock_server::{Builder, Hidden, Server, ServerHandle};
+use zoolock_server::{Builder, Server, ServerHandle};
+use zoolock_wire::{Acl, ConnectRequest, ConnectResponse, CreateRequest, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent, Writer, op, perms};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 

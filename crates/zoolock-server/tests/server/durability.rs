@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use zoolock_server::wire::{ConnectRequest, Reply, Request, op};
 use zoolock_server::{Durability, Error, Limits, ServerHandle, log};
+use zoolock_wire::{ConnectRequest, Reply, Request, op};
 
 use crate::common::{Raw, builder, connect_request, create, create_op, delete, exists, get, set, within};
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 use zoolock_server::Limits;
 use zoolock_server::log::{Disk, DiskFile, Nonce, RealDisk};
-use zoolock_server::wire::{EventKind, Reply, Request, op};
+use zoolock_wire::{EventKind, Reply, Request, op};
 
 use crate::common::{Heard, Raw, builder, connect_request, create, get, set, within};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use zoolock_server::wire::{ConnectRequest, Request, op};
 use zoolock_server::{Limits, ServerHandle, Users};
+use zoolock_wire::{ConnectRequest, Request, op};
 
 use crate::common::{
     Heard, PATIENCE, Raw, auth, builder, children, connect_request, create, exists, get, set, within,
@@ -322,7 +322,7 @@ async fn who_does_not_read_the_answer_to_a_word_does_not_stay() {
     // More than two sockets hold.
     for part in 0..20 {
         let exist = (0..9).map(|i| format!("/{part}-{i}-{}", "x".repeat(100_000))).collect();
-        raw.ok(Request::SetWatches(zoolock_server::wire::SetWatches { exist, ..Default::default() })).await;
+        raw.ok(Request::SetWatches(zoolock_wire::SetWatches { exist, ..Default::default() })).await;
     }
     let mut socket = TcpStream::connect(server.local_addr()).await.expect("it listens");
     socket.write_all(b"wchp").await.expect("it reads");

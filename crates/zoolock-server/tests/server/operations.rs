@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use zoolock_server::Limits;
-use zoolock_server::acl::{Acl, Identity, perms};
-use zoolock_server::wire::{EventKind, OpResult, Reply, Request, op};
+use zoolock_wire::{Acl, EventKind, Identity, OpResult, Reply, Request, op, perms};
 
 use crate::common::{
     Raw, auth, builder, children, create, create_op, create_with, delete, exists, get, server, set, within,

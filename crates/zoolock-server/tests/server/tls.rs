@@ -13,11 +13,11 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-use zoolock_server::acl::{Acl, Identity, perms};
-use zoolock_server::wire::{CreateRequest, Reply, Request, op};
+use zoolock_server::acl;
 use zoolock_server::{Builder, ClientCertificates, TlsConfig, Users};
 use zoolock_tests::Authority;
 use zoolock_tests::authority::Signed;
+use zoolock_wire::{Acl, CreateRequest, Identity, Reply, Request, op, perms};
 
 use crate::common::{Raw, auth, builder, connect_request, create, get, set, within};
 
@@ -136,7 +136,7 @@ async fn a_certificate_is_required_or_must_at_least_be_ours() {
 async fn who_must_authenticate_can_do_so_by_certificate_or_as_a_user() {
     let authority = Authority::new();
     let me = authority.client_of("Locks, Inc.", "me");
-    let account = Identity::digest(b"me:pw").id;
+    let account = acl::digest(b"me:pw").id;
     let with = |users: Option<&str>| {
         let builder = server(&authority, ClientCertificates::Optional).require_auth();
         match users {

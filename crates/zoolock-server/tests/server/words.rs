@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use zoolock_server::wire::Request;
 use zoolock_server::{Secret, Word};
 use zoolock_tests::four_letter::four_letter;
 use zoolock_tests::{Apache, ServerOptions, apache};
+use zoolock_wire::Request;
 
 use crate::common::{Raw, builder, children, create, exists, get};
 

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::BytesMut;
 use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
-use zoolock_server::wire::{ConnectRequest, Request, RequestHeader, Writer};
-use zoolock_server::{Hidden, txn};
+use zoolock_server::txn;
+use zoolock_wire::{ConnectRequest, Hidden, Request, RequestHeader, Writer};
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

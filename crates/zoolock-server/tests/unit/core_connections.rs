@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use zoolock_server::core::{Core, CoreConfig, Now};
-use zoolock_server::wire::Request;
+use zoolock_wire::Request;
 
 use crate::core_client::{ask, config, connect};
 

@@ -3,12 +3,11 @@
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zoolock_server::acl::{Acl, Identity, perms};
 use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::Owner;
-use zoolock_server::wire::{CreateRequest, Reader, ReplyHeader, Request, SetWatches, op};
-use zoolock_server::{Hidden, State, txn};
+use zoolock_server::{State, txn};
+use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms};
 
 use crate::core_client::{LOCALHOST, ask, config, connect, frame};
 use crate::log::server::image;

@@ -1,4 +1,4 @@
-//! Tests of the parts that need no socket: the wire format, the core, the tree and the log.
+//! Tests of the parts that need no socket: the core, the tree and the log.
 
 #[path = "../support/sim_disk.rs"]
 mod sim_disk;
@@ -8,4 +8,3 @@ mod core_connections;
 mod core_properties;
 mod log;
 mod memory;
-mod wire_properties;

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::{Sequence, SessionId, Zxid};
-use zoolock_server::Code;
-use zoolock_server::acl::{Acl, perms};
-use zoolock_server::wire::{self, CreateRequest, OpResult, Reply, Request, op};
+use zoolock_wire::{Acl, Code, CreateRequest, OpResult, Reply, Request, op, perms};
 
 use super::Line;
 use crate::keeper::{self, Created, Interruptions, Keeper, KeeperError, Op, Stat, Watch};
@@ -254,8 +252,8 @@ fn failed(failure: Failure, message: &str) -> KeeperError {
     KeeperError { failure, message: message.to_owned() }
 }
 
-impl From<wire::Stat> for Stat {
-    fn from(stat: wire::Stat) -> Stat {
+impl From<zoolock_wire::Stat> for Stat {
+    fn from(stat: zoolock_wire::Stat) -> Stat {
         Stat {
             czxid: Zxid(stat.czxid),
             pzxid: Zxid(stat.pzxid),

@@ -5,7 +5,7 @@
 //! sessions. Timers are tokio's; a simulation pauses its clock. There is no other difference: sessions, leases, drivers,
 //! tenures and guards are the ones that everybody runs.
 //!
-//! A session speaks ZooKeeper's own requests and replies (`zoolock_server::wire`), by way of a [`Line`].
+//! A session speaks ZooKeeper's own requests and replies (`zoolock_wire`), by way of a [`Line`].
 
 mod keeper;
 
@@ -17,8 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zoolock_core::Instant;
 use zoolock_core::contender::SessionEnd;
-use zoolock_server::Code;
-use zoolock_server::wire::{Reply, Request};
+use zoolock_wire::{Code, Reply, Request};
 
 use crate::builder::Builder;
 use crate::error::Error;

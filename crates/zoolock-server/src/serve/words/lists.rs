@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use zoolock_wire::op;
+
 use super::super::{Inner, Shared};
 use super::java_date;
 use crate::core::{ConnId, ConnectionReport, OnData};
 use crate::ids::SessionId;
-use crate::wire::op;
 
 /// A line for each connection; `asker` is the one that asks.
 pub(super) fn connections(inner: &Inner, asker: ConnId, brief: bool) -> String {

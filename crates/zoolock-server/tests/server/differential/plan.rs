@@ -2,9 +2,8 @@
 
 use bytes::Bytes;
 use fastrand::Rng;
-use zoolock_server::Hidden;
-use zoolock_server::acl::{Acl, Identity, perms};
-use zoolock_server::wire::{CreateRequest, Request, SetWatches, op};
+use zoolock_server::acl;
+use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, SetWatches, op, perms};
 
 /// How many sessions there are at a time.
 pub(crate) const SLOTS: usize = 4;
@@ -287,7 +286,7 @@ impl Planner {
     fn acl(&mut self) -> Vec<Acl> {
         let acl = |perms, scheme: &str, id: &str| Acl { perms, who: Identity::new(scheme, id) };
         let one = |perms, scheme: &str, id: &str| vec![acl(perms, scheme, id)];
-        let user = |user: &str| Identity::digest(format!("{user}:pw").as_bytes()).id;
+        let user = |user: &str| acl::digest(format!("{user}:pw").as_bytes()).id;
         let (some, open) = (self.random.u64(..32), Acl::anyone(perms::ALL));
         let some = i32::try_from(some).expect("it is small");
         match self.random.u64(..100) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use zoolock_server::wire::{Reply, Request};
+use zoolock_wire::{Reply, Request};
 
 use super::plan::{Act, ROOT, SLOTS, Step};
 use super::side::{Said, Side};

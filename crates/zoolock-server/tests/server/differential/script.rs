@@ -1,7 +1,7 @@
 //! Calls that a random round rarely makes, in an order that is always the same.
 
-use zoolock_server::acl::{Acl, Identity, perms};
-use zoolock_server::wire::{CreateRequest, Request, SetWatches, op};
+use bytes::Bytes;
+use zoolock_wire::{Acl, CreateRequest, Identity, Request, SetWatches, op, perms};
 
 use super::plan::{Act, Step};
 use crate::common::{auth, check, children, create, create_op, delete, exists, get, set};
@@ -72,7 +72,7 @@ fn creations(t: &mut Script) {
             Request::Multi(vec![create("/d00000/t/y", 0), create_op(op::CREATE_TTL, "/d00000/t/x", 6)]),
             Request::DeleteContainer,
             Request::Reconfig,
-            Request::Sasl,
+            Request::Sasl { token: Some(Bytes::new()) },
             create_op(op::CREATE2, "/d00000/t/c2", 0),
             create_op(op::CREATE2, "/d00000/t/e", 1),
             create_op(op::CREATE2, "/d00000/t/e/x", 0),

@@ -6,11 +6,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use zoolock_server::Hidden;
-use zoolock_server::wire::{
-    ConnectRequest, ConnectResponse, EventKind, OpResult, Reader, Reply, ReplyHeader, Request, RequestHeader,
-    SetWatches, Stat, WatchEvent, Writer, op,
-};
+use zoolock_wire::{ConnectRequest, ConnectResponse, EventKind, Hidden, OpResult, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, Stat, WatchEvent, Writer, op};
 
 use super::plan::{Act, ROOT, SLOTS};
 use crate::common::{Frames, PATIENCE};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use zoolock_server::wire::{OpResult, Reply, op};
+use zoolock_wire::{OpResult, Reply, op};
 
 use super::plan::Act;
 use super::side::Said;

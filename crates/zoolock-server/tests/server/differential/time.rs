@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::{Instant, sleep};
-use zoolock_server::wire::{EventKind, Reply, Request, op};
+use zoolock_wire::{EventKind, Reply, Request, op};
 
 use super::plan::pick;
 

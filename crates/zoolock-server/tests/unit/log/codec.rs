@@ -5,15 +5,15 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zoolock_server::acl::{self, Acl, AclList, Identity};
+use zoolock_server::acl::{self, AclList};
 use zoolock_server::log::codec::{
     decode_acl, decode_node, decode_session, decode_txn, encode_acl, encode_node, encode_session, encode_txn,
 };
 use zoolock_server::log::replay;
 use zoolock_server::tree::{CONTAINER, NodeRecord};
 use zoolock_server::txn::{Change, Create, Password, Refusal, Txn};
-use zoolock_server::wire::{Reader, Writer};
-use zoolock_server::{Code, Session, SessionId, State, Zxid};
+use zoolock_server::{Session, SessionId, State, Zxid};
+use zoolock_wire::{Acl, Code, Identity, Reader, Writer};
 
 fn zxid() -> impl Strategy<Value = Zxid> {
     any::<i64>().prop_map(Zxid::from_wire)

@@ -1,10 +1,9 @@
 //! Files that are cut, changed or taken away: what comes back is right, or is refused.
 
-use zoolock_server::acl::{Acl, perms};
 use zoolock_server::log::{Log, LogError, Recovered};
 use zoolock_server::txn::Change;
-use zoolock_server::wire::{CreateRequest, Request, op};
 use zoolock_server::{Asker, prepare};
+use zoolock_wire::{Acl, CreateRequest, Request, op, perms};
 
 use super::effort;
 use super::server::{Image, Model, Server, image, small};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use zoolock_server::acl::{Acl, Identity, perms};
+use zoolock_server::acl;
 use zoolock_server::log::{Log, LogError, Options, Recovered, SnapshotWriter};
 use zoolock_server::tree::NodeRecord;
 use zoolock_server::txn::{Change, Password, Txn};
-use zoolock_server::wire::{CreateRequest, Request, op};
 use zoolock_server::{Asker, Session, SessionId, State, Zxid, commit, prepare};
+use zoolock_wire::{Acl, CreateRequest, Identity, Request, op, perms};
 
 use crate::sim_disk::{Random, SimDisk};
 
@@ -86,7 +86,7 @@ impl Server {
             (SessionId::from_random(random.number()), Change::CreateSession { timeout_ms: 4000, password })
         } else {
             let session = sessions[random.below(sessions.len())];
-            let identities = [Identity::digest(b"me:pw")];
+            let identities = [acl::digest(b"me:pw")];
             let asker = Asker { session, identities: &identities, extended_types: true };
             (session, prepare(request(random), &self.state, asker))
         };

@@ -6,11 +6,11 @@ use bytes::BytesMut;
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as Refusal, Permission};
 use zoolock::{Error, LossReason};
-use zoolock_server::wire::{RequestHeader, Writer};
 use zoolock_tests::locks::{brisk_settings, connect, directory, settings, until_queued};
 use zoolock_tests::raw_client::Client;
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, on_both_arms, opcode, tree};
+use zoolock_wire::{RequestHeader, Writer};
 
 use super::BOUND;
 

@@ -7,10 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zoolock_server::Hidden;
-use zoolock_server::wire::{ConnectResponse, Reader, ReplyHeader, RequestHeader, Stat, Writer};
 use zoolock_tests::locks::settings;
 use zoolock_tests::{ZoolockBinary, opcode};
+use zoolock_wire::{ConnectResponse, Hidden, Reader, ReplyHeader, RequestHeader, Stat, Writer};
 
 use crate::attackers::{BOUND, is_unsafe, panics, safe_outputs};
 

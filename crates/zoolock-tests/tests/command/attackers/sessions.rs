@@ -1,9 +1,9 @@
 //! Attacks by a client that has seen the id of another client's session.
 
-use zoolock_server::Hidden;
 use zoolock_tests::locks::connect;
 use zoolock_tests::raw_client::{Client, Dead, Ticket, password_on_apache};
 use zoolock_tests::{Arm, Place, on_both_arms, tree};
+use zoolock_wire::Hidden;
 
 /// Tries to attach to a session with a password. Returns whether the server granted it.
 async fn take_over(place: &Place, session: i64, password: Hidden) -> bool {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
-use zoolock_server::acl::{Acl, perms};
-use zoolock_server::wire::{CreateRequest, Request, Stat, op};
+use zoolock_wire::{Acl, CreateRequest, Request, Stat, op, perms};
 
 /// The index of a write among the writes of its worker.
 pub(crate) type Number = u64;

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use zoolock_server::wire::{Reply, Request};
 use zoolock_tests::raw_client::{Alive, Client, Dead, Ticket};
 use zoolock_tests::{Failure, Result};
+use zoolock_wire::{Reply, Request};
 
 use crate::crash::model::{EPHEMERAL, Write};
 use crate::crash::worker::LONG_MS;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
-use zoolock_server::wire::{OpResult, Reply, Request};
 use zoolock_tests::raw_client::{Alive, Client, Dead, Ticket};
 use zoolock_tests::{Failure, Result};
+use zoolock_wire::{OpResult, Reply, Request};
 
 use crate::crash::model::{Area, EPHEMERAL, Found, Number, SEQUENTIAL, Write, Zxids};
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Reader, Request, Stat, WireError, Writer, op};
+use crate::{Reader, Request, Stat, WireError, Writer, op};
 
 /// The result of one operation of a `multi`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum OpResult {
 
 const ERROR: i32 = -1;
 
-/// Writes for a `multi`, reads for a `multiRead`; mixed or in the other one they make no sense.
+/// Decodes the operations. A `multi` has only writes and a `multiRead` only reads.
 pub(super) fn decode_ops(reads: bool, reader: &mut Reader<'_>) -> Result<Vec<Request>, WireError> {
     let mut ops = Vec::new();
     loop {

@@ -1,13 +1,11 @@
-//! Every record comes back from its own bytes, and no bytes make a decoder panic.
+//! Properties of the codec: every record is decoded from its own encoding, and no bytes make a decoder panic.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zoolock_server::Hidden;
-use zoolock_server::acl::{Acl, Identity};
-use zoolock_server::wire::{
-    ConnectRequest, ConnectResponse, CreateRequest, EventKind, OpResult, Reader, Reply, ReplyHeader, Request,
-    RequestHeader, SetWatches, Stat, WatchEvent, Writer, op,
+use zoolock_wire::{
+    Acl, ConnectRequest, ConnectResponse, CreateRequest, EventKind, Hidden, Identity, OpResult, Reader, Reply,
+    ReplyHeader, Request, RequestHeader, SetWatches, Stat, WatchEvent, Writer, op, split_frame,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -34,7 +32,7 @@ prop_compose! {
     }
 }
 
-fn creation() -> impl Strategy<Value = Request> {
+fn create() -> impl Strategy<Value = Request> {
     let ops = proptest::sample::select(vec![op::CREATE, op::CREATE2, op::CREATE_CONTAINER, op::CREATE_TTL]);
     (ops, text(), data(), acls(), any::<i32>(), any::<i64>()).prop_map(|(op, path, data, acl, flags, ttl)| {
         let ttl = if op == op::CREATE_TTL { ttl } else { -1 };
@@ -44,7 +42,7 @@ fn creation() -> impl Strategy<Value = Request> {
 
 fn write() -> impl Strategy<Value = Request> {
     prop_oneof![
-        creation(),
+        create(),
         (text(), any::<i32>()).prop_map(|(path, version)| Request::Delete { path, version }),
         (text(), any::<i32>()).prop_map(|(path, version)| Request::Check { path, version }),
         (text(), data(), any::<i32>()).prop_map(|(path, data, version)| Request::SetData {
@@ -91,7 +89,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::WhoAmI),
         Just(Request::CloseSession),
         Just(Request::Reconfig),
-        Just(Request::Sasl),
+        data().prop_map(|token| Request::Sasl { token }),
         (any::<i64>(), texts(), texts(), texts(), both).prop_map(
             |(relative_zxid, data, exist, child, both)| {
                 let (persistent, recursive) = both.unzip();
@@ -126,7 +124,7 @@ fn reply() -> impl Strategy<Value = (i32, Reply)> {
             .prop_map(|(children, stat)| (op::GET_CHILDREN2, Reply::ChildrenStat { children, stat })),
         (acls(), stat()).prop_map(|(acl, stat)| (op::GET_ACL, Reply::AclStat { acl, stat })),
         any::<i32>().prop_map(|number| (op::ADD_WATCH, Reply::Number(number))),
-        Just((op::SASL, Reply::NoToken)),
+        data().prop_map(|token| (op::SASL, Reply::Token(token))),
         vec(result(), 0..5).prop_map(|results| (op::MULTI, Reply::Multi(results))),
         vec((text(), text()), 0..3).prop_map(|clients| (op::WHO_AM_I, Reply::Clients(clients))),
     ]
@@ -140,7 +138,7 @@ fn bytes_of(encode: impl FnOnce(&mut Writer<'_>)) -> BytesMut {
 
 proptest! {
     #[test]
-    fn requests_come_back(request in request(), xid in any::<i32>()) {
+    fn requests_round_trip(request in request(), xid in any::<i32>()) {
         let header = RequestHeader { xid, op: request.op() };
         let bytes = bytes_of(|writer| {
             header.encode(writer);
@@ -152,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_that_is_cut_or_too_long_is_an_error(request in request(), cut in any::<proptest::sample::Index>()) {
+    fn truncated_or_longer_request_is_an_error(request in request(), cut in any::<proptest::sample::Index>()) {
         let mut bytes = bytes_of(|writer| request.encode(writer));
         if !bytes.is_empty() {
             let at = cut.index(bytes.len());
@@ -163,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn replies_come_back((code, reply) in reply(), xid in any::<i32>(), zxid in any::<i64>(), err in any::<i32>()) {
+    fn replies_round_trip((code, reply) in reply(), xid in any::<i32>(), zxid in any::<i64>(), err in any::<i32>()) {
         let header = ReplyHeader { xid, zxid, err };
         let bytes = bytes_of(|writer| {
             header.encode(writer);
@@ -175,7 +173,42 @@ proptest! {
     }
 
     #[test]
-    fn greetings_come_back(
+    fn truncated_or_longer_reply_is_an_error((code, reply) in reply(), cut in any::<proptest::sample::Index>()) {
+        let mut bytes = bytes_of(|writer| reply.encode(writer));
+        if !bytes.is_empty() {
+            let at = cut.index(bytes.len());
+            prop_assert!(Reply::decode(code, &mut Reader::new(&bytes[..at])).is_err());
+        }
+        bytes.extend_from_slice(&[0]);
+        prop_assert!(Reply::decode(code, &mut Reader::new(&bytes)).is_err());
+    }
+
+    #[test]
+    fn frames_are_found_however_the_bytes_arrive(
+        bodies in vec(vec(any::<u8>(), 0..20), 0..6),
+        pieces in vec(1..30_usize, 1..20),
+    ) {
+        let mut sent = BytesMut::new();
+        for body in &bodies {
+            Writer::frame(&mut sent, |writer| body.iter().for_each(|byte| writer.bool(*byte != 0)));
+        }
+        let (mut input, mut found) = (BytesMut::new(), Vec::new());
+        let mut pieces = pieces.into_iter().cycle();
+        while !sent.is_empty() {
+            let piece = sent.split_to(pieces.next().expect("a cycle").min(sent.len()));
+            input.extend_from_slice(&piece);
+            while let Some(frame) = split_frame(&mut input, 20).expect("lengths are in the limit") {
+                found.push(frame.to_vec());
+            }
+        }
+        let bodies: Vec<Vec<u8>> =
+            bodies.iter().map(|body| body.iter().map(|byte| u8::from(*byte != 0)).collect()).collect();
+        prop_assert_eq!(found, bodies);
+        prop_assert!(input.is_empty());
+    }
+
+    #[test]
+    fn connect_records_round_trip(
         longs in any::<[i64; 2]>(),
         timeout_ms in any::<i32>(),
         password in vec(any::<u8>(), 0..20).prop_map(Hidden),
@@ -192,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn events_come_back(path in text(), kind in 0..4_usize) {
+    fn events_round_trip(path in text(), kind in 0..4_usize) {
         let kinds = [EventKind::Created, EventKind::Deleted, EventKind::DataChanged, EventKind::ChildrenChanged];
         let event = WatchEvent { kind: kinds[kind], path };
         let bytes = bytes_of(|writer| event.encode(writer));
@@ -200,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_decoder_panic(code in -12..110_i32, bytes in vec(any::<u8>(), 0..200)) {
+    fn decoders_never_panic(code in -12..110_i32, bytes in vec(any::<u8>(), 0..200)) {
         let _ = Request::decode(code, &mut Reader::new(&bytes));
         let _ = Reply::decode(code, &mut Reader::new(&bytes));
         let _ = ConnectRequest::decode(&bytes);

@@ -1,20 +1,20 @@
-use super::{Reader, WireError, Writer};
+use crate::{Reader, WireError, Writer};
 
-/// What happened to a watched path.
+/// The kind of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// The znode came into being.
+    /// The znode was created.
     Created,
-    /// The znode is gone.
+    /// The znode was deleted.
     Deleted,
-    /// Its data changed.
+    /// The znode's data was written.
     DataChanged,
-    /// A child came or went.
+    /// A child was created or deleted.
     ChildrenChanged,
 }
 
 impl EventKind {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn code(self) -> i32 {
         match self {
             EventKind::Created => 1,
@@ -31,23 +31,23 @@ impl EventKind {
     }
 }
 
-/// Tells a client that a watch fired.
+/// A watch event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchEvent {
-    /// What happened.
+    /// The kind.
     pub kind: EventKind,
-    /// Where.
+    /// The path of the watched znode.
     pub path: String,
 }
 
 impl WatchEvent {
-    /// `KeeperState.SyncConnected`, the state every event of a live server carries.
+    /// `KeeperState.SyncConnected`, the state in every event that a server sends.
     const STATE: i32 = 3;
 
     /// Decodes the record.
     ///
     /// # Errors
-    /// The record is cut, or of an unknown kind.
+    /// The frame ends inside the record, or the kind is unknown.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let code = reader.int("type")?;
         let kind = EventKind::from_code(code).ok_or(WireError::Invalid { field: "type", value: code })?;
@@ -55,13 +55,14 @@ impl WatchEvent {
         Ok(WatchEvent { kind, path: reader.string("path")? })
     }
 
-    /// Appends the record.
+    /// Encodes the record.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         encode_event(self.kind, &self.path, writer);
     }
 }
 
-pub(crate) fn encode_event(kind: EventKind, path: &str, writer: &mut Writer<'_>) {
+/// Encodes the record of a [`WatchEvent`] whose path is borrowed.
+pub fn encode_event(kind: EventKind, path: &str, writer: &mut Writer<'_>) {
     writer.int(kind.code());
     writer.int(WatchEvent::STATE);
     writer.string(path);

@@ -1,16 +1,15 @@
 use bytes::Bytes;
 
-use super::{OpResult, Reader, WireError, Writer, multi, op};
-use crate::acl::Acl;
+use crate::{Acl, OpResult, Reader, WireError, Writer, multi, op};
 
-/// The head of every reply and every event.
+/// The header of every reply and every watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The xid of the request, or one of the special ones in [`op`].
+    /// The xid of the request, or one of the special xids in [`op`].
     pub xid: i32,
-    /// The newest zxid the reply reflects.
+    /// The newest zxid that the server had applied.
     pub zxid: i64,
-    /// 0, or an error code.
+    /// 0, or the number of a [`Code`](crate::Code).
     pub err: i32,
 }
 
@@ -18,12 +17,12 @@ impl ReplyHeader {
     /// Decodes the record.
     ///
     /// # Errors
-    /// The record is cut.
+    /// The frame ends inside the record.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(ReplyHeader { xid: reader.int("xid")?, zxid: reader.long("zxid")?, err: reader.int("err")? })
     }
 
-    /// Appends the record.
+    /// Encodes the record.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.int(self.xid);
         writer.long(self.zxid);
@@ -31,7 +30,7 @@ impl ReplyHeader {
     }
 }
 
-/// A znode's metadata, with the names of the wire record.
+/// The metadata of a znode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the wire record, under the names they have there")]
 pub struct Stat {
@@ -52,7 +51,7 @@ impl Stat {
     /// Decodes the record.
     ///
     /// # Errors
-    /// The record is cut.
+    /// The frame ends inside the record.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(Stat {
             czxid: reader.long("czxid")?,
@@ -69,7 +68,7 @@ impl Stat {
         })
     }
 
-    /// Appends the record.
+    /// Encodes the record.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.long(self.czxid);
         writer.long(self.mzxid);
@@ -85,11 +84,11 @@ impl Stat {
     }
 }
 
-/// The body of a reply that is no error.
+/// The body of a reply without an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the wire records, under the names they have there")]
 pub enum Reply {
-    /// Only the header.
+    /// No body.
     Empty,
     Path(String),
     PathStat {
@@ -110,20 +109,20 @@ pub enum Reply {
         acl: Vec<Acl>,
         stat: Stat,
     },
-    /// A number: the count of `getAllChildrenNumber`, the error code of `addWatch`.
+    /// The count of `getAllChildrenNumber`, or the error code of `addWatch`.
     Number(i32),
     Multi(Vec<OpResult>),
-    /// What answers a SASL token: no token.
-    NoToken,
-    /// Pairs of scheme and user.
+    /// The server's next SASL token.
+    Token(Option<Bytes>),
+    /// The identities of the connection: pairs of scheme and user.
     Clients(Vec<(String, String)>),
 }
 
 impl Reply {
-    /// Decodes the body of the reply to operation `code`, to the end of the frame.
+    /// Decodes the body of the reply to an operation, to the end of the frame.
     ///
     /// # Errors
-    /// The body is not what the operation answers.
+    /// The body is not a reply to this operation.
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let reply = match code {
             op::CREATE | op::SYNC => Reply::Path(reader.string("path")?),
@@ -142,10 +141,7 @@ impl Reply {
             op::GET_ACL => Reply::AclStat { acl: Acl::decode_list(reader)?, stat: Stat::decode(reader)? },
             op::GET_ALL_CHILDREN_NUMBER | op::ADD_WATCH => Reply::Number(reader.int("number")?),
             op::MULTI | op::MULTI_READ => Reply::Multi(multi::decode_results(reader)?),
-            op::SASL => {
-                reader.buffer("token")?;
-                Reply::NoToken
-            }
+            op::SASL => Reply::Token(reader.buffer("token")?.map(Bytes::copy_from_slice)),
             op::WHO_AM_I => {
                 let count = reader.count("clientInfo", 8)?;
                 let pairs = (0..count).map(|_| Ok((reader.string("authScheme")?, reader.string("user")?)));
@@ -157,7 +153,7 @@ impl Reply {
         Ok(reply)
     }
 
-    /// Appends the body.
+    /// Encodes the body.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         match self {
             Reply::Empty => {}
@@ -182,7 +178,7 @@ impl Reply {
             }
             Reply::Number(number) => writer.int(*number),
             Reply::Multi(results) => multi::encode_results(results, writer),
-            Reply::NoToken => writer.buffer(None),
+            Reply::Token(token) => writer.buffer(token.as_deref()),
             Reply::Clients(clients) => {
                 writer.count(clients.len());
                 for (scheme, user) in clients {

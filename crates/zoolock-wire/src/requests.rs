@@ -1,15 +1,13 @@
 use bytes::Bytes;
 
-use super::{Reader, WireError, Writer, op};
-use crate::acl::Acl;
-use crate::secret::Hidden;
+use crate::{Acl, Hidden, Reader, WireError, Writer, multi, op};
 
-/// The head of every request after the first.
+/// The header of every request after the connect request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Chosen by the client, repeated in the reply.
+    /// A number that the client chooses and the reply repeats.
     pub xid: i32,
-    /// One of [`op`].
+    /// The operation code, one of [`op`].
     pub op: i32,
 }
 
@@ -17,12 +15,12 @@ impl RequestHeader {
     /// Decodes the record.
     ///
     /// # Errors
-    /// The record is cut.
+    /// The frame ends inside the record.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(RequestHeader { xid: reader.int("xid")?, op: reader.int("type")? })
     }
 
-    /// Appends the record.
+    /// Encodes the record.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.int(self.xid);
         writer.int(self.op);
@@ -32,38 +30,38 @@ impl RequestHeader {
 /// The body of `create`, `create2`, `createContainer` and `createTTL`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateRequest {
-    /// Which of the four.
+    /// One of these four operation codes.
     pub op: i32,
-    /// Where.
+    /// The path, without the number of a sequential znode.
     pub path: String,
-    /// The data; null stays null.
+    /// The data. Null is not the same as empty.
     pub data: Option<Bytes>,
     /// The access list.
     pub acl: Vec<Acl>,
     /// The create mode as a number.
     pub flags: i32,
-    /// The time to live in milliseconds; only sent with `createTTL`.
+    /// The time to live in milliseconds. Only `createTTL` sends it.
     pub ttl: i64,
 }
 
 /// The body of `setWatches` and `setWatches2`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetWatches {
-    /// What changed after this zxid fires at once.
+    /// The newest zxid that the client has seen. Watches on later changes fire at once.
     pub relative_zxid: i64,
     /// Data watches.
     pub data: Vec<String>,
-    /// Watches on what did not exist.
+    /// Watches on znodes that did not exist.
     pub exist: Vec<String>,
     /// Child watches.
     pub child: Vec<String>,
-    /// Persistent watches; `None` in `setWatches`.
+    /// Persistent watches. `None` in `setWatches`.
     pub persistent: Option<Vec<String>>,
-    /// Persistent recursive watches; `None` in `setWatches`.
+    /// Persistent recursive watches. `None` in `setWatches`.
     pub recursive: Option<Vec<String>>,
 }
 
-/// A request as a client sends it.
+/// The body of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of the wire records, under the names they have there")]
 pub enum Request {
@@ -137,12 +135,15 @@ pub enum Request {
     },
     WhoAmI,
     CloseSession,
-    /// With a body that does not matter.
+    /// Only between servers. Its body is not decoded.
     DeleteContainer,
-    /// With a body that does not matter.
+    /// The values of its fields are not kept.
     Reconfig,
-    /// With a token that does not matter.
-    Sasl,
+    /// The client's next SASL token.
+    Sasl {
+        token: Option<Bytes>,
+    },
+    /// An operation that this crate does not know. Its body is not decoded.
     Unknown {
         op: i32,
     },
@@ -152,11 +153,11 @@ impl Request {
     /// Decodes the body of a request, to the end of the frame.
     ///
     /// # Errors
-    /// The body is not what the operation asks for. An unknown operation is no error but [`Request::Unknown`].
+    /// The body is not one of this operation. An unknown operation is [`Request::Unknown`] and no error.
     pub fn decode(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let request = match code {
-            op::MULTI => Request::Multi(super::multi::decode_ops(false, reader)?),
-            op::MULTI_READ => Request::MultiRead(super::multi::decode_ops(true, reader)?),
+            op::MULTI => Request::Multi(multi::decode_ops(false, reader)?),
+            op::MULTI_READ => Request::MultiRead(multi::decode_ops(true, reader)?),
             _ => Request::decode_single(code, reader)?,
         };
         match request {
@@ -166,7 +167,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Decodes a body that is no multi, so that none can nest.
+    /// Decodes the body of an operation that is not a multi. So multis cannot nest.
     pub(super) fn decode_single(code: i32, reader: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match code {
             op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
@@ -232,15 +233,12 @@ impl Request {
                 reader.long("curConfigId")?;
                 Request::Reconfig
             }
-            op::SASL => {
-                reader.buffer("token")?;
-                Request::Sasl
-            }
+            op::SASL => Request::Sasl { token: reader.buffer("token")?.map(Bytes::copy_from_slice) },
             op => Request::Unknown { op },
         })
     }
 
-    /// The operation code.
+    /// Returns the operation code.
     pub fn op(&self) -> i32 {
         match self {
             Request::Create(create) => create.op,
@@ -269,12 +267,12 @@ impl Request {
             Request::CloseSession => op::CLOSE_SESSION,
             Request::DeleteContainer => op::DELETE_CONTAINER,
             Request::Reconfig => op::RECONFIG,
-            Request::Sasl => op::SASL,
+            Request::Sasl { .. } => op::SASL,
             Request::Unknown { op } => *op,
         }
     }
 
-    /// Appends the body.
+    /// Encodes the body.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         match self {
             Request::Create(create) => create.encode(writer),
@@ -303,7 +301,7 @@ impl Request {
                 writer.string(path);
             }
             Request::GetEphemerals { prefix } => writer.string(prefix),
-            Request::Multi(ops) | Request::MultiRead(ops) => super::multi::encode_ops(ops, writer),
+            Request::Multi(ops) | Request::MultiRead(ops) => multi::encode_ops(ops, writer),
             Request::CheckWatches { path, kind } | Request::RemoveWatches { path, kind } => {
                 writer.string(path);
                 writer.int(*kind);
@@ -333,7 +331,7 @@ impl Request {
                 }
                 writer.long(-1);
             }
-            Request::Sasl => writer.buffer(Some(&[])),
+            Request::Sasl { token } => writer.buffer(token.as_deref()),
             Request::Ping
             | Request::WhoAmI
             | Request::CloseSession

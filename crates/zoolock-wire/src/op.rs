@@ -1,16 +1,16 @@
-//! Operation codes, as a request header carries them.
+//! Operation codes of request headers, and the special xids.
 
-/// Tells of a watch event; only a server's own header type, never valid in a request.
+/// A watch event. A server uses it inside; no request may have it.
 pub const NOTIFICATION: i32 = 0;
-/// Creates a znode, answers its path.
+/// Creates a znode. The reply has its path.
 pub const CREATE: i32 = 1;
 /// Deletes a znode.
 pub const DELETE: i32 = 2;
-/// Asks whether a znode exists.
+/// Reads a znode's stat, or sets a watch on a missing znode.
 pub const EXISTS: i32 = 3;
-/// Reads a znode.
+/// Reads a znode's data and stat.
 pub const GET_DATA: i32 = 4;
-/// Writes a znode.
+/// Writes a znode's data.
 pub const SET_DATA: i32 = 5;
 /// Reads a znode's access list.
 pub const GET_ACL: i32 = 6;
@@ -18,7 +18,7 @@ pub const GET_ACL: i32 = 6;
 pub const SET_ACL: i32 = 7;
 /// Lists a znode's children.
 pub const GET_CHILDREN: i32 = 8;
-/// Waits until all earlier writes can be seen.
+/// Waits until the server has applied all writes that the leader committed before.
 pub const SYNC: i32 = 9;
 /// Keeps the session alive.
 pub const PING: i32 = 11;
@@ -26,19 +26,19 @@ pub const PING: i32 = 11;
 pub const GET_CHILDREN2: i32 = 12;
 /// Compares a version.
 pub const CHECK: i32 = 13;
-/// Carries several writes, all or none.
+/// Carries several writes, which all succeed or all fail.
 pub const MULTI: i32 = 14;
-/// Creates a znode, answers its path and stat.
+/// Creates a znode. The reply has its path and stat.
 pub const CREATE2: i32 = 15;
-/// Changes the ensemble; there is none here.
+/// Changes the members of the ensemble.
 pub const RECONFIG: i32 = 16;
-/// Asks whether a watch is set.
+/// Checks whether a watch is set.
 pub const CHECK_WATCHES: i32 = 17;
 /// Removes a watch.
 pub const REMOVE_WATCHES: i32 = 18;
 /// Creates a container.
 pub const CREATE_CONTAINER: i32 = 19;
-/// Removes an empty container; only the server itself may.
+/// Removes an empty container. Only a server sends it.
 pub const DELETE_CONTAINER: i32 = 20;
 /// Creates a znode with a time to live.
 pub const CREATE_TTL: i32 = 21;
@@ -60,13 +60,13 @@ pub const SET_WATCHES2: i32 = 105;
 pub const ADD_WATCH: i32 = 106;
 /// Lists the identities of the connection.
 pub const WHO_AM_I: i32 = 107;
-/// Begins a session; never in a request of a client.
+/// Creates a session. No request of a client may have it.
 pub const CREATE_SESSION: i32 = -10;
 /// Ends the session.
 pub const CLOSE_SESSION: i32 = -11;
 
-/// Whether an operation is a write, and takes a number even where it fails.
-pub(crate) fn is_write(code: i32) -> bool {
+/// Returns whether an operation is a write. A write uses up a zxid even if it fails.
+pub fn is_write(code: i32) -> bool {
     matches!(
         code,
         CREATE

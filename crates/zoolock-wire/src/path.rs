@@ -1,25 +1,24 @@
-//! What ZooKeeper accepts as a path (`PathUtils.validatePath`), and how paths come apart.
+//! Paths: which texts ZooKeeper accepts (`PathUtils.validatePath`), and the parts of a path.
 
-use crate::code::Code;
+use crate::Code;
 
-/// Checks a path as ZooKeeper does.
+/// Checks a path by ZooKeeper's rules.
 ///
 /// # Errors
-/// [`Code::BadArguments`] for a path that is empty, relative, ends in a slash, has an empty, `.` or `..` part, or a
-/// character that ZooKeeper forbids. Java sees characters beyond the first 65,536 as surrogates, which are among
-/// those.
+/// [`Code::BadArguments`] for a path that is empty, relative, ends in a slash, has an empty, `.` or `..` part, or has a
+/// character that ZooKeeper forbids. Java encodes characters beyond the first 65,536 as surrogates, which are forbidden.
 pub fn validate(path: &str) -> Result<(), Code> {
     let ok = path == "/"
         || path.strip_prefix('/').is_some_and(|rest| {
-            rest.split('/').all(|part| !matches!(part, "" | "." | "..")) && !rest.chars().any(forbidden)
+            rest.split('/').all(|part| !matches!(part, "" | "." | "..")) && !rest.chars().any(is_forbidden)
         });
     if ok { Ok(()) } else { Err(Code::BadArguments) }
 }
 
-/// The parent of a path as a writer needs it: everything before the last slash, where nothing stands for the root.
+/// Returns the parent of a path that may be invalid: the text before the last slash, or `/` if that is empty.
 ///
 /// # Errors
-/// [`Code::BadArguments`] when there is no slash, or a NUL.
+/// [`Code::BadArguments`] if there is no slash, or a NUL.
 pub fn parent(path: &str) -> Result<&str, Code> {
     if path.contains('\0') {
         return Err(Code::BadArguments);
@@ -27,19 +26,21 @@ pub fn parent(path: &str) -> Result<&str, Code> {
     path.rsplit_once('/').map(|(parent, _)| normal(parent)).ok_or(Code::BadArguments)
 }
 
-/// The name that the tree uses; the empty path is another name of the root.
+/// Returns the path that the tree uses. The empty path is another name of the root.
 pub fn normal(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// Splits the path of a znode that exists, or is about to, into its parent and its name.
-pub(crate) fn split(path: &str) -> (&str, &str) {
-    let (parent, name) =
-        path.rsplit_once('/').expect("every path in a transaction was validated and has a slash");
+/// Splits a valid path into its parent and its last part.
+///
+/// # Panics
+/// The path has no slash.
+pub fn split(path: &str) -> (&str, &str) {
+    let (parent, name) = path.rsplit_once('/').expect("a valid path has a slash");
     (normal(parent), name)
 }
 
-fn forbidden(c: char) -> bool {
+fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{d7ff}'..='\u{f8ff}' | '\u{fff0}'..)
         && c != '\u{d7ff}'
 }
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_and_refuses_what_zookeeper_does() {
+    fn paths_are_validated_by_zookeepers_rules() {
         for good in ["/", "/a", "/a/b", "/a.b", "/...", "/a/.b", "/é", "/\u{d7ff}", "/\u{f900}", "/ a "] {
             assert_eq!(validate(good), Ok(()), "{good:?}");
         }
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn parents() {
+    fn parent_is_the_text_before_the_last_slash() {
         assert_eq!(parent("/a/b"), Ok("/a"));
         assert_eq!(parent("/a"), Ok("/"));
         assert_eq!(parent("/"), Ok("/"));

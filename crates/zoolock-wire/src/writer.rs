@@ -7,12 +7,12 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Appends to `out`.
+    /// Returns a writer that appends to `out`.
     pub fn new(out: &'a mut BytesMut) -> Self {
         Writer { out }
     }
 
-    /// Writes one frame: its length, then what `body` writes.
+    /// Appends one frame: its length, then the bytes that `body` writes.
     pub fn frame(out: &mut BytesMut, body: impl FnOnce(&mut Writer<'_>)) {
         let start = out.len();
         out.put_i32(0);
@@ -68,5 +68,5 @@ impl<'a> Writer<'a> {
 
 fn length(len: usize) -> i32 {
     i32::try_from(len)
-        .expect("a frame that we build stays below 2 GiB: a listing is bounded by the tree in memory")
+        .expect("a frame stays below 2 GiB: a listing is bounded by the tree in memory")
 }

@@ -1,15 +1,15 @@
 use thiserror::Error;
 
-/// Reads jute fields from a frame, and trusts nothing in it.
+/// Reads jute fields from a frame.
 ///
-/// A length is compared with what is left before anything is allocated, so a frame of n bytes can never make us
-/// keep more than a small multiple of n.
+/// It compares each length with the bytes that are left before it allocates. So a frame of n bytes makes it allocate at
+/// most a small multiple of n.
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
-/// Says what is wrong with a frame, naming the field.
+/// A fault in a frame, with the name of the field.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireError {
@@ -19,44 +19,44 @@ pub enum WireError {
         /// The field.
         field: &'static str,
     },
-    /// This field has a length below -1.
+    /// The field has a length below -1.
     #[error("the field `{field}` has the negative length {len}")]
     NegativeLength {
         /// The field.
         field: &'static str,
-        /// The length as sent.
+        /// The length that was sent.
         len: i32,
     },
-    /// This field must not be null.
+    /// The field is null, and must not be.
     #[error("the field `{field}` is missing")]
     Missing {
         /// The field.
         field: &'static str,
     },
-    /// This text field is not UTF-8.
+    /// The text of the field is not UTF-8.
     #[error("the field `{field}` is not UTF-8")]
     NotUtf8 {
         /// The field.
         field: &'static str,
     },
-    /// This field holds a value that means nothing here.
-    #[error("the field `{field}` has the meaningless value {value}")]
+    /// The field has a value that the protocol does not define.
+    #[error("the field `{field}` has the undefined value {value}")]
     Invalid {
         /// The field.
         field: &'static str,
-        /// The value as sent.
+        /// The value that was sent.
         value: i32,
     },
     /// Bytes follow the last field.
     #[error("{left} bytes follow the last field")]
     Trailing {
-        /// How many.
+        /// The number of bytes.
         left: usize,
     },
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte of a frame.
+    /// Returns a reader at the first byte of a frame.
     pub fn new(frame: &'a [u8]) -> Self {
         Reader { rest: frame }
     }
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
     /// Reads a 32-bit integer.
     ///
     /// # Errors
-    /// The frame ends too early.
+    /// The frame ends inside the field.
     pub fn int(&mut self, field: &'static str) -> Result<i32, WireError> {
         let (head, rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated { field })?;
         self.rest = rest;
@@ -74,27 +74,27 @@ impl<'a> Reader<'a> {
     /// Reads a 64-bit integer.
     ///
     /// # Errors
-    /// The frame ends too early.
+    /// The frame ends inside the field.
     pub fn long(&mut self, field: &'static str) -> Result<i64, WireError> {
         let (head, rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated { field })?;
         self.rest = rest;
         Ok(i64::from_be_bytes(*head))
     }
 
-    /// Reads a boolean; any byte but zero is true, as in Java.
+    /// Reads a boolean. Every byte except zero is true, as in Java.
     ///
     /// # Errors
-    /// The frame ends too early.
+    /// The frame ends inside the field.
     pub fn bool(&mut self, field: &'static str) -> Result<bool, WireError> {
         let (&head, rest) = self.rest.split_first().ok_or(WireError::Truncated { field })?;
         self.rest = rest;
         Ok(head != 0)
     }
 
-    /// Reads a buffer; length -1 is null.
+    /// Reads a buffer. Length -1 is null.
     ///
     /// # Errors
-    /// The frame ends too early, or the length is below -1.
+    /// The frame ends inside the field, or the length is below -1.
     pub fn buffer(&mut self, field: &'static str) -> Result<Option<&'a [u8]>, WireError> {
         let Some(len) = self.len(field)? else { return Ok(None) };
         let (head, rest) = self.rest.split_at_checked(len).ok_or(WireError::Truncated { field })?;
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
     /// Reads a text that may be null.
     ///
     /// # Errors
-    /// The frame ends too early, the length is below -1, or the bytes are not UTF-8.
+    /// The frame ends inside the field, the length is below -1, or the bytes are not UTF-8.
     pub fn opt_string(&mut self, field: &'static str) -> Result<Option<String>, WireError> {
         match self.buffer(field)? {
             None => Ok(None),
@@ -119,15 +119,15 @@ impl<'a> Reader<'a> {
     /// Reads a text.
     ///
     /// # Errors
-    /// As [`Reader::opt_string`], and when it is null.
+    /// Those of [`Reader::opt_string`], and null.
     pub fn string(&mut self, field: &'static str) -> Result<String, WireError> {
         self.opt_string(field)?.ok_or(WireError::Missing { field })
     }
 
-    /// Reads the length of a vector; null counts as empty.
+    /// Reads the length of a vector. Null counts as empty.
     ///
     /// # Errors
-    /// More elements of at least `least` bytes each are announced than the frame can hold.
+    /// The rest of the frame cannot hold this many elements of at least `least` bytes each.
     pub fn count(&mut self, field: &'static str, least: usize) -> Result<usize, WireError> {
         let count = self.len(field)?.unwrap_or(0);
         if count.saturating_mul(least) > self.rest.len() {
@@ -139,18 +139,18 @@ impl<'a> Reader<'a> {
     /// Reads a vector of texts.
     ///
     /// # Errors
-    /// As [`Reader::count`] and [`Reader::string`].
+    /// Those of [`Reader::count`] and [`Reader::string`].
     pub fn strings(&mut self, field: &'static str) -> Result<Vec<String>, WireError> {
         let count = self.count(field, 4)?;
         (0..count).map(|_| self.string(field)).collect()
     }
 
-    /// Tells whether everything was read.
+    /// Returns whether all bytes were read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Ends the frame.
+    /// Checks that all bytes were read.
     ///
     /// # Errors
     /// Bytes are left.
@@ -171,19 +171,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_field_that_is_cut() {
+    fn error_names_the_truncated_field() {
         let mut reader = Reader::new(&[0, 0, 0, 9, b'a']);
         assert_eq!(reader.string("path"), Err(WireError::Truncated { field: "path" }));
     }
 
     #[test]
-    fn refuses_a_vector_that_the_frame_cannot_hold() {
+    fn vector_beyond_the_frame_is_refused() {
         let mut reader = Reader::new(&[0x7f, 0xff, 0xff, 0xff, 0, 0]);
         assert_eq!(reader.strings("paths"), Err(WireError::Truncated { field: "paths" }));
     }
 
     #[test]
-    fn refuses_negative_lengths_and_trailing_bytes() {
+    fn negative_length_and_trailing_bytes_are_refused() {
         let mut reader = Reader::new(&[0xff, 0xff, 0xff, 0xfe]);
         assert_eq!(reader.buffer("data"), Err(WireError::NegativeLength { field: "data", len: -2 }));
         assert_eq!(Reader::new(&[1]).end(), Err(WireError::Trailing { left: 1 }));

@@ -1,20 +1,19 @@
-use super::{Reader, WireError, Writer};
-use crate::secret::Hidden;
+use crate::{Hidden, Reader, WireError, Writer};
 
-/// The first frame of a connection: asks for a session.
+/// The first frame of a connection: requests a new session, or attaches to an existing one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectRequest {
-    /// Always 0 so far.
+    /// The protocol version, always 0.
     pub protocol: i32,
-    /// The newest zxid the client has seen; a server that is behind must not serve it.
+    /// The newest zxid that the client has seen. A server that is behind it closes the connection.
     pub last_zxid_seen: i64,
-    /// The session timeout wanted, in milliseconds.
+    /// The requested session timeout, in milliseconds.
     pub timeout_ms: i32,
-    /// The session to re-attach to, or 0.
+    /// The session to attach to, or 0 for a new one.
     pub session: i64,
     /// The password of that session.
     pub password: Hidden,
-    /// Whether a read-only server will do; `None` from clients older than 3.4, which leave the byte out.
+    /// Whether the client accepts a read-only server. `None` if the byte is missing, as before ZooKeeper 3.4.
     pub read_only: Option<bool>,
 }
 
@@ -35,7 +34,7 @@ impl ConnectRequest {
         Ok(ConnectRequest { protocol, last_zxid_seen, timeout_ms, session, password, read_only })
     }
 
-    /// Appends the record.
+    /// Encodes the record.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.int(self.protocol);
         writer.long(self.last_zxid_seen);
@@ -48,18 +47,18 @@ impl ConnectRequest {
     }
 }
 
-/// The answer to a [`ConnectRequest`]; a timeout of 0 says that the session is gone.
+/// The reply to a [`ConnectRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectResponse {
-    /// Always 0 so far.
+    /// The protocol version, always 0.
     pub protocol: i32,
-    /// The timeout granted, in milliseconds; 0 refuses the session.
+    /// The negotiated session timeout, in milliseconds. 0 means that the session has expired.
     pub timeout_ms: i32,
-    /// The session.
+    /// The session id.
     pub session: i64,
-    /// The password that re-attaches to it.
+    /// The password with which a client attaches to it.
     pub password: Hidden,
-    /// Present when the request had the byte.
+    /// Whether the server is read-only. `None` if the request had no such byte.
     pub read_only: Option<bool>,
 }
 
@@ -79,7 +78,7 @@ impl ConnectResponse {
         Ok(ConnectResponse { protocol, timeout_ms, session, password, read_only })
     }
 
-    /// Appends the record.
+    /// Encodes the record.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.int(self.protocol);
         writer.int(self.timeout_ms);
