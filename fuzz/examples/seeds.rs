@@ -13,8 +13,8 @@ use zoolock_server::tree::Tree;
 use zoolock_server::txn::{Change, Create, Password, Txn};
 use zoolock_server::{SessionId, Word, Zxid, fuzzing};
 use zoolock_wire::{
-    Acl, ConnectRequest, ConnectResponse, EventKind, Hidden, Identity, OpResult, Reply, ReplyHeader, Request, Stat,
-    WatchEvent, Writer, op,
+    Acl, ConnectRequest, ConnectResponse, EventKind, Hidden, Identity, OpResult, Reply, ReplyHeader, Request,
+    Stat, WatchEvent, Writer, op,
 };
 
 fn main() -> std::io::Result<()> {

@@ -14,7 +14,10 @@ use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::{NodeRecord, Owner, Tree};
 use zoolock_server::{Access, Secret, SessionId, State, Users, txn};
-use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, Identity, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent, Writer, op};
+use zoolock_wire::{
+    ConnectRequest, ConnectResponse, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent,
+    Writer, op,
+};
 
 fuzz_target!(|data: &[u8]| {
     round_trips(data);
@@ -36,10 +39,7 @@ fn config(choice: u8) -> CoreConfig {
     let access = match choice % 8 {
         1 => Access { secret: Some(Secret::new("secret")), ..Access::default() },
         2 => Access { required: true, users: Some(users), ..Access::default() },
-        3 => Access {
-            super_digest: Some(Secret::new(acl::digest(b"super:test").id)),
-            ..Access::default()
-        },
+        3 => Access { super_digest: Some(Secret::new(acl::digest(b"super:test").id)), ..Access::default() },
         _ => Access::default(),
     };
     let small = choice & 64 != 0;

@@ -10,7 +10,7 @@ use zoolock_server::acl;
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::Tree;
 use zoolock_server::{Asker, SessionId, State, commit, prepare, txn};
-use zoolock_wire::{Acl, CreateRequest, Identity, OpResult, Reader, Reply, Request, Writer, op, perms};
+use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reader, Reply, Request, Writer, op, perms};
 
 fn me() -> SessionId {
     SessionId::from_wire(5)
@@ -102,7 +102,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(state.tree.ephemerals_count(), 0);
 });
 
-fn run(state: &mut State, change: txn::Change) -> Result<Reply, zoolock_server::Code> {
+fn run(state: &mut State, change: txn::Change) -> Result<Reply, Code> {
     let zxid = state.zxid.next().expect("there are numbers");
     commit(&txn::Txn { zxid, session: me(), time: 1, change }, state).reply
 }

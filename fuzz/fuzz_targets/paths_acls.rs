@@ -65,11 +65,8 @@ fn lists(list: Vec<Acl>) {
     let mut out = BytesMut::new();
     Acl::encode_list(&list, &mut Writer::new(&mut out));
     assert_eq!(Acl::decode_list(&mut Reader::new(&out)).as_ref(), Ok(&list));
-    let me = [
-        Identity::new("ip", "127.0.0.1"),
-        acl::digest(b"me:secret"),
-        Identity::new("x509", "CN=me,O=us"),
-    ];
+    let me =
+        [Identity::new("ip", "127.0.0.1"), acl::digest(b"me:secret"), Identity::new("x509", "CN=me,O=us")];
     let Ok(stored) = acl::resolve(list, &me) else { return };
     assert!(!stored.is_empty() && stored.iter().all(|acl| acl.who.scheme != "auth"));
     // As in ZooKeeper, `auth` may add what is there already.

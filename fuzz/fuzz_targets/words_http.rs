@@ -13,7 +13,6 @@ use zoolock_fuzz::{CREDENTIALS, Input};
 use zoolock_server::acl;
 use zoolock_server::fuzzing::Doorstep;
 use zoolock_server::{Access, Secret, Users, Word};
-use zoolock_wire::Identity;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);

@@ -6,7 +6,9 @@ pub mod sim_disk;
 use bytes::{Bytes, BytesMut};
 use zoolock_server::acl;
 use zoolock_server::tree::{NodeRecord, Tree};
-use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Request, RequestHeader, SetWatches, Writer, op, perms};
+use zoolock_wire::{
+    Acl, CreateRequest, Hidden, Identity, Request, RequestHeader, SetWatches, Writer, op, perms,
+};
 
 /// Few enough that requests meet each other.
 pub const PATHS: [&str; 14] = [
@@ -193,7 +195,13 @@ impl<'a> Input<'a> {
             29 => Request::GetAllChildrenNumber { path: self.path() },
             30 => self
                 .choose(
-                    &[Request::WhoAmI, Request::Sasl { token: None }, Request::Reconfig, Request::DeleteContainer].each_ref(),
+                    &[
+                        Request::WhoAmI,
+                        Request::Sasl { token: None },
+                        Request::Reconfig,
+                        Request::DeleteContainer,
+                    ]
+                    .each_ref(),
                 )
                 .clone(),
             _ => match self.byte() % 4 {

@@ -120,9 +120,7 @@ mod tests {
     #[test]
     fn accounts_are_lines() {
         let users = Users::parse("# ours\n\nsuper:D/InIHSb7yEEbrWz8b9l71RjZJU=\r\n").expect("one account");
-        assert!(
-            users.know(&acl::digest(b"super:test")) && !users.know(&acl::digest(b"super:tset"))
-        );
+        assert!(users.know(&acl::digest(b"super:test")) && !users.know(&acl::digest(b"super:tset")));
         for bad in ["me:password", "nonsense", ":D/InIHSb7yEEbrWz8b9l71RjZJU=", "me:"] {
             assert_eq!(Users::parse(&format!("\n{bad}")).err(), Some(2), "{bad}");
         }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use zoolock_wire::{ConnectRequest, ConnectResponse, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op};
+use zoolock_wire::{
+    ConnectRequest, ConnectResponse, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer, op,
+};
 
 use crate::Failure;
 

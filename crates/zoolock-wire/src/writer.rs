@@ -67,6 +67,5 @@ impl<'a> Writer<'a> {
 }
 
 fn length(len: usize) -> i32 {
-    i32::try_from(len)
-        .expect("a frame stays below 2 GiB: a listing is bounded by the tree in memory")
+    i32::try_from(len).expect("a frame stays below 2 GiB: a listing is bounded by the tree in memory")
 }

@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zoolock_wire::{
-    Acl, ConnectRequest, ConnectResponse, CreateRequest, EventKind, Hidden, Identity, OpResult, Reader, Reply,
-    ReplyHeader, Request, RequestHeader, SetWatches, Stat, WatchEvent, Writer, op, split_frame,
+    Acl, ConnectRequest, ConnectResponse, CreateRequest, EventKind, Hidden, Identity, OpResult, Reader,
+    Reply, ReplyHeader, Request, RequestHeader, SetWatches, Stat, WatchEvent, Writer, op, split_frame,
 };
 
 fn text() -> impl Strategy<Value = String> {

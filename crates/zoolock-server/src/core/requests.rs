@@ -1,6 +1,6 @@
 //! What a core does with a request of an attached connection.
 
-use zoolock_wire::{Code, EventKind, Identity, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
+use zoolock_wire::{Code, EventKind, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, op};
 
 use super::connection::{ConnId, Phase};
 use super::{Core, Now};

@@ -385,9 +385,11 @@ mod tests {
 
     #[test]
     fn access_lists_weigh_too() {
-        let list: crate::acl::AclList =
-            [zoolock_wire::Acl { perms: 31, who: zoolock_wire::Identity::new("digest", "u".repeat(100_000)) }]
-                .into();
+        let list: crate::acl::AclList = [zoolock_wire::Acl {
+            perms: 31,
+            who: zoolock_wire::Identity::new("digest", "u".repeat(100_000)),
+        }]
+        .into();
         let create = Change::Create(crate::txn::Create {
             path: "/a".into(),
             data: None,

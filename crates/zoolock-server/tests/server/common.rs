@@ -7,7 +7,10 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::{Builder, Server, ServerHandle};
-use zoolock_wire::{Acl, ConnectRequest, ConnectResponse, CreateRequest, Hidden, Reader, Reply, ReplyHeader, Request, RequestHeader, WatchEvent, Writer, op, perms};
+use zoolock_wire::{
+    Acl, ConnectRequest, ConnectResponse, CreateRequest, Hidden, Reader, Reply, ReplyHeader, Request,
+    RequestHeader, WatchEvent, Writer, op, perms,
+};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 

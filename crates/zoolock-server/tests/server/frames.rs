@@ -6,7 +6,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use zoolock_server::{Error, Secret};
 use zoolock_tests::four_letter::four_letter;
-use zoolock_wire::{Acl, ConnectRequest, CreateRequest, EventKind, Hidden, Identity, OpResult, Reply, Request, SetWatches, Stat, op};
+use zoolock_wire::{
+    Acl, ConnectRequest, CreateRequest, EventKind, Hidden, Identity, OpResult, Reply, Request, SetWatches,
+    Stat, op,
+};
 
 use crate::common::{
     Heard, PATIENCE, Raw, auth, builder, check, children, connect_request, create, create_op, delete, exists,

@@ -7,7 +7,9 @@ use zoolock_server::core::{ConnId, Core, CoreConfig, Fresh, Now};
 use zoolock_server::log::{codec, replay};
 use zoolock_server::tree::Owner;
 use zoolock_server::{State, txn};
-use zoolock_wire::{Acl, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms};
+use zoolock_wire::{
+    Acl, CreateRequest, Hidden, Identity, Reader, ReplyHeader, Request, SetWatches, op, perms,
+};
 
 use crate::core_client::{LOCALHOST, ask, config, connect, frame};
 use crate::log::server::image;

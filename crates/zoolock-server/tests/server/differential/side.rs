@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use zoolock_wire::{ConnectRequest, ConnectResponse, EventKind, Hidden, OpResult, Reader, Reply, ReplyHeader, Request, RequestHeader, SetWatches, Stat, WatchEvent, Writer, op};
+use zoolock_wire::{
+    ConnectRequest, ConnectResponse, EventKind, Hidden, OpResult, Reader, Reply, ReplyHeader, Request,
+    RequestHeader, SetWatches, Stat, WatchEvent, Writer, op,
+};
 
 use super::plan::{Act, ROOT, SLOTS};
 use crate::common::{Frames, PATIENCE};
