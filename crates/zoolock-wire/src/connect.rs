@@ -13,7 +13,7 @@ pub struct ConnectRequest {
     pub session: i64,
     /// The password of that session.
     pub password: Hidden,
-    /// Whether the client accepts a read-only server. `None` if the byte is missing, as before ZooKeeper 3.4.
+    /// Set if the client accepts a read-only server. `None` if the byte is missing, as before ZooKeeper 3.4.
     pub read_only: Option<bool>,
 }
 
@@ -58,7 +58,7 @@ pub struct ConnectResponse {
     pub session: i64,
     /// The password with which a client attaches to it.
     pub password: Hidden,
-    /// Whether the server is read-only. `None` if the request had no such byte.
+    /// Set if the server is read-only. `None` if the request had no such byte.
     pub read_only: Option<bool>,
 }
 
