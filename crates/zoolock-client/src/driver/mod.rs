@@ -1,0 +1,374 @@
+//! The driver: owns the socket of a session, reads the clock, and carries out what the machine asks for.
+//!
+//! One task drives a session. The machine and the caller's [`Handler`] are behind one mutex, so replies, watch events and
+//! state changes reach the handler in the order in which the server sent them, and never beside a call of
+//! [`Client::with`].
+
+mod stream;
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::coop::unconstrained;
+
+pub(crate) use stream::Stream;
+
+use crate::hosts::{self, DialError, Host, Hosts, random};
+use crate::session::{ConnectionId, Output, Session, SessionConfig, State};
+use crate::{Instant, RequestError, RequestId, clock};
+use zoolock_wire::{Reply, Request, WatchEvent};
+
+/// The receiver of everything that happens to a session, in order.
+pub trait Handler: Send + 'static {
+    /// Handles the result of a request that was written at `sent`.
+    fn reply(&mut self, request: RequestId, sent: Instant, result: Result<Reply, RequestError>);
+    /// Handles a watch event.
+    fn event(&mut self, event: WatchEvent);
+    /// Handles a change of the session.
+    fn state(&mut self, state: State);
+    /// Handles the answer to a keep-alive that was written at `sent`. A quorum confirmed it if `confirmed` is set.
+    fn kept_alive(&mut self, sent: Instant, confirmed: bool) {
+        let _ = (sent, confirmed);
+    }
+}
+
+/// A client with one session.
+///
+/// Dropping all clones closes the session in the background, as [`Client::close`] does.
+pub struct Client<H> {
+    inner: Arc<Inner<H>>,
+}
+
+struct Inner<H> {
+    shared: Arc<Shared<H>>,
+}
+
+struct Shared<H> {
+    core: Mutex<Core<H>>,
+    /// Wakes the driver when there are bytes to write or timers changed.
+    wake: Notify,
+}
+
+/// The machine, and the receiver of its outputs.
+struct Core<H> {
+    session: Session,
+    handler: H,
+    /// Outputs for the driver.
+    actions: Vec<Action>,
+    /// The errors of the last dial, in which no server was reached.
+    dial_errors: Vec<DialError>,
+}
+
+/// Work for the driver.
+enum Action {
+    Dial(ConnectionId),
+    AbortDial(ConnectionId),
+    Close(ConnectionId),
+}
+
+impl<H> Clone for Client<H> {
+    fn clone(&self) -> Self {
+        Client { inner: self.inner.clone() }
+    }
+}
+
+impl<H> Drop for Inner<H> {
+    fn drop(&mut self) {
+        let mut core = self.shared.lock();
+        core.session.close(clock::now());
+        drop(core);
+        self.shared.wake.notify_one();
+    }
+}
+
+impl<H: Handler> Client<H> {
+    /// Starts a session with one of these servers. Its first [`State`] says how that went.
+    ///
+    /// # Panics
+    /// There is no server in `hosts`.
+    pub fn start(config: SessionConfig, hosts: Vec<Host>, handler: H, runtime: &Handle) -> Client<H> {
+        assert!(!hosts.is_empty(), "a session needs at least one server");
+        let session = Session::new(config, clock::now());
+        let core = Core { session, handler, actions: Vec::new(), dial_errors: Vec::new() };
+        let shared = Arc::new(Shared { core: Mutex::new(core), wake: Notify::new() });
+        let driver = Driver {
+            shared: shared.clone(),
+            hosts: Hosts::new(hosts),
+            connection: None,
+            dial: None,
+            output: Bytes::new(),
+            input: vec![0; READ_BYTES],
+        };
+        runtime.spawn(driver.run());
+        Client { inner: Arc::new(Inner { shared }) }
+    }
+
+    /// Runs `call` with the session and the handler. No reply or event is handled meanwhile, so a handler can register a
+    /// request before its reply arrives. What the session wants to send is written afterwards.
+    ///
+    /// `call` must not block.
+    pub fn with<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
+        let result = {
+            let core = &mut *self.inner.shared.lock();
+            let result = call(&mut core.session, &mut core.handler, clock::now());
+            core.dispatch();
+            result
+        };
+        self.inner.shared.wake.notify_one();
+        result
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// As [`Session::request`].
+    pub fn request(&self, request: &Request) -> Result<RequestId, RequestError> {
+        self.with(|session, _, now| session.request(request, now))
+    }
+
+    /// Closes the session. The end is reported to the handler.
+    pub fn close(&self) {
+        self.with(|session, _, now| session.close(now));
+    }
+
+    /// Returns the errors of the last dial, if it reached no server.
+    pub fn dial_errors(&self) -> Vec<DialError> {
+        self.inner.shared.lock().dial_errors.clone()
+    }
+}
+
+impl<H> Shared<H> {
+    fn lock(&self) -> MutexGuard<'_, Core<H>> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<H: Handler> Core<H> {
+    /// Passes the outputs of the machine on.
+    fn dispatch(&mut self) {
+        while let Some(output) = self.session.next_output() {
+            match output {
+                Output::Dial(id) => self.actions.push(Action::Dial(id)),
+                Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
+                Output::Close(id) => self.actions.push(Action::Close(id)),
+                Output::SaslChallenge(id, _) => {
+                    // No mechanism is configured.
+                    self.session.sasl_step(id, crate::SaslStep::Failed, clock::now());
+                }
+                Output::State(state) => self.handler.state(state),
+                Output::Reply { request, sent, result } => self.handler.reply(request, sent, result),
+                Output::KeptAlive { sent, confirmed } => self.handler.kept_alive(sent, confirmed),
+                Output::CheckRefused(_) => {}
+                Output::Event(event) => self.handler.event(event),
+            }
+        }
+    }
+}
+
+/// The size of the read buffer in bytes.
+const READ_BYTES: usize = 16 * 1024;
+
+/// The largest number of reads before the driver looks at timers and requests.
+const MAX_READS: usize = 16;
+
+type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Stream), Vec<DialError>>> + Send>>;
+
+struct Driver<H> {
+    shared: Arc<Shared<H>>,
+    hosts: Hosts,
+    connection: Option<(ConnectionId, Stream)>,
+    dial: Option<(ConnectionId, DialFuture)>,
+    /// Bytes that the socket has not taken yet.
+    output: Bytes,
+    input: Vec<u8>,
+}
+
+/// The reason why the driver woke up.
+enum Wake {
+    /// The socket has bytes, in the input buffer.
+    Read(usize),
+    /// The connection ended.
+    Closed,
+    /// The socket took bytes.
+    Wrote,
+    Dialed(Result<(usize, Stream), Vec<DialError>>),
+    Timer,
+    /// A caller has changed the session.
+    Called,
+}
+
+impl<H: Handler> Driver<H> {
+    async fn run(mut self) {
+        loop {
+            let Some(timer) = self.carry_out() else { return };
+            match self.next_wake(timer).await {
+                Wake::Called | Wake::Wrote => {}
+                Wake::Read(bytes) => self.receive(bytes),
+                Wake::Closed => self.closed(),
+                Wake::Dialed(result) => self.dialed(result),
+                Wake::Timer => {
+                    // After a pause of the process, replies wait in the socket.
+                    self.read_empty();
+                    self.with_session(|session, now| session.timer(now, random()));
+                }
+            }
+        }
+    }
+
+    fn with_session(&mut self, call: impl FnOnce(&mut Session, Instant)) {
+        let core = &mut *self.shared.lock();
+        call(&mut core.session, clock::now());
+        core.dispatch();
+    }
+
+    /// Carries out the actions, and fetches the bytes to write. Returns the time of the next timer, or `None` after the
+    /// end of the session.
+    fn carry_out(&mut self) -> Option<Option<Instant>> {
+        let shared = self.shared.clone();
+        let core = &mut *shared.lock();
+        core.dispatch();
+        for action in std::mem::take(&mut core.actions) {
+            match action {
+                Action::Dial(id) => {
+                    let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
+                    let dial = hosts::dial(self.hosts.round(), head_start);
+                    self.dial = Some((id, Box::pin(dial)));
+                }
+                Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
+                Action::Close(id) => {
+                    if self.connection.take_if(|(connected, _)| *connected == id).is_some() {
+                        self.output.clear();
+                    }
+                }
+            }
+        }
+        if core.session.end().is_some() {
+            return None;
+        }
+        if self.output.is_empty()
+            && let Some((id, bytes)) = core.session.take_bytes()
+        {
+            // Bytes of a connection that is gone are never written.
+            if self.connection.as_ref().is_some_and(|(connected, _)| *connected == id) {
+                self.output = bytes;
+            }
+        }
+        Some(core.session.next_timer())
+    }
+
+    async fn next_wake(&mut self, timer: Option<Instant>) -> Wake {
+        let shared = self.shared.clone();
+        let mut called = pin!(shared.wake.notified());
+        let delay = timer.map_or(LONGEST_SLEEP, |at| clock::now().until(at).min(LONGEST_SLEEP));
+        let mut sleep = pin!(tokio::time::sleep(delay));
+        let Driver { connection, dial, output, input, .. } = self;
+        poll_fn(move |cx| {
+            if let Some((_, stream)) = connection {
+                match poll_read(stream, cx, input) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
+                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(bytes)),
+                    Poll::Pending => {}
+                }
+                if !output.is_empty() {
+                    match Pin::new(stream).poll_write(cx, output) {
+                        Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
+                        Poll::Ready(Ok(bytes)) => {
+                            output.advance(bytes);
+                            return Poll::Ready(Wake::Wrote);
+                        }
+                        Poll::Pending => {}
+                    }
+                }
+            }
+            if let Some((_, dial)) = dial
+                && let Poll::Ready(result) = dial.as_mut().poll(cx)
+            {
+                return Poll::Ready(Wake::Dialed(result));
+            }
+            if called.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Wake::Called);
+            }
+            sleep.as_mut().poll(cx).map(|()| Wake::Timer)
+        })
+        .await
+    }
+
+    fn receive(&mut self, bytes: usize) {
+        let Some((id, _)) = &self.connection else { return };
+        let id = *id;
+        let input = std::mem::take(&mut self.input);
+        self.with_session(|session, now| session.received(id, &input[..bytes], now, random()));
+        self.input = input;
+    }
+
+    /// Reads until the socket is empty, without waiting.
+    fn read_empty(&mut self) {
+        for _ in 0..MAX_READS {
+            let Driver { connection: Some((_, stream)), input, .. } = self else { return };
+            let read = poll_fn(|cx| poll_read(stream, cx, input));
+            // Without the task's budget: a read that pretends to find nothing would be taken for silence.
+            let mut read = pin!(unconstrained(read));
+            match read.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0) | Err(_)) => return self.closed(),
+                Poll::Ready(Ok(bytes)) => self.receive(bytes),
+            }
+        }
+    }
+
+    fn closed(&mut self) {
+        let Some((id, _)) = self.connection.take() else { return };
+        self.output.clear();
+        self.with_session(|session, now| session.disconnected(id, now, random()));
+    }
+
+    fn dialed(&mut self, result: Result<(usize, Stream), Vec<DialError>>) {
+        let Some((id, _)) = self.dial.take() else { return };
+        match result {
+            Ok((at, stream)) => {
+                self.hosts.reached(at);
+                self.with_session(|session, now| session.connected(id, now, random()));
+                // Before the new connection is stored, the old one is closed.
+                let shared = self.shared.clone();
+                let core = &mut *shared.lock();
+                core.dial_errors.clear();
+                let mut refused = false;
+                core.actions.retain(|action| match action {
+                    Action::Close(closed) => {
+                        refused |= *closed == id;
+                        false
+                    }
+                    _ => true,
+                });
+                self.output.clear();
+                self.connection = (!refused).then_some((id, stream)).or_else(|| self.connection.take());
+            }
+            Err(errors) => {
+                self.shared.lock().dial_errors = errors;
+                self.with_session(|session, now| session.dial_failed(id, now, random()));
+            }
+        }
+    }
+}
+
+/// The longest time for which a server is dialed alone.
+const MAX_HEAD_START: Duration = Duration::from_millis(500);
+
+/// The longest time between two looks at the clock. It counts suspend, and the timers of the runtime do not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+fn poll_read(stream: &mut Stream, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<std::io::Result<usize>> {
+    let mut buffer = ReadBuf::new(input);
+    match Pin::new(stream).poll_read(cx, &mut buffer) {
+        Poll::Ready(Ok(())) => Poll::Ready(Ok(buffer.filled().len())),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        Poll::Pending => Poll::Pending,
+    }
+}

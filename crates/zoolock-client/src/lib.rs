@@ -1,0 +1,27 @@
+//! One session with ZooKeeper, made for locks.
+//!
+//! [`Session`] is the protocol as a state machine: no socket, clock, task or random source is inside. The caller passes
+//! it the time, received bytes and requests, and carries out its [`Output`]s. So the same code runs on a network and in a
+//! simulation, and each order of events can be tested.
+//!
+//! # Promises
+//! - **One order.** Replies, watch events and state changes leave [`Session::next_output`] in the order in which the
+//!   server sent them. A request reaches the server in the order of the calls of [`Session::request`].
+//! - **Nothing is sent twice.** A request that was written and not answered fails with
+//!   [`RequestError::ConnectionLoss`]: its outcome is unknown. A request that was never written fails with
+//!   [`RequestError::NotSent`]. The caller repeats requests; the session does not.
+//! - **Nothing waits for a connection.** Without a connection, a request is refused at once.
+//! - **A session is never replaced.** If the server answers with another session, this one has expired.
+//! - **Watches end with the connection.** The caller reads and watches again after [`State::Connected`].
+//! - **A hostile server costs little.** Frames have a limit, and no length in a frame is trusted. Bytes that are no
+//!   reply end the connection.
+
+#![forbid(unsafe_code)]
+
+mod session;
+mod time;
+
+pub use session::{
+    ConnectionId, End, KeepAlive, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,
+};
+pub use time::Instant;

@@ -1,0 +1,267 @@
+//! One connection of a session: its handshake, the requests in flight, bytes in and out.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use zoolock_wire::{
+    ConnectRequest, FrameError, Hidden, Request, RequestHeader, Writer, op, split_frame,
+};
+
+use super::{ConnectionId, Instant, KeepAlive, RequestId};
+
+/// The largest connect response in bytes. A real one has 37.
+const MAX_CONNECT_RESPONSE: usize = 1024;
+
+/// The create mode of an ephemeral znode. A sequential one has also the bit 2.
+const EPHEMERAL: i32 = 1;
+
+/// The largest version, which matches any.
+const ANY_VERSION: i32 = -1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The connect request is written.
+    Connecting { deadline: Instant },
+    /// The server has attached the session, and credentials are being presented.
+    Authenticating { deadline: Instant, pending: usize },
+    /// Requests may be sent.
+    Attached,
+}
+
+/// A written request without a reply.
+#[derive(Debug, Clone)]
+pub(super) struct InFlight {
+    pub(super) xid: i32,
+    pub(super) op: i32,
+    pub(super) sent: Instant,
+    pub(super) purpose: Purpose,
+}
+
+/// The origin of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Caller { request: RequestId, creates_ephemeral: bool },
+    Ping,
+    Sync,
+    Check,
+    Sasl { is_last: bool },
+    Close,
+}
+
+/// A request that waits for room in the window.
+#[derive(Debug, Clone)]
+struct Queued {
+    request: RequestId,
+    op: i32,
+    creates_ephemeral: bool,
+    /// The frame, with a zero in place of the xid.
+    frame: BytesMut,
+}
+
+/// The requests of a connection that is lost.
+pub(super) struct Lost {
+    pub(super) written: Vec<(RequestId, Instant)>,
+    pub(super) unwritten: Vec<RequestId>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) stage: Stage,
+    pub(super) connect_sent: Instant,
+    /// A random number, which spreads the moves of many sessions.
+    pub(super) random: u64,
+    pub(super) last_received: Instant,
+    pub(super) last_keep_alive: Instant,
+    /// The newest zxid of this connection's replies.
+    pub(super) newest_zxid: i64,
+    in_flight: VecDeque<InFlight>,
+    queue: VecDeque<Queued>,
+    input: BytesMut,
+    output: BytesMut,
+}
+
+impl Connection {
+    pub(super) fn new(id: ConnectionId, now: Instant, deadline: Instant, random: u64) -> Connection {
+        Connection {
+            id,
+            stage: Stage::Connecting { deadline },
+            connect_sent: now,
+            random,
+            last_received: now,
+            last_keep_alive: now,
+            newest_zxid: 0,
+            in_flight: VecDeque::new(),
+            queue: VecDeque::new(),
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+        }
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        self.stage == Stage::Attached
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.in_flight.len() + self.queue.len()
+    }
+
+    /// Returns when the oldest request without a reply was sent, and whether the leader must answer it.
+    pub(super) fn oldest_pending(&self) -> Option<(Instant, bool)> {
+        let oldest = self.in_flight.front()?;
+        let is_write = op::is_write(oldest.op) || matches!(oldest.op, op::SYNC | op::CLOSE_SESSION);
+        Some((oldest.sent, is_write))
+    }
+
+    /// Returns the time since the oldest request without a reply was sent.
+    pub(super) fn silent_for(&self, now: Instant) -> Duration {
+        let since = self.in_flight.front().map_or(self.connect_sent, |oldest| oldest.sent);
+        since.until(now)
+    }
+
+    pub(super) fn into_lost(self) -> Lost {
+        let written = self.in_flight.into_iter().filter_map(|entry| match entry.purpose {
+            Purpose::Caller { request, .. } => Some((request, entry.sent)),
+            _ => None,
+        });
+        let unwritten = self.queue.into_iter().map(|queued| queued.request);
+        Lost { written: written.collect(), unwritten: unwritten.collect() }
+    }
+
+    // ---- bytes in ----
+
+    pub(super) fn receive(&mut self, bytes: &[u8], now: Instant) {
+        self.input.extend_from_slice(bytes);
+        self.last_received = now;
+    }
+
+    /// Removes and returns the next frame.
+    pub(super) fn next_frame(&mut self, max_frame: usize) -> Result<Option<Bytes>, FrameError> {
+        let limit = match self.stage {
+            Stage::Connecting { .. } => MAX_CONNECT_RESPONSE,
+            _ => max_frame,
+        };
+        split_frame(&mut self.input, limit)
+    }
+
+    /// Removes and returns the request with this xid. Only authentication may be answered out of order, so the oldest
+    /// request is nearly always the right one.
+    pub(super) fn take_in_flight(&mut self, xid: i32) -> Option<InFlight> {
+        let at = self.in_flight.iter().position(|entry| entry.xid == xid)?;
+        self.in_flight.remove(at)
+    }
+
+    // ---- bytes out ----
+
+    pub(super) fn take_bytes(&mut self) -> Option<Bytes> {
+        (!self.output.is_empty()).then(|| self.output.split().freeze())
+    }
+
+    pub(super) fn write_connect(&mut self, session: i64, password: &Hidden, newest_zxid: i64, timeout: Duration) {
+        let request = ConnectRequest {
+            protocol: 0,
+            last_zxid_seen: newest_zxid,
+            timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+            session,
+            password: password.clone(),
+            read_only: Some(false),
+        };
+        Writer::frame(&mut self.output, |writer| request.encode(writer));
+    }
+
+    /// Writes the credentials. Returns their number.
+    pub(super) fn write_credentials(&mut self, credentials: &[(String, Hidden)]) -> usize {
+        for (scheme, secret) in credentials {
+            let request =
+                Request::Auth { kind: 0, scheme: scheme.clone(), credentials: secret.clone() };
+            write_frame(&mut self.output, op::XID_AUTH, &request);
+        }
+        credentials.len()
+    }
+
+    pub(super) fn write_sasl(&mut self, token: Bytes, is_last: bool, last_xid: &mut i32, now: Instant) {
+        let request = Request::Sasl { token: Some(token) };
+        self.write(&request, Purpose::Sasl { is_last }, next_xid(last_xid), now);
+    }
+
+    pub(super) fn write_close(&mut self, last_xid: &mut i32, now: Instant) {
+        self.write(&Request::CloseSession, Purpose::Close, next_xid(last_xid), now);
+    }
+
+    /// Writes a ping, and behind it the request that renews. The ping is in front because a write that is slow holds back
+    /// its reply: without the ping a silent server could not be told from a slow leader.
+    pub(super) fn write_keep_alive(&mut self, keep_alive: &KeepAlive, last_xid: &mut i32, now: Instant) {
+        self.last_keep_alive = now;
+        self.write(&Request::Ping, Purpose::Ping, op::XID_PING, now);
+        match keep_alive {
+            KeepAlive::Ping => {}
+            KeepAlive::Sync => {
+                self.write(&Request::Sync { path: "/".to_owned() }, Purpose::Sync, next_xid(last_xid), now);
+            }
+            KeepAlive::Check(path) => {
+                let check = Request::Check { path: path.clone(), version: ANY_VERSION };
+                self.write(&Request::Multi(vec![check]), Purpose::Check, next_xid(last_xid), now);
+            }
+        }
+    }
+
+    /// Writes a request of the caller, or queues it behind those that wait for room in the window.
+    pub(super) fn send(
+        &mut self,
+        id: RequestId,
+        request: &Request,
+        max_in_flight: usize,
+        last_xid: &mut i32,
+        now: Instant,
+    ) {
+        let creates_ephemeral = creates_ephemeral(request);
+        if self.queue.is_empty() && self.in_flight.len() < max_in_flight {
+            let purpose = Purpose::Caller { request: id, creates_ephemeral };
+            return self.write(request, purpose, next_xid(last_xid), now);
+        }
+        let mut frame = BytesMut::new();
+        write_frame(&mut frame, 0, request);
+        self.queue.push_back(Queued { request: id, op: request.op(), creates_ephemeral, frame });
+    }
+
+    /// Writes queued requests while the window has room.
+    pub(super) fn fill_window(&mut self, max_in_flight: usize, last_xid: &mut i32, now: Instant) {
+        while self.in_flight.len() < max_in_flight
+            && let Some(Queued { request, op, creates_ephemeral, mut frame }) = self.queue.pop_front()
+        {
+            let xid = next_xid(last_xid);
+            // Behind the length of the frame.
+            frame[4..8].copy_from_slice(&xid.to_be_bytes());
+            self.output.extend_from_slice(&frame);
+            let purpose = Purpose::Caller { request, creates_ephemeral };
+            self.in_flight.push_back(InFlight { xid, op, sent: now, purpose });
+        }
+    }
+
+    fn write(&mut self, request: &Request, purpose: Purpose, xid: i32, now: Instant) {
+        write_frame(&mut self.output, xid, request);
+        self.in_flight.push_back(InFlight { xid, op: request.op(), sent: now, purpose });
+    }
+}
+
+fn write_frame(output: &mut BytesMut, xid: i32, request: &Request) {
+    Writer::frame(output, |writer| {
+        RequestHeader { xid, op: request.op() }.encode(writer);
+        request.encode(writer);
+    });
+}
+
+/// Returns the next xid: positive, because zero and negative ones have special meanings.
+fn next_xid(last: &mut i32) -> i32 {
+    *last = last.checked_add(1).unwrap_or(1);
+    *last
+}
+
+fn creates_ephemeral(request: &Request) -> bool {
+    match request {
+        Request::Create(create) => create.op != op::CREATE_CONTAINER && create.flags & EPHEMERAL != 0 && create.flags <= 3,
+        Request::Multi(parts) => parts.iter().any(creates_ephemeral),
+        _ => false,
+    }
+}

@@ -1,0 +1,606 @@
+//! One ZooKeeper session, as a state machine.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | the public types; how a session finds, changes and ends its connection |
+//! | `connection.rs` | one connection: its handshake, the requests in flight, bytes in and out |
+//! | `replies.rs` | what a reply, a watch event or a connect response changes |
+//! | `pace.rs` | every time span: keep-alive, silence, retries |
+//!
+//! A session has at most one connection on which it is attached, and at most one dial under way. A dial that succeeds
+//! replaces the connection: first the requests of the old connection fail, then the old connection is closed, then the
+//! connect request is written. So at most one connect request of a session is under way, and the leader gives the
+//! session to the newest connection.
+
+mod connection;
+mod pace;
+mod replies;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use zoolock_wire::{Code, Hidden, MAX_FRAME, Reply, Request, WatchEvent};
+
+use crate::Instant;
+use connection::{Connection, Lost, Stage};
+use pace::Pace;
+
+/// The settings of a session.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// The session timeout to request. The server may grant another one.
+    pub timeout: Duration,
+    /// Credentials for `addAuth`, as pairs of scheme and secret. They are presented on every connection.
+    pub credentials: Vec<(String, Hidden)>,
+    /// Whether a SASL exchange comes first on every connection.
+    pub sasl: bool,
+    /// The largest frame that is accepted from the server, in bytes.
+    pub max_frame: usize,
+    /// The largest number of requests in flight. A server stops reading at 1,000 by default.
+    pub max_in_flight: usize,
+}
+
+impl SessionConfig {
+    /// Returns settings with this session timeout, and defaults for the rest.
+    pub fn new(timeout: Duration) -> SessionConfig {
+        SessionConfig {
+            timeout,
+            credentials: Vec::new(),
+            sasl: false,
+            max_frame: 4 * MAX_FRAME,
+            max_in_flight: 800,
+        }
+    }
+}
+
+/// The number of a dial, and of the connection that it leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(u64);
+
+/// The number of a request of this session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(u64);
+
+/// The request that keeps the session alive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum KeepAlive {
+    /// A ping every third of the session timeout: the session has no use for a lease.
+    #[default]
+    Ping,
+    /// A `sync` every sixth: the next grant needs proof that the leader knows of the session.
+    Sync,
+    /// A `multi` with one version check of this znode, every sixth. It changes nothing, and only a quorum can confirm
+    /// it. The session holds locks.
+    Check(String),
+}
+
+/// A change of the session, to be carried out or passed on in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Connect to the next server. Report [`Session::connected`] or [`Session::dial_failed`].
+    Dial(ConnectionId),
+    /// Stop this dial. No report is needed.
+    AbortDial(ConnectionId),
+    /// Close this connection, without a farewell.
+    Close(ConnectionId),
+    /// Compute the next SASL token for this connection. Report it with [`Session::sasl_token`].
+    SaslChallenge(ConnectionId, Option<Bytes>),
+    /// The state of the session changed.
+    State(State),
+    /// A request was answered or has failed.
+    Reply {
+        /// The request.
+        request: RequestId,
+        /// The time at which it was written.
+        sent: Instant,
+        /// The result.
+        result: Result<Reply, RequestError>,
+    },
+    /// The server answered a request of the session's own.
+    KeptAlive {
+        /// The time at which it was written.
+        sent: Instant,
+        /// Set if a quorum confirmed it.
+        confirmed: bool,
+    },
+    /// The server refused to check the znode of [`KeepAlive::Check`].
+    CheckRefused(Option<Code>),
+    /// A watch fired.
+    Event(WatchEvent),
+}
+
+/// A step of the SASL exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SaslStep {
+    /// Send this token and wait for the next challenge.
+    Send(Bytes),
+    /// Send this token. The exchange is complete with the server's reply.
+    SendLast(Bytes),
+    /// The exchange is complete.
+    Done,
+    /// The exchange failed. The session ends.
+    Failed,
+}
+
+/// The state of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// The session is attached to a server.
+    Connected {
+        /// The session id. Servers may give negative ids.
+        session: i64,
+        /// The shortest timeout that was granted since the creation of the session. A lease counts with it.
+        timeout: Duration,
+        /// The time at which the connect request was written.
+        sent: Instant,
+    },
+    /// The connection is lost. Its watches are gone.
+    Disconnected(Loss),
+    /// The session has ended for good.
+    Over(End),
+}
+
+/// The reason for the loss of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The server or the network closed the connection.
+    #[error("the connection was closed")]
+    Closed,
+    /// The server did not answer in time, and another server was found.
+    #[error("the server did not answer for {0:?}")]
+    Silent(Duration),
+    /// The server sent bytes that are no reply.
+    #[error("the server sent bytes that are no reply: {0}")]
+    Protocol(String),
+    /// The session is attached to another connection.
+    #[error("the server says that the session moved to another connection")]
+    Moved,
+    /// The server is read-only: it has lost its quorum.
+    #[error("the server is read-only")]
+    ReadOnly,
+}
+
+/// The reason for the end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum End {
+    /// [`Session::close`] was called, and the server has closed the session or does not know it any more.
+    #[error("the session was closed")]
+    Closed,
+    /// The server says that the session has expired.
+    #[error("the session expired")]
+    Expired,
+    /// The server answered with another session.
+    #[error("the server replaced the session with another one")]
+    Replaced,
+    /// The server's transactions went back to an older state, such as a restored backup.
+    #[error("the server went back to an older state")]
+    WentBack,
+    /// The server refused the credentials.
+    #[error("the server refused the credentials")]
+    AuthFailed,
+}
+
+/// The reason why a request has no reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The server refused the request with this error code.
+    #[error("the server refused the request: {}", name_of(.0))]
+    Refused(i32),
+    /// The connection was lost after the request was written. Its outcome is unknown.
+    #[error("the connection was lost before the reply")]
+    ConnectionLoss,
+    /// The request was never written.
+    #[error("there is no connection")]
+    NotSent,
+    /// The session has ended. The request may have been carried out before.
+    #[error("the session has ended")]
+    Over,
+}
+
+/// Returns the name of an error code, or its number.
+fn name_of(number: &i32) -> String {
+    Code::from_number(*number).map_or_else(|| format!("error {number}"), |code| code.to_string())
+}
+
+/// A dial under way, or the time of the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dial {
+    Idle,
+    Waiting { until: Instant },
+    Dialing { id: ConnectionId, deadline: Instant },
+}
+
+/// One ZooKeeper session. The [crate] documentation lists its promises.
+///
+/// Each method that may start a dial takes `random`: any random number, with which the session spreads its dials in time.
+#[derive(Debug, Clone)]
+pub struct Session {
+    config: SessionConfig,
+    pace: Pace,
+    /// The session id, zero before the first connect response.
+    id: i64,
+    password: Hidden,
+    /// The timeout at the creation of the session. A reattach never asks for more.
+    created_with: Option<Duration>,
+    newest_zxid: i64,
+    /// The xid of the last request. Xids go on over all connections: a server matches a commit with its pending write by
+    /// session and xid alone (`CommitProcessor`), so a repeated xid could get the reply of an older request.
+    last_xid: i32,
+    last_connection: u64,
+    last_request: u64,
+    dial: Dial,
+    /// Failed dials and handshakes since the session was attached.
+    failures: u32,
+    connection: Option<Connection>,
+    keep_alive: KeepAlive,
+    /// Set if the session has created an ephemeral znode. Before, it may be local to one server.
+    has_ephemeral: bool,
+    last_move: Option<Instant>,
+    /// The time at which the close was requested.
+    closing: Option<Instant>,
+    end: Option<End>,
+    outputs: VecDeque<Output>,
+}
+
+impl Session {
+    /// Starts a new session. The first output is a dial.
+    pub fn new(config: SessionConfig, now: Instant) -> Session {
+        let mut session = Session {
+            pace: Pace::new(config.timeout),
+            config,
+            id: 0,
+            password: Hidden(vec![0; 16]),
+            created_with: None,
+            newest_zxid: 0,
+            last_xid: 0,
+            last_connection: 0,
+            last_request: 0,
+            dial: Dial::Idle,
+            failures: 0,
+            connection: None,
+            keep_alive: KeepAlive::Ping,
+            has_ephemeral: false,
+            last_move: None,
+            closing: None,
+            end: None,
+            outputs: VecDeque::new(),
+        };
+        session.start_dial(now);
+        session
+    }
+
+    /// Returns the next output.
+    pub fn next_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns the bytes to write, and their connection. Call it after every other method.
+    pub fn take_bytes(&mut self) -> Option<(ConnectionId, Bytes)> {
+        let connection = self.connection.as_mut()?;
+        let bytes = connection.take_bytes()?;
+        Some((connection.id, bytes))
+    }
+
+    /// Returns the session id, zero before the session exists.
+    pub fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Returns the shortest timeout that was granted, or the requested one before the session exists.
+    pub fn timeout(&self) -> Duration {
+        self.pace.timeout
+    }
+
+    /// Returns whether a request would be accepted.
+    pub fn is_connected(&self) -> bool {
+        self.closing.is_none() && self.connection.as_ref().is_some_and(Connection::is_attached)
+    }
+
+    /// Returns the number of requests that have no reply yet.
+    pub fn pending(&self) -> usize {
+        self.connection.as_ref().map_or(0, Connection::pending)
+    }
+
+    /// Returns the end of the session, if it has ended.
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    // ---- requests ----
+
+    /// Sends a request. Its result is an [`Output::Reply`].
+    ///
+    /// # Errors
+    /// [`RequestError::NotSent`] without a connection, and [`RequestError::Over`] after the end or [`Session::close`].
+    pub fn request(&mut self, request: &Request, now: Instant) -> Result<RequestId, RequestError> {
+        if self.end.is_some() || self.closing.is_some() {
+            return Err(RequestError::Over);
+        }
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) else {
+            return Err(RequestError::NotSent);
+        };
+        self.last_request += 1;
+        let id = RequestId(self.last_request);
+        connection.send(id, request, self.config.max_in_flight, &mut self.last_xid, now);
+        Ok(id)
+    }
+
+    /// Sets the request that keeps the session alive. It takes effect at once.
+    pub fn set_keep_alive(&mut self, keep_alive: KeepAlive, now: Instant) {
+        if self.keep_alive != keep_alive {
+            let shorter = self.pace.keep_alive(&keep_alive) < self.pace.keep_alive(&self.keep_alive);
+            self.keep_alive = keep_alive;
+            if shorter {
+                self.send_due_keep_alive(now);
+            }
+        }
+    }
+
+    /// Sends the keep-alive now. Its reply is an [`Output::KeptAlive`].
+    pub fn renew(&mut self, now: Instant) {
+        if self.is_connected() {
+            self.send_keep_alive(now);
+        }
+    }
+
+    /// Closes the session: the server deletes its ephemeral znodes. The end is [`Output::State`].
+    ///
+    /// If the connection is lost before the reply, the session attaches once more, only to close. It gives up after the
+    /// session timeout, when the server ends the session by itself.
+    pub fn close(&mut self, now: Instant) {
+        if self.end.is_some() || self.closing.is_some() {
+            return;
+        }
+        self.closing = Some(now);
+        if self.id == 0 {
+            return self.finish(End::Closed);
+        }
+        if let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) {
+            connection.write_close(&mut self.last_xid, now);
+        }
+    }
+
+    // ---- the network ----
+
+    /// Reports that a dial succeeded, TLS included.
+    pub fn connected(&mut self, id: ConnectionId, now: Instant, random: u64) {
+        if !matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
+            return self.outputs.push_back(Output::Close(id));
+        }
+        self.dial = Dial::Idle;
+        if let Some(old) = &self.connection {
+            let silent = old.silent_for(now);
+            self.last_move = Some(now);
+            self.drop_connection(Loss::Silent(silent));
+        }
+        let mut connection = Connection::new(id, now, self.pace.attach_deadline(now), random);
+        connection.write_connect(self.id, &self.password, self.newest_zxid, self.requested_timeout());
+        self.connection = Some(connection);
+    }
+
+    /// Reports that a dial failed.
+    pub fn dial_failed(&mut self, id: ConnectionId, now: Instant, random: u64) {
+        if matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
+            self.dial = Dial::Idle;
+            self.retry_dial(now, random);
+        }
+    }
+
+    /// Reports that the other side closed a connection, or that it broke.
+    pub fn disconnected(&mut self, id: ConnectionId, now: Instant, random: u64) {
+        if self.connection.as_ref().is_some_and(|connection| connection.id == id) {
+            self.lose(Loss::Closed, now, random);
+        } else {
+            self.dial_failed(id, now, random);
+        }
+    }
+
+    /// Reports received bytes.
+    pub fn received(&mut self, id: ConnectionId, bytes: &[u8], now: Instant, random: u64) {
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) else {
+            return;
+        };
+        connection.receive(bytes, now);
+        self.handle_frames(id, now, random);
+        self.stop_needless_move(now);
+    }
+
+    /// Reports the next step of the SASL exchange, after [`Output::SaslChallenge`].
+    pub fn sasl_step(&mut self, id: ConnectionId, step: SaslStep, now: Instant) {
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) else {
+            return;
+        };
+        let Stage::Authenticating { deadline, .. } = connection.stage else { return };
+        match step {
+            SaslStep::Send(token) => connection.write_sasl(token, false, &mut self.last_xid, now),
+            SaslStep::SendLast(token) => connection.write_sasl(token, true, &mut self.last_xid, now),
+            SaslStep::Done => self.present_credentials(deadline, now),
+            SaslStep::Failed => self.finish(End::AuthFailed),
+        }
+    }
+
+    // ---- time ----
+
+    /// Returns the time at which [`Session::timer`] must be called.
+    pub fn next_timer(&self) -> Option<Instant> {
+        if self.end.is_some() {
+            return None;
+        }
+        let dial = match self.dial {
+            Dial::Idle => None,
+            Dial::Waiting { until } => Some(until),
+            Dial::Dialing { deadline, .. } => Some(deadline),
+        };
+        let connection = self.connection.as_ref().and_then(|connection| self.connection_timer(connection));
+        let closing = self.closing.map(|since| since.after(self.pace.timeout));
+        [dial, connection, closing].into_iter().flatten().min()
+    }
+
+    /// Acts on the time. Before, the caller must pass all bytes that have arrived: after a pause of the process every
+    /// deadline is past, while the replies wait in the socket.
+    pub fn timer(&mut self, now: Instant, random: u64) {
+        if self.end.is_some() {
+            return;
+        }
+        if self.closing.is_some_and(|since| since.after(self.pace.timeout) <= now) {
+            return self.finish(End::Closed);
+        }
+        match self.dial {
+            Dial::Waiting { until } if until <= now => self.start_dial(now),
+            Dial::Dialing { id, deadline } if deadline <= now => {
+                self.outputs.push_back(Output::AbortDial(id));
+                self.dial = Dial::Idle;
+                self.retry_dial(now, random);
+            }
+            _ => {}
+        }
+        match self.connection.as_ref().map(|connection| connection.stage) {
+            Some(Stage::Connecting { deadline } | Stage::Authenticating { deadline, .. }) => {
+                if deadline <= now {
+                    let silent = self.connection.as_ref().map_or(Duration::ZERO, |c| c.silent_for(now));
+                    self.lose(Loss::Silent(silent), now, random);
+                }
+            }
+            Some(Stage::Attached) => {
+                self.send_due_keep_alive(now);
+                if self.dial == Dial::Idle && self.move_time().is_some_and(|at| at <= now) {
+                    self.start_dial(now);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn connection_timer(&self, connection: &Connection) -> Option<Instant> {
+        match connection.stage {
+            Stage::Connecting { deadline } | Stage::Authenticating { deadline, .. } => Some(deadline),
+            Stage::Attached => {
+                let keep_alive = self.keep_alive_time(connection);
+                let silence = if self.dial == Dial::Idle { self.move_time() } else { None };
+                [keep_alive, silence].into_iter().flatten().min()
+            }
+        }
+    }
+
+    // ---- keeping the session alive ----
+
+    fn keep_alive_time(&self, connection: &Connection) -> Option<Instant> {
+        self.closing.is_none().then(|| connection.last_keep_alive.after(self.pace.keep_alive(&self.keep_alive)))
+    }
+
+    fn send_due_keep_alive(&mut self, now: Instant) {
+        let Some(connection) = self.connection.as_ref().filter(|connection| connection.is_attached()) else {
+            return;
+        };
+        if self.keep_alive_time(connection).is_some_and(|at| at <= now) {
+            self.send_keep_alive(now);
+        }
+    }
+
+    fn send_keep_alive(&mut self, now: Instant) {
+        if let Some(connection) = &mut self.connection {
+            connection.write_keep_alive(&self.keep_alive, &mut self.last_xid, now);
+        }
+    }
+
+    // ---- changing the connection ----
+
+    /// Returns the time at which the session looks for another server, if the connected one stays silent.
+    fn move_time(&self) -> Option<Instant> {
+        let connection = self.connection.as_ref().filter(|connection| connection.is_attached())?;
+        let silent = self.pace.silence_deadline(connection, self.has_ephemeral)?;
+        // At most one move per third of the session timeout.
+        let earliest = self.last_move.map_or(silent, |last| last.after(self.pace.timeout / 3));
+        Some(silent.max(earliest))
+    }
+
+    /// Stops a dial if the connected server has answered meanwhile.
+    fn stop_needless_move(&mut self, now: Instant) {
+        let is_attached = self.connection.as_ref().is_some_and(Connection::is_attached);
+        if is_attached && self.dial != Dial::Idle && self.move_time().is_none_or(|at| now < at) {
+            if let Dial::Dialing { id, .. } = self.dial {
+                self.outputs.push_back(Output::AbortDial(id));
+            }
+            self.dial = Dial::Idle;
+        }
+    }
+
+    fn start_dial(&mut self, now: Instant) {
+        self.last_connection += 1;
+        let id = ConnectionId(self.last_connection);
+        self.dial = Dial::Dialing { id, deadline: self.pace.dial_deadline(now) };
+        self.outputs.push_back(Output::Dial(id));
+    }
+
+    fn retry_dial(&mut self, now: Instant, random: u64) {
+        self.failures = self.failures.saturating_add(1);
+        let is_holder = matches!(self.keep_alive, KeepAlive::Check(_));
+        let until = now.after(self.pace.retry_delay(self.failures, is_holder, random));
+        self.dial = Dial::Waiting { until };
+    }
+
+    /// Drops the connection, and dials unless a dial is under way.
+    fn lose(&mut self, loss: Loss, now: Instant, random: u64) {
+        let was_attached = self.connection.as_ref().is_some_and(Connection::is_attached);
+        self.drop_connection(loss);
+        if self.dial != Dial::Idle {
+            return;
+        }
+        // A connection that worked is replaced at once. A server that hangs up during the handshake counts as a failed
+        // dial: it may be full, behind, read-only or without a leader.
+        if was_attached { self.start_dial(now) } else { self.retry_dial(now, random) }
+    }
+
+    /// Fails the requests of the connection and closes it.
+    fn drop_connection(&mut self, loss: Loss) {
+        let Some(connection) = self.connection.take() else { return };
+        let was_attached = connection.is_attached();
+        let id = connection.id;
+        self.fail_requests(connection.into_lost(), RequestError::ConnectionLoss, RequestError::NotSent);
+        self.outputs.push_back(Output::Close(id));
+        if was_attached {
+            self.outputs.push_back(Output::State(State::Disconnected(loss)));
+        }
+    }
+
+    fn fail_requests(&mut self, lost: Lost, written: RequestError, unwritten: RequestError) {
+        for (request, sent) in lost.written {
+            self.outputs.push_back(Output::Reply { request, sent, result: Err(written) });
+        }
+        for request in lost.unwritten {
+            let sent = Instant::default();
+            self.outputs.push_back(Output::Reply { request, sent, result: Err(unwritten) });
+        }
+    }
+
+    /// Ends the session for good.
+    fn finish(&mut self, end: End) {
+        if self.end.is_some() {
+            return;
+        }
+        // The server does not know a session any more that was to be closed.
+        let end = if self.closing.is_some() && end != End::AuthFailed { End::Closed } else { end };
+        self.end = Some(end);
+        if let Dial::Dialing { id, .. } = self.dial {
+            self.outputs.push_back(Output::AbortDial(id));
+        }
+        self.dial = Dial::Idle;
+        if let Some(connection) = self.connection.take() {
+            let id = connection.id;
+            self.fail_requests(connection.into_lost(), RequestError::Over, RequestError::Over);
+            self.outputs.push_back(Output::Close(id));
+        }
+        self.outputs.push_back(Output::State(State::Over(end)));
+    }
+
+    /// Returns the timeout to ask for. A reattach never asks for more than the creation granted.
+    fn requested_timeout(&self) -> Duration {
+        self.created_with.unwrap_or(self.config.timeout)
+    }
+}

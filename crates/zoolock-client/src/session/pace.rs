@@ -1,0 +1,101 @@
+//! Every time span of a session, as a share of its timeout.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::{Instant, KeepAlive};
+
+/// The longest pause between two dials of a session that holds locks.
+const HOLDER_RETRY: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// The shortest timeout that was granted, or the requested one.
+    pub(super) timeout: Duration,
+}
+
+impl Pace {
+    pub(super) fn new(timeout: Duration) -> Pace {
+        Pace { timeout }
+    }
+
+    /// Returns the time between two keep-alives.
+    pub(super) fn keep_alive(&self, keep_alive: &KeepAlive) -> Duration {
+        match keep_alive {
+            KeepAlive::Ping => self.timeout / 3,
+            KeepAlive::Sync | KeepAlive::Check(_) => self.timeout / 6,
+        }
+    }
+
+    /// Returns the time by which a dial must have succeeded.
+    pub(super) fn dial_deadline(&self, now: Instant) -> Instant {
+        now.after(self.timeout / 6)
+    }
+
+    /// Returns the time by which the server must have attached the session.
+    pub(super) fn attach_deadline(&self, now: Instant) -> Instant {
+        now.after(self.timeout / 4)
+    }
+
+    /// Returns the pause before the next dial.
+    ///
+    /// A holder dials often, because its lease runs out. Other sessions wait longer after each failure. So they do not
+    /// take the places of holders on a server that has just started and accepts a limited number of connections.
+    pub(super) fn retry_delay(&self, failures: u32, is_holder: bool, random: u64) -> Duration {
+        let shortest = (self.timeout / 60).min(HOLDER_RETRY);
+        let longest = if is_holder {
+            shortest
+        } else {
+            let doublings = failures.saturating_sub(1).min(16);
+            (shortest * (1 << doublings)).min(self.timeout / 10)
+        };
+        between(longest / 2, longest, random)
+    }
+
+    /// Returns the time at which an attached server counts as silent. `None` if all requests are answered.
+    ///
+    /// The oldest request without a reply decides. The server answers a session in order, so a pending write holds back
+    /// all later replies, pings included: after a write the session waits longer. Sessions spread their moves over a
+    /// twelfth of the timeout, so that a slow leader is not flooded by all of them.
+    pub(super) fn silence_deadline(&self, connection: &Connection, may_move_early: bool) -> Option<Instant> {
+        let (sent, is_write) = connection.oldest_pending()?;
+        let latest = sent.after(self.timeout / 3);
+        if !may_move_early {
+            return Some(latest);
+        }
+        let twelfth = self.timeout / 12;
+        Some(if is_write {
+            sent.after(between(twelfth * 2, twelfth * 3, connection.random))
+        } else {
+            // A long reply may arrive in pieces.
+            let heard = sent.max(connection.last_received);
+            heard.after(between(twelfth, twelfth * 2, connection.random)).min(latest)
+        })
+    }
+}
+
+/// Returns a time between two others, chosen by a random number.
+fn between(least: Duration, most: Duration, random: u64) -> Duration {
+    least + (most - least) * (random % 1024) as u32 / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_retry_often_and_others_back_off() {
+        let pace = Pace::new(Duration::from_secs(30));
+        for failures in [1, 2, 5, 1000] {
+            for random in [0, 1023] {
+                assert!(pace.retry_delay(failures, true, random) <= Duration::from_millis(500));
+                assert!(pace.retry_delay(failures, true, random) >= Duration::from_millis(250));
+            }
+        }
+        assert!(pace.retry_delay(1, false, 1023) <= Duration::from_millis(500));
+        assert_eq!(pace.retry_delay(1000, false, 0), Duration::from_millis(1500));
+        assert!(pace.retry_delay(1000, false, 1023) > Duration::from_millis(2900));
+        let short = Pace::new(Duration::from_secs(6));
+        assert!(short.retry_delay(9, true, 1023) <= Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,259 @@
+//! What a connect response, a reply or a watch event changes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use zoolock_wire::{Code, ConnectResponse, OpResult, Reader, Reply, ReplyHeader, WatchEvent, WireError, op};
+
+use super::connection::{InFlight, Purpose, Stage};
+use super::{ConnectionId, End, Instant, Loss, Output, RequestError, Session, State};
+
+/// What a frame means for the connection.
+enum Outcome {
+    Continue,
+    Lose(Loss),
+    Finish(End),
+}
+
+impl Session {
+    /// Handles the complete frames of a connection, until one of them ends it.
+    pub(super) fn handle_frames(&mut self, id: ConnectionId, now: Instant, random: u64) {
+        let max_frame = self.config.max_frame;
+        while let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) {
+            let outcome = match connection.next_frame(max_frame) {
+                Ok(None) => return,
+                Ok(Some(frame)) => match connection.stage {
+                    Stage::Connecting { deadline } => self.handle_connect_response(&frame, deadline, now),
+                    _ => self.handle_frame(&frame, now),
+                },
+                Err(error) => Err(error.to_string()),
+            };
+            match outcome {
+                Ok(Outcome::Continue) => {}
+                Ok(Outcome::Lose(loss)) => self.lose(loss, now, random),
+                Ok(Outcome::Finish(end)) => self.finish(end),
+                Err(message) => self.lose(Loss::Protocol(message), now, random),
+            }
+        }
+    }
+
+    /// Handles the connect response. A different session, or none, means that this one has expired.
+    fn handle_connect_response(
+        &mut self,
+        frame: &Bytes,
+        deadline: Instant,
+        now: Instant,
+    ) -> Result<Outcome, String> {
+        let response = ConnectResponse::decode(frame).map_err(|error| in_record("ConnectResponse", &error))?;
+        if response.timeout_ms <= 0 {
+            // The answer to a new session is never that it has expired. Such a server is of no use.
+            return Ok(if self.id == 0 { Outcome::Lose(Loss::Closed) } else { Outcome::Finish(End::Expired) });
+        }
+        if response.read_only == Some(true) {
+            return Ok(Outcome::Lose(Loss::ReadOnly));
+        }
+        let granted = Duration::from_millis(u64::try_from(response.timeout_ms).unwrap_or(0));
+        if self.id == 0 {
+            if response.session == 0 {
+                return Err("the connect response has the session id 0".to_owned());
+            }
+            self.id = response.session;
+            self.created_with = Some(granted);
+            self.pace.timeout = granted;
+        } else if response.session != self.id {
+            return Ok(Outcome::Finish(End::Replaced));
+        }
+        // A new leader tracks the session with the timeout of its creation, and the old one with that of the last
+        // attach. The shortest one is safe with both.
+        self.pace.timeout = self.pace.timeout.min(granted);
+        self.password = response.password;
+        if self.config.sasl {
+            if let Some(connection) = &mut self.connection {
+                connection.stage = Stage::Authenticating { deadline, pending: 0 };
+                let id = connection.id;
+                self.outputs.push_back(Output::SaslChallenge(id, None));
+            }
+        } else {
+            self.present_credentials(deadline, now);
+        }
+        Ok(Outcome::Continue)
+    }
+
+    /// Writes the credentials, and attaches if there are none.
+    pub(super) fn present_credentials(&mut self, deadline: Instant, now: Instant) {
+        let Some(connection) = &mut self.connection else { return };
+        let pending = connection.write_credentials(&self.config.credentials);
+        connection.stage = Stage::Authenticating { deadline, pending };
+        if pending == 0 {
+            self.attach(now);
+        }
+    }
+
+    /// Declares the session attached. A session to be closed does nothing but that.
+    fn attach(&mut self, now: Instant) {
+        let Some(connection) = &mut self.connection else { return };
+        connection.stage = Stage::Attached;
+        self.failures = 0;
+        if self.closing.is_some() {
+            return connection.write_close(&mut self.last_xid, now);
+        }
+        let sent = connection.connect_sent;
+        let state = State::Connected { session: self.id, timeout: self.pace.timeout, sent };
+        self.outputs.push_back(Output::State(state));
+        // A new connection proves at once that it works.
+        self.send_keep_alive(now);
+    }
+
+    fn handle_frame(&mut self, frame: &Bytes, now: Instant) -> Result<Outcome, String> {
+        let mut reader = Reader::new(frame);
+        let header = ReplyHeader::decode(&mut reader).map_err(|error| in_record("ReplyHeader", &error))?;
+        match header.xid {
+            op::XID_EVENT => {
+                let event = WatchEvent::decode(&mut reader)
+                    .and_then(|event| reader.end().map(|()| event))
+                    .map_err(|error| in_record("WatcherEvent", &error))?;
+                self.outputs.push_back(Output::Event(event));
+                Ok(Outcome::Continue)
+            }
+            op::XID_AUTH => self.handle_auth_reply(header, now),
+            _ => self.handle_reply(header, &mut reader, now),
+        }
+    }
+
+    fn handle_auth_reply(&mut self, header: ReplyHeader, now: Instant) -> Result<Outcome, String> {
+        if header.err != 0 {
+            return Ok(Outcome::Finish(End::AuthFailed));
+        }
+        let Some(connection) = &mut self.connection else { return Ok(Outcome::Continue) };
+        match &mut connection.stage {
+            Stage::Authenticating { pending, .. } if *pending > 0 => {
+                *pending -= 1;
+                if *pending == 0 {
+                    self.attach(now);
+                }
+                Ok(Outcome::Continue)
+            }
+            _ => Err("the server answered credentials that were not sent".to_owned()),
+        }
+    }
+
+    fn handle_reply(
+        &mut self,
+        header: ReplyHeader,
+        reader: &mut Reader<'_>,
+        now: Instant,
+    ) -> Result<Outcome, String> {
+        let Some(connection) = &mut self.connection else { return Ok(Outcome::Continue) };
+        let entry = connection
+            .take_in_flight(header.xid)
+            .ok_or_else(|| format!("the server answered the request {}, which is not pending", header.xid))?;
+        // Replies to SASL tokens carry zero.
+        if header.zxid > 0 {
+            if header.zxid < connection.newest_zxid {
+                return Ok(self.finish_with(&entry, End::WentBack));
+            }
+            connection.newest_zxid = header.zxid;
+            self.newest_zxid = self.newest_zxid.max(header.zxid);
+        }
+        match Code::from_number(header.err) {
+            Some(Code::SessionExpired) => return Ok(self.finish_with(&entry, End::Expired)),
+            Some(Code::SessionClosedRequireAuth) => return Ok(self.finish_with(&entry, End::AuthFailed)),
+            Some(Code::SessionMoved) => {
+                self.fail(&entry, RequestError::ConnectionLoss);
+                return Ok(Outcome::Lose(Loss::Moved));
+            }
+            _ => {}
+        }
+        let result = if header.err == 0 {
+            let decoded = Reply::decode(entry.op, reader);
+            let reply = decoded.map_err(|error| {
+                // The request was carried out, in whatever way.
+                self.fail(&entry, RequestError::ConnectionLoss);
+                in_record("the reply", &error)
+            })?;
+            Ok(reply)
+        } else {
+            Err(header.err)
+        };
+        let outcome = self.handle_result(&entry, result, now);
+        let max_in_flight = self.config.max_in_flight;
+        if let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) {
+            connection.fill_window(max_in_flight, &mut self.last_xid, now);
+        }
+        outcome
+    }
+
+    fn handle_result(
+        &mut self,
+        entry: &InFlight,
+        result: Result<Reply, i32>,
+        now: Instant,
+    ) -> Result<Outcome, String> {
+        match entry.purpose {
+            Purpose::Caller { request, creates_ephemeral } => {
+                self.has_ephemeral |= creates_ephemeral && result.is_ok();
+                let result = result.map_err(RequestError::Refused);
+                self.outputs.push_back(Output::Reply { request, sent: entry.sent, result });
+            }
+            Purpose::Ping => self.kept_alive(entry, false),
+            // A leader that was cut off may answer a `sync`.
+            Purpose::Sync => self.kept_alive(entry, false),
+            Purpose::Check => match result {
+                Ok(Reply::Multi(results)) if results == [OpResult::Check] => self.kept_alive(entry, true),
+                Ok(Reply::Multi(results)) => {
+                    let code = results.iter().find_map(|result| match result {
+                        OpResult::Error(number) => Code::from_number(*number),
+                        _ => None,
+                    });
+                    self.outputs.push_back(Output::CheckRefused(code));
+                }
+                Ok(_) => return Err("the reply to a multi is no multi".to_owned()),
+                Err(number) => self.outputs.push_back(Output::CheckRefused(Code::from_number(number))),
+            },
+            Purpose::Close => return Ok(Outcome::Finish(End::Closed)),
+            Purpose::Sasl { is_last } => return self.handle_sasl_reply(is_last, result, now),
+        }
+        Ok(Outcome::Continue)
+    }
+
+    fn handle_sasl_reply(
+        &mut self,
+        is_last: bool,
+        result: Result<Reply, i32>,
+        now: Instant,
+    ) -> Result<Outcome, String> {
+        let Some(connection) = &mut self.connection else { return Ok(Outcome::Continue) };
+        let Stage::Authenticating { deadline, .. } = connection.stage else {
+            return Err("the server sent a SASL token out of turn".to_owned());
+        };
+        match result {
+            Ok(Reply::Token(_)) if is_last => self.present_credentials(deadline, now),
+            Ok(Reply::Token(token)) => {
+                let id = connection.id;
+                self.outputs.push_back(Output::SaslChallenge(id, token));
+            }
+            _ => return Ok(Outcome::Finish(End::AuthFailed)),
+        }
+        Ok(Outcome::Continue)
+    }
+
+    fn kept_alive(&mut self, entry: &InFlight, confirmed: bool) {
+        self.outputs.push_back(Output::KeptAlive { sent: entry.sent, confirmed });
+    }
+
+    /// Fails the request whose reply ends the session.
+    fn finish_with(&mut self, entry: &InFlight, end: End) -> Outcome {
+        self.fail(entry, RequestError::Over);
+        Outcome::Finish(end)
+    }
+
+    fn fail(&mut self, entry: &InFlight, error: RequestError) {
+        if let Purpose::Caller { request, .. } = entry.purpose {
+            self.outputs.push_back(Output::Reply { request, sent: entry.sent, result: Err(error) });
+        }
+    }
+}
+
+fn in_record(record: &str, error: &WireError) -> String {
+    format!("{record}: {error}")
+}

@@ -1,0 +1,83 @@
+//! The end of a session.
+
+use super::*;
+
+#[test]
+fn close_is_confirmed_by_the_server() {
+    let mut harness = Harness::attached();
+    harness.session.close(harness.now);
+    harness.collect();
+    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::Over));
+    let (xid, request) = harness.requests().remove(0);
+    assert_eq!(request, Request::CloseSession);
+    let id = harness.connection.expect("a connection");
+    harness.reply(xid, Reply::Empty);
+    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(State::Over(End::Closed))]);
+}
+
+#[test]
+fn lost_close_is_repeated_on_the_next_connection() {
+    let mut harness = Harness::attached();
+    harness.session.close(harness.now);
+    harness.collect();
+    harness.requests();
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    let (xid, request) = harness.requests().remove(0);
+    assert_eq!(request, Request::CloseSession, "nothing else is sent");
+    assert!(!harness.session.is_connected());
+    harness.reply(xid, Reply::Empty);
+    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::Closed))));
+}
+
+#[test]
+fn session_that_is_gone_when_closed_again_is_closed() {
+    let mut harness = Harness::attached();
+    harness.session.close(harness.now);
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.respond_connect(0, Duration::ZERO);
+    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::Closed))));
+}
+
+#[test]
+fn close_gives_up_after_the_session_timeout() {
+    let mut harness = Harness::attached();
+    harness.disconnect();
+    let id = harness.dial();
+    harness.session.dial_failed(id, harness.now, 0);
+    harness.session.close(harness.now);
+    let over = |harness: &Harness| harness.session.end().is_some();
+    assert_eq!(harness.run(T * 2, over), Some(T));
+    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::Closed))));
+}
+
+#[test]
+fn session_that_does_not_exist_yet_is_closed_at_once() {
+    let mut harness = Harness::new();
+    let id = harness.dial();
+    harness.session.close(harness.now);
+    harness.collect();
+    assert_eq!(harness.outputs(), [Output::AbortDial(id), Output::State(State::Over(End::Closed))]);
+}
+
+#[test]
+fn ended_session_does_nothing_more() {
+    let mut harness = Harness::attached();
+    harness.session.close(harness.now);
+    harness.collect();
+    let xid = harness.requests()[0].0;
+    harness.reply(xid, Reply::Empty);
+    harness.outputs();
+    let id = harness.connection.expect("a connection");
+    harness.session.received(id, &[0; 40], harness.now, 0);
+    harness.session.disconnected(id, harness.now, 0);
+    harness.session.close(harness.now);
+    harness.session.renew(harness.now);
+    harness.wait(T * 3);
+    assert!(harness.outputs().is_empty() && harness.requests().is_empty());
+}

@@ -1,0 +1,194 @@
+//! The connect request and its answers.
+
+use super::*;
+
+#[test]
+fn nothing_is_sent_behind_the_connect_request() {
+    let mut harness = Harness::new();
+    let id = harness.dial();
+    harness.connect(id);
+    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::NotSent));
+    let request = harness.connect_request();
+    assert_eq!((request.session, request.timeout_ms, request.last_zxid_seen), (0, 30_000, 0));
+    harness.respond_connect(ID, T);
+    let connected = State::Connected { session: ID, timeout: T, sent: harness.now };
+    assert_eq!(harness.output(), Output::State(connected));
+    assert_eq!(harness.requests(), [(op::XID_PING, Request::Ping)]);
+}
+
+#[test]
+fn negative_session_id_is_accepted() {
+    let mut harness = Harness::new();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(-5, T);
+    assert!(harness.session.is_connected());
+    assert_eq!(harness.session.id(), -5);
+}
+
+#[test]
+fn reattach_shows_session_password_and_newest_zxid() {
+    let mut harness = Harness::attached();
+    let zxid = harness.zxid;
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    let request = harness.connect_request();
+    assert_eq!((request.session, request.last_zxid_seen), (ID, zxid));
+    assert_eq!(request.password, Hidden(vec![7; 16]));
+    harness.respond_connect(ID, T);
+    assert!(harness.session.is_connected());
+}
+
+#[test]
+fn other_session_in_the_answer_is_the_end() {
+    let mut harness = Harness::attached();
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID + 1, T);
+    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(State::Over(End::Replaced))]);
+    assert!(harness.bytes.is_empty(), "a request was sent on the other session");
+    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::Over));
+    assert_eq!(harness.session.next_timer(), None);
+}
+
+#[test]
+fn timeout_zero_is_expiry() {
+    let mut harness = Harness::attached();
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.respond_connect(0, Duration::ZERO);
+    assert_eq!(harness.outputs(), [Output::Close(id), Output::State(State::Over(End::Expired))]);
+}
+
+#[test]
+fn read_only_server_is_no_session() {
+    let mut harness = Harness::new();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.respond_with(&ConnectResponse {
+        protocol: 0,
+        timeout_ms: 30_000,
+        session: ID,
+        password: Hidden(vec![7; 16]),
+        read_only: Some(true),
+    });
+    assert_eq!(harness.outputs(), [Output::Close(id)]);
+    assert!(harness.run(T, Harness::has_dial).is_some(), "the next server is tried");
+    assert_eq!(harness.session.id(), 0);
+}
+
+#[test]
+fn hang_up_without_an_answer_is_no_expiry() {
+    let mut harness = Harness::attached();
+    harness.disconnect();
+    for _ in 0..20 {
+        let id = harness.dial();
+        harness.connect(id);
+        harness.connect_request();
+        harness.disconnect();
+        assert!(harness.run(T, Harness::has_dial).is_some());
+    }
+    assert_eq!(harness.session.end(), None);
+}
+
+#[test]
+fn lease_counts_with_the_shortest_timeout() {
+    let mut harness = Harness::attached();
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    assert_eq!(harness.connect_request().timeout_ms, 30_000);
+    harness.respond_connect(ID, T / 3);
+    assert_eq!(harness.session.timeout(), T / 3);
+    // A server that grants more again does not make the shorter one forgotten.
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    assert_eq!(harness.connect_request().timeout_ms, 30_000, "as much as at the creation");
+    harness.respond_connect(ID, T);
+    assert_eq!(harness.session.timeout(), T / 3);
+}
+
+#[test]
+fn reattach_never_asks_for_more_than_the_creation_granted() {
+    let mut harness = Harness::new();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, T / 2);
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    assert_eq!(harness.connect_request().timeout_ms, 15_000);
+}
+
+#[test]
+fn credentials_come_before_requests() {
+    let mut config = SessionConfig::new(T);
+    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
+    let mut harness = Harness::with(config);
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    let requests = harness.requests();
+    assert!(matches!(requests.as_slice(), [(op::XID_AUTH, Request::Auth { .. })]), "{requests:?}");
+    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::NotSent));
+    harness.reply_at(op::XID_AUTH, 0, 0, Reply::Empty);
+    assert!(harness.session.is_connected());
+}
+
+#[test]
+fn refused_credentials_are_the_end() {
+    let mut config = SessionConfig::new(T);
+    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
+    let mut harness = Harness::with(config);
+    let id = harness.dial();
+    harness.connect(id);
+    harness.respond_connect(ID, T);
+    harness.reply_at(op::XID_AUTH, 0, Code::AuthFailed.number(), Reply::Empty);
+    assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::AuthFailed))));
+}
+
+#[test]
+fn sasl_comes_before_credentials() {
+    let mut config = SessionConfig::new(T);
+    config.sasl = true;
+    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
+    let mut harness = Harness::with(config);
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    assert_eq!(harness.output(), Output::SaslChallenge(id, None));
+    harness.session.sasl_step(id, SaslStep::Send(Bytes::from_static(b"hello")), harness.now);
+    harness.collect();
+    let (xid, request) = harness.requests().remove(0);
+    assert_eq!(request, Request::Sasl { token: Some(Bytes::from_static(b"hello")) });
+    harness.reply_at(xid, 0, 0, Reply::Token(Some(Bytes::from_static(b"challenge"))));
+    assert_eq!(harness.output(), Output::SaslChallenge(id, Some(Bytes::from_static(b"challenge"))));
+    harness.session.sasl_step(id, SaslStep::SendLast(Bytes::from_static(b"proof")), harness.now);
+    harness.collect();
+    let (xid, _) = harness.requests().remove(0);
+    harness.reply_at(xid, 0, 0, Reply::Token(None));
+    assert!(matches!(harness.requests().as_slice(), [(op::XID_AUTH, Request::Auth { .. })]));
+    harness.reply_at(op::XID_AUTH, 0, 0, Reply::Empty);
+    assert!(harness.session.is_connected());
+}
+
+#[test]
+fn debug_output_shows_no_password() {
+    let mut config = SessionConfig::new(T);
+    config.credentials = vec![("digest".to_owned(), Hidden(b"secret".to_vec()))];
+    let mut harness = Harness::with(config);
+    let id = harness.dial();
+    harness.connect(id);
+    harness.respond_connect(ID, T);
+    let shown = format!("{:?}", harness.session);
+    assert!(!shown.contains("7, 7") && !shown.contains("115, 101"), "{shown}");
+}

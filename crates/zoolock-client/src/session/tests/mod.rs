@@ -1,0 +1,257 @@
+//! Tests of the session machine. Each file tests one group of promises.
+
+mod close;
+mod handshake;
+mod hostile;
+mod moves;
+mod requests;
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use zoolock_wire::{
+    ConnectRequest, ConnectResponse, CreateRequest, Hidden, OpResult, Reader, Reply, ReplyHeader, Request,
+    RequestHeader, Stat, Writer, op, split_frame,
+};
+
+use super::*;
+
+/// The session timeout of the tests.
+const T: Duration = Duration::from_secs(30);
+
+/// The session id of the tests.
+const ID: i64 = 0x1234;
+
+/// A session, a clock, and a server that answers by hand.
+struct Harness {
+    session: Session,
+    now: Instant,
+    random: u64,
+    /// The outputs that no test step has taken.
+    outputs: Vec<Output>,
+    /// The bytes that no test step has taken.
+    bytes: BytesMut,
+    connection: Option<ConnectionId>,
+    zxid: i64,
+}
+
+impl Harness {
+    fn new() -> Harness {
+        Harness::with(SessionConfig::new(T))
+    }
+
+    fn with(config: SessionConfig) -> Harness {
+        let now = Instant(1_000_000_000_000);
+        let mut harness = Harness {
+            session: Session::new(config, now),
+            now,
+            random: 0,
+            outputs: Vec::new(),
+            bytes: BytesMut::new(),
+            connection: None,
+            zxid: 100,
+        };
+        harness.collect();
+        harness
+    }
+
+    /// Returns a session that is attached, and whose first keep-alive was answered.
+    fn attached() -> Harness {
+        let mut harness = Harness::new();
+        harness.attach();
+        harness
+    }
+
+    fn collect(&mut self) {
+        while let Some(output) = self.session.next_output() {
+            self.outputs.push(output);
+        }
+        while let Some((id, bytes)) = self.session.take_bytes() {
+            assert!(self.connection == Some(id), "bytes for a connection that is not established");
+            self.bytes.extend_from_slice(&bytes);
+        }
+    }
+
+    fn outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Takes the only output.
+    fn output(&mut self) -> Output {
+        let mut outputs = self.outputs();
+        assert_eq!(outputs.len(), 1, "{outputs:?}");
+        outputs.remove(0)
+    }
+
+    /// Takes the outputs, of which one must be a dial.
+    fn dial(&mut self) -> ConnectionId {
+        let dials: Vec<ConnectionId> = self
+            .outputs()
+            .into_iter()
+            .filter_map(|output| match output {
+                Output::Dial(id) => Some(id),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(dials.len(), 1, "expected one dial");
+        dials[0]
+    }
+
+    fn has_dial(&self) -> bool {
+        self.outputs.iter().any(|output| matches!(output, Output::Dial(_)))
+    }
+
+    fn connect(&mut self, id: ConnectionId) {
+        self.connection = Some(id);
+        self.session.connected(id, self.now, self.random);
+        self.collect();
+    }
+
+    /// Takes the connect request, which must be all that was written.
+    fn connect_request(&mut self) -> ConnectRequest {
+        let frame = split_frame(&mut self.bytes, 4096).expect("a frame").expect("a connect request");
+        assert!(self.bytes.is_empty(), "something was sent behind the connect request");
+        ConnectRequest::decode(&frame).expect("a connect request")
+    }
+
+    fn respond_connect(&mut self, session: i64, timeout: Duration) {
+        let response = ConnectResponse {
+            protocol: 0,
+            timeout_ms: i32::try_from(timeout.as_millis()).expect("a timeout"),
+            session,
+            password: Hidden(vec![7; 16]),
+            read_only: Some(false),
+        };
+        self.respond_with(&response);
+    }
+
+    fn respond_with(&mut self, response: &ConnectResponse) {
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, |writer| response.encode(writer));
+        self.receive(&frame);
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        let id = self.connection.expect("a connection");
+        self.session.received(id, bytes, self.now, self.random);
+        self.collect();
+    }
+
+    /// Dials, attaches and answers the first keep-alive.
+    fn attach(&mut self) {
+        let id = self.dial();
+        self.connect(id);
+        self.connect_request();
+        self.respond_connect(ID, T);
+        self.answer_keep_alive();
+        self.outputs();
+    }
+
+    /// Takes the written requests.
+    fn requests(&mut self) -> Vec<(i32, Request)> {
+        let mut requests = Vec::new();
+        while let Some(frame) = split_frame(&mut self.bytes, 1 << 20).expect("frames") {
+            let mut reader = Reader::new(&frame);
+            let header = RequestHeader::decode(&mut reader).expect("a header");
+            requests.push((header.xid, Request::decode(header.op, &mut reader).expect("a request")));
+        }
+        requests
+    }
+
+    fn answer_keep_alive(&mut self) {
+        for (xid, request) in self.requests() {
+            match request {
+                Request::Ping => self.reply(xid, Reply::Empty),
+                Request::Sync { path } => self.reply(xid, Reply::Path(path)),
+                Request::Multi(_) => self.reply(xid, Reply::Multi(vec![OpResult::Check])),
+                other => panic!("{other:?} is no keep-alive"),
+            }
+        }
+    }
+
+    fn reply(&mut self, xid: i32, reply: Reply) {
+        self.zxid += 1;
+        self.reply_at(xid, self.zxid, 0, reply);
+    }
+
+    fn refuse(&mut self, xid: i32, code: Code) {
+        self.zxid += 1;
+        self.reply_at(xid, self.zxid, code.number(), Reply::Empty);
+    }
+
+    fn reply_at(&mut self, xid: i32, zxid: i64, err: i32, reply: Reply) {
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, |writer| {
+            ReplyHeader { xid, zxid, err }.encode(writer);
+            reply.encode(writer);
+        });
+        self.receive(&frame);
+    }
+
+    fn send(&mut self, request: Request) -> RequestId {
+        let id = self.session.request(&request, self.now).expect("a connection");
+        self.collect();
+        id
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        self.now = self.now.after(duration);
+        self.session.timer(self.now, self.random);
+        self.collect();
+    }
+
+    /// Calls the timer whenever it is due, until a time span has passed. Returns when `until` held.
+    fn run(&mut self, duration: Duration, until: impl Fn(&Harness) -> bool) -> Option<Duration> {
+        let (start, end) = (self.now, self.now.after(duration));
+        loop {
+            if until(self) {
+                return Some(start.until(self.now));
+            }
+            match self.session.next_timer() {
+                Some(at) if at <= end => {
+                    self.now = self.now.max(at);
+                    self.session.timer(self.now, self.random);
+                    self.collect();
+                }
+                _ => {
+                    self.now = end;
+                    return until(self).then(|| start.until(self.now));
+                }
+            }
+        }
+    }
+
+    fn disconnect(&mut self) {
+        let id = self.connection.take().expect("a connection");
+        self.session.disconnected(id, self.now, self.random);
+        self.collect();
+    }
+
+    /// Creates an ephemeral znode, as a contender does.
+    fn create_ephemeral(&mut self) {
+        self.send(create(3));
+        let (xid, _) = self.requests().remove(0);
+        let path = "/locks/a/lock-0000000000".to_owned();
+        self.reply(xid, Reply::PathStat { path, stat: Stat::default() });
+        self.outputs();
+    }
+}
+
+fn create(flags: i32) -> Request {
+    Request::Create(CreateRequest {
+        op: op::CREATE2,
+        path: "/locks/a/lock-".to_owned(),
+        data: None,
+        acl: Vec::new(),
+        flags,
+        ttl: -1,
+    })
+}
+
+fn read() -> Request {
+    Request::GetData { path: "/locks/a".to_owned(), watch: true }
+}
+
+fn data() -> Reply {
+    Reply::Data { data: None, stat: Stat::default() }
+}

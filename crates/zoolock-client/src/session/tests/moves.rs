@@ -1,0 +1,174 @@
+//! When a session changes its server, and how.
+
+use super::*;
+
+/// Returns a session that has created an ephemeral znode and renews a lease.
+fn holder(random: u64) -> Harness {
+    let mut harness = Harness::new();
+    harness.random = random;
+    harness.attach();
+    harness.session.set_keep_alive(KeepAlive::Check("/locks/a".to_owned()), harness.now);
+    harness.create_ephemeral();
+    harness
+}
+
+/// Answers the pings, but no write, as a server does whose leader stalls.
+fn answer_pings_until(harness: &mut Harness, end: Instant) {
+    while harness.now < end && !harness.has_dial() {
+        let next = harness.session.next_timer().expect("a timer").min(end);
+        harness.now = harness.now.max(next);
+        harness.session.timer(harness.now, harness.random);
+        harness.collect();
+    }
+}
+
+#[test]
+fn silent_server_is_left_between_a_twelfth_and_a_sixth() {
+    for (random, share) in [(0, 12), (1023, 6)] {
+        let mut harness = holder(random);
+        harness.wait(T / 6);
+        assert_eq!(harness.requests().len(), 2, "a ping and a renewal");
+        let left = harness.run(T, Harness::has_dial).expect("a dial");
+        let wanted = T / share;
+        assert!(left <= wanted && left + T / 100 >= wanted, "{left:?}, expected {wanted:?}");
+    }
+}
+
+#[test]
+fn stalled_leader_is_given_more_time() {
+    for (random, share) in [(0, 6), (1023, 4)] {
+        let mut harness = holder(random);
+        harness.wait(T / 6);
+        harness.reply(op::XID_PING, Reply::Empty);
+        let left = harness.run(T, Harness::has_dial).expect("a dial");
+        let wanted = T / share;
+        assert!(left <= wanted && left + T / 100 >= wanted, "{left:?}, expected {wanted:?}");
+    }
+}
+
+#[test]
+fn pending_write_excuses_an_unanswered_ping() {
+    let mut harness = holder(0);
+    // The write is in front of the ping of the next renewal.
+    harness.send(create(3));
+    let written = harness.now;
+    answer_pings_until(&mut harness, written.after(T));
+    assert!(harness.has_dial());
+    assert!(written.until(harness.now) >= T / 6, "{:?}", written.until(harness.now));
+}
+
+#[test]
+fn session_without_ephemerals_moves_late() {
+    let mut harness = Harness::attached();
+    harness.wait(T / 3);
+    assert_eq!(harness.requests().len(), 1);
+    let left = harness.run(T, Harness::has_dial).expect("a dial");
+    assert_eq!(left, T / 3, "a local session is known to one server only");
+}
+
+#[test]
+fn move_fails_requests_then_closes_then_connects() {
+    let mut harness = holder(0);
+    let old = harness.connection.expect("a connection");
+    let request = harness.send(create(3));
+    let sent = harness.now;
+    harness.requests();
+    assert!(harness.run(T, Harness::has_dial).is_some());
+    let id = harness.dial();
+    assert!(harness.session.is_connected(), "the old connection is kept until the new one stands");
+    harness.bytes.clear();
+    harness.connect(id);
+    let outputs = harness.outputs();
+    assert!(
+        matches!(outputs.as_slice(), [
+            Output::Reply { request: failed, sent: at, result: Err(RequestError::ConnectionLoss) },
+            Output::Close(closed),
+            Output::State(State::Disconnected(Loss::Silent(_))),
+        ] if *failed == request && *at == sent && *closed == old),
+        "{outputs:?}"
+    );
+    assert_eq!(harness.connect_request().session, ID);
+    // Bytes of the old connection mean nothing any more.
+    harness.session.received(old, &[0, 0, 0, 1, 0], harness.now, 0);
+    harness.collect();
+    assert!(harness.outputs().is_empty());
+}
+
+#[test]
+fn answer_stops_the_move() {
+    let mut harness = holder(0);
+    harness.wait(T / 6);
+    let written = harness.requests();
+    assert!(harness.run(T, Harness::has_dial).is_some());
+    let id = harness.dial();
+    harness.reply(op::XID_PING, Reply::Empty);
+    harness.reply(written[1].0, Reply::Multi(vec![OpResult::Check]));
+    assert!(harness.outputs().contains(&Output::AbortDial(id)));
+    // If the dial succeeds in that moment, its connection is closed.
+    harness.session.connected(id, harness.now, 0);
+    harness.collect();
+    assert_eq!(harness.output(), Output::Close(id));
+    assert!(harness.session.is_connected());
+}
+
+#[test]
+fn at_most_one_move_per_third() {
+    let mut harness = holder(0);
+    harness.wait(T / 6);
+    harness.requests();
+    harness.run(T, Harness::has_dial).expect("a dial");
+    let id = harness.dial();
+    harness.connect(id);
+    let moved = harness.now;
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    harness.requests();
+    harness.outputs();
+    // The next server is silent, too.
+    harness.run(T, Harness::has_dial).expect("a dial");
+    assert_eq!(moved.until(harness.now), T / 3);
+}
+
+#[test]
+fn only_one_dial_is_under_way() {
+    let mut harness = Harness::attached();
+    harness.disconnect();
+    let id = harness.dial();
+    harness.wait(T / 60);
+    assert!(!harness.has_dial());
+    let late = harness.run(T, |harness| !harness.outputs.is_empty()).expect("the deadline of the dial");
+    assert_eq!(harness.outputs(), [Output::AbortDial(id)]);
+    assert!(late <= T / 6);
+    // Its late success changes nothing.
+    harness.session.connected(id, harness.now, 0);
+    harness.collect();
+    assert_eq!(harness.output(), Output::Close(id));
+}
+
+#[test]
+fn holder_dials_often_during_an_outage() {
+    let mut harness = holder(1023);
+    harness.disconnect();
+    let start = harness.now;
+    let mut dials = 0;
+    while start.until(harness.now) < T / 4 {
+        let id = harness.dial();
+        harness.session.dial_failed(id, harness.now, harness.random);
+        harness.collect();
+        harness.run(T, Harness::has_dial).expect("a dial");
+        dials += 1;
+    }
+    assert!(dials >= 15, "{dials} dials in {:?}", T / 4);
+}
+
+#[test]
+fn server_that_does_not_answer_the_connect_request_is_left() {
+    let mut harness = holder(0);
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    let left = harness.run(T, Harness::has_dial).expect("a dial");
+    assert!(left >= T / 4 && left < T / 3, "{left:?}");
+    assert!(harness.outputs.contains(&Output::Close(id)));
+}

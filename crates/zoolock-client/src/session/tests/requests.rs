@@ -1,0 +1,247 @@
+//! Requests, replies, events, and their order.
+
+use zoolock_wire::{EventKind, encode_event};
+
+use super::*;
+
+#[test]
+fn replies_are_matched_by_xid() {
+    let mut harness = Harness::attached();
+    let (first, second) = (harness.send(read()), harness.send(read()));
+    let xids: Vec<i32> = harness.requests().iter().map(|(xid, _)| *xid).collect();
+    // A refusal by the connected server may overtake an earlier reply (ZOOKEEPER-2775).
+    harness.refuse(xids[1], Code::NoAuth);
+    let sent = harness.now;
+    let refused = Err(RequestError::Refused(Code::NoAuth.number()));
+    assert_eq!(harness.output(), Output::Reply { request: second, sent, result: refused });
+    harness.reply(xids[0], data());
+    assert_eq!(harness.output(), Output::Reply { request: first, sent, result: Ok(data()) });
+}
+
+#[test]
+fn replies_and_events_keep_the_order_of_the_server() {
+    let mut harness = Harness::attached();
+    let (first, second) = (harness.send(read()), harness.send(read()));
+    let xids: Vec<i32> = harness.requests().iter().map(|(xid, _)| *xid).collect();
+    let mut bytes = BytesMut::new();
+    let reply = |xid, zxid, bytes: &mut BytesMut| {
+        Writer::frame(bytes, |writer| {
+            ReplyHeader { xid, zxid, err: 0 }.encode(writer);
+            data().encode(writer);
+        });
+    };
+    reply(xids[0], 200, &mut bytes);
+    Writer::frame(&mut bytes, |writer| {
+        // Servers before 3.9 send events without a zxid.
+        ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
+        encode_event(EventKind::Deleted, "/locks/a", writer);
+    });
+    reply(xids[1], 201, &mut bytes);
+    // However the network cuts them.
+    for byte in bytes {
+        harness.receive(&[byte]);
+    }
+    let outputs = harness.outputs();
+    assert!(
+        matches!(outputs.as_slice(), [
+            Output::Reply { request: a, .. },
+            Output::Event(WatchEvent { kind: EventKind::Deleted, .. }),
+            Output::Reply { request: b, .. },
+        ] if *a == first && *b == second),
+        "{outputs:?}"
+    );
+}
+
+#[test]
+fn xids_continue_on_the_next_connection() {
+    let mut harness = Harness::attached();
+    harness.send(read());
+    let last = harness.requests().last().expect("a request").0;
+    harness.disconnect();
+    harness.attach();
+    harness.send(read());
+    let next = harness.requests().last().expect("a request").0;
+    assert!(next > last, "{next} after {last}");
+}
+
+#[test]
+fn xids_wrap_to_positive_numbers() {
+    let mut harness = Harness::attached();
+    harness.session.last_xid = i32::MAX - 1;
+    for _ in 0..3 {
+        harness.send(read());
+    }
+    let xids: Vec<i32> = harness.requests().iter().map(|(xid, _)| *xid).collect();
+    assert_eq!(xids, [i32::MAX, 1, 2]);
+    for xid in xids {
+        harness.reply(xid, data());
+    }
+    assert_eq!(harness.outputs().len(), 3);
+}
+
+#[test]
+fn lost_connection_leaves_the_outcome_unknown() {
+    let mut harness = Harness::attached();
+    let request = harness.send(create(3));
+    let sent = harness.now;
+    let id = harness.connection.expect("a connection");
+    harness.disconnect();
+    let outputs = harness.outputs();
+    assert_eq!(
+        outputs[..3],
+        [
+            Output::Reply { request, sent, result: Err(RequestError::ConnectionLoss) },
+            Output::Close(id),
+            Output::State(State::Disconnected(Loss::Closed)),
+        ]
+    );
+    assert!(matches!(outputs[3..], [Output::Dial(_)]), "a lost connection is replaced at once");
+    // Nothing is sent again by itself.
+    let id = match outputs[3] {
+        Output::Dial(id) => id,
+        _ => unreachable!(),
+    };
+    harness.bytes.clear();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    assert_eq!(harness.requests(), [(op::XID_PING, Request::Ping)]);
+}
+
+#[test]
+fn request_without_a_connection_is_refused_at_once() {
+    let mut harness = Harness::attached();
+    harness.disconnect();
+    assert_eq!(harness.session.request(&read(), harness.now), Err(RequestError::NotSent));
+}
+
+#[test]
+fn full_window_holds_requests_back_and_renewals_pass_them() {
+    let mut config = SessionConfig::new(T);
+    config.max_in_flight = 2;
+    let mut harness = Harness::with(config);
+    harness.attach();
+    harness.session.set_keep_alive(KeepAlive::Check("/locks/a".to_owned()), harness.now);
+    let requests: Vec<RequestId> = (0..4).map(|_| harness.send(read())).collect();
+    let written = harness.requests();
+    assert_eq!(written.len(), 2, "{written:?}");
+    harness.wait(T / 6);
+    let renewal = harness.requests();
+    assert!(
+        matches!(renewal.as_slice(), [(op::XID_PING, Request::Ping), (_, Request::Multi(_))]),
+        "{renewal:?}"
+    );
+    harness.reply(written[0].0, data());
+    assert!(harness.requests().is_empty(), "the renewal takes room in the window");
+    // The unwritten requests were not carried out, and the written one may have been.
+    harness.outputs();
+    harness.disconnect();
+    let results: Vec<(RequestId, RequestError)> = harness
+        .outputs()
+        .into_iter()
+        .filter_map(|output| match output {
+            Output::Reply { request, result: Err(error), .. } => Some((request, error)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        results,
+        [
+            (requests[1], RequestError::ConnectionLoss),
+            (requests[2], RequestError::NotSent),
+            (requests[3], RequestError::NotSent),
+        ]
+    );
+}
+
+#[test]
+fn queued_requests_follow_in_order() {
+    let mut config = SessionConfig::new(T);
+    config.max_in_flight = 1;
+    let mut harness = Harness::with(config);
+    harness.attach();
+    let path = |n: i32| Request::Exists { path: format!("/{n}"), watch: false };
+    (0..5).for_each(|n| drop(harness.send(path(n))));
+    for n in 0..5 {
+        let written = harness.requests();
+        assert_eq!(written.iter().map(|(_, request)| request).collect::<Vec<_>>(), [&path(n)]);
+        harness.reply(written[0].0, Reply::Stat(Stat::default()));
+    }
+}
+
+#[test]
+fn ping_goes_ahead_of_each_renewal_in_one_write() {
+    let mut harness = Harness::attached();
+    harness.session.set_keep_alive(KeepAlive::Sync, harness.now);
+    harness.wait(T / 6);
+    let written = harness.requests();
+    assert!(
+        matches!(written.as_slice(), [(op::XID_PING, Request::Ping), (_, Request::Sync { .. })]),
+        "{written:?}"
+    );
+    let sent = harness.now;
+    harness.reply(op::XID_PING, Reply::Empty);
+    harness.reply(written[1].0, Reply::Path("/".to_owned()));
+    let heard = Output::KeptAlive { sent, confirmed: false };
+    assert_eq!(harness.outputs(), [heard.clone(), heard], "a leader that was cut off may answer a sync");
+}
+
+#[test]
+fn only_success_of_the_check_confirms() {
+    let mut harness = Harness::attached();
+    harness.session.set_keep_alive(KeepAlive::Check("/locks/a".to_owned()), harness.now);
+    let renew = |harness: &mut Harness| {
+        harness.wait(T / 6);
+        let written = harness.requests();
+        assert_eq!(
+            written[1].1,
+            Request::Multi(vec![Request::Check { path: "/locks/a".to_owned(), version: -1 }])
+        );
+        harness.reply(op::XID_PING, Reply::Empty);
+        harness.outputs();
+        written[1].0
+    };
+    let xid = renew(&mut harness);
+    harness.reply(xid, Reply::Multi(vec![OpResult::Check]));
+    assert_eq!(harness.output(), Output::KeptAlive { sent: harness.now, confirmed: true });
+    let xid = renew(&mut harness);
+    harness.reply(xid, Reply::Multi(vec![OpResult::Error(Code::NoNode.number())]));
+    assert_eq!(harness.output(), Output::CheckRefused(Some(Code::NoNode)));
+    for code in [Code::NoAuth, Code::Throttled] {
+        let xid = renew(&mut harness);
+        harness.refuse(xid, code);
+        assert_eq!(harness.output(), Output::CheckRefused(Some(code)));
+    }
+}
+
+#[test]
+fn session_without_locks_pings_every_third() {
+    let mut harness = Harness::attached();
+    harness.wait(T / 3 - Duration::from_millis(1));
+    assert!(harness.requests().is_empty());
+    harness.wait(Duration::from_millis(1));
+    assert_eq!(harness.requests(), [(op::XID_PING, Request::Ping)]);
+}
+
+#[test]
+fn expired_session_in_a_reply_is_the_end() {
+    let mut harness = Harness::attached();
+    let first = harness.send(read());
+    harness.send(read());
+    let xid = harness.requests()[0].0;
+    harness.refuse(xid, Code::SessionExpired);
+    let outputs = harness.outputs();
+    assert_eq!(outputs.last(), Some(&Output::State(State::Over(End::Expired))));
+    let failed = |request| Output::Reply { request, sent: harness.now, result: Err(RequestError::Over) };
+    assert!(outputs.contains(&failed(first)), "the refused request has a result, too: {outputs:?}");
+}
+
+#[test]
+fn moved_session_attaches_again() {
+    let mut harness = Harness::attached();
+    harness.send(read());
+    let xid = harness.requests()[0].0;
+    harness.refuse(xid, Code::SessionMoved);
+    assert!(harness.outputs.contains(&Output::State(State::Disconnected(Loss::Moved))));
+    assert!(harness.has_dial());
+}
