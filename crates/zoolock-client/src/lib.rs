@@ -2,7 +2,7 @@
 //!
 //! [`Session`] is the protocol as a state machine: no socket, clock, task or random source is inside. The caller passes
 //! it the time, received bytes and requests, and carries out its [`Output`]s. So the same code runs on a network and in a
-//! simulation, and each order of events can be tested.
+//! simulation, and each order of events can be tested. [`Client`] runs one on the network, with the clock of the machine.
 //!
 //! # Promises
 //! - **One order.** Replies, watch events and state changes leave [`Session::next_output`] in the order in which the
@@ -18,10 +18,16 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
+mod driver;
+mod hosts;
 mod session;
 mod time;
 
+pub use driver::{Client, Handler};
+pub use hosts::{DialError, Host};
 pub use session::{
-    ConnectionId, End, KeepAlive, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,
+    ConnectionId, End, KeepAlive, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig,
+    State,
 };
 pub use time::Instant;

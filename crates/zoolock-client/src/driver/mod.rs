@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -334,21 +334,14 @@ impl<H: Handler> Driver<H> {
         match result {
             Ok((at, stream)) => {
                 self.hosts.reached(at);
-                self.with_session(|session, now| session.connected(id, now, random()));
-                // Before the new connection is stored, the old one is closed.
-                let shared = self.shared.clone();
-                let core = &mut *shared.lock();
-                core.dial_errors.clear();
-                let mut refused = false;
-                core.actions.retain(|action| match action {
-                    Action::Close(closed) => {
-                        refused |= *closed == id;
-                        false
-                    }
-                    _ => true,
-                });
-                self.output.clear();
-                self.connection = (!refused).then_some((id, stream)).or_else(|| self.connection.take());
+                let mut used = false;
+                self.with_session(|session, now| used = session.connected(id, now, random()));
+                if used {
+                    self.shared.lock().dial_errors.clear();
+                    // The bytes for the old connection are never written.
+                    self.output.clear();
+                    self.connection = Some((id, stream));
+                }
             }
             Err(errors) => {
                 self.shared.lock().dial_errors = errors;

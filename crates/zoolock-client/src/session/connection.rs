@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use zoolock_wire::{
-    ConnectRequest, FrameError, Hidden, Request, RequestHeader, Writer, op, split_frame,
-};
+use zoolock_wire::{ConnectRequest, FrameError, Hidden, Request, RequestHeader, Writer, op, split_frame};
 
 use super::{ConnectionId, Instant, KeepAlive, RequestId};
 
@@ -158,7 +156,13 @@ impl Connection {
         (!self.output.is_empty()).then(|| self.output.split().freeze())
     }
 
-    pub(super) fn write_connect(&mut self, session: i64, password: &Hidden, newest_zxid: i64, timeout: Duration) {
+    pub(super) fn write_connect(
+        &mut self,
+        session: i64,
+        password: &Hidden,
+        newest_zxid: i64,
+        timeout: Duration,
+    ) {
         let request = ConnectRequest {
             protocol: 0,
             last_zxid_seen: newest_zxid,
@@ -173,8 +177,7 @@ impl Connection {
     /// Writes the credentials. Returns their number.
     pub(super) fn write_credentials(&mut self, credentials: &[(String, Hidden)]) -> usize {
         for (scheme, secret) in credentials {
-            let request =
-                Request::Auth { kind: 0, scheme: scheme.clone(), credentials: secret.clone() };
+            let request = Request::Auth { kind: 0, scheme: scheme.clone(), credentials: secret.clone() };
             write_frame(&mut self.output, op::XID_AUTH, &request);
         }
         credentials.len()
@@ -260,7 +263,9 @@ fn next_xid(last: &mut i32) -> i32 {
 
 fn creates_ephemeral(request: &Request) -> bool {
     match request {
-        Request::Create(create) => create.op != op::CREATE_CONTAINER && create.flags & EPHEMERAL != 0 && create.flags <= 3,
+        Request::Create(create) => {
+            create.op != op::CREATE_CONTAINER && create.flags & EPHEMERAL != 0 && create.flags <= 3
+        }
         Request::Multi(parts) => parts.iter().any(creates_ephemeral),
         _ => false,
     }

@@ -368,10 +368,12 @@ impl Session {
 
     // ---- the network ----
 
-    /// Reports that a dial succeeded, TLS included.
-    pub fn connected(&mut self, id: ConnectionId, now: Instant, random: u64) {
+    /// Reports that a dial succeeded, TLS included. Returns whether the session uses the connection: it does not if the
+    /// dial was aborted meanwhile.
+    #[must_use]
+    pub fn connected(&mut self, id: ConnectionId, now: Instant, random: u64) -> bool {
         if !matches!(self.dial, Dial::Dialing { id: dialed, .. } if dialed == id) {
-            return self.outputs.push_back(Output::Close(id));
+            return false;
         }
         self.dial = Dial::Idle;
         if let Some(old) = &self.connection {
@@ -382,6 +384,7 @@ impl Session {
         let mut connection = Connection::new(id, now, self.pace.attach_deadline(now), random);
         connection.write_connect(self.id, &self.password, self.newest_zxid, self.requested_timeout());
         self.connection = Some(connection);
+        true
     }
 
     /// Reports that a dial failed.
@@ -491,7 +494,9 @@ impl Session {
     // ---- keeping the session alive ----
 
     fn keep_alive_time(&self, connection: &Connection) -> Option<Instant> {
-        self.closing.is_none().then(|| connection.last_keep_alive.after(self.pace.keep_alive(&self.keep_alive)))
+        self.closing
+            .is_none()
+            .then(|| connection.last_keep_alive.after(self.pace.keep_alive(&self.keep_alive)))
     }
 
     fn send_due_keep_alive(&mut self, now: Instant) {

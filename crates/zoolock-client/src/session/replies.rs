@@ -44,10 +44,15 @@ impl Session {
         deadline: Instant,
         now: Instant,
     ) -> Result<Outcome, String> {
-        let response = ConnectResponse::decode(frame).map_err(|error| in_record("ConnectResponse", &error))?;
+        let response =
+            ConnectResponse::decode(frame).map_err(|error| in_record("ConnectResponse", &error))?;
         if response.timeout_ms <= 0 {
             // The answer to a new session is never that it has expired. Such a server is of no use.
-            return Ok(if self.id == 0 { Outcome::Lose(Loss::Closed) } else { Outcome::Finish(End::Expired) });
+            return Ok(if self.id == 0 {
+                Outcome::Lose(Loss::Closed)
+            } else {
+                Outcome::Finish(End::Expired)
+            });
         }
         if response.read_only == Some(true) {
             return Ok(Outcome::Lose(Loss::ReadOnly));

@@ -103,7 +103,7 @@ impl Harness {
 
     fn connect(&mut self, id: ConnectionId) {
         self.connection = Some(id);
-        self.session.connected(id, self.now, self.random);
+        assert!(self.session.connected(id, self.now, self.random), "the dial was aborted");
         self.collect();
     }
 
@@ -223,6 +223,7 @@ impl Harness {
 
     fn disconnect(&mut self) {
         let id = self.connection.take().expect("a connection");
+        self.bytes.clear();
         self.session.disconnected(id, self.now, self.random);
         self.collect();
     }

@@ -161,7 +161,9 @@ fn queued_requests_follow_in_order() {
     let mut harness = Harness::with(config);
     harness.attach();
     let path = |n: i32| Request::Exists { path: format!("/{n}"), watch: false };
-    (0..5).for_each(|n| drop(harness.send(path(n))));
+    for n in 0..5 {
+        harness.send(path(n));
+    }
     for n in 0..5 {
         let written = harness.requests();
         assert_eq!(written.iter().map(|(_, request)| request).collect::<Vec<_>>(), [&path(n)]);

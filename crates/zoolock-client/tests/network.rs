@@ -1,0 +1,328 @@
+//! The driver on real sockets: the embedded server, and servers that misbehave.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant as Clock};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use zoolock_client::{Client, End, Handler, Host, Instant, RequestError, RequestId, SessionConfig, State};
+use zoolock_server::{Server, ServerHandle};
+use zoolock_wire::{
+    Acl, ConnectResponse, CreateRequest, EventKind, Hidden, Reply, ReplyHeader, Request, WatchEvent, Writer,
+    op, perms, split_frame,
+};
+
+/// The session timeout of the tests.
+const T: Duration = Duration::from_secs(12);
+
+/// Time for anything that must happen, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, PartialEq)]
+enum Happened {
+    Reply(RequestId, Result<Reply, RequestError>),
+    Event(WatchEvent),
+    State(State),
+}
+
+/// Passes everything to the test, in order.
+struct Recorder(Sender<Happened>);
+
+impl Handler for Recorder {
+    fn reply(&mut self, request: RequestId, _: Instant, result: Result<Reply, RequestError>) {
+        let _ = self.0.send(Happened::Reply(request, result));
+    }
+
+    fn event(&mut self, event: WatchEvent) {
+        let _ = self.0.send(Happened::Event(event));
+    }
+
+    fn state(&mut self, state: State) {
+        let _ = self.0.send(Happened::State(state));
+    }
+}
+
+struct Session {
+    client: Client<Recorder>,
+    happened: Receiver<Happened>,
+}
+
+impl Session {
+    fn start(hosts: Vec<Host>) -> Session {
+        let (sender, happened) = channel();
+        let runtime = tokio::runtime::Handle::current();
+        let client = Client::start(SessionConfig::new(T), hosts, Recorder(sender), &runtime);
+        Session { client, happened }
+    }
+
+    async fn next(&self) -> Happened {
+        let end = Clock::now() + PATIENCE;
+        loop {
+            match self.happened.try_recv() {
+                Ok(happened) => return happened,
+                Err(_) if Clock::now() > end => panic!("nothing happened within {PATIENCE:?}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    }
+
+    async fn connected(&self) -> i64 {
+        loop {
+            if let Happened::State(State::Connected { session, .. }) = self.next().await {
+                return session;
+            }
+        }
+    }
+
+    async fn call(&self, request: Request) -> Result<Reply, RequestError> {
+        let id = self.client.request(&request)?;
+        loop {
+            match self.next().await {
+                Happened::Reply(replied, result) if replied == id => return result,
+                Happened::Event(event) => panic!("unexpected {event:?}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn tcp(addr: SocketAddr) -> Host {
+    Host::Tcp { name: addr.ip().to_string(), port: addr.port() }
+}
+
+async fn server() -> ServerHandle {
+    Server::builder().listen(([127, 0, 0, 1], 0).into()).start().await.expect("a server")
+}
+
+fn create(path: &str, flags: i32) -> Request {
+    let acl = vec![Acl::anyone(perms::ALL)];
+    Request::Create(CreateRequest { op: op::CREATE2, path: path.to_owned(), data: None, acl, flags, ttl: -1 })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_and_events_arrive_in_order() {
+    let server = server().await;
+    let session = Session::start(vec![tcp(server.local_addr())]);
+    session.connected().await;
+    session.call(create("/a", 0)).await.expect("created");
+    session.call(Request::GetData { path: "/a".to_owned(), watch: true }).await.expect("read");
+    let write = session.client.request(&Request::SetData {
+        path: "/a".to_owned(),
+        data: Some("x".into()),
+        version: -1,
+    });
+    let event = WatchEvent { kind: EventKind::DataChanged, path: "/a".to_owned() };
+    assert_eq!(session.next().await, Happened::Event(event), "the event comes before the reply");
+    assert!(matches!(session.next().await, Happened::Reply(id, Ok(_)) if Ok(id) == write));
+    session.client.close();
+    assert_eq!(session.next().await, Happened::State(State::Over(End::Closed)));
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_requests_are_answered_once_each() {
+    let server = server().await;
+    let session = Session::start(vec![tcp(server.local_addr())]);
+    session.connected().await;
+    let mut pending: HashMap<RequestId, ()> = HashMap::new();
+    for n in 0..10_000 {
+        let path = format!("/n{n}");
+        let request = if n % 2 == 0 { create(&path, 0) } else { Request::Exists { path, watch: false } };
+        pending.insert(session.client.request(&request).expect("a connection"), ());
+    }
+    while !pending.is_empty() {
+        if let Happened::Reply(id, result) = session.next().await {
+            assert!(pending.remove(&id).is_some(), "a second reply");
+            assert!(
+                !matches!(result, Err(RequestError::ConnectionLoss | RequestError::NotSent)),
+                "{result:?}"
+            );
+        }
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_survives_a_lost_connection() {
+    let server = server().await;
+    let proxy = Gate::open(server.local_addr()).await;
+    let session = Session::start(vec![tcp(proxy.addr)]);
+    let id = session.connected().await;
+    session.call(create("/e", 1)).await.expect("created");
+    proxy.cut();
+    assert!(matches!(session.next().await, Happened::State(State::Disconnected(_))));
+    assert_eq!(session.connected().await, id, "the same session");
+    let Ok(Reply::Stat(stat)) = session.call(Request::Exists { path: "/e".to_owned(), watch: false }).await
+    else {
+        panic!("the ephemeral znode is gone");
+    };
+    assert_eq!(stat.ephemeral_owner, id);
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_never_answers_is_left() {
+    let server = server().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let silent_addr = silent.local_addr().expect("an address");
+    let accepting = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((stream, _)) = silent.accept().await {
+            kept.push(stream);
+        }
+    });
+    // With either order of the two, the session finds the one that answers.
+    for _ in 0..6 {
+        let session = Session::start(vec![tcp(silent_addr), tcp(server.local_addr())]);
+        session.connected().await;
+    }
+    accepting.abort();
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn dial_errors_name_host_and_cause() {
+    let closed = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        listener.local_addr().expect("an address")
+    };
+    let unknown = Host::Tcp { name: "no-such-host.invalid".to_owned(), port: 2181 };
+    let session = Session::start(vec![tcp(closed), unknown, Host::Unix("/nonexistent/socket".into())]);
+    let end = Clock::now() + PATIENCE;
+    let errors = loop {
+        let errors = session.client.dial_errors();
+        if errors.len() == 3 || Clock::now() > end {
+            break errors;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let mut shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    shown.sort();
+    assert!(shown[0].contains("refused"), "{shown:?}");
+    assert!(shown[1].starts_with("no-such-host.invalid:2181: unknown host"), "{shown:?}");
+    assert!(shown[2].starts_with("unix:/nonexistent/socket: cannot connect"), "{shown:?}");
+    assert!(matches!(session.client.request(&create("/a", 0)), Err(RequestError::NotSent)));
+}
+
+/// After a pause of the process, every deadline is past while the replies wait in the socket.
+#[test]
+fn replies_that_waited_in_the_socket_count_before_timers() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let server = runtime.block_on(server());
+    let addr = server.local_addr();
+    // The session has a thread of its own, which the test stops for longer than any deadline.
+    let paused = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    paused.block_on(async {
+        let session = Session::start(vec![tcp(addr)]);
+        session.connected().await;
+        session.call(create("/e", 1)).await.expect("created");
+        session.client.with(|session, _, now| {
+            session.set_keep_alive(zoolock_client::KeepAlive::Check("/e".to_owned()), now);
+            session.renew(now);
+        });
+        // The driver writes the renewal, and then does not run for three times the longest deadline.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        session.client.with(|session, _, now| session.renew(now));
+        tokio::task::yield_now().await;
+        std::thread::sleep(T);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let happened: Vec<Happened> = session.happened.try_iter().collect();
+        assert!(!happened.iter().any(|h| matches!(h, Happened::State(_))), "{happened:?}");
+    });
+    runtime.block_on(server.shutdown());
+}
+
+/// A server that answers the reattach with a new session, as ClickHouse Keeper does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replaced_session_is_never_adopted() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    let serving = tokio::spawn(async move {
+        let mut after_replacement = Vec::new();
+        for session in [7, 8] {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut input = BytesMut::new();
+            read_frame(&mut stream, &mut input).await.expect("a connect request");
+            let response = ConnectResponse {
+                protocol: 0,
+                timeout_ms: 12_000,
+                session,
+                password: Hidden(vec![1; 16]),
+                read_only: Some(false),
+            };
+            let mut frame = BytesMut::new();
+            Writer::frame(&mut frame, |writer| response.encode(writer));
+            stream.write_all(&frame).await.expect("written");
+            if session == 7 {
+                // Answers the first ping, then hangs up.
+                read_frame(&mut stream, &mut input).await.expect("a ping");
+                let mut frame = BytesMut::new();
+                Writer::frame(&mut frame, |writer| {
+                    ReplyHeader { xid: op::XID_PING, zxid: 5, err: 0 }.encode(writer);
+                });
+                stream.write_all(&frame).await.expect("written");
+                continue;
+            }
+            while let Some(frame) = read_frame(&mut stream, &mut input).await {
+                after_replacement.push(frame);
+            }
+        }
+        after_replacement
+    });
+    let session = Session::start(vec![tcp(addr)]);
+    session.connected().await;
+    let end = loop {
+        if let Happened::State(State::Over(end)) = session.next().await {
+            break end;
+        }
+    };
+    assert_eq!(end, End::Replaced);
+    assert!(serving.await.expect("a server").is_empty(), "a request was sent on the other session");
+}
+
+async fn read_frame(stream: &mut TcpStream, input: &mut BytesMut) -> Option<bytes::Bytes> {
+    loop {
+        if let Some(frame) = split_frame(input, 1 << 20).expect("a frame") {
+            return Some(frame);
+        }
+        if stream.read_buf(input).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// A proxy whose connections can be cut.
+struct Gate {
+    addr: SocketAddr,
+    cut: tokio::sync::watch::Sender<u32>,
+}
+
+impl Gate {
+    async fn open(server: SocketAddr) -> Gate {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let (cut, watched) = tokio::sync::watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut watched = watched.clone();
+                watched.borrow_and_update();
+                tokio::spawn(async move {
+                    let Ok(mut upstream) = TcpStream::connect(server).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut upstream) => {}
+                        _ = watched.changed() => {}
+                    }
+                });
+            }
+        });
+        Gate { addr, cut }
+    }
+
+    fn cut(&self) {
+        self.cut.send_modify(|cuts| *cuts += 1);
+    }
+}
