@@ -9,14 +9,13 @@ mod stream;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::coop::unconstrained;
 
 pub(crate) use stream::Stream;
 
@@ -175,9 +174,6 @@ impl<H: Handler> Core<H> {
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
-/// The largest number of reads before the driver looks at timers and requests.
-const MAX_READS: usize = 16;
-
 type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Stream), Vec<DialError>>> + Send>>;
 
 struct Driver<H> {
@@ -213,11 +209,7 @@ impl<H: Handler> Driver<H> {
                 Wake::Read(bytes) => self.receive(bytes),
                 Wake::Closed => self.closed(),
                 Wake::Dialed(result) => self.dialed(result),
-                Wake::Timer => {
-                    // After a pause of the process, replies wait in the socket.
-                    self.read_empty();
-                    self.with_session(|session, now| session.timer(now, random()));
-                }
+                Wake::Timer => self.with_session(|session, now| session.timer(now, random())),
             }
         }
     }
@@ -263,6 +255,10 @@ impl<H: Handler> Driver<H> {
         Some(core.session.next_timer())
     }
 
+    /// Waits for something to do.
+    ///
+    /// The socket comes before the timer: after a pause of the process every deadline is past, while the replies wait in
+    /// the socket. The runtime learns of both at the same time.
     async fn next_wake(&mut self, timer: Option<Instant>) -> Wake {
         let shared = self.shared.clone();
         let mut called = pin!(shared.wake.notified());
@@ -306,21 +302,6 @@ impl<H: Handler> Driver<H> {
         let input = std::mem::take(&mut self.input);
         self.with_session(|session, now| session.received(id, &input[..bytes], now, random()));
         self.input = input;
-    }
-
-    /// Reads until the socket is empty, without waiting.
-    fn read_empty(&mut self) {
-        for _ in 0..MAX_READS {
-            let Driver { connection: Some((_, stream)), input, .. } = self else { return };
-            let read = poll_fn(|cx| poll_read(stream, cx, input));
-            // Without the task's budget: a read that pretends to find nothing would be taken for silence.
-            let mut read = pin!(unconstrained(read));
-            match read.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(0) | Err(_)) => return self.closed(),
-                Poll::Ready(Ok(bytes)) => self.receive(bytes),
-            }
-        }
     }
 
     fn closed(&mut self) {
