@@ -316,7 +316,7 @@ impl Builder {
         };
         let opening = Opening {
             endpoints: connect.endpoints(),
-            ports: connect.hosts().iter().map(|(_, port)| *port).collect(),
+            hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
             auth: self.auth,
             access,

@@ -32,6 +32,15 @@ impl Transport {
         }
     }
 
+    /// Returns whether connections use neither TLS nor SASL.
+    pub(crate) fn is_plain(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.certificates.is_some() {
+            return false;
+        }
+        !self.has_sasl()
+    }
+
     /// Returns whether connections authenticate by SASL.
     pub(crate) fn has_sasl(&self) -> bool {
         #[cfg(feature = "sasl")]

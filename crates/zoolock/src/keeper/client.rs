@@ -41,8 +41,8 @@ pub(crate) struct ClientKeeper {
 #[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) endpoints: String,
-    /// The ports of the endpoints.
-    pub(crate) ports: Vec<u16>,
+    /// The names and ports of the endpoints.
+    pub(crate) hosts: Vec<(String, u16)>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     pub(crate) access: Access,
@@ -58,6 +58,9 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
     if let Some(host) = &opening.host {
         return crate::sim::open(host, opening.timeout).await.ok_or(zk::Error::Timeout);
     }
+    if super::network::is_chosen(opening) {
+        return super::network::open(opening).await;
+    }
     // The credentials may have been renewed since the last session was opened.
     opening.transport.prepare().await?;
     let mut client = connect(opening, opening.timeout).await?;
@@ -72,7 +75,8 @@ pub(crate) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
     }
     let mut states = client.state_watcher();
     let (sender, receiver) = watch::channel(Link::Up);
-    let (ports, transport) = (opening.ports.clone(), opening.transport.clone());
+    let ports: Vec<u16> = opening.hosts.iter().map(|(_, port)| *port).collect();
+    let transport = opening.transport.clone();
     let _ = tokio::time::timeout(NODELAY_PATIENCE, set_nodelay(ports.clone())).await;
     tokio::spawn(async move {
         let mut settings = JoinSet::new();

@@ -7,6 +7,8 @@
 
 mod client;
 mod held_back;
+pub(crate) mod line;
+mod network;
 mod nodelay;
 
 pub(crate) use client::{NO_IDENTITY, Opening, open};

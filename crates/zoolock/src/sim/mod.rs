@@ -7,26 +7,20 @@
 //!
 //! A session speaks ZooKeeper's own requests and replies (`zoolock_wire`), by way of a [`Line`].
 
-mod keeper;
-
 use std::cell::RefCell;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use zoolock_core::Instant;
 use zoolock_core::contender::SessionEnd;
-use zoolock_wire::{Code, Reply, Request};
 
 use crate::builder::Builder;
 use crate::error::Error;
-use crate::keeper::{Keeper, Link};
+pub use crate::keeper::line::{Later, Line, LineAnswer as Answer, LineState};
+use crate::keeper::{Access, Keeper, Link, line::LineKeeper};
 use crate::tasks::Tasks;
 use crate::zoolock::{SessionThread, Zoolock};
-
-/// A future without a name.
-pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// A simulated machine.
 pub trait Host: Send + Sync + 'static {
@@ -58,41 +52,6 @@ pub struct Opened {
     pub line: Arc<dyn Line>,
     /// What its connection is doing.
     pub states: watch::Receiver<LineState>,
-}
-
-/// What a connection is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineState {
-    /// It is there.
-    Up,
-    /// It is not, and another one is tried.
-    Down,
-    /// The session has expired.
-    Expired,
-    /// The session was closed.
-    Closed,
-}
-
-/// The client's end of one session.
-pub trait Line: Send + Sync + 'static {
-    /// Its id.
-    fn session(&self) -> i64;
-    /// The negotiated timeout.
-    fn timeout(&self) -> Duration;
-    /// Whether a request would go out now.
-    fn is_connected(&self) -> bool;
-    /// How many times a connection was made or lost so far. Counted before any event or answer that comes after it.
-    fn interruptions(&self) -> u64;
-    /// Sends a request now. Nothing, where nobody knows what became of it.
-    fn send(&self, request: Request) -> Later<Option<Answer>>;
-}
-
-/// The answer to a request.
-pub struct Answer {
-    /// What was said.
-    pub reply: Result<Reply, Code>,
-    /// The watch that the request asked for: whether the node was deleted. Dropping it takes it back.
-    pub watch: Option<Later<bool>>,
 }
 
 thread_local! {
@@ -146,11 +105,12 @@ pub(crate) async fn open(
                 LineState::Down => Link::Down,
                 LineState::Expired => Link::Over(SessionEnd::Expired),
                 LineState::Closed => Link::Over(SessionEnd::Closed),
+                LineState::Refused => Link::Over(SessionEnd::AuthFailed),
             };
             if sender.send(link).is_err() || matches!(link, Link::Over(_)) {
                 return;
             }
         }
     });
-    Some((Arc::new(keeper::LineKeeper::new(line)), receiver))
+    Some((Arc::new(LineKeeper::new(line, &Access::Everybody)), receiver))
 }

@@ -1,18 +1,61 @@
-//! Implements [`Keeper`] over a [`Line`].
+//! Implements [`Keeper`] over a [`Line`]: the requests and replies of ZooKeeper, on one session.
+#![cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::{Sequence, SessionId, Zxid};
-use zoolock_wire::{Acl, Code, CreateRequest, OpResult, Reply, Request, op, perms};
+use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
-use super::Line;
-use crate::keeper::{self, Created, Interruptions, Keeper, KeeperError, Op, Stat, Watch};
+use super::client::NO_IDENTITY;
+use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Op, Stat, Watch};
+
+/// A boxed future.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// The client's end of one session. Dropping it closes the session.
+pub trait Line: Send + Sync + 'static {
+    /// Returns the session id.
+    fn session(&self) -> i64;
+    /// Returns the negotiated session timeout.
+    fn timeout(&self) -> Duration;
+    /// Returns whether a request would be sent now.
+    fn is_connected(&self) -> bool;
+    /// Returns how many times a connection was made or lost. Counted before every later event or answer.
+    fn interruptions(&self) -> u64;
+    /// Sends a request now. `None` if its outcome is unknown.
+    fn send(&self, request: Request) -> Later<Option<LineAnswer>>;
+}
+
+/// The answer to a request.
+pub struct LineAnswer {
+    /// The reply, or the error code.
+    pub reply: Result<Reply, Code>,
+    /// The watch that the request set: whether the znode was deleted. Dropping it removes the watch.
+    pub watch: Option<Later<bool>>,
+}
+
+/// The state of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineState {
+    /// There is a connection.
+    Up,
+    /// There is no connection, and another one is being made.
+    Down,
+    /// The session has expired.
+    Expired,
+    /// The session was closed.
+    Closed,
+    /// The server refused the credentials.
+    Refused,
+}
 
 /// One session.
-pub(super) struct LineKeeper {
+pub(crate) struct LineKeeper {
     line: Arc<dyn Line>,
+    acls: Arc<[Acl]>,
 }
 
 const EPHEMERAL: i32 = 1;
@@ -24,8 +67,8 @@ const ANY_VERSION: i32 = -1;
 type Read = (Reply, Option<Watch>);
 
 impl LineKeeper {
-    pub(super) fn new(line: Arc<dyn Line>) -> LineKeeper {
-        LineKeeper { line }
+    pub(crate) fn new(line: Arc<dyn Line>, access: &Access) -> LineKeeper {
+        LineKeeper { line, acls: acls(access) }
     }
 
     /// Sends a request. A pending answer keeps the session open, as with the client crate.
@@ -33,7 +76,7 @@ impl LineKeeper {
         &self,
         request: Request,
         read: impl FnOnce(Read) -> Option<T> + Send + 'static,
-    ) -> keeper::Answer<T> {
+    ) -> Answer<T> {
         let (answer, line) = (self.line.send(request), self.line.clone());
         Box::pin(async move {
             let answer = answer.await;
@@ -44,26 +87,34 @@ impl LineKeeper {
         })
     }
 
-    fn create(&self, path: &str, data: &[u8], flags: i32) -> keeper::Answer<(Sequence, Zxid)> {
+    fn create(&self, path: &str, data: &[u8], flags: i32) -> Answer<(Sequence, Zxid)> {
         let op = if flags == CONTAINER { op::CREATE_CONTAINER } else { op::CREATE2 };
         let sequential = flags == EPHEMERAL_SEQUENTIAL;
-        self.send(Request::Create(creation(op, path, data, flags)), move |(reply, _)| match reply {
-            Reply::PathStat { path, stat } => {
-                let number = sequential.then(|| path.get(path.len().checked_sub(10)?..)?.parse().ok());
-                Some((Sequence(number.unwrap_or(Some(0))?), Zxid(stat.czxid)))
-            }
-            _ => None,
-        })
+        self.send(
+            Request::Create(self.create_request(op, path, data, flags)),
+            move |(reply, _)| match reply {
+                Reply::PathStat { path, stat } => {
+                    let number = sequential.then(|| path.get(path.len().checked_sub(10)?..)?.parse().ok());
+                    Some((Sequence(number.unwrap_or(Some(0))?), Zxid(stat.czxid)))
+                }
+                _ => None,
+            },
+        )
     }
 
-    fn stat(&self, request: Request) -> keeper::Answer<Stat> {
+    fn create_request(&self, op: i32, path: &str, data: &[u8], flags: i32) -> CreateRequest {
+        let acl = self.acls.to_vec();
+        CreateRequest { op, path: path.to_owned(), data: Some(data.to_vec().into()), acl, flags, ttl: 0 }
+    }
+
+    fn stat(&self, request: Request) -> Answer<Stat> {
         self.send(request, |(reply, _)| match reply {
             Reply::Stat(stat) => Some(stat.into()),
             _ => None,
         })
     }
 
-    fn data(&self, path: &str, watch: bool) -> keeper::Answer<(Vec<u8>, Stat, Option<Watch>)> {
+    fn data(&self, path: &str, watch: bool) -> Answer<(Vec<u8>, Stat, Option<Watch>)> {
         self.send(Request::GetData { path: path.to_owned(), watch }, |(reply, watch)| match reply {
             Reply::Data { data, stat } => {
                 Some((data.map_or(Vec::new(), |data| data.to_vec()), stat.into(), watch))
@@ -72,14 +123,14 @@ impl LineKeeper {
         })
     }
 
-    fn names(&self, path: &str, watch: bool) -> keeper::Answer<(Vec<String>, Stat, Option<Watch>)> {
+    fn names(&self, path: &str, watch: bool) -> Answer<(Vec<String>, Stat, Option<Watch>)> {
         self.send(Request::GetChildren2 { path: path.to_owned(), watch }, |(reply, watch)| match reply {
             Reply::ChildrenStat { children, stat } => Some((children, stat.into(), watch)),
             _ => None,
         })
     }
 
-    fn done(&self, request: Request) -> keeper::Answer<()> {
+    fn done(&self, request: Request) -> Answer<()> {
         self.send(request, |_| Some(()))
     }
 }
@@ -106,27 +157,27 @@ impl Keeper for LineKeeper {
         })
     }
 
-    fn join(&self, prefix: &str, data: &[u8]) -> keeper::Answer<(Sequence, Zxid)> {
+    fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
         self.create(prefix, data, EPHEMERAL_SEQUENTIAL)
     }
 
-    fn create_ephemeral(&self, path: &str, data: &[u8]) -> keeper::Answer<()> {
-        self.done(Request::Create(creation(op::CREATE2, path, data, EPHEMERAL)))
+    fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
+        self.done(Request::Create(self.create_request(op::CREATE2, path, data, EPHEMERAL)))
     }
 
-    fn create_container(&self, path: &str) -> keeper::Answer<()> {
-        self.done(Request::Create(creation(op::CREATE_CONTAINER, path, b"", CONTAINER)))
+    fn create_container(&self, path: &str) -> Answer<()> {
+        self.done(Request::Create(self.create_request(op::CREATE_CONTAINER, path, b"", CONTAINER)))
     }
 
-    fn create_persistent(&self, path: &str) -> keeper::Answer<()> {
-        self.done(Request::Create(creation(op::CREATE2, path, b"", 0)))
+    fn create_persistent(&self, path: &str) -> Answer<()> {
+        self.done(Request::Create(self.create_request(op::CREATE2, path, b"", 0)))
     }
 
-    fn delete(&self, path: &str) -> keeper::Answer<()> {
+    fn delete(&self, path: &str) -> Answer<()> {
         self.done(Request::Delete { path: path.to_owned(), version: ANY_VERSION })
     }
 
-    fn exists(&self, path: &str) -> keeper::Answer<Option<Stat>> {
+    fn exists(&self, path: &str) -> Answer<Option<Stat>> {
         let stat = self.stat(Request::Exists { path: path.to_owned(), watch: false });
         Box::pin(async move {
             match stat.await {
@@ -136,12 +187,12 @@ impl Keeper for LineKeeper {
         })
     }
 
-    fn read(&self, path: &str) -> keeper::Answer<(Vec<u8>, Stat)> {
+    fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
         let read = self.data(path, false);
         Box::pin(async move { read.await.map(|(data, stat, _)| (data, stat)) })
     }
 
-    fn watch(&self, path: &str) -> keeper::Answer<(Vec<u8>, Stat, Watch)> {
+    fn watch(&self, path: &str) -> Answer<(Vec<u8>, Stat, Watch)> {
         let read = self.data(path, true);
         Box::pin(async move {
             let (data, stat, watch) = read.await?;
@@ -149,16 +200,16 @@ impl Keeper for LineKeeper {
         })
     }
 
-    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> keeper::Answer<Stat> {
+    fn write(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<Stat> {
         self.stat(writing(path, data, version))
     }
 
-    fn children(&self, path: &str) -> keeper::Answer<(Vec<String>, Stat)> {
+    fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)> {
         let read = self.names(path, false);
         Box::pin(async move { read.await.map(|(names, stat, _)| (names, stat)) })
     }
 
-    fn watch_children(&self, path: &str) -> keeper::Answer<(Vec<String>, Stat, Watch)> {
+    fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)> {
         let read = self.names(path, true);
         Box::pin(async move {
             let (names, stat, watch) = read.await?;
@@ -166,28 +217,30 @@ impl Keeper for LineKeeper {
         })
     }
 
-    fn sync(&self, path: &str) -> keeper::Answer<()> {
+    fn sync(&self, path: &str) -> Answer<()> {
         self.done(Request::Sync { path: path.to_owned() })
     }
 
-    fn ephemerals(&self, prefix: &str) -> keeper::Answer<Vec<String>> {
+    fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>> {
         self.send(Request::GetEphemerals { prefix: prefix.to_owned() }, |(reply, _)| match reply {
             Reply::Children(paths) => Some(paths),
             _ => None,
         })
     }
 
-    fn commit(&self, ops: Vec<Op>) -> keeper::Answer<Vec<Created>> {
+    fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>> {
         let requests = ops.into_iter().map(|part| match part {
             Op::Join { prefix, data } => {
-                Request::Create(creation(op::CREATE2, &prefix, &data, EPHEMERAL_SEQUENTIAL))
+                Request::Create(self.create_request(op::CREATE2, &prefix, &data, EPHEMERAL_SEQUENTIAL))
             }
-            Op::Create { path, data } => Request::Create(creation(op::CREATE2, &path, &data, EPHEMERAL)),
+            Op::Create { path, data } => {
+                Request::Create(self.create_request(op::CREATE2, &path, &data, EPHEMERAL))
+            }
             Op::Delete(path) => Request::Delete { path, version: ANY_VERSION },
             Op::DeleteVersion(path, version) => Request::Delete { path, version },
             Op::Write { path, data, version } => writing(&path, &data, version),
             Op::Log { prefix, data } => {
-                Request::Create(creation(op::CREATE2, &prefix, &data, PERSISTENT_SEQUENTIAL))
+                Request::Create(self.create_request(op::CREATE2, &prefix, &data, PERSISTENT_SEQUENTIAL))
             }
             Op::Check(path) => Request::Check { path, version: ANY_VERSION },
         });
@@ -201,7 +254,7 @@ impl Keeper for LineKeeper {
                 match result {
                     OpResult::Create { path } => created.push(Created { path, czxid: None }),
                     OpResult::Create2 { path, stat } => {
-                        created.push(Created { path, czxid: Some(Zxid(stat.czxid)) })
+                        created.push(Created { path, czxid: (stat.czxid > 0).then_some(Zxid(stat.czxid)) })
                     }
                     OpResult::Error(number) if !matches!(number, 0 | -2) => return Err(culprit(number)),
                     _ => {}
@@ -212,15 +265,10 @@ impl Keeper for LineKeeper {
     }
 
     /// Commits at once: the deferral of the client crate's keeper is not simulated.
-    fn commit_soon(&self, ops: Vec<Op>) -> keeper::Answer<()> {
+    fn commit_soon(&self, ops: Vec<Op>) -> Answer<()> {
         let done = self.commit(ops);
         Box::pin(async move { done.await.map(|_| ()) })
     }
-}
-
-fn creation(op: i32, path: &str, data: &[u8], flags: i32) -> CreateRequest {
-    let acl = vec![Acl::anyone(perms::ALL)];
-    CreateRequest { op, path: path.to_owned(), data: Some(data.to_vec().into()), acl, flags, ttl: 0 }
 }
 
 fn writing(path: &str, data: &[u8], version: Option<i32>) -> Request {
@@ -228,11 +276,24 @@ fn writing(path: &str, data: &[u8], version: Option<i32>) -> Request {
     Request::SetData { path: path.to_owned(), data: Some(data.to_vec().into()), version }
 }
 
+/// Returns the access control list of the znodes that a client creates.
+fn acls(access: &Access) -> Arc<[Acl]> {
+    match access {
+        Access::Everybody => Arc::new([Acl::anyone(perms::ALL)]),
+        Access::Ours { readers } => {
+            let creator = Acl { perms: perms::ALL, who: Identity::new("auth", "") };
+            let readers = readers
+                .iter()
+                .map(|(scheme, id)| Acl { perms: perms::READ, who: Identity::new(scheme, id.as_str()) });
+            std::iter::once(creator).chain(readers).collect()
+        }
+    }
+}
+
 /// Returns the error of a failed operation in a transaction.
 fn culprit(number: i32) -> KeeperError {
-    let codes = [Code::NoNode, Code::NodeExists, Code::NotEmpty, Code::BadVersion, Code::NoAuth];
-    let code = codes.into_iter().find(|code| code.number() == number);
-    code.map_or_else(|| failed(Failure::Refused(Refusal::Other), "a transaction was refused"), refused)
+    let unknown = || failed(Failure::Refused(Refusal::Other), &format!("the server answered error {number}"));
+    Code::from_number(number).map_or_else(unknown, refused)
 }
 
 fn refused(code: Code) -> KeeperError {
@@ -241,11 +302,24 @@ fn refused(code: Code) -> KeeperError {
         Code::NodeExists => Failure::NodeExists,
         Code::NotEmpty => Failure::NotEmpty,
         Code::BadVersion => Failure::BadVersion,
+        Code::Throttled => Failure::Throttled,
         Code::NoAuth | Code::InvalidAcl | Code::AuthFailed => Failure::Refused(Refusal::Denied),
-        Code::SessionExpired => Failure::Unknown,
+        Code::QuotaExceeded => Failure::Refused(Refusal::Quota),
+        // The server did not decide, or decided for another session.
+        Code::SystemError
+        | Code::RuntimeInconsistency
+        | Code::DataInconsistency
+        | Code::SessionExpired
+        | Code::SessionMoved
+        | Code::UnknownSession
+        | Code::RequestTimeout => Failure::Unknown,
         _ => Failure::Refused(Refusal::Other),
     };
-    failed(failure, &code.to_string())
+    match code {
+        // The server has only ACLs from us to check: few servers check the other identities in them.
+        Code::InvalidAcl => failed(failure, NO_IDENTITY),
+        code => failed(failure, &code.to_string()),
+    }
 }
 
 fn failed(failure: Failure, message: &str) -> KeeperError {

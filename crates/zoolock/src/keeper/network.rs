@@ -1,0 +1,236 @@
+//! Sessions of `zoolock-client`. They replace those of the crate `zookeeper-client` when every test passes with them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use zookeeper_client as zk;
+use zoolock_client::{Client, End, Handler, Host, Instant, RequestError, RequestId, SessionConfig, State};
+use zoolock_core::contender::SessionEnd;
+use zoolock_wire::{Code, EventKind, Hidden, Reply, Request, WatchEvent};
+
+use super::line::{Later, Line, LineAnswer, LineKeeper};
+use super::{Keeper, Link, Opening};
+use crate::session::lock;
+
+/// Returns whether the environment chooses `zoolock-client`, and it can open the session.
+pub(super) fn is_chosen(opening: &Opening) -> bool {
+    std::env::var_os("ZOOLOCK_CLIENT").is_some_and(|name| name == "own") && opening.transport.is_plain()
+}
+
+/// Opens a session. It tries the servers until the caller drops the future.
+pub(super) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::Receiver<Link>), zk::Error> {
+    let mut config = SessionConfig::new(opening.timeout);
+    config.credentials =
+        opening.auth.iter().map(|(scheme, secret)| (scheme.clone(), Hidden(secret.to_vec()))).collect();
+    let hosts =
+        opening.hosts.iter().map(|(name, port)| Host::Tcp { name: name.clone(), port: *port }).collect();
+    let (links, mut link) = watch::channel(Link::Down);
+    let interruptions = Arc::new(AtomicU64::new(0));
+    let dropped = Arc::default();
+    let registry = Registry {
+        pending: HashMap::new(),
+        watches: HashMap::new(),
+        last_watch: 0,
+        dropped: Arc::clone(&dropped),
+        interruptions: interruptions.clone(),
+        links,
+    };
+    let client = Client::start(config, hosts, registry, &Handle::current());
+    let opened = link.wait_for(|link| *link != Link::Down).await.map(|link| *link);
+    match opened {
+        Ok(Link::Up) => {}
+        Ok(Link::Over(SessionEnd::AuthFailed)) => return Err(zk::Error::AuthFailed),
+        _ => return Err(zk::Error::Timeout),
+    }
+    let (session, timeout) = client.with(|session, _, _| (session.id(), session.timeout()));
+    let line = NetworkLine { client, session, timeout, interruptions, dropped };
+    Ok((Arc::new(LineKeeper::new(Arc::new(line), &opening.access)), link))
+}
+
+/// The kind of a watch: on the data of a znode, or on its children. The deletion of the znode fires both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum WatchKind {
+    Data,
+    Children,
+}
+
+type WatchKey = (String, WatchKind);
+
+/// The watches that their owners have dropped, and that are to be forgotten.
+type Dropped = Mutex<Vec<(WatchKey, u64)>>;
+
+/// The pending requests and the watches of a session.
+struct Registry {
+    pending: HashMap<RequestId, (oneshot::Sender<LineAnswer>, Option<WatchKey>)>,
+    watches: HashMap<WatchKey, Vec<(u64, oneshot::Sender<bool>)>>,
+    last_watch: u64,
+    /// Behind a mutex of its own: a watch may be dropped while the session is locked.
+    dropped: Arc<Dropped>,
+    interruptions: Arc<AtomicU64>,
+    links: watch::Sender<Link>,
+}
+
+impl Registry {
+    /// Registers a watch that the server has set.
+    fn watch(&mut self, key: WatchKey) -> Later<bool> {
+        self.forget_dropped();
+        let (sender, fired) = oneshot::channel();
+        self.last_watch += 1;
+        let number = self.last_watch;
+        self.watches.entry(key.clone()).or_default().push((number, sender));
+        let guard = WatchGuard { key: Some(key), number, dropped: self.dropped.clone() };
+        Box::pin(async move {
+            let is_deleted = fired.await.unwrap_or(false);
+            drop(guard);
+            is_deleted
+        })
+    }
+
+    fn forget_dropped(&mut self) {
+        for (key, number) in std::mem::take(&mut *lock(&self.dropped)) {
+            if let Some(watches) = self.watches.get_mut(&key) {
+                watches.retain(|(other, _)| *other != number);
+                if watches.is_empty() {
+                    self.watches.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn fire(&mut self, key: &WatchKey, is_deleted: bool) {
+        for (_, watch) in self.watches.remove(key).into_iter().flatten() {
+            let _ = watch.send(is_deleted);
+        }
+    }
+}
+
+impl Handler for Registry {
+    fn reply(&mut self, request: RequestId, _: Instant, result: Result<Reply, RequestError>) {
+        let Some((sender, key)) = self.pending.remove(&request) else { return };
+        let reply = match result {
+            Ok(reply) => Ok(reply),
+            Err(RequestError::Refused(number)) => {
+                Err(Code::from_number(number).unwrap_or(Code::Unimplemented))
+            }
+            // The request was not carried out, and may be repeated.
+            Err(RequestError::NotSent) => Err(Code::Throttled),
+            // Without an answer, the outcome is unknown.
+            Err(_) => return,
+        };
+        let watch = key.filter(|_| reply.is_ok()).map(|key| self.watch(key));
+        let _ = sender.send(LineAnswer { reply, watch });
+    }
+
+    fn event(&mut self, event: WatchEvent) {
+        let is_deleted = event.kind == EventKind::Deleted;
+        if event.kind != EventKind::ChildrenChanged {
+            self.fire(&(event.path.clone(), WatchKind::Data), is_deleted);
+        }
+        if is_deleted || event.kind == EventKind::ChildrenChanged {
+            self.fire(&(event.path, WatchKind::Children), is_deleted);
+        }
+    }
+
+    fn state(&mut self, state: State) {
+        let link = match state {
+            State::Connected { .. } => {
+                self.interruptions.fetch_add(1, Ordering::AcqRel);
+                // The server has forgotten the watches of the last connection, and anything may have changed.
+                let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();
+                self.links.send_replace(Link::Up);
+                lost.iter().for_each(|key| self.fire(key, false));
+                return;
+            }
+            State::Disconnected(loss) => {
+                self.interruptions.fetch_add(1, Ordering::AcqRel);
+                tracing::debug!(%loss, "the connection to the server is lost");
+                Link::Down
+            }
+            State::Over(end) => {
+                self.watches.clear();
+                Link::Over(match end {
+                    End::Closed => SessionEnd::Closed,
+                    End::AuthFailed => SessionEnd::AuthFailed,
+                    _ => SessionEnd::Expired,
+                })
+            }
+        };
+        self.links.send_replace(link);
+    }
+}
+
+/// Tells the registry that nobody waits for a watch.
+struct WatchGuard {
+    key: Option<WatchKey>,
+    number: u64,
+    dropped: Arc<Dropped>,
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            lock(&self.dropped).push((key, self.number));
+        }
+    }
+}
+
+/// A session on the network.
+struct NetworkLine {
+    client: Client<Registry>,
+    session: i64,
+    timeout: Duration,
+    interruptions: Arc<AtomicU64>,
+    dropped: Arc<Dropped>,
+}
+
+impl Line for NetworkLine {
+    fn session(&self) -> i64 {
+        self.session
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.with(|session, _, _| session.is_connected())
+    }
+
+    fn interruptions(&self) -> u64 {
+        self.interruptions.load(Ordering::Acquire)
+    }
+
+    fn send(&self, request: Request) -> Later<Option<LineAnswer>> {
+        let (sender, answer) = oneshot::channel();
+        let sent = self.client.with(|session, registry, now| {
+            if lock(&self.dropped).len() >= MAX_DROPPED {
+                registry.forget_dropped();
+            }
+            session.request(&request, now).map(|id| registry.pending.insert(id, (sender, watched(&request))))
+        });
+        match sent {
+            Ok(_) => Box::pin(async move { answer.await.ok() }),
+            Err(RequestError::NotSent) => {
+                Box::pin(std::future::ready(Some(LineAnswer { reply: Err(Code::Throttled), watch: None })))
+            }
+            Err(_) => Box::pin(std::future::ready(None)),
+        }
+    }
+}
+
+/// The number of dropped watches that are forgotten together.
+const MAX_DROPPED: usize = 64;
+
+/// Returns the watch that a request sets.
+fn watched(request: &Request) -> Option<WatchKey> {
+    match request {
+        Request::GetData { path, watch: true } => Some((path.clone(), WatchKind::Data)),
+        Request::GetChildren2 { path, watch: true } => Some((path.clone(), WatchKind::Children)),
+        _ => None,
+    }
+}
