@@ -2,15 +2,20 @@
 #![cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
 use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::{Sequence, SessionId, Zxid};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::client::NO_IDENTITY;
+use super::held_back::{HeldBack, Undone};
 use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Op, Stat, Watch};
+use crate::session::lock;
 
 /// A boxed future.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -53,9 +58,24 @@ pub enum LineState {
 }
 
 /// One session.
+#[derive(Clone)]
 pub(crate) struct LineKeeper {
     line: Arc<dyn Line>,
     acls: Arc<[Acl]>,
+    deferral: Arc<Deferral>,
+}
+
+/// The deferral of releases: a create that follows at once joins the transaction of the release.
+struct Deferral {
+    /// Sends a deferred release that no create joins. `None`: releases are sent at once.
+    runtime: Option<Handle>,
+    /// A deferred release, sent before any other request.
+    held_back: Mutex<Option<HeldBack>>,
+    /// Set if a transaction returns the zxid of its creates (ZOOKEEPER-4026: from 3.7.2 and 3.8.2 on). Assumed until
+    /// known.
+    returns_zxids: AtomicBool,
+    /// For servers that do not: set if the last guessed name was right. It seldom is if other clients queue.
+    guesses_names: AtomicBool,
 }
 
 const EPHEMERAL: i32 = 1;
@@ -67,12 +87,137 @@ const ANY_VERSION: i32 = -1;
 type Read = (Reply, Option<Watch>);
 
 impl LineKeeper {
-    pub(crate) fn new(line: Arc<dyn Line>, access: &Access) -> LineKeeper {
-        LineKeeper { line, acls: acls(access) }
+    /// Wraps a line. Releases are deferred if there is a runtime for that.
+    pub(crate) fn new(line: Arc<dyn Line>, access: &Access, runtime: Option<Handle>) -> LineKeeper {
+        let deferral = Deferral {
+            runtime,
+            held_back: Mutex::default(),
+            returns_zxids: AtomicBool::new(true),
+            guesses_names: AtomicBool::new(true),
+        };
+        LineKeeper { line, acls: acls(access), deferral: Arc::new(deferral) }
     }
 
-    /// Sends a request. A pending answer keeps the session open, as with the client crate.
+    /// Sends the deferred release, then a request.
     fn send<T: Send + 'static>(
+        &self,
+        request: Request,
+        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+    ) -> Answer<T> {
+        // Under the mutex, so that no other request overtakes the release.
+        let held_back = &mut *lock(&self.deferral.held_back);
+        self.send_release(held_back);
+        self.send_now(request, read)
+    }
+
+    fn send_release(&self, held_back: &mut Option<HeldBack>) {
+        let Some(HeldBack { ops, sent }) = held_back.take() else { return };
+        let answer: Answer<()> = match <[Op; 1]>::try_from(ops) {
+            Ok([Op::Delete(path)]) => {
+                self.send_now(Request::Delete { path, version: ANY_VERSION }, |_| Some(()))
+            }
+            Ok([op]) => self.commit_now(vec![op]),
+            Err(ops) => self.commit_now(ops),
+        };
+        // Dropping the answer does not cancel the request.
+        let _ = sent.send(answer);
+    }
+
+    /// Deletes our old znode and creates the new one in one transaction.
+    fn delete_and_join(&self, before: HeldBack, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
+        let guess = before.next(prefix).filter(|_| !self.deferral.returns_zxids.load(Ordering::Relaxed));
+        let HeldBack { mut ops, sent } = before;
+        let join = ops.len();
+        ops.push(Op::Join { prefix: prefix.to_owned(), data: data.to_owned() });
+        let both = self.transact(ops).shared();
+        // The guess is read in the same flight. It is right unless another contender queued in between.
+        let guess = guess.map(|path| (self.exists_now(&path), path));
+        let left = both.clone();
+        let left = async move { left.await.map(|_| ()).map_err(|undone| undone.for_those_before(join)) };
+        let _ = sent.send(Box::pin(left));
+        let (keeper, prefix) = (self.clone(), prefix.to_owned());
+        Box::pin(async move {
+            let created = both.await.map_err(|undone| undone.for_the_one(join))?;
+            let unknown = |message: &str| failed(Failure::Unknown, message);
+            let created = created.first().ok_or_else(|| unknown("the server created nothing"))?;
+            let sequence = created.path.strip_prefix(&prefix).and_then(Sequence::parse);
+            let sequence = sequence.ok_or_else(|| unknown("the server created a znode with another name"))?;
+            let czxid = match created.czxid {
+                Some(czxid) => czxid,
+                None => {
+                    keeper.deferral.returns_zxids.store(false, Ordering::Relaxed);
+                    if let Some((_, path)) = &guess {
+                        keeper.deferral.guesses_names.store(*path == created.path, Ordering::Relaxed);
+                    }
+                    let look = match guess {
+                        Some((look, path)) if path == created.path => look,
+                        _ => keeper.exists(&created.path),
+                    };
+                    // The create has succeeded in spite of this error.
+                    let stat = look.await.map_err(|error| unknown(&error.message))?;
+                    let stat = stat.filter(|stat| stat.owner == keeper.session());
+                    stat.ok_or_else(|| unknown("the new znode was deleted at once"))?.czxid
+                }
+            };
+            Ok((sequence, czxid))
+        })
+    }
+
+    fn commit_now(&self, ops: Vec<Op>) -> Answer<()> {
+        let answer = self.transact(ops);
+        Box::pin(async move { answer.await.map(|_| ()).map_err(|undone| undone.error) })
+    }
+
+    fn exists_now(&self, path: &str) -> Answer<Option<Stat>> {
+        let request = Request::Exists { path: path.to_owned(), watch: false };
+        missing_is_none(self.send_now(request, |(reply, _)| match reply {
+            Reply::Stat(stat) => Some(stat.into()),
+            _ => None,
+        }))
+    }
+
+    fn transact(&self, ops: Vec<Op>) -> Answer<Vec<Created>, Undone> {
+        let requests = ops.into_iter().map(|part| match part {
+            Op::Join { prefix, data } => {
+                Request::Create(self.create_request(op::CREATE2, &prefix, &data, EPHEMERAL_SEQUENTIAL))
+            }
+            Op::Create { path, data } => {
+                Request::Create(self.create_request(op::CREATE2, &path, &data, EPHEMERAL))
+            }
+            Op::Delete(path) => Request::Delete { path, version: ANY_VERSION },
+            Op::DeleteVersion(path, version) => Request::Delete { path, version },
+            Op::Write { path, data, version } => writing(&path, &data, version),
+            Op::Log { prefix, data } => {
+                Request::Create(self.create_request(op::CREATE2, &prefix, &data, PERSISTENT_SEQUENTIAL))
+            }
+            Op::Check(path) => Request::Check { path, version: ANY_VERSION },
+        });
+        let answer = self.send_now(Request::Multi(requests.collect()), |(reply, _)| match reply {
+            Reply::Multi(results) => Some(results),
+            _ => None,
+        });
+        Box::pin(async move {
+            let results = answer.await.map_err(|error| Undone { at: None, error })?;
+            let mut created = Vec::new();
+            for (at, result) in results.into_iter().enumerate() {
+                match result {
+                    OpResult::Create { path } => created.push(Created { path, czxid: None }),
+                    OpResult::Create2 { path, stat } => {
+                        created.push(Created { path, czxid: (stat.czxid > 0).then_some(Zxid(stat.czxid)) })
+                    }
+                    // The operations before the refused one have the error 0, and those behind it -2.
+                    OpResult::Error(number) if !matches!(number, 0 | -2) => {
+                        return Err(Undone { at: Some(at), error: culprit(number) });
+                    }
+                    _ => {}
+                }
+            }
+            Ok(created)
+        })
+    }
+
+    /// Sends a request. A pending answer keeps the session open.
+    fn send_now<T: Send + 'static>(
         &self,
         request: Request,
         read: impl FnOnce(Read) -> Option<T> + Send + 'static,
@@ -158,7 +303,27 @@ impl Keeper for LineKeeper {
     }
 
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)> {
-        self.create(prefix, data, EPHEMERAL_SEQUENTIAL)
+        let deferral = &self.deferral;
+        let mut held_back = lock(&deferral.held_back);
+        let Some(next) = held_back.as_ref().filter(|before| before.is_beside(prefix)).map(|b| b.next(prefix))
+        else {
+            drop(held_back);
+            return self.create(prefix, data, EPHEMERAL_SEQUENTIAL);
+        };
+        let pays =
+            deferral.returns_zxids.load(Ordering::Relaxed) || deferral.guesses_names.load(Ordering::Relaxed);
+        if let Some(before) = held_back.take_if(|_| pays && self.is_connected()) {
+            return self.delete_and_join(before, prefix, data);
+        }
+        drop(held_back);
+        let (created, deferral) = (self.create(prefix, data, EPHEMERAL_SEQUENTIAL), deferral.clone());
+        let prefix = prefix.to_owned();
+        Box::pin(async move {
+            let (sequence, czxid) = created.await?;
+            let right = next == Some(format!("{prefix}{:010}", sequence.0));
+            deferral.guesses_names.store(right, Ordering::Relaxed);
+            Ok((sequence, czxid))
+        })
     }
 
     fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
@@ -178,13 +343,7 @@ impl Keeper for LineKeeper {
     }
 
     fn exists(&self, path: &str) -> Answer<Option<Stat>> {
-        let stat = self.stat(Request::Exists { path: path.to_owned(), watch: false });
-        Box::pin(async move {
-            match stat.await {
-                Err(KeeperError { failure: Failure::NoNode, .. }) => Ok(None),
-                outcome => outcome.map(Some),
-            }
-        })
+        missing_is_none(self.stat(Request::Exists { path: path.to_owned(), watch: false }))
     }
 
     fn read(&self, path: &str) -> Answer<(Vec<u8>, Stat)> {
@@ -229,46 +388,36 @@ impl Keeper for LineKeeper {
     }
 
     fn commit(&self, ops: Vec<Op>) -> Answer<Vec<Created>> {
-        let requests = ops.into_iter().map(|part| match part {
-            Op::Join { prefix, data } => {
-                Request::Create(self.create_request(op::CREATE2, &prefix, &data, EPHEMERAL_SEQUENTIAL))
-            }
-            Op::Create { path, data } => {
-                Request::Create(self.create_request(op::CREATE2, &path, &data, EPHEMERAL))
-            }
-            Op::Delete(path) => Request::Delete { path, version: ANY_VERSION },
-            Op::DeleteVersion(path, version) => Request::Delete { path, version },
-            Op::Write { path, data, version } => writing(&path, &data, version),
-            Op::Log { prefix, data } => {
-                Request::Create(self.create_request(op::CREATE2, &prefix, &data, PERSISTENT_SEQUENTIAL))
-            }
-            Op::Check(path) => Request::Check { path, version: ANY_VERSION },
-        });
-        let answer = self.send(Request::Multi(requests.collect()), |(reply, _)| match reply {
-            Reply::Multi(results) => Some(results),
-            _ => None,
-        });
-        Box::pin(async move {
-            let mut created = Vec::new();
-            for result in answer.await? {
-                match result {
-                    OpResult::Create { path } => created.push(Created { path, czxid: None }),
-                    OpResult::Create2 { path, stat } => {
-                        created.push(Created { path, czxid: (stat.czxid > 0).then_some(Zxid(stat.czxid)) })
-                    }
-                    OpResult::Error(number) if !matches!(number, 0 | -2) => return Err(culprit(number)),
-                    _ => {}
-                }
-            }
-            Ok(created)
-        })
+        let held_back = &mut *lock(&self.deferral.held_back);
+        self.send_release(held_back);
+        let answer = self.transact(ops);
+        Box::pin(async move { answer.await.map_err(|undone| undone.error) })
     }
 
-    /// Commits at once: the deferral of the client crate's keeper is not simulated.
     fn commit_soon(&self, ops: Vec<Op>) -> Answer<()> {
-        let done = self.commit(ops);
-        Box::pin(async move { done.await.map(|_| ()) })
+        let Some(runtime) = &self.deferral.runtime else { return self.commit_now(ops) };
+        let (next, sent) = HeldBack::new(ops);
+        {
+            let held_back = &mut *lock(&self.deferral.held_back);
+            self.send_release(held_back);
+            *held_back = Some(next);
+        }
+        let keeper = self.clone();
+        runtime.spawn(async move { keeper.send_release(&mut lock(&keeper.deferral.held_back)) });
+        Box::pin(
+            async move { sent.await.map_err(|_| failed(Failure::Unknown, "the session is over"))?.await },
+        )
     }
+}
+
+/// Turns the error of a missing znode into `None`.
+fn missing_is_none(answer: Answer<Stat>) -> Answer<Option<Stat>> {
+    Box::pin(async move {
+        match answer.await {
+            Err(KeeperError { failure: Failure::NoNode, .. }) => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    })
 }
 
 fn writing(path: &str, data: &[u8], version: Option<i32>) -> Request {

@@ -49,7 +49,7 @@ pub(super) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
     }
     let (session, timeout) = client.with(|session, _, _| (session.id(), session.timeout()));
     let line = NetworkLine { client, session, timeout, interruptions, dropped };
-    Ok((Arc::new(LineKeeper::new(Arc::new(line), &opening.access)), link))
+    Ok((Arc::new(LineKeeper::new(Arc::new(line), &opening.access, Some(Handle::current()))), link))
 }
 
 /// The kind of a watch: on the data of a znode, or on its children. The deletion of the znode fires both.

@@ -112,5 +112,5 @@ pub(crate) async fn open(
             }
         }
     });
-    Some((Arc::new(LineKeeper::new(line, &Access::Everybody)), receiver))
+    Some((Arc::new(LineKeeper::new(line, &Access::Everybody, None)), receiver))
 }
