@@ -50,7 +50,7 @@ pub struct DialError {
 #[derive(Debug, Clone)]
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
-    /// The first one to try. It is never the one that failed last.
+    /// The first server to try. It is never the server that failed last.
     next: usize,
 }
 
@@ -97,9 +97,7 @@ pub(crate) async fn dial(
 ) -> Result<(usize, Stream), Vec<DialError>> {
     let mut attempts = JoinSet::new();
     let mut errors = Vec::new();
-    let mut waiting = round.into_iter();
-    loop {
-        let Some((at, host)) = waiting.next() else { break };
+    for (at, host) in round {
         attempts.spawn(async move {
             let reached = reach(&host).await;
             reached.map(|stream| (at, stream)).map_err(|message| DialError { host, message })

@@ -174,7 +174,7 @@ async fn server_that_never_answers_is_left() {
             kept.push(stream);
         }
     });
-    // With either order of the two, the session finds the one that answers.
+    // In either order of the two servers, the session finds the server that answers.
     for _ in 0..6 {
         let session = Session::start(vec![tcp(silent_addr), tcp(server.local_addr())]);
         session.connected().await;

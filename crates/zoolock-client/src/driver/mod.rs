@@ -247,7 +247,7 @@ impl<H: Handler> Driver<H> {
         if self.output.is_empty()
             && let Some((id, bytes)) = core.session.take_bytes()
         {
-            // Bytes of a connection that is gone are never written.
+            // Bytes of a lost connection are never written.
             if self.connection.as_ref().is_some_and(|(connected, _)| *connected == id) {
                 self.output = bytes;
             }

@@ -209,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Writes a request of the caller, or queues it behind those that wait for room in the window.
+    /// Writes a request of the caller, or queues it if the window is full.
     pub(super) fn send(
         &mut self,
         id: RequestId,

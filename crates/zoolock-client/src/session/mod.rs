@@ -35,7 +35,7 @@ pub struct SessionConfig {
     pub timeout: Duration,
     /// Credentials for `addAuth`, as pairs of scheme and secret. They are presented on every connection.
     pub credentials: Vec<(String, Hidden)>,
-    /// Whether a SASL exchange comes first on every connection.
+    /// Set if a SASL exchange comes first on every connection.
     pub sasl: bool,
     /// The largest frame that is accepted from the server, in bytes.
     pub max_frame: usize,
@@ -464,11 +464,11 @@ impl Session {
             _ => {}
         }
         match self.connection.as_ref().map(|connection| connection.stage) {
-            Some(Stage::Connecting { deadline } | Stage::Authenticating { deadline, .. }) => {
-                if deadline <= now {
-                    let silent = self.connection.as_ref().map_or(Duration::ZERO, |c| c.silent_for(now));
-                    self.lose(Loss::Silent(silent), now, random);
-                }
+            Some(Stage::Connecting { deadline } | Stage::Authenticating { deadline, .. })
+                if deadline <= now =>
+            {
+                let silent = self.connection.as_ref().map_or(Duration::ZERO, |c| c.silent_for(now));
+                self.lose(Loss::Silent(silent), now, random);
             }
             Some(Stage::Attached) => {
                 self.send_due_keep_alive(now);
@@ -476,7 +476,7 @@ impl Session {
                     self.start_dial(now);
                 }
             }
-            None => {}
+            _ => {}
         }
     }
 

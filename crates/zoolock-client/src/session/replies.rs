@@ -1,4 +1,4 @@
-//! What a connect response, a reply or a watch event changes.
+//! Changes of the session by connect responses, replies and watch events.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use zoolock_wire::{Code, ConnectResponse, OpResult, Reader, Reply, ReplyHeader, 
 use super::connection::{InFlight, Purpose, Stage};
 use super::{ConnectionId, End, Instant, Loss, Output, RequestError, Session, State};
 
-/// What a frame means for the connection.
+/// The consequence of a frame for the connection.
 enum Outcome {
     Continue,
     Lose(Loss),
@@ -172,7 +172,7 @@ impl Session {
         let result = if header.err == 0 {
             let decoded = Reply::decode(entry.op, reader);
             let reply = decoded.map_err(|error| {
-                // The request was carried out, in whatever way.
+                // The request was carried out, with an unknown result.
                 self.fail(&entry, RequestError::ConnectionLoss);
                 in_record("the reply", &error)
             })?;
