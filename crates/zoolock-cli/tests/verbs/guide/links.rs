@@ -80,7 +80,7 @@ fn published_readmes_have_only_external_links() {
             count += 1;
         }
     }
-    assert_eq!(count, 5, "the number of published crates");
+    assert_eq!(count, 7, "the number of published crates");
     let page = Page::of(
         "p.md",
         "[a](https://b) [c](d.md)\n![e][f]\n\n[f]: images/g.png\n\n<img src=\"h.png\">\n\n[i](#j)\n",

@@ -118,3 +118,19 @@ fn own_hold_marker_preserves_previous_crash() {
     answer_check(&mut drive, Record::Marker(hold_marker()));
     assert_eq!(drive.take_reported(), [granted(ME, Previous::Crashed)]);
 }
+
+/// Without an answer to the barrier, the earlier write may still arrive.
+#[test]
+fn cancelled_hold_write_is_undone_behind_a_barrier() {
+    for (barrier, decided) in [(Ok(Reply::Done), true), (Err(Failure::Throttled), false)] {
+        let mut drive = writing_hold_marker(Record::Empty);
+        drive.feed(Event::Cancel);
+        drive.answer(write_hold_marker(), Err(Failure::Unknown));
+        drive.answer(write_hold_marker(), barrier);
+        drive.answer(Request::Sync, Ok(Reply::Done));
+        drive.answer(Request::ReadDirectory, Ok(directory(ME.czxid, 1, Record::Empty)));
+        drive.answer(Request::Exists(ME), Ok(mine(ME)));
+        let deletes = drive.pending().iter().any(|request| !matches!(request, Request::Sleep(_)));
+        assert_eq!(deletes, decided, "{:?}", drive.pending());
+    }
+}

@@ -84,6 +84,22 @@ fn retirement_rejoins_missing_directory_and_reports_denial() {
     assert_eq!(drive.take_reported(), [Action::Failed(Reason::Refused(DENIED)), Action::Over]);
 }
 
+/// The sequence counter of the directory has reached its maximum.
+#[test]
+fn create_refused_at_number_limit_retires_the_directory() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Err(Failure::NodeExists));
+    assert_eq!((drive.take_reported(), drive.pending()), (vec![], vec![Request::ReadDirectory]));
+}
+
+#[test]
+fn failed_retirement_read_is_retried() {
+    let mut drive = retiring(Mode::Wait);
+    drive.answer(Request::ReadDirectory, Err(Failure::Unknown));
+    drive.wake();
+    assert_eq!(drive.pending(), [Request::ReadDirectory]);
+}
+
 #[test]
 fn occupied_retiring_directory_is_joined_again() {
     let mut drive = retiring(Mode::Wait);

@@ -52,3 +52,11 @@ fn cancelled_acquire_does_not_retire_directory() {
     drive.answer(1, Request::Delete(node(1)), DONE);
     assert_eq!((drive.take_reported(), drive.pending()), (vec![Action::Over], vec![]));
 }
+
+#[test]
+fn denied_retirement_read_fails() {
+    let denied = Failure::Refused(Refusal::Denied);
+    let mut drive = retiring();
+    drive.answer(1, Request::ReadDirectory, Err(denied));
+    assert_eq!(drive.take_reported()[0], Action::Failed(Reason::Refused(denied)));
+}
