@@ -236,6 +236,26 @@ fn replies_that_waited_in_the_socket_count_before_timers() {
     runtime.block_on(server.shutdown());
 }
 
+#[test]
+fn stopped_runtime_ends_the_session() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let session = runtime.block_on(async {
+        let server = server().await;
+        let session = Session::start(vec![tcp(server.local_addr())]);
+        session.connected().await;
+        session
+    });
+    let pending = session.client.request(&create("/a", 0)).expect("a connection");
+    drop(runtime);
+    let happened: Vec<Happened> = session.happened.try_iter().collect();
+    assert!(
+        happened.iter().any(|h| matches!(h, Happened::Reply(id, _) if *id == pending))
+            && happened.contains(&Happened::State(State::Over(End::Abandoned))),
+        "{happened:?}"
+    );
+    assert_eq!(session.client.request(&create("/b", 0)), Err(RequestError::Over));
+}
+
 /// A server that answers the reattach with a new session, as ClickHouse Keeper does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_session_is_never_adopted() {

@@ -132,6 +132,11 @@ impl<H: Handler> Client<H> {
         self.with(|session, _, now| session.request(request, now))
     }
 
+    /// Returns whether a request would be accepted.
+    pub fn is_connected(&self) -> bool {
+        self.inner.shared.lock().session.is_connected()
+    }
+
     /// Closes the session. The end is reported to the handler.
     pub fn close(&self) {
         self.with(|session, _, now| session.close(now));
@@ -176,7 +181,7 @@ const READ_BYTES: usize = 16 * 1024;
 
 type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Stream), Vec<DialError>>> + Send>>;
 
-struct Driver<H> {
+struct Driver<H: Handler> {
     shared: Arc<Shared<H>>,
     hosts: Hosts,
     connection: Option<(ConnectionId, Stream)>,
@@ -198,6 +203,13 @@ enum Wake {
     Timer,
     /// A caller has changed the session.
     Called,
+}
+
+impl<H: Handler> Drop for Driver<H> {
+    /// Reports the end if the runtime stops before the session has ended, so that no caller waits for ever.
+    fn drop(&mut self) {
+        self.with_session(|session, _| session.abandon());
+    }
 }
 
 impl<H: Handler> Driver<H> {

@@ -86,7 +86,7 @@ pub enum Output {
     AbortDial(ConnectionId),
     /// Close this connection, without a farewell.
     Close(ConnectionId),
-    /// Compute the next SASL token for this connection. Report it with [`Session::sasl_token`].
+    /// Compute the next SASL token for this connection. Report it with [`Session::sasl_step`].
     SaslChallenge(ConnectionId, Option<Bytes>),
     /// The state of the session changed.
     State(State),
@@ -183,6 +183,9 @@ pub enum End {
     /// The server refused the credentials.
     #[error("the server refused the credentials")]
     AuthFailed,
+    /// The runtime that drives the session has stopped.
+    #[error("nothing drives the session any more")]
+    Abandoned,
 }
 
 /// The reason why a request has no reply.
@@ -364,6 +367,11 @@ impl Session {
         if let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) {
             connection.write_close(&mut self.last_xid, now);
         }
+    }
+
+    /// Ends the session without the server, because nothing drives it any more. The server ends it after its timeout.
+    pub fn abandon(&mut self) {
+        self.finish(End::Abandoned);
     }
 
     // ---- the network ----

@@ -215,6 +215,13 @@ mod tests {
     use crate::ids::{ContenderId, SessionId};
 
     #[test]
+    fn number_is_read_behind_the_prefix_only() {
+        assert_eq!(Prefix::Lock.number("lock-0000000007"), Some(Sequence(7)));
+        assert_eq!(Prefix::Lock.number("write-0000000007"), None);
+        assert_eq!(Prefix::Lock.number("lock-7"), None);
+    }
+
+    #[test]
     fn own_names_round_trip() {
         use Prefix::*;
         let (id, session) = (ContenderId(0x3f25_04e0_4f89_11d3_9a0c_0305_e82c_3301), SessionId(-5));

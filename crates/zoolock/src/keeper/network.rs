@@ -154,7 +154,7 @@ impl Handler for Registry {
             State::Over(end) => {
                 self.watches.clear();
                 Link::Over(match end {
-                    End::Closed => SessionEnd::Closed,
+                    End::Closed | End::Abandoned => SessionEnd::Closed,
                     End::AuthFailed => SessionEnd::AuthFailed,
                     _ => SessionEnd::Expired,
                 })
@@ -198,7 +198,7 @@ impl Line for NetworkLine {
     }
 
     fn is_connected(&self) -> bool {
-        self.client.with(|session, _, _| session.is_connected())
+        self.client.is_connected()
     }
 
     fn interruptions(&self) -> u64 {

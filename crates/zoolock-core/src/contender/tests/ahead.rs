@@ -53,6 +53,20 @@ fn failed_marker_read_is_retried_after_grant() {
 }
 
 #[test]
+fn record_of_a_recreated_directory_says_nothing() {
+    let me = node(4, 20);
+    let mut drive = proven_waiter(me, 0);
+    drive.feed(fired(0, true));
+    let record = Record::Marker(released(3));
+    let recreated = Directory { czxid: Zxid(40), pzxid: Zxid(41), version: 4, children: 1, record };
+    drive.answer(Request::ReadDirectory, Ok(Reply::Directory(recreated)));
+    assert_eq!(drive.take_reported(), [granted(me, Previous::Unknown)]);
+    // Without a known record, the release leaves no marker.
+    drive.feed(Event::Release(Left::Released));
+    drive.answer(Request::Withdraw(me), Ok(Reply::Done));
+}
+
+#[test]
 fn release_keeps_foreign_record() {
     let me = node(4, 20);
     let mut drive = proven_waiter(me, 0);

@@ -33,6 +33,15 @@ fn cancelled_acquire_does_not_retry_failed_create() {
 }
 
 #[test]
+fn cancel_during_the_pause_ends_without_a_znode() {
+    let mut drive = Drive::start();
+    drive.answer(Request::Join, Err(Failure::Throttled));
+    drive.answer(Request::ReadDirectory, Err(Failure::Throttled));
+    drive.feed(Event::Cancel);
+    assert_eq!(drive.take_reported(), [Action::Over]);
+}
+
+#[test]
 fn refused_create_fails_when_search_finds_nothing() {
     let mut drive = doubting();
     drive.answer(Request::Join, Err(DENIED));

@@ -35,6 +35,18 @@ fn listing_grants_nothing_before_own_znode_check() {
 }
 
 #[test]
+fn deleted_directory_ends_the_listing_waiter() {
+    let mut drive = listing_waiter();
+    drive.answer(Request::List, Err(Failure::NoNode));
+    drive.answer(Request::ReadDirectory, Err(Failure::NoNode));
+    drive.answer(Request::Exists(ME), Err(Failure::NoNode));
+    assert_eq!(
+        (drive.take_reported(), drive.pending()),
+        (vec![Action::Failed(Reason::Broken), Action::Over], vec![])
+    );
+}
+
+#[test]
 fn denied_listing_fails_and_lost_one_is_retried() {
     let mut drive = listing_waiter();
     drive.answer(Request::List, Err(DENIED));
