@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::driver::Stream;
 
@@ -52,6 +52,7 @@ pub(crate) struct Hosts {
     hosts: Vec<Host>,
     /// The first server to try. It is never the server that failed last.
     next: usize,
+    last_reached: Option<usize>,
 }
 
 impl Hosts {
@@ -61,20 +62,23 @@ impl Hosts {
             let other = usize::try_from(random() % (last as u64 + 1)).unwrap_or(0);
             hosts.swap(last, other);
         }
-        Hosts { hosts, next: 0 }
+        Hosts { hosts, next: 0, last_reached: None }
     }
 
-    /// Returns all servers in the order of this dial. The next dial starts one further.
-    pub(crate) fn round(&mut self) -> Vec<(usize, Host)> {
+    /// Returns the servers in the order of this dial. The next dial starts one further. `elsewhere` leaves out the server
+    /// that was reached last.
+    pub(crate) fn round(&mut self, elsewhere: bool) -> Vec<(usize, Host)> {
         let count = self.hosts.len();
         let order = (0..count).map(|step| (self.next + step) % count);
-        let round = order.map(|at| (at, self.hosts[at].clone())).collect();
+        let wanted = order.filter(|at| !elsewhere || self.last_reached != Some(*at));
+        let round = wanted.map(|at| (at, self.hosts[at].clone())).collect();
         self.next = (self.next + 1) % count.max(1);
         round
     }
 
     /// Records the server that was reached: the next dial starts behind it.
     pub(crate) fn reached(&mut self, at: usize) {
+        self.last_reached = Some(at);
         self.next = (at + 1) % self.hosts.len().max(1);
     }
 }
@@ -86,7 +90,7 @@ pub(crate) fn random() -> u64 {
 
 /// Connects to the first server of a round that accepts.
 ///
-/// Each server gets `head_start` before the next one is tried as well. A server that refuses does not delay the next one.
+/// Each server gets `head_start` before the next one is tried beside it. After a refusal, the next one is tried at once.
 /// Names are resolved on each call.
 ///
 /// # Errors
@@ -95,39 +99,15 @@ pub(crate) async fn dial(
     round: Vec<(usize, Host)>,
     head_start: Duration,
 ) -> Result<(usize, Stream), Vec<DialError>> {
-    let mut attempts = JoinSet::new();
-    let mut errors = Vec::new();
-    for (at, host) in round {
-        attempts.spawn(async move {
-            let reached = reach(&host).await;
-            reached.map(|stream| (at, stream)).map_err(|message| DialError { host, message })
-        });
-        let wait = timeout(head_start, async {
-            while let Some(ended) = attempts.join_next().await {
-                match ended {
-                    Ok(Ok(reached)) => return Some(reached),
-                    Ok(Err(error)) => errors.push(error),
-                    Err(_) => {}
-                }
-            }
-            None
-        });
-        if let Ok(Some(reached)) = wait.await {
-            return Ok(reached);
-        }
-    }
-    while let Some(ended) = attempts.join_next().await {
-        match ended {
-            Ok(Ok(reached)) => return Ok(reached),
-            Ok(Err(error)) => errors.push(error),
-            Err(_) => {}
-        }
-    }
-    Err(errors)
+    let attempts = round.into_iter().map(|(at, host)| async move {
+        let reached = reach(&host, head_start).await;
+        reached.map(|stream| (at, stream)).map_err(|message| DialError { host, message })
+    });
+    race(attempts, head_start).await
 }
 
-/// Connects to a server, trying its addresses one after the other.
-async fn reach(host: &Host) -> Result<Stream, String> {
+/// Connects to a server, racing its addresses (RFC 8305).
+async fn reach(host: &Host, head_start: Duration) -> Result<Stream, String> {
     match host {
         Host::Unix(path) => {
             let stream = UnixStream::connect(path).await;
@@ -138,35 +118,63 @@ async fn reach(host: &Host) -> Result<Stream, String> {
                 Ok(addresses) => addresses.collect(),
                 Err(error) => return Err(format!("unknown host ({error})")),
             };
-            let mut attempts = JoinSet::new();
-            for (at, address) in addresses.into_iter().enumerate() {
-                attempts.spawn(async move {
-                    // The next address is tried beside one that does not answer (RFC 8305).
-                    sleep(ADDRESS_HEAD_START * u32::try_from(at).unwrap_or(u32::MAX)).await;
-                    TcpStream::connect(address).await
-                });
+            let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
+            match connected {
+                // A request never waits for the acknowledgement of the previous one.
+                Ok(stream) => match stream.set_nodelay(true) {
+                    Ok(()) => Ok(Stream::Tcp(stream)),
+                    Err(error) => Err(format!("cannot set TCP_NODELAY ({error})")),
+                },
+                Err(errors) => Err(match errors.first() {
+                    Some(error) => format!("cannot connect ({error})"),
+                    None => "the name has no address".to_owned(),
+                }),
             }
-            let mut problem = "the name has no address".to_owned();
-            while let Some(ended) = attempts.join_next().await {
-                match ended {
-                    Ok(Ok(stream)) => {
-                        // A request never waits for the acknowledgement of the previous one.
-                        return match stream.set_nodelay(true) {
-                            Ok(()) => Ok(Stream::Tcp(stream)),
-                            Err(error) => Err(format!("cannot set TCP_NODELAY ({error})")),
-                        };
-                    }
-                    Ok(Err(error)) => problem = format!("cannot connect ({error})"),
-                    Err(_) => {}
-                }
-            }
-            Err(problem)
         }
     }
 }
 
-/// The time between the starts of connection attempts to two addresses of one name.
-const ADDRESS_HEAD_START: Duration = Duration::from_millis(250);
+/// Runs attempts until one succeeds. The next one starts when the newest one fails, or when its head start ends.
+async fn race<T, E>(
+    attempts: impl Iterator<Item: Future<Output = Result<T, E>> + Send + 'static>,
+    head_start: Duration,
+) -> Result<T, Vec<E>>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let mut running = JoinSet::new();
+    let mut errors = Vec::new();
+    for (newest, attempt) in attempts.enumerate() {
+        running.spawn(async move { (newest, attempt.await) });
+        let wait = timeout(head_start, async {
+            while let Some(ended) = running.join_next().await {
+                match ended {
+                    Ok((_, Ok(reached))) => return Some(reached),
+                    Ok((failed, Err(error))) => {
+                        errors.push(error);
+                        if failed == newest {
+                            return None;
+                        }
+                    }
+                    Err(_) => {}
+                }
+            }
+            None
+        });
+        if let Ok(Some(reached)) = wait.await {
+            return Ok(reached);
+        }
+    }
+    while let Some(ended) = running.join_next().await {
+        match ended {
+            Ok((_, Ok(reached))) => return Ok(reached),
+            Ok((_, Err(error))) => errors.push(error),
+            Err(_) => {}
+        }
+    }
+    Err(errors)
+}
 
 #[cfg(test)]
 mod tests {
@@ -179,17 +187,20 @@ mod tests {
     #[test]
     fn each_round_has_all_servers_and_starts_at_another() {
         let mut hosts = hosts(3);
-        let firsts: Vec<usize> = (0..6).map(|_| hosts.round()[0].0).collect();
+        let firsts: Vec<usize> = (0..6).map(|_| hosts.round(false)[0].0).collect();
         assert_eq!(firsts, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(hosts.round().len(), 3);
+        assert_eq!(hosts.round(false).len(), 3);
     }
 
     #[test]
     fn server_that_failed_is_not_first() {
         let mut hosts = hosts(3);
-        let (at, _) = hosts.round()[1].clone();
+        let (at, _) = hosts.round(false)[1].clone();
         hosts.reached(at);
-        assert_eq!(hosts.round().last().map(|(at, _)| *at), Some(1));
+        assert_eq!(hosts.round(false).last().map(|(at, _)| *at), Some(1));
+        // A move away from it does not try it at all.
+        let elsewhere: Vec<usize> = hosts.round(true).iter().map(|(at, _)| *at).collect();
+        assert!(elsewhere.len() == 2 && !elsewhere.contains(&1), "{elsewhere:?}");
     }
 
     #[test]

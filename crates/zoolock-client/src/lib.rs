@@ -11,7 +11,7 @@
 //!   [`RequestError::ConnectionLoss`]: its outcome is unknown. A request that was never written fails with
 //!   [`RequestError::NotSent`]. The caller repeats requests; the session does not.
 //! - **Nothing waits for a connection.** Without a connection, a request is refused at once.
-//! - **A session is never replaced.** If the server answers with another session, this one has expired.
+//! - **A session is never replaced.** If the server answers with another session, this one has ended.
 //! - **Watches end with the connection.** The caller reads and watches again after [`State::Connected`].
 //! - **A hostile server costs little.** Frames have a limit, and no length in a frame is trusted. Bytes that are no
 //!   reply end the connection.

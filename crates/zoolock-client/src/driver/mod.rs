@@ -67,7 +67,7 @@ struct Core<H> {
 
 /// Work for the driver.
 enum Action {
-    Dial(ConnectionId),
+    Dial { id: ConnectionId, elsewhere: bool },
     AbortDial(ConnectionId),
     Close(ConnectionId),
 }
@@ -104,6 +104,7 @@ impl<H: Handler> Client<H> {
             dial: None,
             output: Bytes::new(),
             input: vec![0; READ_BYTES],
+            reads: 0,
         };
         runtime.spawn(driver.run());
         Client { inner: Arc::new(Inner { shared }) }
@@ -159,7 +160,7 @@ impl<H: Handler> Core<H> {
     fn dispatch(&mut self) {
         while let Some(output) = self.session.next_output() {
             match output {
-                Output::Dial(id) => self.actions.push(Action::Dial(id)),
+                Output::Dial { id, elsewhere } => self.actions.push(Action::Dial { id, elsewhere }),
                 Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
                 Output::Close(id) => self.actions.push(Action::Close(id)),
                 Output::SaslChallenge(id, _) => {
@@ -179,6 +180,9 @@ impl<H: Handler> Core<H> {
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
+/// The largest number of reads before the timer is checked.
+const MAX_READS: u32 = 64;
+
 type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Stream), Vec<DialError>>> + Send>>;
 
 struct Driver<H: Handler> {
@@ -189,6 +193,8 @@ struct Driver<H: Handler> {
     /// Bytes that the socket has not taken yet.
     output: Bytes,
     input: Vec<u8>,
+    /// The number of reads since the timer was last checked.
+    reads: u32,
 }
 
 /// The reason why the driver woke up.
@@ -218,10 +224,21 @@ impl<H: Handler> Driver<H> {
             let Some(timer) = self.carry_out() else { return };
             match self.next_wake(timer).await {
                 Wake::Called | Wake::Wrote => {}
-                Wake::Read(bytes) => self.receive(bytes),
+                Wake::Read(bytes) => {
+                    self.receive(bytes);
+                    // A server that always has bytes must not keep the session from its timers.
+                    self.reads += 1;
+                    if self.reads >= MAX_READS {
+                        self.reads = 0;
+                        self.with_session(|session, now| session.timer(now, random()));
+                    }
+                }
                 Wake::Closed => self.closed(),
                 Wake::Dialed(result) => self.dialed(result),
-                Wake::Timer => self.with_session(|session, now| session.timer(now, random())),
+                Wake::Timer => {
+                    self.reads = 0;
+                    self.with_session(|session, now| session.timer(now, random()));
+                }
             }
         }
     }
@@ -240,9 +257,9 @@ impl<H: Handler> Driver<H> {
         core.dispatch();
         for action in std::mem::take(&mut core.actions) {
             match action {
-                Action::Dial(id) => {
+                Action::Dial { id, elsewhere } => {
                     let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
-                    let dial = hosts::dial(self.hosts.round(), head_start);
+                    let dial = hosts::dial(self.hosts.round(elsewhere), head_start);
                     self.dial = Some((id, Box::pin(dial)));
                 }
                 Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
@@ -279,13 +296,8 @@ impl<H: Handler> Driver<H> {
         let Driver { connection, dial, output, input, .. } = self;
         poll_fn(move |cx| {
             if let Some((_, stream)) = connection {
-                match poll_read(stream, cx, input) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
-                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(bytes)),
-                    Poll::Pending => {}
-                }
                 if !output.is_empty() {
-                    match Pin::new(stream).poll_write(cx, output) {
+                    match Pin::new(&mut *stream).poll_write(cx, output) {
                         Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
                         Poll::Ready(Ok(bytes)) => {
                             output.advance(bytes);
@@ -293,6 +305,11 @@ impl<H: Handler> Driver<H> {
                         }
                         Poll::Pending => {}
                     }
+                }
+                match poll_read(stream, cx, input) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
+                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(bytes)),
+                    Poll::Pending => {}
                 }
             }
             if let Some((_, dial)) = dial

@@ -68,6 +68,8 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) stage: Stage,
     pub(super) connect_sent: Instant,
+    /// The time at which the session was attached.
+    pub(super) attached_at: Option<Instant>,
     /// A random number, which spreads the moves of many sessions.
     pub(super) random: u64,
     pub(super) last_received: Instant,
@@ -86,6 +88,7 @@ impl Connection {
             id,
             stage: Stage::Connecting { deadline },
             connect_sent: now,
+            attached_at: None,
             random,
             last_received: now,
             last_keep_alive: now,
@@ -240,6 +243,11 @@ impl Connection {
             let purpose = Purpose::Caller { request, creates_ephemeral };
             self.in_flight.push_back(InFlight { xid, op, sent: now, purpose });
         }
+    }
+
+    /// Removes and returns the requests that were not written.
+    pub(super) fn take_queue(&mut self) -> Vec<RequestId> {
+        std::mem::take(&mut self.queue).into_iter().map(|queued| queued.request).collect()
     }
 
     fn write(&mut self, request: &Request, purpose: Purpose, xid: i32, now: Instant) {

@@ -81,7 +81,12 @@ pub enum KeepAlive {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Connect to the next server. Report [`Session::connected`] or [`Session::dial_failed`].
-    Dial(ConnectionId),
+    Dial {
+        /// The number of the dial.
+        id: ConnectionId,
+        /// Set if the connected server is silent for a short time only: another one is wanted.
+        elsewhere: bool,
+    },
     /// Stop this dial. No report is needed.
     AbortDial(ConnectionId),
     /// Close this connection, without a farewell.
@@ -162,6 +167,9 @@ pub enum Loss {
     /// The server is read-only: it has lost its quorum.
     #[error("the server is read-only")]
     ReadOnly,
+    /// The server refused to close the session.
+    #[error("the server refused to close the session")]
+    CloseRefused,
 }
 
 /// The reason for the end of a session.
@@ -174,6 +182,10 @@ pub enum End {
     /// The server says that the session has expired.
     #[error("the session expired")]
     Expired,
+    /// No server attached the session for seven fifths of its timeout. A server that hangs up without an answer may have
+    /// gone back to an older state, in which the session does not exist.
+    #[error("no server attached the session for longer than its timeout")]
+    GivenUp,
     /// The server answered with another session.
     #[error("the server replaced the session with another one")]
     Replaced,
@@ -232,6 +244,10 @@ pub struct Session {
     /// The timeout at the creation of the session. A reattach never asks for more.
     created_with: Option<Duration>,
     newest_zxid: i64,
+    /// The longest timeout that was granted.
+    longest: Duration,
+    /// The time of the last bytes on an attached connection.
+    last_attached: Instant,
     /// The xid of the last request. Xids go on over all connections: a server matches a commit with its pending write by
     /// session and xid alone (`CommitProcessor`), so a repeated xid could get the reply of an older request.
     last_xid: i32,
@@ -261,6 +277,8 @@ impl Session {
             password: Hidden(vec![0; 16]),
             created_with: None,
             newest_zxid: 0,
+            longest: Duration::ZERO,
+            last_attached: now,
             last_xid: 0,
             last_connection: 0,
             last_request: 0,
@@ -365,7 +383,12 @@ impl Session {
             return self.finish(End::Closed);
         }
         if let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) {
+            // Nothing is sent behind the close.
+            let unwritten = connection.take_queue();
             connection.write_close(&mut self.last_xid, now);
+            for request in unwritten {
+                self.fail_unwritten(request, RequestError::NotSent);
+            }
         }
     }
 
@@ -418,6 +441,9 @@ impl Session {
             return;
         };
         connection.receive(bytes, now);
+        if connection.is_attached() {
+            self.last_attached = now;
+        }
         self.handle_frames(id, now, random);
         self.stop_needless_move(now);
     }
@@ -450,7 +476,7 @@ impl Session {
         };
         let connection = self.connection.as_ref().and_then(|connection| self.connection_timer(connection));
         let closing = self.closing.map(|since| since.after(self.pace.timeout));
-        [dial, connection, closing].into_iter().flatten().min()
+        [dial, connection, closing, self.give_up_time()].into_iter().flatten().min()
     }
 
     /// Acts on the time. Before, the caller must pass all bytes that have arrived: after a pause of the process every
@@ -461,6 +487,9 @@ impl Session {
         }
         if self.closing.is_some_and(|since| since.after(self.pace.timeout) <= now) {
             return self.finish(End::Closed);
+        }
+        if self.give_up_time().is_some_and(|at| at <= now) {
+            return self.finish(End::GivenUp);
         }
         match self.dial {
             Dial::Waiting { until } if until <= now => self.start_dial(now),
@@ -486,6 +515,12 @@ impl Session {
             }
             _ => {}
         }
+    }
+
+    /// Returns the time at which a session that no server attaches is given up.
+    fn give_up_time(&self) -> Option<Instant> {
+        let is_attached = self.connection.as_ref().is_some_and(Connection::is_attached);
+        (self.id != 0 && !is_attached).then(|| self.last_attached.after(self.longest * 7 / 5))
     }
 
     fn connection_timer(&self, connection: &Connection) -> Option<Instant> {
@@ -541,6 +576,7 @@ impl Session {
                 self.outputs.push_back(Output::AbortDial(id));
             }
             self.dial = Dial::Idle;
+            self.failures = 0;
         }
     }
 
@@ -548,26 +584,35 @@ impl Session {
         self.last_connection += 1;
         let id = ConnectionId(self.last_connection);
         self.dial = Dial::Dialing { id, deadline: self.pace.dial_deadline(now) };
-        self.outputs.push_back(Output::Dial(id));
+        let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
+        // After a third of the timeout, the silent connection may be half open, and its server be well.
+        let elsewhere = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
+        self.outputs.push_back(Output::Dial { id, elsewhere });
     }
 
     fn retry_dial(&mut self, now: Instant, random: u64) {
         self.failures = self.failures.saturating_add(1);
-        let is_holder = matches!(self.keep_alive, KeepAlive::Check(_));
-        let until = now.after(self.pace.retry_delay(self.failures, is_holder, random));
+        // A session without an ephemeral znode holds no lock.
+        let until = now.after(self.pace.retry_delay(self.failures, self.has_ephemeral, random));
         self.dial = Dial::Waiting { until };
     }
 
     /// Drops the connection, and dials unless a dial is under way.
     fn lose(&mut self, loss: Loss, now: Instant, random: u64) {
-        let was_attached = self.connection.as_ref().is_some_and(Connection::is_attached);
+        // A connection that worked for a while is replaced at once. A server that hangs up during the handshake, or soon
+        // after it, counts as a failed dial: it may be full, behind, read-only or without a leader.
+        let has_worked = loss == Loss::Closed
+            && self.connection.as_ref().is_some_and(|connection| {
+                let attached = connection.attached_at.map(|since| since.until(now));
+                attached.is_some_and(|attached| attached >= self.pace.shortest_retry())
+            });
         self.drop_connection(loss);
-        if self.dial != Dial::Idle {
-            return;
+        match self.dial {
+            Dial::Dialing { .. } => {}
+            Dial::Idle | Dial::Waiting { .. } if has_worked => self.start_dial(now),
+            Dial::Waiting { .. } => {}
+            Dial::Idle => self.retry_dial(now, random),
         }
-        // A connection that worked is replaced at once. A server that hangs up during the handshake counts as a failed
-        // dial: it may be full, behind, read-only or without a leader.
-        if was_attached { self.start_dial(now) } else { self.retry_dial(now, random) }
     }
 
     /// Fails the requests of the connection and closes it.
@@ -587,9 +632,13 @@ impl Session {
             self.outputs.push_back(Output::Reply { request, sent, result: Err(written) });
         }
         for request in lost.unwritten {
-            let sent = Instant::default();
-            self.outputs.push_back(Output::Reply { request, sent, result: Err(unwritten) });
+            self.fail_unwritten(request, unwritten);
         }
+    }
+
+    fn fail_unwritten(&mut self, request: RequestId, error: RequestError) {
+        let sent = Instant::default();
+        self.outputs.push_back(Output::Reply { request, sent, result: Err(error) });
     }
 
     /// Ends the session for good.

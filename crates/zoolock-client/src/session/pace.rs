@@ -8,6 +8,15 @@ use super::{Instant, KeepAlive};
 /// The longest pause between two dials of a session that holds locks.
 const HOLDER_RETRY: Duration = Duration::from_millis(500);
 
+/// The shortest time for a dial, and for an attach: a server may grant a timeout in which nothing can succeed.
+const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
+
+/// The shortest time between two keep-alives.
+const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(30);
+
+/// The shortest pause between two dials.
+const SHORTEST_RETRY: Duration = Duration::from_millis(10);
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     /// The shortest timeout that was granted, or the requested one.
@@ -21,20 +30,26 @@ impl Pace {
 
     /// Returns the time between two keep-alives.
     pub(super) fn keep_alive(&self, keep_alive: &KeepAlive) -> Duration {
-        match keep_alive {
+        let share = match keep_alive {
             KeepAlive::Ping => self.timeout / 3,
             KeepAlive::Sync | KeepAlive::Check(_) => self.timeout / 6,
-        }
+        };
+        share.max(SHORTEST_KEEP_ALIVE)
     }
 
     /// Returns the time by which a dial must have succeeded.
     pub(super) fn dial_deadline(&self, now: Instant) -> Instant {
-        now.after(self.timeout / 6)
+        now.after((self.timeout / 6).max(SHORTEST_HANDSHAKE))
     }
 
     /// Returns the time by which the server must have attached the session.
     pub(super) fn attach_deadline(&self, now: Instant) -> Instant {
-        now.after(self.timeout / 4)
+        now.after((self.timeout / 4).max(SHORTEST_HANDSHAKE))
+    }
+
+    /// Returns the shortest time between two dials.
+    pub(super) fn shortest_retry(&self) -> Duration {
+        (self.timeout / 60).clamp(SHORTEST_RETRY, HOLDER_RETRY)
     }
 
     /// Returns the pause before the next dial.
@@ -42,12 +57,12 @@ impl Pace {
     /// A holder dials often, because its lease runs out. Other sessions wait longer after each failure. So they do not
     /// take the places of holders on a server that has just started and accepts a limited number of connections.
     pub(super) fn retry_delay(&self, failures: u32, is_holder: bool, random: u64) -> Duration {
-        let shortest = (self.timeout / 60).min(HOLDER_RETRY);
+        let shortest = self.shortest_retry();
         let longest = if is_holder {
             shortest
         } else {
             let doublings = failures.saturating_sub(1).min(16);
-            (shortest * (1 << doublings)).min(self.timeout / 10)
+            (shortest * (1 << doublings)).min(self.timeout / 10).max(shortest)
         };
         between(longest / 2, longest, random)
     }

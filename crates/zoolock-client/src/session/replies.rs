@@ -71,6 +71,8 @@ impl Session {
         // A new leader tracks the session with the timeout of its creation, and the old one with that of the last
         // attach. The shortest one is safe with both.
         self.pace.timeout = self.pace.timeout.min(granted);
+        self.longest = self.longest.max(granted);
+        self.last_attached = now;
         self.password = response.password;
         if self.config.sasl {
             if let Some(connection) = &mut self.connection {
@@ -98,7 +100,7 @@ impl Session {
     fn attach(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
         connection.stage = Stage::Attached;
-        self.failures = 0;
+        connection.attached_at = Some(now);
         if self.closing.is_some() {
             return connection.write_close(&mut self.last_xid, now);
         }
@@ -182,7 +184,9 @@ impl Session {
         };
         let outcome = self.handle_result(&entry, result, now);
         let max_in_flight = self.config.max_in_flight;
-        if let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) {
+        if self.closing.is_none()
+            && let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached())
+        {
             connection.fill_window(max_in_flight, &mut self.last_xid, now);
         }
         outcome
@@ -200,7 +204,11 @@ impl Session {
                 let result = result.map_err(RequestError::Refused);
                 self.outputs.push_back(Output::Reply { request, sent: entry.sent, result });
             }
-            Purpose::Ping => self.kept_alive(entry, false),
+            Purpose::Ping => {
+                // The connection works.
+                self.failures = 0;
+                self.kept_alive(entry, false);
+            }
             // A leader that was cut off may answer a `sync`.
             Purpose::Sync => self.kept_alive(entry, false),
             Purpose::Check => match result {
@@ -215,7 +223,9 @@ impl Session {
                 Ok(_) => return Err("the reply to a multi is no multi".to_owned()),
                 Err(number) => self.outputs.push_back(Output::CheckRefused(Code::from_number(number))),
             },
-            Purpose::Close => return Ok(Outcome::Finish(End::Closed)),
+            Purpose::Close if result.is_ok() => return Ok(Outcome::Finish(End::Closed)),
+            // The session is attached again, only to be closed.
+            Purpose::Close => return Ok(Outcome::Lose(Loss::CloseRefused)),
             Purpose::Sasl { is_last } => return self.handle_sasl_reply(is_last, result, now),
         }
         Ok(Outcome::Continue)

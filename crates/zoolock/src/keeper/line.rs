@@ -42,7 +42,8 @@ pub struct LineAnswer {
     pub watch: Option<Later<bool>>,
 }
 
-/// The state of a line.
+/// The state of a line in the simulation.
+#[cfg(feature = "simulation")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineState {
     /// There is a connection.
@@ -177,6 +178,7 @@ impl LineKeeper {
     }
 
     fn transact(&self, ops: Vec<Op>) -> Answer<Vec<Created>, Undone> {
+        let parts = ops.len();
         let requests = ops.into_iter().map(|part| match part {
             Op::Join { prefix, data } => {
                 Request::Create(self.create_request(op::CREATE2, &prefix, &data, EPHEMERAL_SEQUENTIAL))
@@ -198,7 +200,13 @@ impl LineKeeper {
         });
         Box::pin(async move {
             let results = answer.await.map_err(|error| Undone { at: None, error })?;
+            let unknown =
+                || Undone { at: None, error: failed(Failure::Unknown, "a transaction has no clear result") };
+            if results.len() != parts {
+                return Err(unknown());
+            }
             let mut created = Vec::new();
+            let mut has_failed = false;
             for (at, result) in results.into_iter().enumerate() {
                 match result {
                     OpResult::Create { path } => created.push(Created { path, czxid: None }),
@@ -209,10 +217,11 @@ impl LineKeeper {
                     OpResult::Error(number) if !matches!(number, 0 | -2) => {
                         return Err(Undone { at: Some(at), error: culprit(number) });
                     }
+                    OpResult::Error(_) => has_failed = true,
                     _ => {}
                 }
             }
-            Ok(created)
+            if has_failed { Err(unknown()) } else { Ok(created) }
         })
     }
 
@@ -234,13 +243,14 @@ impl LineKeeper {
 
     fn create(&self, path: &str, data: &[u8], flags: i32) -> Answer<(Sequence, Zxid)> {
         let op = if flags == CONTAINER { op::CREATE_CONTAINER } else { op::CREATE2 };
-        let sequential = flags == EPHEMERAL_SEQUENTIAL;
+        let (sequential, asked) = (flags == EPHEMERAL_SEQUENTIAL, path.to_owned());
         self.send(
             Request::Create(self.create_request(op, path, data, flags)),
             move |(reply, _)| match reply {
                 Reply::PathStat { path, stat } => {
-                    let number = sequential.then(|| path.get(path.len().checked_sub(10)?..)?.parse().ok());
-                    Some((Sequence(number.unwrap_or(Some(0))?), Zxid(stat.czxid)))
+                    let number =
+                        if sequential { Sequence::parse(path.strip_prefix(&asked)?)? } else { Sequence(0) };
+                    Some((number, Zxid(stat.czxid)))
                 }
                 _ => None,
             },
@@ -441,7 +451,7 @@ fn acls(access: &Access) -> Arc<[Acl]> {
 
 /// Returns the error of a failed operation in a transaction.
 fn culprit(number: i32) -> KeeperError {
-    let unknown = || failed(Failure::Refused(Refusal::Other), &format!("the server answered error {number}"));
+    let unknown = || failed(Failure::Unknown, &format!("the server answered error {number}"));
     Code::from_number(number).map_or_else(unknown, refused)
 }
 

@@ -92,7 +92,8 @@ impl Registry {
     }
 
     fn forget_dropped(&mut self) {
-        for (key, number) in std::mem::take(&mut *lock(&self.dropped)) {
+        let dropped = std::mem::take(&mut *lock(&self.dropped));
+        for (key, number) in dropped {
             if let Some(watches) = self.watches.get_mut(&key) {
                 watches.retain(|(other, _)| *other != number);
                 if watches.is_empty() {
@@ -114,9 +115,11 @@ impl Handler for Registry {
         let Some((sender, key)) = self.pending.remove(&request) else { return };
         let reply = match result {
             Ok(reply) => Ok(reply),
-            Err(RequestError::Refused(number)) => {
-                Err(Code::from_number(number).unwrap_or(Code::Unimplemented))
-            }
+            // An error that ZooKeeper does not define says nothing about the request.
+            Err(RequestError::Refused(number)) => match Code::from_number(number) {
+                Some(code) => Err(code),
+                None => return,
+            },
             // The request was not carried out, and may be repeated.
             Err(RequestError::NotSent) => Err(Code::Throttled),
             // Without an answer, the outcome is unknown.

@@ -16,6 +16,39 @@ fn close_is_confirmed_by_the_server() {
 }
 
 #[test]
+fn nothing_is_sent_behind_the_close() {
+    let mut config = SessionConfig::new(T);
+    config.max_in_flight = 1;
+    let mut harness = Harness::with(config);
+    harness.attach();
+    let (_, second) = (harness.send(read()), harness.send(read()));
+    harness.session.close(harness.now);
+    harness.collect();
+    let not_sent =
+        Output::Reply { request: second, sent: Instant::default(), result: Err(RequestError::NotSent) };
+    assert_eq!(harness.output(), not_sent);
+    let written = harness.requests();
+    assert_eq!(written[1].1, Request::CloseSession);
+    harness.reply(written[0].0, data());
+    assert!(harness.requests().is_empty());
+}
+
+#[test]
+fn refused_close_is_repeated_on_the_next_connection() {
+    let mut harness = Harness::attached();
+    harness.session.close(harness.now);
+    harness.collect();
+    let xid = harness.requests()[0].0;
+    harness.refuse(xid, Code::Throttled);
+    assert_eq!(harness.session.end(), None);
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    assert_eq!(harness.requests()[0].1, Request::CloseSession);
+}
+
+#[test]
 fn lost_close_is_repeated_on_the_next_connection() {
     let mut harness = Harness::attached();
     harness.session.close(harness.now);

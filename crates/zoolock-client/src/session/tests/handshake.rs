@@ -86,7 +86,7 @@ fn read_only_server_is_no_session() {
 fn hang_up_without_an_answer_is_no_expiry() {
     let mut harness = Harness::attached();
     harness.disconnect();
-    for _ in 0..20 {
+    for _ in 0..8 {
         let id = harness.dial();
         harness.connect(id);
         harness.connect_request();
@@ -94,6 +94,57 @@ fn hang_up_without_an_answer_is_no_expiry() {
         assert!(harness.run(T, Harness::has_dial).is_some());
     }
     assert_eq!(harness.session.end(), None);
+}
+
+/// A server without the session's newest zxid hangs up, and a restored server never has it.
+#[test]
+fn session_that_no_server_attaches_is_given_up() {
+    let mut harness = Harness::attached();
+    let last = harness.now;
+    harness.disconnect();
+    while harness.session.end().is_none() {
+        harness.run(T * 2, |harness| harness.has_dial() || harness.session.end().is_some());
+        if harness.has_dial() {
+            let id = harness.dial();
+            harness.connect(id);
+            harness.disconnect();
+        }
+    }
+    assert_eq!(harness.session.end(), Some(End::GivenUp));
+    assert_eq!(last.until(harness.now), T * 7 / 5);
+}
+
+/// A server that attaches and hangs up is not dialed in a tight loop.
+#[test]
+fn connection_that_ends_at_once_is_redialed_after_a_pause() {
+    let mut harness = Harness::attached();
+    let start = harness.now;
+    for _ in 0..20 {
+        harness.disconnect();
+        let id = harness.dial();
+        harness.connect(id);
+        harness.connect_request();
+        harness.respond_connect(ID, T);
+        harness.answer_keep_alive();
+    }
+    assert!(start.until(harness.now) >= Duration::from_secs(4), "{:?}", start.until(harness.now));
+}
+
+#[test]
+fn tiny_timeout_does_not_make_the_session_spin() {
+    let mut harness = Harness::new();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, Duration::from_millis(1));
+    harness.run(Duration::from_secs(1), |_| false);
+    let (keep_alives, outputs) = (harness.requests().len(), harness.outputs().len());
+    assert!((20..=40).contains(&keep_alives) && outputs <= 6, "{keep_alives} keep-alives, {outputs} outputs");
+    harness.disconnect();
+    let start = harness.now;
+    let ended = |harness: &Harness| harness.session.end().is_some();
+    harness.run(T, ended);
+    assert!(start.until(harness.now) <= Duration::from_millis(2), "the session is over by then");
 }
 
 #[test]

@@ -83,13 +83,14 @@ impl Harness {
         outputs.remove(0)
     }
 
-    /// Takes the outputs, of which one must be a dial.
+    /// Waits for a dial, and takes the outputs.
     fn dial(&mut self) -> ConnectionId {
+        self.run(T, Harness::has_dial);
         let dials: Vec<ConnectionId> = self
             .outputs()
             .into_iter()
             .filter_map(|output| match output {
-                Output::Dial(id) => Some(id),
+                Output::Dial { id, .. } => Some(id),
                 _ => None,
             })
             .collect();
@@ -98,7 +99,7 @@ impl Harness {
     }
 
     fn has_dial(&self) -> bool {
-        self.outputs.iter().any(|output| matches!(output, Output::Dial(_)))
+        self.outputs.iter().any(|output| matches!(output, Output::Dial { .. }))
     }
 
     fn connect(&mut self, id: ConnectionId) {

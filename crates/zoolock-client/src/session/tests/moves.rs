@@ -64,6 +64,8 @@ fn session_without_ephemerals_moves_late() {
     assert_eq!(harness.requests().len(), 1);
     let left = harness.run(T, Harness::has_dial).expect("a dial");
     assert_eq!(left, T / 3, "a local session is known to one server only");
+    // By now the connection may be half open, and its server be well.
+    assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: false, .. }]), "{:?}", harness.outputs);
 }
 
 #[test]
@@ -74,6 +76,7 @@ fn move_fails_requests_then_closes_then_connects() {
     let sent = harness.now;
     harness.requests();
     assert!(harness.run(T, Harness::has_dial).is_some());
+    assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: true, .. }]), "{:?}", harness.outputs);
     let id = harness.dial();
     assert!(harness.session.is_connected(), "the old connection is kept until the new one stands");
     harness.bytes.clear();
