@@ -224,11 +224,11 @@ fn replies_that_waited_in_the_socket_count_before_timers() {
             session.set_keep_alive(zoolock_client::KeepAlive::Check("/e".to_owned()), now);
             session.renew(now);
         });
-        // The driver writes the renewal, and then does not run for three times the longest deadline.
+        // The driver writes the renewal, and then does not run for twice the longest deadline.
         tokio::time::sleep(Duration::from_millis(200)).await;
         session.client.with(|session, _, now| session.renew(now));
         tokio::task::yield_now().await;
-        std::thread::sleep(T);
+        std::thread::sleep(T / 2);
         tokio::time::sleep(Duration::from_millis(300)).await;
         let happened: Vec<Happened> = session.happened.try_iter().collect();
         assert!(!happened.iter().any(|h| matches!(h, Happened::State(_))), "{happened:?}");
@@ -239,11 +239,11 @@ fn replies_that_waited_in_the_socket_count_before_timers() {
 #[test]
 fn stopped_runtime_ends_the_session() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let session = runtime.block_on(async {
+    let (_server, session) = runtime.block_on(async {
         let server = server().await;
         let session = Session::start(vec![tcp(server.local_addr())]);
         session.connected().await;
-        session
+        (server, session)
     });
     let pending = session.client.request(&create("/a", 0)).expect("a connection");
     drop(runtime);
