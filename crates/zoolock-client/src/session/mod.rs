@@ -200,6 +200,17 @@ pub enum End {
     Abandoned,
 }
 
+impl End {
+    /// Returns the error of the requests that this end leaves without a reply.
+    fn of_requests(self) -> RequestError {
+        match self {
+            // The server carries nothing out for such a session, and its ephemeral znodes are gone.
+            End::AuthFailed => RequestError::Refused(Code::AuthFailed.number()),
+            _ => RequestError::Over,
+        }
+    }
+}
+
 /// The reason why a request has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -338,9 +349,13 @@ impl Session {
     /// Sends a request. Its result is an [`Output::Reply`].
     ///
     /// # Errors
-    /// [`RequestError::NotSent`] without a connection, and [`RequestError::Over`] after the end or [`Session::close`].
+    /// [`RequestError::NotSent`] without a connection, [`RequestError::Over`] after the end or [`Session::close`], and
+    /// [`RequestError::Refused`] after the server refused the credentials.
     pub fn request(&mut self, request: &Request, now: Instant) -> Result<RequestId, RequestError> {
-        if self.end.is_some() || self.closing.is_some() {
+        if let Some(end) = self.end {
+            return Err(end.of_requests());
+        }
+        if self.closing.is_some() {
             return Err(RequestError::Over);
         }
         let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_attached()) else {
@@ -655,7 +670,7 @@ impl Session {
         self.dial = Dial::Idle;
         if let Some(connection) = self.connection.take() {
             let id = connection.id;
-            self.fail_requests(connection.into_lost(), RequestError::Over, RequestError::Over);
+            self.fail_requests(connection.into_lost(), end.of_requests(), end.of_requests());
             self.outputs.push_back(Output::Close(id));
         }
         self.outputs.push_back(Output::State(State::Over(end)));

@@ -258,7 +258,7 @@ impl Session {
 
     /// Fails the request whose reply ends the session.
     fn finish_with(&mut self, entry: &InFlight, end: End) -> Outcome {
-        self.fail(entry, RequestError::Over);
+        self.fail(entry, end.of_requests());
         Outcome::Finish(end)
     }
 

@@ -221,6 +221,11 @@ impl Line for NetworkLine {
             Err(RequestError::NotSent) => {
                 Box::pin(std::future::ready(Some(LineAnswer { reply: Err(Code::Throttled), watch: None })))
             }
+            Err(RequestError::Refused(number)) => {
+                let answer =
+                    Code::from_number(number).map(|code| LineAnswer { reply: Err(code), watch: None });
+                Box::pin(std::future::ready(answer))
+            }
             Err(_) => Box::pin(std::future::ready(None)),
         }
     }

@@ -206,6 +206,22 @@ fn refused_credentials_are_the_end() {
     assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::AuthFailed))));
 }
 
+/// A server that requires credentials answers the first request so, and closes the session.
+#[test]
+fn requests_of_a_refused_client_are_refused() {
+    let mut harness = Harness::attached();
+    let (first, second) = (harness.send(read()), harness.send(read()));
+    let xid = harness.requests()[0].0;
+    harness.refuse(xid, Code::SessionClosedRequireAuth);
+    let refused = RequestError::Refused(Code::AuthFailed.number());
+    let outputs = harness.outputs();
+    for request in [first, second] {
+        assert!(outputs.contains(&Output::Reply { request, sent: harness.now, result: Err(refused) }));
+    }
+    assert_eq!(outputs.last(), Some(&Output::State(State::Over(End::AuthFailed))));
+    assert_eq!(harness.session.request(&read(), harness.now), Err(refused));
+}
+
 #[test]
 fn sasl_comes_before_credentials() {
     let mut config = SessionConfig::new(T);
