@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant as Clock};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zoolock_client::{Client, End, Handler, Host, Instant, RequestError, RequestId, SessionConfig, State};
 use zoolock_server::{Server, ServerHandle};
 use zoolock_wire::{
@@ -29,47 +29,51 @@ enum Happened {
 }
 
 /// Passes everything to the test, in order.
-struct Recorder(Sender<Happened>);
+struct Recorder {
+    happened: UnboundedSender<Happened>,
+    kept_alive: UnboundedSender<bool>,
+}
 
 impl Handler for Recorder {
     fn reply(&mut self, request: RequestId, _: Instant, result: Result<Reply, RequestError>) {
-        let _ = self.0.send(Happened::Reply(request, result));
+        let _ = self.happened.send(Happened::Reply(request, result));
     }
 
     fn event(&mut self, event: WatchEvent) {
-        let _ = self.0.send(Happened::Event(event));
+        let _ = self.happened.send(Happened::Event(event));
     }
 
     fn state(&mut self, state: State) {
-        let _ = self.0.send(Happened::State(state));
+        let _ = self.happened.send(Happened::State(state));
+    }
+
+    fn kept_alive(&mut self, _: Instant, confirmed: bool) {
+        let _ = self.kept_alive.send(confirmed);
     }
 }
 
 struct Session {
     client: Client<Recorder>,
-    happened: Receiver<Happened>,
+    happened: UnboundedReceiver<Happened>,
+    kept_alive: UnboundedReceiver<bool>,
 }
 
 impl Session {
     fn start(hosts: Vec<Host>) -> Session {
-        let (sender, happened) = channel();
+        let (happened_sender, happened) = unbounded_channel();
+        let (kept_alive_sender, kept_alive) = unbounded_channel();
+        let recorder = Recorder { happened: happened_sender, kept_alive: kept_alive_sender };
         let runtime = tokio::runtime::Handle::current();
-        let client = Client::start(SessionConfig::new(T), hosts, Recorder(sender), &runtime);
-        Session { client, happened }
+        let client = Client::start(SessionConfig::new(T), hosts, recorder, &runtime);
+        Session { client, happened, kept_alive }
     }
 
-    async fn next(&self) -> Happened {
-        let end = Clock::now() + PATIENCE;
-        loop {
-            match self.happened.try_recv() {
-                Ok(happened) => return happened,
-                Err(_) if Clock::now() > end => panic!("nothing happened within {PATIENCE:?}"),
-                Err(_) => tokio::time::sleep(Duration::from_millis(2)).await,
-            }
-        }
+    async fn next(&mut self) -> Happened {
+        let next = tokio::time::timeout(PATIENCE, self.happened.recv());
+        next.await.expect("something happens in time").expect("the driver runs")
     }
 
-    async fn connected(&self) -> i64 {
+    async fn connected(&mut self) -> i64 {
         loop {
             if let Happened::State(State::Connected { session, .. }) = self.next().await {
                 return session;
@@ -77,7 +81,7 @@ impl Session {
         }
     }
 
-    async fn call(&self, request: Request) -> Result<Reply, RequestError> {
+    async fn call(&mut self, request: Request) -> Result<Reply, RequestError> {
         let id = self.client.request(&request)?;
         loop {
             match self.next().await {
@@ -105,7 +109,7 @@ fn create(path: &str, flags: i32) -> Request {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_and_events_arrive_in_order() {
     let server = server().await;
-    let session = Session::start(vec![tcp(server.local_addr())]);
+    let mut session = Session::start(vec![tcp(server.local_addr())]);
     session.connected().await;
     session.call(create("/a", 0)).await.expect("created");
     session.call(Request::GetData { path: "/a".to_owned(), watch: true }).await.expect("read");
@@ -125,7 +129,7 @@ async fn replies_and_events_arrive_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_requests_are_answered_once_each() {
     let server = server().await;
-    let session = Session::start(vec![tcp(server.local_addr())]);
+    let mut session = Session::start(vec![tcp(server.local_addr())]);
     session.connected().await;
     let mut pending: HashMap<RequestId, ()> = HashMap::new();
     for n in 0..10_000 {
@@ -149,7 +153,7 @@ async fn ten_thousand_requests_are_answered_once_each() {
 async fn session_survives_a_lost_connection() {
     let server = server().await;
     let proxy = Gate::open(server.local_addr()).await;
-    let session = Session::start(vec![tcp(proxy.addr)]);
+    let mut session = Session::start(vec![tcp(proxy.addr)]);
     let id = session.connected().await;
     session.call(create("/e", 1)).await.expect("created");
     proxy.cut();
@@ -176,7 +180,7 @@ async fn server_that_never_answers_is_left() {
     });
     // In either order of the two servers, the session finds the server that answers.
     for _ in 0..6 {
-        let session = Session::start(vec![tcp(silent_addr), tcp(server.local_addr())]);
+        let mut session = Session::start(vec![tcp(silent_addr), tcp(server.local_addr())]);
         session.connected().await;
     }
     accepting.abort();
@@ -207,9 +211,9 @@ async fn dial_errors_name_host_and_cause() {
     assert!(matches!(session.client.request(&create("/a", 0)), Err(RequestError::NotSent)));
 }
 
-/// After a pause of the process, every deadline is past while the replies wait in the socket.
+/// After a pause of the process every deadline is past, and the replies wait in the socket.
 #[test]
-fn replies_that_waited_in_the_socket_count_before_timers() {
+fn session_survives_a_pause_of_the_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let server = runtime.block_on(server());
@@ -217,7 +221,7 @@ fn replies_that_waited_in_the_socket_count_before_timers() {
     // The session has a thread of its own, which the test stops for longer than any deadline.
     let paused = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     paused.block_on(async {
-        let session = Session::start(vec![tcp(addr)]);
+        let mut session = Session::start(vec![tcp(addr)]);
         session.connected().await;
         session.call(create("/e", 1)).await.expect("created");
         session.client.with(|session, _, now| {
@@ -225,13 +229,13 @@ fn replies_that_waited_in_the_socket_count_before_timers() {
             session.renew(now);
         });
         // The driver writes the renewal, and then does not run for twice the longest deadline.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        session.client.with(|session, _, now| session.renew(now));
         tokio::task::yield_now().await;
         std::thread::sleep(T / 2);
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let happened: Vec<Happened> = session.happened.try_iter().collect();
-        assert!(!happened.iter().any(|h| matches!(h, Happened::State(_))), "{happened:?}");
+        let confirmed = async { while session.kept_alive.recv().await != Some(true) {} };
+        tokio::time::timeout(PATIENCE, confirmed).await.expect("the renewal is confirmed");
+        while let Ok(happened) = session.happened.try_recv() {
+            assert!(!matches!(happened, Happened::State(_)), "{happened:?}");
+        }
     });
     runtime.block_on(server.shutdown());
 }
@@ -239,15 +243,15 @@ fn replies_that_waited_in_the_socket_count_before_timers() {
 #[test]
 fn stopped_runtime_ends_the_session() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (_server, session) = runtime.block_on(async {
+    let (_server, mut session) = runtime.block_on(async {
         let server = server().await;
-        let session = Session::start(vec![tcp(server.local_addr())]);
+        let mut session = Session::start(vec![tcp(server.local_addr())]);
         session.connected().await;
         (server, session)
     });
     let pending = session.client.request(&create("/a", 0)).expect("a connection");
     drop(runtime);
-    let happened: Vec<Happened> = session.happened.try_iter().collect();
+    let happened: Vec<Happened> = std::iter::from_fn(|| session.happened.try_recv().ok()).collect();
     assert!(
         happened.iter().any(|h| matches!(h, Happened::Reply(id, _) if *id == pending))
             && happened.contains(&Happened::State(State::Over(End::Abandoned))),
@@ -293,7 +297,7 @@ async fn replaced_session_is_never_adopted() {
         }
         after_replacement
     });
-    let session = Session::start(vec![tcp(addr)]);
+    let mut session = Session::start(vec![tcp(addr)]);
     session.connected().await;
     let end = loop {
         if let Happened::State(State::Over(end)) = session.next().await {

@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
     /// Reads a text.
     ///
     /// # Errors
-    /// Those of [`Reader::opt_string`], and null.
+    /// The errors of [`Reader::opt_string`], and null.
     pub fn string(&mut self, field: &'static str) -> Result<String, WireError> {
         self.opt_string(field)?.ok_or(WireError::Missing { field })
     }
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     /// Reads a vector of texts.
     ///
     /// # Errors
-    /// Those of [`Reader::count`] and [`Reader::string`].
+    /// The errors of [`Reader::count`] and [`Reader::string`].
     pub fn strings(&mut self, field: &'static str) -> Result<Vec<String>, WireError> {
         let count = self.count(field, 4)?;
         (0..count).map(|_| self.string(field)).collect()

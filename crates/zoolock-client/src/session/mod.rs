@@ -334,11 +334,6 @@ impl Session {
         self.closing.is_none() && self.connection.as_ref().is_some_and(Connection::is_attached)
     }
 
-    /// Returns the number of requests that have no reply yet.
-    pub fn pending(&self) -> usize {
-        self.connection.as_ref().map_or(0, Connection::pending)
-    }
-
     /// Returns the end of the session, if it has ended.
     pub fn end(&self) -> Option<End> {
         self.end

@@ -213,7 +213,7 @@ impl LineKeeper {
                     OpResult::Create2 { path, stat } => {
                         created.push(Created { path, czxid: (stat.czxid > 0).then_some(Zxid(stat.czxid)) })
                     }
-                    // The operations before the refused one have the error 0, and those behind it -2.
+                    // Operations before the refused one have the error 0, and later operations have -2.
                     OpResult::Error(number) if !matches!(number, 0 | -2) => {
                         return Err(Undone { at: Some(at), error: culprit(number) });
                     }

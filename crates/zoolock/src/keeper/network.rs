@@ -167,7 +167,7 @@ impl Handler for Registry {
     }
 }
 
-/// Tells the registry that nobody waits for a watch.
+/// Tells the registry that a watch was dropped.
 struct WatchGuard {
     key: Option<WatchKey>,
     number: u64,

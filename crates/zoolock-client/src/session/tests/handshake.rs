@@ -2,6 +2,17 @@
 
 use super::*;
 
+/// Returns a session with credentials that has written its connect request.
+fn with_credentials(sasl: bool) -> (ConnectionId, Harness) {
+    let mut config = SessionConfig::new(T);
+    config.sasl = sasl;
+    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
+    let mut harness = Harness::with(config);
+    let id = harness.dial();
+    harness.connect(id);
+    (id, harness)
+}
+
 #[test]
 fn nothing_is_sent_behind_the_connect_request() {
     let mut harness = Harness::new();
@@ -180,11 +191,7 @@ fn reattach_never_asks_for_more_than_the_creation_granted() {
 
 #[test]
 fn credentials_come_before_requests() {
-    let mut config = SessionConfig::new(T);
-    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
-    let mut harness = Harness::with(config);
-    let id = harness.dial();
-    harness.connect(id);
+    let (_, mut harness) = with_credentials(false);
     harness.connect_request();
     harness.respond_connect(ID, T);
     let requests = harness.requests();
@@ -196,11 +203,7 @@ fn credentials_come_before_requests() {
 
 #[test]
 fn refused_credentials_are_the_end() {
-    let mut config = SessionConfig::new(T);
-    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
-    let mut harness = Harness::with(config);
-    let id = harness.dial();
-    harness.connect(id);
+    let (_, mut harness) = with_credentials(false);
     harness.respond_connect(ID, T);
     harness.reply_at(op::XID_AUTH, 0, Code::AuthFailed.number(), Reply::Empty);
     assert_eq!(harness.outputs().last(), Some(&Output::State(State::Over(End::AuthFailed))));
@@ -224,12 +227,7 @@ fn requests_of_a_refused_client_are_refused() {
 
 #[test]
 fn sasl_comes_before_credentials() {
-    let mut config = SessionConfig::new(T);
-    config.sasl = true;
-    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
-    let mut harness = Harness::with(config);
-    let id = harness.dial();
-    harness.connect(id);
+    let (id, mut harness) = with_credentials(true);
     harness.connect_request();
     harness.respond_connect(ID, T);
     assert_eq!(harness.output(), Output::SaslChallenge(id, None));
@@ -250,12 +248,8 @@ fn sasl_comes_before_credentials() {
 
 #[test]
 fn debug_output_shows_no_password() {
-    let mut config = SessionConfig::new(T);
-    config.credentials = vec![("digest".to_owned(), Hidden(b"secret".to_vec()))];
-    let mut harness = Harness::with(config);
-    let id = harness.dial();
-    harness.connect(id);
+    let (_, mut harness) = with_credentials(false);
     harness.respond_connect(ID, T);
     let shown = format!("{:?}", harness.session);
-    assert!(!shown.contains("7, 7") && !shown.contains("115, 101"), "{shown}");
+    assert!(!shown.contains("7, 7") && !shown.contains("109, 101"), "{shown}");
 }
