@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use zookeeper_client::{Client, SaslOptions};
-use zoolock::{Tls, Zoolock, sasl};
+use zoolock::{Tls, Zoolock};
+use zoolock_client::Requests;
 
 use crate::credentials::{Auth, user_and_password};
 use crate::exit::{Exit, Failure};
@@ -96,7 +96,7 @@ fn listens_locally() -> bool {
 
 /// Checks the certificate files of this user's server. An error is not about the command line.
 fn check_identity(server: &local::Running) -> Result<(), Failure> {
-    server.tls.options(&server.address.to_string()).map(drop).map_err(with_restart_hint)
+    server.tls.check().map_err(with_restart_hint)
 }
 
 /// Adds a remedy to an error of this user's server.
@@ -106,12 +106,11 @@ fn with_restart_hint(error: impl std::fmt::Display) -> Failure {
     ))
 }
 
-/// Opens a plain session with the same server, for requests that do not concern a lock. The caller applies the chroot.
-/// Does not start this user's server.
-pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure> {
+/// Opens a session for single requests with the same server. The caller applies the chroot. Does not start this user's
+/// server.
+pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failure> {
     match &service.endpoint {
         Endpoint::Remote { hosts, auth, tls, .. } => {
-            let hosts = hosts.split('/').next().unwrap_or_default();
             connect_as(hosts, auth.as_ref(), tls.as_ref(), service).await
         }
         Endpoint::Local => {
@@ -133,51 +132,21 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Client, Failure
     }
 }
 
-/// Opens a plain session with the given credentials, or without any.
+/// Opens a session for single requests with the given credentials, or without any.
 pub(crate) async fn connect_as(
     hosts: &str,
     auth: Option<&Auth>,
     tls: Option<&Tls>,
     service: &Service,
-) -> Result<Client, Failure> {
-    let mut connector = Client::connector().with_session_timeout(service.session_timeout).with_fail_eagerly();
-    if let Some(auth) = auth {
-        connector = match auth {
-            Auth::Digest(secret) => connector.with_auth("digest", secret),
-            Auth::Sasl(secret) => {
-                let (user, password) = user_and_password(secret)?;
-                connector.with_sasl(SaslOptions::digest_md5(user.to_owned(), password.to_owned()))
-            }
-            Auth::Kerberos(kerberos) => {
-                connector.with_sasl(sasl::options(kerberos, hosts, service.connect_timeout).await?)
-            }
-        };
-    }
+) -> Result<Requests, Failure> {
+    let mut builder = builder(service)?;
     if let Some(tls) = tls {
-        connector = connector.with_tls(tls.options(hosts)?);
+        builder = builder.tls(tls.clone());
     }
-    let connect = async {
-        match tls {
-            None => connector.connect(hosts).await,
-            Some(_) => connector.secure_connect(hosts).await,
-        }
-    };
-    match tokio::time::timeout(service.connect_timeout, connect).await {
-        Ok(Ok(client)) => Ok(client),
-        Ok(Err(error @ zookeeper_client::Error::AuthFailed)) => {
-            Err(Failure::new(Exit::DENIED, format!("{hosts}: {error}; check the credentials of --auth")))
-        }
-        outcome => Err(match (tls, outcome) {
-            // The client crate reports no TLS errors.
-            (Some(tls), _) => tls.diagnose(hosts, service.connect_timeout).await.into(),
-            (None, Ok(Err(error))) => Failure::unavailable(format!(
-                "{hosts}: cannot open a session: {error}; check the address and that the server runs"
-            )),
-            (None, _) => Failure::unavailable(format!(
-                "{hosts}: no session within --connect-timeout; check the address and that the server runs"
-            )),
-        }),
+    if let Some(auth) = auth {
+        builder = with_auth(builder, auth)?;
     }
+    Ok(builder.requests(hosts).await?)
 }
 
 fn with_auth(builder: zoolock::Builder, auth: &Auth) -> Result<zoolock::Builder, Failure> {

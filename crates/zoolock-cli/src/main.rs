@@ -88,7 +88,6 @@ fn main() -> ExitCode {
         args::Command::Run(_) | args::Command::Hold(_) => terminal::survive_output_stop(),
         _ => {}
     }
-    silence_client_panics();
     let talk = Arc::new(Talk::new(&args.global));
     let color = args.global.color;
     let _logging = log(args.global.verbose, color);
@@ -103,16 +102,6 @@ fn main() -> ExitCode {
         failure.exit
     });
     exit.into()
-}
-
-/// Hides panics of the client crate, which panics on some truncated replies. The library returns them as errors.
-fn silence_client_panics() {
-    let default_hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !panic.location().is_some_and(|location| location.file().contains("/zookeeper-client-")) {
-            default_hook(panic);
-        }
-    }));
 }
 
 /// Runs the command on the async runtime.
@@ -159,8 +148,7 @@ fn execute(plan: Plan, color: ColorWhen, talk: &Arc<Talk>) -> Result<Exit, Failu
     result
 }
 
-/// Starts logging to standard error if `-v` is given. The client's own log lines are left out, because they contain session
-/// ids, which on Apache ZooKeeper are as good as passwords.
+/// Starts logging to standard error if `-v` is given.
 fn log(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
     let level = match verbose {
         0 => return None,
@@ -168,7 +156,7 @@ fn log(verbose: u8, color: ColorWhen) -> Option<WorkerGuard> {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::new(format!("{level},zookeeper_client=error"));
+    let filter = EnvFilter::new(level);
     // Lossy, so that a blocked standard error does not delay lease renewal.
     let (writer, guard) = tracing_appender::non_blocking(std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colored(color)).init();

@@ -1,26 +1,30 @@
-//! Being told by the service that something happened to a lock, without asking again and again.
+//! Watch events of locks, so that they are not read again and again.
 //!
-//! One watch of ZooKeeper 3.6 for a lock and all that is in it: nothing is read to set it again, however many wait.
+//! One watch of ZooKeeper 3.6 covers a lock and everything in it. It is set once, however many contenders wait.
 
-use futures_util::FutureExt;
+use std::sync::Arc;
+
 use tokio::sync::Mutex;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::timeout;
-use zookeeper_client::{AddWatchMode, Client, EventType, PersistentWatcher};
+use zoolock_client::{Notice, Notices, Requests, State};
 
 use crate::connect::connect_plainly;
 use crate::plan::{Endpoint, Service};
 
-/// A session of its own: the library's reads locks, and what it has is not for others.
+/// The session of all watches. It is not the library's, which reads locks.
 pub(crate) struct Pokes {
     service: Service,
-    /// With the first part of all its paths.
+    /// The first part of all paths.
     chroot: String,
-    client: Mutex<Option<Client>>,
+    session: Mutex<Option<Arc<Requests>>>,
 }
 
-/// Somebody who is told.
+/// The watch of one lock. Dropping it removes the watch.
 pub(crate) struct Poked {
-    watcher: Option<PersistentWatcher>,
+    path: String,
+    notices: Notices,
+    session: Arc<Requests>,
 }
 
 impl Pokes {
@@ -30,90 +34,108 @@ impl Pokes {
             Endpoint::Local => "",
         };
         let chroot = chroot.trim_end_matches('/').to_owned();
-        Self { service, chroot, client: Mutex::default() }
+        Self { service, chroot, session: Mutex::default() }
     }
 
-    /// Is told of what happens to the lock with this path; nothing where the service has no such watches, or is not to be
-    /// had just now.
+    /// Watches the lock with this path. `None` if the server has no such watches, or does not answer.
     pub(crate) async fn at(&self, path: &str) -> Option<Poked> {
-        let client = self.client().await?;
-        let path = format!("{}{path}", self.chroot);
-        let set = client.watch(&path, AddWatchMode::PersistentRecursive);
-        let watcher = timeout(self.service.connect_timeout, set).await.ok()?.ok()?;
-        Some(Poked { watcher: Some(watcher) })
+        let session = self.session().await?;
+        timeout(self.service.connect_timeout, Poked::set(session, format!("{}{path}", self.chroot)))
+            .await
+            .ok()?
     }
 
-    async fn client(&self) -> Option<Client> {
-        let mut kept = self.client.lock().await;
-        if let Some(client) = kept.as_ref().filter(|client| !client.state().is_terminated()) {
-            return Some(client.clone());
+    async fn session(&self) -> Option<Arc<Requests>> {
+        let mut kept = self.session.lock().await;
+        if let Some(session) = kept.as_ref().filter(|session| !session.is_over()) {
+            return Some(session.clone());
         }
-        *kept = connect_plainly(&self.service).await.ok();
+        *kept = connect_plainly(&self.service).await.ok().map(Arc::new);
         kept.clone()
     }
 
-    /// Ends the session, so that nothing of it is left on the server.
+    /// Closes the session.
     pub(crate) async fn close(&self) {
-        let Some(client) = self.client.lock().await.take() else { return };
-        let mut states = client.state_watcher();
-        drop(client);
-        let mut state = states.state();
-        while !state.is_terminated() {
-            state = states.changed().await;
+        if let Some(session) = self.session.lock().await.take() {
+            session.close().await;
         }
     }
 }
 
 impl Poked {
-    /// Whether something may still come of it.
-    pub(crate) fn works(&self) -> bool {
-        self.watcher.is_some()
+    async fn set(session: Arc<Requests>, path: String) -> Option<Poked> {
+        let notices = session.notices();
+        session.watch_all_below(&path).await.ok()?;
+        Some(Poked { path, notices, session })
     }
 
-    /// Resolves when something happened, or may have; never where there is nobody to tell.
+    /// Waits until something happened to the lock, or may have. Then the watch is `None` if it has ended: with its
+    /// connection, or because too many events were missed. Waits for ever without a watch.
     pub(crate) async fn told(poked: &mut Option<Poked>) {
-        let Some(watcher) = poked.as_mut().and_then(|poked| poked.watcher.as_mut()) else {
-            return std::future::pending().await;
-        };
-        let mut event = watcher.changed().await;
-        // All that is there: a busy lock has more to tell than anybody looks, and the crate keeps what is not taken.
+        let Some(Poked { path, notices, .. }) = poked else { return std::future::pending().await };
         loop {
-            // What happened while there was no connection is not told afterwards (ZOOKEEPER-4698); and nothing comes after
-            // the end of the session.
-            if event.event_type == EventType::Session && event.session_state.is_terminated() {
-                *poked = None;
-                return;
+            match notices.recv().await {
+                Ok(Notice::Event(event)) if is_at_or_below(&event.path, path) => break,
+                Ok(Notice::Event(_) | Notice::State(State::Connected { .. })) => {}
+                Ok(Notice::State(_)) | Err(RecvError::Lagged(_) | RecvError::Closed) => {
+                    *poked = None;
+                    return;
+                }
             }
-            match watcher.changed().now_or_never() {
-                Some(next) => event = next,
-                None => return,
+        }
+        // One look at the lock covers all events that are there.
+        loop {
+            match notices.try_recv() {
+                Ok(Notice::Event(_) | Notice::State(State::Connected { .. })) => {}
+                Err(TryRecvError::Empty) => return,
+                Ok(Notice::State(_)) | Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => {
+                    *poked = None;
+                    return;
+                }
             }
         }
     }
 }
 
+impl Drop for Poked {
+    fn drop(&mut self) {
+        self.session.forget_watches(&self.path);
+    }
+}
+
+fn is_at_or_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || top == "/")
+}
+
 #[cfg(test)]
 mod tests {
-    use zookeeper_client::{Acls, CreateMode};
-    use zoolock::TestServer;
+    use futures_util::FutureExt;
+    use zoolock::{TestServer, Zoolock};
+    use zoolock_wire::{Acl, perms};
 
     use super::*;
 
     #[tokio::test]
-    async fn what_happened_many_times_is_told_once() {
+    async fn many_events_are_reported_once() {
         let server = TestServer::start().await.expect("a server");
-        let client = Client::connect(&server.address()).await.expect("a session");
-        let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        client.create("/x", b"", &mode).await.expect("it is new");
-        let set = client.watch("/x", AddWatchMode::PersistentRecursive);
-        let mut poked = Some(Poked { watcher: Some(set.await.expect("a watch")) });
+        let session = Zoolock::builder().requests(&server.address()).await.expect("a session");
+        session.create_ephemeral("/x", b"", &[Acl::anyone(perms::ALL)]).await.expect("a new znode");
+        let session = Arc::new(session);
+        let mut poked = Poked::set(session.clone(), "/x".to_owned()).await;
+        assert!(poked.is_some());
         for _ in 0..50 {
-            client.set_data("/x", b"", None).await.expect("it is there");
+            session.write("/x", b"").await.expect("it exists");
         }
-        // Events come before the answer to what was asked after them.
-        client.get_data("/x").await.expect("it is there");
+        // Events come before the reply to a later request.
+        session.exists("/x").await.expect("a reply");
         Poked::told(&mut poked).await;
         assert_eq!(Poked::told(&mut poked).now_or_never(), None);
-        assert!(poked.as_ref().is_some_and(Poked::works));
+        assert!(poked.is_some());
+    }
+
+    #[test]
+    fn events_of_other_locks_are_left_out() {
+        assert!(is_at_or_below("/a", "/a") && is_at_or_below("/a/b", "/a") && is_at_or_below("/a", "/"));
+        assert!(!is_at_or_below("/ab", "/a") && !is_at_or_below("/", "/a"));
     }
 }

@@ -26,6 +26,16 @@ pub enum Host {
     Unix(PathBuf),
 }
 
+impl Host {
+    /// Returns the name or the address, without the port.
+    fn name(&self) -> &str {
+        match self {
+            Host::Tcp { name, .. } => name,
+            Host::Unix(_) => "localhost",
+        }
+    }
+}
+
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -44,6 +54,13 @@ pub struct DialError {
     pub host: Host,
     /// The problem, in lower case.
     pub message: String,
+}
+
+/// The TLS settings of one dial.
+#[derive(Clone, Default)]
+pub(crate) struct Security {
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<std::sync::Arc<tokio_rustls::rustls::ClientConfig>>,
 }
 
 /// The servers, in a random order that is fixed when the session starts.
@@ -76,10 +93,11 @@ impl Hosts {
         round
     }
 
-    /// Records the server that was reached: the next dial starts behind it.
-    pub(crate) fn reached(&mut self, at: usize) {
+    /// Records the server that was reached: the next dial starts behind it. Returns its name.
+    pub(crate) fn reached(&mut self, at: usize) -> &str {
         self.last_reached = Some(at);
         self.next = (at + 1) % self.hosts.len().max(1);
+        self.hosts[at].name()
     }
 }
 
@@ -98,16 +116,21 @@ pub(crate) fn random() -> u64 {
 pub(crate) async fn dial(
     round: Vec<(usize, Host)>,
     head_start: Duration,
+    security: Security,
 ) -> Result<(usize, Stream), Vec<DialError>> {
-    let attempts = round.into_iter().map(|(at, host)| async move {
-        let reached = reach(&host, head_start).await;
-        reached.map(|stream| (at, stream)).map_err(|message| DialError { host, message })
+    let attempts = round.into_iter().map(|(at, host)| {
+        let security = security.clone();
+        async move {
+            let reached = reach(&host, head_start, security).await;
+            reached.map(|stream| (at, stream)).map_err(|message| DialError { host, message })
+        }
     });
     race(attempts, head_start).await
 }
 
-/// Connects to a server, racing its addresses (RFC 8305).
-async fn reach(host: &Host, head_start: Duration) -> Result<Stream, String> {
+/// Connects to a server, racing its addresses (RFC 8305). TLS is for TCP alone.
+#[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+async fn reach(host: &Host, head_start: Duration, security: Security) -> Result<Stream, String> {
     match host {
         Host::Unix(path) => {
             let stream = UnixStream::connect(path).await;
@@ -119,17 +142,17 @@ async fn reach(host: &Host, head_start: Duration) -> Result<Stream, String> {
                 Err(error) => return Err(format!("unknown host ({error})")),
             };
             let connected = race(addresses.into_iter().map(TcpStream::connect), head_start).await;
-            match connected {
-                // A request never waits for the acknowledgement of the previous one.
-                Ok(stream) => match stream.set_nodelay(true) {
-                    Ok(()) => Ok(Stream::Tcp(stream)),
-                    Err(error) => Err(format!("cannot set TCP_NODELAY ({error})")),
-                },
-                Err(errors) => Err(match errors.first() {
-                    Some(error) => format!("cannot connect ({error})"),
-                    None => "the name has no address".to_owned(),
-                }),
+            let stream = connected.map_err(|errors| match errors.first() {
+                Some(error) => format!("cannot connect ({error})"),
+                None => "the name has no address".to_owned(),
+            })?;
+            // A request never waits for the acknowledgement of the previous one.
+            stream.set_nodelay(true).map_err(|error| format!("cannot set TCP_NODELAY ({error})"))?;
+            #[cfg(feature = "tls")]
+            if let Some(config) = security.tls {
+                return crate::tls::shake_hands(config, name, stream).await;
             }
+            Ok(Stream::Tcp(stream))
         }
     }
 }

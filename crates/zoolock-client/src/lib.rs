@@ -21,13 +21,20 @@
 mod clock;
 mod driver;
 mod hosts;
+mod requests;
+pub mod sasl;
 mod session;
 mod time;
+#[cfg(feature = "tls")]
+mod tls;
 
-pub use driver::{Client, Handler};
+pub use driver::{Client, Handler, Servers};
 pub use hosts::{DialError, Host};
+pub use requests::{Notice, Notices, OpenError, Requests};
 pub use session::{
     ConnectionId, End, KeepAlive, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig,
     State,
 };
 pub use time::Instant;
+#[cfg(feature = "tls")]
+pub use tls::TlsSource;

@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod exchange;
 mod tickets;
 
 use std::sync::Arc;
 
-use zookeeper_client::SaslOptions;
 use zoolock::Error;
 use zoolock::sasl::{Authenticator, Mechanism};
 
@@ -24,14 +24,13 @@ use crate::tickets::Tickets;
 ///
 /// # Tickets
 /// The ticket is in the default cache, which `kinit` fills, or in the cache that `KRB5CCNAME` names. An expired ticket is
-/// replaced if `KRB5_CLIENT_KTNAME` names a keytab. Each new connection shows a ticket: if the connection is lost after the
-/// ticket expired, the lock is lost, too.
+/// replaced if `KRB5_CLIENT_KTNAME` names a keytab. Each new connection shows a ticket. If the connection is lost after the
+/// ticket expired, the client tries again until there is a new ticket, or the lock is lost.
 ///
 /// A ticket proves the identity of the client, and no more. Without TLS, requests are neither encrypted nor signed.
 ///
-/// A forwardable ticket is given to the server. To do so, libkrb5 asks the KDC on every connection, even if the ticket is not
-/// forwardable. A KDC that does not answer delays a connection by half a minute, which may cost the lock. With
-/// `enforce_ok_as_delegate = true` in `krb5.conf`, no ticket is forwarded and the KDC is not asked.
+/// No ticket is forwarded to the server. The KDC is asked only for tickets that are not in the cache. If it does not answer, a
+/// connection is delayed by half a minute, which may cost the lock.
 ///
 /// # Errors
 /// When connecting: [`Error::Denied`] at once if there is no ticket, or if the KDC does not know the service;
@@ -94,21 +93,13 @@ impl Kerberos {
         }
         Ok(())
     }
-
-    fn options(&self) -> SaslOptions {
-        let options = SaslOptions::gssapi().with_username(self.service.clone());
-        match &self.host {
-            Some(host) => options.with_hostname(host.clone()).into(),
-            None => options.into(),
-        }
-    }
 }
 
 impl Mechanism for Kerberos {
     fn authenticator(&self, hosts: Vec<String>) -> Result<Arc<dyn Authenticator>, Error> {
         self.check()?;
         let hosts = self.host.clone().map_or(hosts, |host| vec![host]);
-        Ok(Arc::new(Tickets::new(self.clone(), hosts)?))
+        Ok(Arc::new(Tickets::new(self.clone(), hosts)))
     }
 }
 

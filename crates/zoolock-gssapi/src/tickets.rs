@@ -1,4 +1,4 @@
-//! Tickets: fetches them before the client crate needs them, and says why there are none.
+//! Tickets: fetches them for a new session, and says why there are none.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use libgssapi::credential::{Cred, CredUsage};
 use libgssapi::error::Error as GssError;
 use libgssapi::name::Name;
 use libgssapi::oid::{GSS_MECH_KRB5, GSS_NT_HOSTBASED_SERVICE, OidSet};
-use tokio::runtime::{Builder, Handle, Runtime};
-use zookeeper_client::SaslOptions;
-use zoolock::Error;
+use tokio::sync::oneshot;
 use zoolock::sasl::{Authenticator, BoxFuture, Missing};
+use zoolock_client::sasl::{Exchange, Mechanism};
 
+use crate::exchange::{ThreadedExchange, Threads};
 use crate::{Kerberos, cache};
 
 /// The message while the KDC has not answered.
@@ -21,23 +21,14 @@ const SILENCE: &str = "the Kerberos server (KDC) has not answered; check its add
 /// Age up to which tickets are not fetched again, so that a client without a server does not ask the KDC in every round.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Name of the threads.
-const THREADS: &str = "zoolock-kerberos";
-
-/// The tickets for one service, and the threads of its sessions.
-///
-/// GSSAPI blocks its caller. It asks the KDC for tickets that are not in the cache. It also asks for a ticket to forward on
-/// every connection, because the client crate allows that. It waits half a minute for a KDC that does not answer. Therefore
-/// sessions with Kerberos run on threads of their own, apart from the thread that watches over leases.
+/// The tickets of one client.
 pub(crate) struct Tickets {
     kerberos: Kerberos,
     hosts: Vec<String>,
     last_fetch: Mutex<LastFetch>,
     /// Held while a fetch runs: fetches that hang block at most one thread.
     turn: Arc<tokio::sync::Mutex<()>>,
-    handle: Handle,
-    /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
+    threads: Threads,
 }
 
 /// The result of the last fetch.
@@ -49,76 +40,57 @@ struct LastFetch {
 }
 
 impl Tickets {
-    pub(crate) fn new(kerberos: Kerberos, hosts: Vec<String>) -> Result<Tickets, Error> {
-        // Two: while one session waits for the KDC, another can renew its lease.
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .max_blocking_threads(1)
-            .thread_name(THREADS)
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unavailable {
-                address: "this process".to_owned(),
-                message: format!("cannot start the threads {THREADS}: {error}"),
-                source: Some(Arc::new(error)),
-            })?;
-        Ok(Tickets {
+    pub(crate) fn new(kerberos: Kerberos, hosts: Vec<String>) -> Tickets {
+        Tickets {
             kerberos,
             hosts,
             last_fetch: Mutex::default(),
             turn: Arc::default(),
-            handle: runtime.handle().clone(),
-            runtime: Some(runtime),
-        })
+            threads: Threads::default(),
+        }
     }
 
     fn last_fetch(&self) -> MutexGuard<'_, LastFetch> {
         self.last_fetch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn fetch_with(&self, flags: CtxFlags) -> Result<(), Missing> {
+    async fn fetch_tickets(&self) -> Result<(), Missing> {
         let turn = self.turn.clone().lock_owned().await;
         self.last_fetch().problem.get_or_insert_with(|| SILENCE.to_owned());
         let (service, hosts) = (self.kerberos.service.clone(), self.hosts.clone());
-        let fetching = self.handle.spawn_blocking(move || {
-            let fetched = fetch_any(&service, &hosts, flags);
+        let (sender, fetched) = oneshot::channel();
+        self.threads.run(move || {
+            let _ = sender.send(fetch_any(&service, &hosts));
             drop(turn);
-            fetched
         });
-        // Fails only while the runtime shuts down.
-        let Ok(fetched) = fetching.await else { return Ok(()) };
+        let no_thread = || Missing { message: "no thread for Kerberos".to_owned(), is_final: false };
+        let fetched = fetched.await.unwrap_or_else(|_| Err(no_thread()));
         let problem = fetched.as_ref().err().map(|missing| missing.message.clone());
         *self.last_fetch() = LastFetch { fetched_at: fetched.is_ok().then(Instant::now), problem };
         fetched
     }
 }
 
+impl Mechanism for Tickets {
+    fn start(&self, host: &str) -> Box<dyn Exchange> {
+        let host = self.kerberos.host.clone().unwrap_or_else(|| host.to_owned());
+        let service = self.kerberos.service.clone();
+        Box::new(ThreadedExchange::start(&self.threads, move || context(&service, &host).ok()))
+    }
+}
+
 impl Authenticator for Tickets {
-    fn options(&self) -> SaslOptions {
-        self.kerberos.options()
+    fn mechanism(self: Arc<Self>) -> Arc<dyn Mechanism> {
+        self
     }
 
-    fn runtime(&self) -> Handle {
-        self.handle.clone()
-    }
-
-    /// Does what the client crate is about to do. The client crate itself keeps the reason of a failure to itself, and tries
-    /// again until the deadline.
+    /// Fetches a service ticket into the cache, as each connection does. A connection does not say why that fails.
     fn fetch(&self) -> BoxFuture<'_, Result<(), Missing>> {
         Box::pin(async move {
             let fetched_at = self.last_fetch().fetched_at;
             match fetched_at {
                 Some(fetched_at) if fetched_at.elapsed() < FRESH => Ok(()),
-                _ => self.fetch_with(CtxFlags::all()).await,
-            }
-        })
-    }
-
-    /// Fetches the service ticket into the cache, unless a fetch is running already.
-    fn refresh(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            if self.turn.try_lock().is_ok() {
-                let _ = self.fetch_with(CtxFlags::GSS_C_MUTUAL_FLAG).await;
+                _ => self.fetch_tickets().await,
             }
         })
     }
@@ -137,15 +109,6 @@ impl Authenticator for Tickets {
     }
 }
 
-impl Drop for Tickets {
-    fn drop(&mut self) {
-        // Does not wait: a thread may be blocked by a silent KDC, and the caller may be an executor.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 /// The error codes of libkrb5 (`krb5_err`) that have a remedy of their own.
 mod code {
     pub(super) const SERVICE_UNKNOWN: u32 = 0x96c7_3a07;
@@ -157,10 +120,10 @@ mod code {
 }
 
 /// Fetches a ticket for each host. One ticket is enough.
-fn fetch_any(service: &str, hosts: &[String], flags: CtxFlags) -> Result<(), Missing> {
+fn fetch_any(service: &str, hosts: &[String]) -> Result<(), Missing> {
     let (mut has_ticket, mut refused) = (false, None);
     for host in hosts {
-        match fetch(service, host, flags) {
+        match fetch(service, host) {
             Ok(()) => has_ticket = true,
             Err(missing) if missing.is_final => refused = refused.or(Some(missing)),
             // The KDC would not answer for the next host either.
@@ -174,37 +137,44 @@ fn fetch_any(service: &str, hosts: &[String], flags: CtxFlags) -> Result<(), Mis
 }
 
 /// Fetches the ticket for one host into the cache.
-fn fetch(service: &str, host: &str, flags: CtxFlags) -> Result<(), Missing> {
-    const KINIT: &str = "run kinit, or name a client keytab in KRB5_CLIENT_KTNAME";
+fn fetch(service: &str, host: &str) -> Result<(), Missing> {
+    let mut context = context(service, host)?;
+    context.step(None, None).map(drop).map_err(|error| no_service_ticket(service, host, &error))
+}
+
+const KINIT: &str = "run kinit, or name a client keytab in KRB5_CLIENT_KTNAME";
+
+/// Creates the context of a connection with this host. Its first step fetches the ticket if the cache has none.
+fn context(service: &str, host: &str) -> Result<ClientCtx, Missing> {
     const NO_TICKET: &str = "no Kerberos ticket";
     let no_ticket = |error| missing(NO_TICKET, &error, KINIT, true);
     cache::check().map_err(|why| Missing { message: format!("{NO_TICKET}: {why}"), is_final: true })?;
     let mut mechanisms = OidSet::new().map_err(no_ticket)?;
     mechanisms.add(&GSS_MECH_KRB5).map_err(no_ticket)?;
     let client = Cred::acquire(None, None, CredUsage::Initiate, Some(&mechanisms)).map_err(no_ticket)?;
-    let what = format!("no Kerberos ticket for {service}/{host}");
-    let no_service_ticket = |error: GssError| {
-        let (remedy, is_final) = match error.minor {
-            // With a client keytab and a silent KDC, there is no cache yet.
-            code::KDC_UNREACHABLE | code::NO_CACHE => ("check that the KDC in krb5.conf runs", false),
-            // The realm may be in DNS, which may answer soon.
-            code::REALM_UNKNOWN | code::REALM_UNRESOLVED => {
-                ("check that krb5.conf or DNS names the KDC of the realm", false)
-            }
-            code::CLOCKS_DIFFER => ("set the clock of this machine", true),
-            code::SERVICE_UNKNOWN => {
-                ("name the service as in ZooKeeper's keytab, and its realm in krb5.conf", true)
-            }
-            _ => (KINIT, true),
-        };
-        missing(&what, &error, remedy, is_final)
-    };
     let target = format!("{service}@{host}");
-    let target = Name::new(target.as_bytes(), Some(&GSS_NT_HOSTBASED_SERVICE)).map_err(no_service_ticket)?;
-    ClientCtx::new(Some(client), target, flags, Some(&GSS_MECH_KRB5))
-        .step(None, None)
-        .map_err(no_service_ticket)?;
-    Ok(())
+    let target = Name::new(target.as_bytes(), Some(&GSS_NT_HOSTBASED_SERVICE))
+        .map_err(|error| no_service_ticket(service, host, &error))?;
+    // No ticket is forwarded to the server, which needs none.
+    let flags = CtxFlags::GSS_C_MUTUAL_FLAG | CtxFlags::GSS_C_INTEG_FLAG;
+    Ok(ClientCtx::new(Some(client), target, flags, Some(&GSS_MECH_KRB5)))
+}
+
+fn no_service_ticket(service: &str, host: &str, error: &GssError) -> Missing {
+    let (remedy, is_final) = match error.minor {
+        // With a client keytab and a silent KDC, there is no cache yet.
+        code::KDC_UNREACHABLE | code::NO_CACHE => ("check that the KDC in krb5.conf runs", false),
+        // The realm may be in DNS, which may answer soon.
+        code::REALM_UNKNOWN | code::REALM_UNRESOLVED => {
+            ("check that krb5.conf or DNS names the KDC of the realm", false)
+        }
+        code::CLOCKS_DIFFER => ("set the clock of this machine", true),
+        code::SERVICE_UNKNOWN => {
+            ("name the service as in ZooKeeper's keytab, and its realm in krb5.conf", true)
+        }
+        _ => (KINIT, true),
+    };
+    missing(&format!("no Kerberos ticket for {service}/{host}"), error, remedy, is_final)
 }
 
 fn missing(what: &str, error: &GssError, remedy: &str, is_final: bool) -> Missing {

@@ -7,9 +7,10 @@ use zeroize::Zeroizing;
 use zoolock_core::lease::Ensemble;
 
 use crate::asker::{self, Askers};
+use crate::connect::explain;
 use crate::data::Owner;
 use crate::error::Error;
-use crate::keeper::{Access, Opening};
+use crate::keeper::{Access, Opening, open_requests};
 use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 #[cfg(feature = "sasl")]
@@ -115,9 +116,7 @@ impl Builder {
     /// everything with our locks.
     ///
     /// The credentials do not appear in `Debug` output or in logs. They are wiped from memory when the last
-    /// client that has them is dropped. The client crate's own copies are not wiped. From the level `info`
-    /// on, the client crate logs session ids, and on Apache ZooKeeper an id is enough to take the session
-    /// over. So filter its logs (`zookeeper_client=error`).
+    /// client that has them is dropped.
     pub fn auth(mut self, scheme: &str, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.to_owned(), Zeroizing::new(credentials.into())));
         self
@@ -270,6 +269,32 @@ impl Builder {
         self.open(address, None).await
     }
 
+    /// Opens a session for single requests, without locks. The settings of locks are ignored, and so is the chroot.
+    ///
+    /// For the command. Not a stable interface.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    #[doc(hidden)]
+    pub async fn requests(self, address: &str) -> Result<zoolock_client::Requests, Error> {
+        let connect = ConnectString::parse(address)?;
+        let transport = self.transport(&connect)?;
+        let opening = Opening {
+            hosts: connect.hosts().to_vec(),
+            timeout: self.session_timeout,
+            auth: self.auth,
+            access: Access::Everybody,
+            transport,
+            #[cfg(feature = "simulation")]
+            host: None,
+        };
+        let deadline = tokio::time::Instant::now() + self.connect_timeout;
+        match open_requests(&opening, deadline).await {
+            Ok(requests) => Ok(requests),
+            Err(error) => Err(explain(&connect, &opening, self.connect_timeout, error).await),
+        }
+    }
+
     #[cfg(feature = "embedded")]
     pub(crate) fn tick(&self) -> Duration {
         self.ensemble.tick
@@ -315,7 +340,6 @@ impl Builder {
             (chroot, root) => format!("{chroot}{root}"),
         };
         let opening = Opening {
-            endpoints: connect.endpoints(),
             hosts: connect.hosts().to_vec(),
             timeout: self.session_timeout,
             auth: self.auth,
@@ -352,7 +376,8 @@ impl Builder {
         match (&self.sasl, &self.mechanism) {
             (None, None) => Ok(None),
             (Some((user, password)), None) => {
-                Ok(Some(Sasl::DigestMd5 { user: user.clone(), password: password.clone() }))
+                let mechanism = zoolock_client::sasl::DigestMd5::new(user, password.clone());
+                Ok(Some(Sasl::DigestMd5(Arc::new(mechanism))))
             }
             (None, Some(mechanism)) => Ok(Some(Sasl::Mechanism(crate::sasl::start(&**mechanism, connect)?))),
             (Some(_), Some(_)) => {

@@ -6,6 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Error;
+use crate::keeper::{OpenError, Opening};
 use crate::path::{ConnectString, display_host};
 use crate::transport::Transport;
 
@@ -26,8 +27,33 @@ pub(crate) enum Hello {
     Other,
 }
 
+/// Returns the error of a session that was not opened within this patience.
+pub(crate) async fn explain(
+    connect: &ConnectString,
+    opening: &Opening,
+    patience: Duration,
+    error: OpenError,
+) -> Error {
+    let transport = &opening.transport;
+    match error {
+        OpenError::Denied => Error::Denied { subject: connect.endpoints(), message: transport.refusal() },
+        // A failed handshake needs a closer look.
+        OpenError::Unreachable(errors) if !transport.has_tls() => {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            unreachable(connect, patience, &errors.join("; "))
+        }
+        _ => match transport.trouble() {
+            Some(trouble) => {
+                let message = format!("no session within {patience:?} ({trouble})");
+                Error::unavailable(connect.endpoints(), message)
+            }
+            None => diagnose(connect, patience, transport).await,
+        },
+    }
+}
+
 /// Tries each host separately, and returns an error that describes them.
-pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Transport) -> Error {
+async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Transport) -> Error {
     let mut findings = Vec::new();
     let mut all_refuse = true;
     for (host, port) in connect.hosts() {
@@ -43,6 +69,10 @@ pub(crate) async fn diagnose(connect: &ConnectString, patience: Duration, transp
             message: format!("no session within {patience:?} ({findings})"),
         };
     }
+    unreachable(connect, patience, &findings)
+}
+
+fn unreachable(connect: &ConnectString, patience: Duration, findings: &str) -> Error {
     Error::unavailable(
         connect.endpoints(),
         format!("no session within {patience:?} ({findings}); check the address and that the service runs"),

@@ -173,7 +173,7 @@ impl ConnectString {
         &self.chroot
     }
 
-    /// The hosts alone, as the client crate takes them.
+    /// Returns the hosts alone, for messages.
     pub(crate) fn endpoints(&self) -> String {
         let hosts: Vec<String> = self.hosts.iter().map(|(host, port)| display_host(host, *port)).collect();
         hosts.join(",")

@@ -15,7 +15,7 @@ use crate::chance;
 use crate::clock::{self, Alarm};
 use crate::directory;
 use crate::driver::{Acquisition, SessionTask, run_session_task};
-use crate::keeper::{Keeper, KeeperError, Link};
+use crate::keeper::{Keeper, KeeperError, Link, Opened};
 use crate::metrics;
 use crate::path::SESSIONS;
 use crate::tasks::Tasks;
@@ -42,8 +42,8 @@ pub(crate) struct LeaseConfig {
     pub(crate) root: String,
 }
 
-/// Maximum size of the watched paths on one session. The client crate registers watches again in one batch
-/// per 128 KiB, all under one xid. A session with two batches never survives a reconnect.
+/// Maximum size of the watched paths on one session. The server deletes all znodes of a session in one transaction, which
+/// has their paths and must stay below 1 MB.
 pub(crate) const WATCHED_BYTES: usize = 100 * 1024;
 
 /// Value of [`Session::watched`] while a spare session is being closed: no reservation fits any more.
@@ -111,12 +111,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Starts a new session, which was requested at `began`. Call it on one of these tasks.
+    /// Starts a session that was opened. Call it on one of these tasks.
     pub(crate) fn start(
         tasks: &Tasks,
-        keeper: Arc<dyn Keeper>,
-        link: watch::Receiver<Link>,
-        (config, began): (LeaseConfig, Instant),
+        Opened { keeper, link, requested }: Opened,
+        config: LeaseConfig,
         is_spare: bool,
     ) -> std::io::Result<Arc<Session>> {
         let timeout = keeper.timeout();
@@ -126,7 +125,7 @@ impl Session {
             spare_time: config.ensemble.spare(timeout, config.ensemble.renewal(timeout, config.strict)),
             keeper: RwLock::new(Some(keeper)),
             tasks: tasks.clone(),
-            lease: Mutex::new(Lease::new(timeout, config.ensemble, began)),
+            lease: Mutex::new(Lease::new(timeout, config.ensemble, requested)),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
             connection: watch::Sender::new(Connection::Connected),
@@ -456,7 +455,7 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
             return;
         }
         if !session.is_up() {
-            // A renewal would wait in the client's queue, and would still be pending after the reconnect.
+            // A renewal would be refused.
         } else if !session.is_idle() {
             idle_beats = 0;
             // A new connection is used at once.

@@ -8,10 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zookeeper_client as zk;
 use zoolock_core::lease::Ensemble;
 
-use crate::clock;
 use crate::connect;
 use crate::error::Error;
 use crate::keeper::{self, Opening};
@@ -37,9 +35,6 @@ struct Pool {
     /// Number of times that all sessions were closed.
     closed: u64,
 }
-
-/// Pause between two rounds over the endpoints.
-const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
 
 impl Sessions {
     pub(crate) fn new(
@@ -140,44 +135,22 @@ impl Sessions {
     }
 
     async fn open(&self, is_spare: bool) -> Result<Arc<Session>, Error> {
-        let rounds = async {
-            loop {
-                let began = clock::now();
-                match keeper::open(&self.opening).await {
-                    Err(error @ (zk::Error::AuthFailed | zk::Error::BadArguments(_))) => return Err(error),
-                    Err(error) => tracing::debug!(%error, "no session yet"),
-                    Ok((keeper, link)) => return Ok((keeper, link, began)),
-                }
-                tokio::time::sleep(BETWEEN_ROUNDS).await;
-            }
-        };
-        match tokio::time::timeout(self.patience, rounds).await {
-            Ok(Ok((keeper, link, began))) => {
-                self.check_timeout(keeper.timeout())?;
-                let started =
-                    Session::start(&self.tasks, keeper, link, (self.lease.clone(), began), is_spare);
+        let deadline = tokio::time::Instant::now() + self.patience;
+        match keeper::open(&self.opening, deadline).await {
+            Ok(opened) => {
+                self.check_timeout(opened.keeper.timeout())?;
+                let started = Session::start(&self.tasks, opened, self.lease.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
                     source: Some(Arc::new(error)),
                 })
             }
-            Ok(Err(zk::Error::AuthFailed)) => Err(Error::Denied {
-                subject: self.connect.endpoints(),
-                message: self.opening.transport.refusal(),
-            }),
-            Ok(Err(error)) => Err(Error::unavailable(self.connect.endpoints(), error.to_string())),
             #[cfg(feature = "simulation")]
             Err(_) if self.opening.host.is_some() => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
-            Err(_) => Err(match self.opening.transport.trouble() {
-                Some(trouble) => {
-                    let message = format!("no session within {:?} ({trouble})", self.patience);
-                    Error::unavailable(self.connect.endpoints(), message)
-                }
-                None => connect::diagnose(&self.connect, self.patience, &self.opening.transport).await,
-            }),
+            Err(error) => Err(connect::explain(&self.connect, &self.opening, self.patience, error).await),
         }
     }
 

@@ -1,8 +1,14 @@
-//! The transport of connections to the server: plain or TLS, and authentication by SASL.
+//! How connections to the servers are secured: TLS, and authentication by SASL.
 
-use zookeeper_client as zk;
+use zoolock_client::{Host, Servers};
 
-/// The TLS and SASL options of a connection.
+use crate::keeper::OpenError;
+
+/// Pause between two attempts to fetch credentials.
+#[cfg(feature = "sasl")]
+const BETWEEN_FETCHES: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// The TLS and SASL options of a client.
 #[derive(Clone, Default)]
 pub(crate) struct Transport {
     #[cfg(feature = "tls")]
@@ -15,30 +21,22 @@ pub(crate) struct Transport {
 #[cfg(feature = "sasl")]
 #[derive(Clone)]
 pub(crate) enum Sasl {
-    /// A user and a password.
-    DigestMd5 { user: String, password: zeroize::Zeroizing<String> },
+    DigestMd5(std::sync::Arc<zoolock_client::sasl::DigestMd5>),
     /// A mechanism of another crate.
     Mechanism(std::sync::Arc<dyn crate::sasl::Authenticator>),
 }
 
 impl Transport {
-    /// Returns a transport over TLS without SASL.
-    #[cfg(feature = "tls")]
-    pub(crate) fn over(certificates: crate::tls::Certificates) -> Transport {
-        Transport {
-            certificates: Some(certificates),
-            #[cfg(feature = "sasl")]
-            sasl: None,
-        }
-    }
-
-    /// Returns whether connections use neither TLS nor SASL.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// Returns whether connections use TLS.
+    pub(crate) fn has_tls(&self) -> bool {
         #[cfg(feature = "tls")]
-        if self.certificates.is_some() {
-            return false;
+        {
+            self.certificates.is_some()
         }
-        !self.has_sasl()
+        #[cfg(not(feature = "tls"))]
+        {
+            false
+        }
     }
 
     /// Returns whether connections authenticate by SASL.
@@ -53,68 +51,42 @@ impl Transport {
         }
     }
 
-    /// Opens a session.
-    pub(crate) async fn connect(
-        &self,
-        connector: zk::Connector,
-        endpoints: &str,
-    ) -> Result<zk::Client, zk::Error> {
-        #[cfg(feature = "sasl")]
-        let connector = match &self.sasl {
-            Some(Sasl::DigestMd5 { user, password }) => {
-                connector.with_sasl(zk::SaslOptions::digest_md5(user.clone(), String::clone(password)))
-            }
-            Some(Sasl::Mechanism(mechanism)) => {
-                let (transport, endpoints) = (self.clone(), endpoints.to_owned());
-                let connector = connector.with_sasl(mechanism.options());
-                let open = async move { transport.reach(connector, &endpoints).await };
-                return crate::sasl::open_on(&mechanism.runtime(), open).await;
-            }
-            None => connector,
-        };
-        self.reach(connector, endpoints).await
-    }
-
-    async fn reach(&self, connector: zk::Connector, endpoints: &str) -> Result<zk::Client, zk::Error> {
-        #[cfg(feature = "tls")]
-        if let Some(certificates) = &self.certificates {
-            return connector.with_tls(certificates.options()).secure_connect(endpoints).await;
+    /// Returns the servers, with these options for each connection.
+    pub(crate) fn servers(&self, hosts: &[(String, u16)]) -> Servers {
+        Servers {
+            hosts: hosts.iter().map(|(name, port)| Host::Tcp { name: name.clone(), port: *port }).collect(),
+            #[cfg(feature = "tls")]
+            tls: self.certificates.clone().map(|certificates| std::sync::Arc::new(certificates) as _),
+            #[cfg(feature = "sasl")]
+            sasl: match &self.sasl {
+                None => None,
+                Some(Sasl::DigestMd5(mechanism)) => Some(mechanism.clone()),
+                Some(Sasl::Mechanism(authenticator)) => Some(authenticator.clone().mechanism()),
+            },
+            #[cfg(not(feature = "sasl"))]
+            sasl: None,
         }
-        connector.connect(endpoints).await
     }
 
     /// Fetches the credentials for a new session. [`Transport::trouble`] describes a failure.
-    pub(crate) async fn prepare(&self) -> Result<(), zk::Error> {
-        self.refresh_certificates().await;
+    pub(crate) async fn prepare(&self) -> Result<(), OpenError> {
         #[cfg(feature = "sasl")]
-        if let Some(Sasl::Mechanism(mechanism)) = &self.sasl {
-            return Ok(mechanism.fetch().await?);
+        if let Some(Sasl::Mechanism(authenticator)) = &self.sasl {
+            while let Err(missing) = authenticator.fetch().await {
+                if missing.is_final {
+                    return Err(OpenError::Denied);
+                }
+                tokio::time::sleep(BETWEEN_FETCHES).await;
+            }
         }
         Ok(())
-    }
-
-    /// Renews the credentials, for the next connections.
-    pub(crate) async fn refresh(&self) {
-        self.refresh_certificates().await;
-        #[cfg(feature = "sasl")]
-        if let Some(Sasl::Mechanism(mechanism)) = &self.sasl {
-            mechanism.refresh().await;
-        }
-    }
-
-    /// Reads the certificate files again.
-    async fn refresh_certificates(&self) {
-        #[cfg(feature = "tls")]
-        if let Some(certificates) = &self.certificates {
-            certificates.refresh().await;
-        }
     }
 
     /// Returns the local problem that prevents authentication, if there is one.
     pub(crate) fn trouble(&self) -> Option<String> {
         #[cfg(feature = "sasl")]
-        if let Some(Sasl::Mechanism(mechanism)) = &self.sasl {
-            return mechanism.problem();
+        if let Some(Sasl::Mechanism(authenticator)) = &self.sasl {
+            return authenticator.problem();
         }
         None
     }
@@ -126,12 +98,12 @@ impl Transport {
         }
         #[cfg(feature = "sasl")]
         match &self.sasl {
-            Some(Sasl::DigestMd5 { .. }) => {
+            Some(Sasl::DigestMd5(_)) => {
                 return "the service does not know us by SASL; check user and password, and that it speaks DIGEST-MD5, \
                         which `zoolock serve` does not"
                     .to_owned();
             }
-            Some(Sasl::Mechanism(mechanism)) => return mechanism.refusal(),
+            Some(Sasl::Mechanism(authenticator)) => return authenticator.refusal(),
             None => {}
         }
         "the service does not accept the credentials; check the auth scheme and secret".to_owned()

@@ -3,8 +3,6 @@
 
 mod crowd;
 mod etcd;
-#[path = "../../../zoolock/src/keeper/nodelay.rs"]
-mod nodelay;
 mod ours;
 mod raw;
 mod redis_lock;

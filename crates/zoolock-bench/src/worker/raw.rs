@@ -1,65 +1,108 @@
-//! Requests without a lock: what there is to pay in any case. Through the same crate that zoolock uses.
+//! Requests without a lock, through the session client that zoolock uses: the least that a lock can cost.
 
 use std::sync::Arc;
 
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
+use tokio::runtime::Handle;
+use zoolock_client::{Host, RequestError, Requests as Client, SessionConfig};
+use zoolock_wire::{Acl, CreateRequest, Reply, Request, op, perms};
 
+use super::SESSION_TIMEOUT;
 use super::session::Requests;
 use crate::Outcome;
 
-const CONTENDER: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-
-/// As long as what zoolock's contenders say of themselves.
+/// As long as the data of zoolock's contenders.
 const DATA: [u8; 160] = [b'x'; 160];
 /// As long as zoolock's record of a release.
 const RECORD: [u8; 40] = [b'x'; 40];
+
+const EPHEMERAL_SEQUENTIAL: i32 = 3;
+const ANY_VERSION: i32 = -1;
+
+async fn open(address: &str) -> Outcome<Arc<Client>> {
+    let host = |text: &str| -> Outcome<Host> {
+        let (name, port) = text.rsplit_once(':').ok_or("an address without a port")?;
+        Ok(Host::Tcp { name: name.to_owned(), port: port.parse()? })
+    };
+    let hosts: Vec<Host> = address.split(',').map(host).collect::<Outcome<_>>()?;
+    let config = SessionConfig::new(SESSION_TIMEOUT);
+    Ok(Arc::new(Client::open(config, hosts, &Handle::current()).await?))
+}
+
+fn creation(path: &str) -> Request {
+    Request::Create(CreateRequest {
+        op: op::CREATE2,
+        path: format!("{path}/lock-"),
+        data: Some(DATA.to_vec().into()),
+        acl: vec![Acl::anyone(perms::ALL)],
+        flags: EPHEMERAL_SEQUENTIAL,
+        ttl: 0,
+    })
+}
+
+fn created(reply: Reply) -> Outcome<String> {
+    match reply {
+        Reply::PathStat { path, .. } => Ok(path),
+        other => Err(format!("the reply to a create is {other:?}").into()),
+    }
+}
 
 /// One create, one delete.
 #[derive(Clone)]
 pub(super) struct Raw;
 
 impl Requests for Raw {
+    type Client = Arc<Client>;
     type Held = String;
 
-    const AT_ONCE: bool = true;
-
-    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
-        let prefix = format!("{path}/lock-");
-        let (_, sequence) = client.create(&prefix, &DATA, &CONTENDER).await?;
-        Ok(format!("{prefix}{sequence}"))
+    async fn open(address: &str) -> Outcome<Arc<Client>> {
+        open(address).await
     }
 
-    async fn release(client: &Client, _: &str, held: String) -> Outcome<()> {
-        Ok(client.delete(&held, None).await?)
+    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
+        created(client.call(&creation(path)).await?)
+    }
+
+    async fn release(client: &Arc<Client>, _: &str, held: String) -> Outcome<()> {
+        Ok(client.delete(&held).await?)
     }
 }
 
-/// Everything that zoolock sends where nobody else is: the create and a look at the directory in one flight, and a
-/// transaction. `WATCHED`: and a watch on the node, where it is held for more than a few milliseconds.
+/// Everything that zoolock sends for a lock without other contenders: the create and a read of the directory in one flight,
+/// and a transaction. `WATCHED`: also a watch on the znode, as for a lock that is held for more than a few milliseconds.
 #[derive(Clone)]
 pub(super) struct Same<const WATCHED: bool>;
 
 impl<const WATCHED: bool> Requests for Same<WATCHED> {
+    type Client = Arc<Client>;
     type Held = String;
 
-    const AT_ONCE: bool = true;
-
-    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
-        let prefix = format!("{path}/lock-");
-        let (created, _) =
-            tokio::try_join!(client.create(&prefix, &DATA, &CONTENDER), client.get_data(path))?;
-        Ok(format!("{prefix}{}", created.1))
+    async fn open(address: &str) -> Outcome<Arc<Client>> {
+        open(address).await
     }
 
-    async fn release(client: &Client, path: &str, node: String) -> Outcome<()> {
-        let mut transaction = client.new_multi_writer();
-        transaction.add_delete(&node, None)?;
-        transaction.add_set_data(path, &RECORD, None)?;
-        let released = async { Ok(transaction.commit().await?) };
+    async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
+        let read = Request::GetData { path: path.to_owned(), watch: false };
+        let creation = creation(path);
+        let (reply, _) = tokio::try_join!(client.call(&creation), client.call(&read))?;
+        created(reply)
+    }
+
+    async fn release(client: &Arc<Client>, path: &str, node: String) -> Outcome<()> {
+        let released = Request::Multi(vec![
+            Request::Delete { path: node.clone(), version: ANY_VERSION },
+            Request::SetData {
+                path: path.to_owned(),
+                data: Some(RECORD.to_vec().into()),
+                version: ANY_VERSION,
+            },
+        ]);
+        let watch = Request::GetData { path: node, watch: true };
         let watched = async {
-            // zoolock's is sent earlier, and nobody waits for it there either.
-            if WATCHED { client.get_and_watch_data(&node).await.map(drop) } else { Ok(()) }
+            // zoolock sends it earlier, and nobody waits for it there either.
+            if WATCHED { client.call(&watch).await.map(drop) } else { Ok(()) }
         };
-        tokio::try_join!(watched, released).map(|_| ()).map_err(|error: zookeeper_client::Error| error.into())
+        tokio::try_join!(watched, client.call(&released))
+            .map(|_| ())
+            .map_err(|error: RequestError| error.into())
     }
 }

@@ -1,45 +1,41 @@
-//! A session of the crate zookeeper-client, for those that send their requests by it and nothing else.
+//! A session of a ZooKeeper client, for workers that send their own requests.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
-use zookeeper_client::Client;
-
-use super::{Peer, connect, nodelay, waits_always};
+use super::{Peer, waits_always};
 use crate::Outcome;
 
-/// What is sent for a lock at `path`.
+/// The requests for a lock at `path`.
 pub(super) trait Requests: Clone + Send + Sync + 'static {
+    /// The session that sends them.
+    type Client: Clone + Send + Sync + 'static;
     /// What a release needs.
     type Held: Send + 'static;
 
-    /// Whether no request waits for the acknowledgement of the one before it, as zoolock sees to; the crate does not.
-    const AT_ONCE: bool;
+    fn open(address: &str) -> impl Future<Output = Outcome<Self::Client>> + Send;
 
-    fn acquire(client: &Arc<Client>, path: &str) -> impl Future<Output = Outcome<Self::Held>> + Send;
+    fn acquire(client: &Self::Client, path: &str) -> impl Future<Output = Outcome<Self::Held>> + Send;
 
-    fn release(client: &Client, path: &str, held: Self::Held) -> impl Future<Output = Outcome<()>> + Send;
+    fn release(
+        client: &Self::Client,
+        path: &str,
+        held: Self::Held,
+    ) -> impl Future<Output = Outcome<()>> + Send;
 
-    fn let_go(_client: &Client, _held: Self::Held) -> Outcome<()> {
+    fn let_go(_client: &Self::Client, _held: Self::Held) -> Outcome<()> {
         waits_always()
     }
 }
 
 #[derive(Clone)]
-pub(super) struct Session<R>(Arc<Client>, PhantomData<R>);
+pub(super) struct Session<R: Requests>(R::Client, PhantomData<R>);
 
 impl<R: Requests> Peer for Session<R> {
-    type Lock = (Arc<Client>, String);
+    type Lock = (R::Client, String);
     type Held = R::Held;
 
     async fn open(address: &str) -> Outcome<Self> {
-        let client = Arc::new(connect(address).await?);
-        if R::AT_ONCE {
-            let ports: Vec<u16> =
-                address.split(',').filter_map(|host| host.rsplit(':').next()?.parse().ok()).collect();
-            nodelay::set(&ports)?;
-        }
-        Ok(Self(client, PhantomData))
+        Ok(Self(R::open(address).await?, PhantomData))
     }
 
     fn lock(&self, path: &str) -> Self::Lock {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use zookeeper_client::{Acls, Client, LockPrefix};
 
+use super::connect;
 use super::session::Requests;
 use crate::Outcome;
 
@@ -12,10 +13,13 @@ use crate::Outcome;
 pub(super) struct Recipe;
 
 impl Requests for Recipe {
+    type Client = Arc<Client>;
     /// The znode.
     type Held = String;
 
-    const AT_ONCE: bool = false;
+    async fn open(address: &str) -> Outcome<Arc<Client>> {
+        Ok(Arc::new(connect(address).await?))
+    }
 
     async fn acquire(client: &Arc<Client>, path: &str) -> Outcome<String> {
         let prefix = LockPrefix::new_curator(path, "lock-")?;
@@ -26,11 +30,11 @@ impl Requests for Recipe {
         Ok(node)
     }
 
-    async fn release(client: &Client, _: &str, held: String) -> Outcome<()> {
+    async fn release(client: &Arc<Client>, _: &str, held: String) -> Outcome<()> {
         Ok(client.delete(&held, None).await?)
     }
 
-    fn let_go(client: &Client, held: String) -> Outcome<()> {
+    fn let_go(client: &Arc<Client>, held: String) -> Outcome<()> {
         // As its guard does: the request is sent, and nobody waits for the answer.
         match client.delete(&held, None).now_or_never() {
             None | Some(Ok(())) => Ok(()),

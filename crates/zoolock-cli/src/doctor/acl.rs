@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Permission};
 use zoolock::Tls;
+use zoolock_wire::{Acl, perms};
 
 use super::failed;
 use super::finding::{Level, Report};
@@ -15,8 +15,11 @@ use crate::connect::connect_as;
 use crate::exit::{Exit, Failure};
 use crate::plan::{Endpoint, Service};
 
-/// How long somebody without credentials may take to be refused.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time to open a session without credentials.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Maximum time until it is known whether a session without credentials may read. Includes the diagnosis of a refusal.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tells whether somebody without credentials gets in; where that could not be tried, he might.
 pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, report: &mut Report) -> bool {
@@ -77,10 +80,11 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
 /// Whether a session without credentials can look at anything, as far as that can be told.
 async fn gets_in(hosts: &str, tls: Option<&Tls>, service: &Service, place: &str) -> Option<bool> {
     let look = async {
-        let hosts = hosts.split('/').next().unwrap_or_default();
         let anonymous = tls.map(Tls::anonymous);
-        let client = connect_as(hosts, None, anonymous.as_ref(), service).await?;
-        client.check_stat(place).await.map(drop).map_err(|error| failed(place, &error))
+        let connect_timeout = service.connect_timeout.min(CONNECT_PATIENCE);
+        let service = Service { connect_timeout, ..service.clone() };
+        let client = connect_as(hosts, None, anonymous.as_ref(), &service).await?;
+        client.exists(place).await.map(drop).map_err(|error| failed(place, &error))
     };
     timeout(PATIENCE, look).await.ok().and_then(|looked| admitted(&looked))
 }
@@ -177,44 +181,46 @@ enum Open {
 }
 
 fn of_everybody(acl: &[Acl]) -> Open {
-    let world = acl.iter().filter(|acl| acl.scheme() == "world" && acl.id() == "anyone");
-    let may = world.fold(Permission::NONE, |may, acl| may | acl.permission());
-    let writes = [Permission::WRITE, Permission::DELETE, Permission::ADMIN];
+    let world = acl.iter().filter(|acl| acl.who.scheme == "world" && acl.who.id == "anyone");
+    let may = world.fold(0, |may, acl| may | acl.perms);
     match may {
-        _ if writes.into_iter().any(|permission| may.has(permission)) => Open::Writable,
-        _ if may.has(Permission::CREATE) => Open::Creatable,
+        _ if may & (perms::WRITE | perms::DELETE | perms::ADMIN) != 0 => Open::Writable,
+        _ if may & perms::CREATE != 0 => Open::Creatable,
         _ => Open::No,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use zookeeper_client::AuthId;
+    use zoolock_client::RequestError;
+    use zoolock_wire::{Code, Identity};
 
     use super::*;
 
     #[test]
     fn only_who_is_refused_does_not_get_in() {
         assert_eq!(admitted(&Ok(())), Some(true));
-        use zookeeper_client::Error;
-        for refusal in [Error::NoAuth, Error::AuthFailed] {
+        for refusal in [Code::NoAuth, Code::AuthFailed] {
+            let refusal = RequestError::Refused(refusal.number());
             assert_eq!(admitted(&Err(failed("/", &refusal))), Some(false));
         }
-        for other in
-            [failed("/", &Error::ConnectionLoss), Failure::unavailable("no session"), Failure::usage("?")]
-        {
+        for other in [
+            failed("/", &RequestError::ConnectionLoss),
+            Failure::unavailable("no session"),
+            Failure::usage("?"),
+        ] {
             assert_eq!(admitted(&Err(other)), None);
         }
     }
 
     #[test]
     fn what_everybody_may_do_is_what_all_entries_for_the_world_grant() {
-        let world = |permission| Acl::new(permission, AuthId::anyone());
-        let digest = Acl::new(Permission::ALL, AuthId::new("digest", "me:x"));
+        let world = Acl::anyone;
+        let digest = Acl { perms: perms::ALL, who: Identity::new("digest", "me:x") };
         assert_eq!(of_everybody(std::slice::from_ref(&digest)), Open::No);
-        assert_eq!(of_everybody(&[digest.clone(), world(Permission::READ)]), Open::No);
-        assert_eq!(of_everybody(&[world(Permission::READ), world(Permission::CREATE)]), Open::Creatable);
-        for write in [Permission::WRITE, Permission::DELETE, Permission::ADMIN, Permission::ALL] {
+        assert_eq!(of_everybody(&[digest.clone(), world(perms::READ)]), Open::No);
+        assert_eq!(of_everybody(&[world(perms::READ), world(perms::CREATE)]), Open::Creatable);
+        for write in [perms::WRITE, perms::DELETE, perms::ADMIN, perms::ALL] {
             assert_eq!(of_everybody(&[digest.clone(), world(write)]), Open::Writable);
         }
     }

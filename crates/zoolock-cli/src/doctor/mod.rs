@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zookeeper_client::{Client, Error};
 use zoolock::Tls;
+use zoolock_client::{RequestError, Requests};
+use zoolock_wire::Code;
 
 use self::acl::Everybody;
 use self::finding::Report;
@@ -81,12 +82,12 @@ async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) 
     let client = connect_plainly(service).await?;
     known.is_there(report);
     let looked = examine_with(&client, plan, chroot, &known, report, talk).await;
-    close(client).await;
+    let _ = timeout(FAREWELL, client.close()).await;
     looked
 }
 
 async fn examine_with(
-    client: &Client,
+    client: &Requests,
     plan: &Doctor,
     chroot: &str,
     known: &servers::Known,
@@ -94,7 +95,7 @@ async fn examine_with(
     talk: &Talk,
 ) -> Result<(), Failure> {
     let service = &plan.service;
-    let granted = client.session_timeout();
+    let granted = client.timeout();
     session::judge(service.session_timeout, granted, known, report);
     let root = format!("{chroot}{}", if service.root == "/" { "" } else { &service.root });
     let root = if root.is_empty() { "/".to_owned() } else { root };
@@ -152,8 +153,13 @@ fn with_port(host: &str) -> String {
 }
 
 /// The deepest node of the way to the root that is there.
-async fn standing(client: &Client, chroot: &str, root: &str, report: &mut Report) -> Result<String, Failure> {
-    let exists = async |path: &str| match client.check_stat(path).await {
+async fn standing(
+    client: &Requests,
+    chroot: &str,
+    root: &str,
+    report: &mut Report,
+) -> Result<String, Failure> {
+    let exists = async |path: &str| match client.exists(path).await {
         Ok(stat) => Ok(stat.is_some()),
         Err(error) => Err(failed(path, &error)),
     };
@@ -182,22 +188,9 @@ async fn standing(client: &Client, chroot: &str, root: &str, report: &mut Report
     Ok("/".to_owned())
 }
 
-/// Ends a session, and waits until that has been heard.
-async fn close(client: Client) {
-    let mut states = client.state_watcher();
-    drop(client);
-    let ended = async {
-        let mut state = states.state();
-        while !state.is_terminated() {
-            state = states.changed().await;
-        }
-    };
-    let _ = timeout(FAREWELL, ended).await;
-}
-
-fn failed(path: &str, error: &Error) -> Failure {
-    let exit = match error {
-        Error::NoAuth | Error::AuthFailed => Exit::DENIED,
+fn failed(path: &str, error: &RequestError) -> Failure {
+    let exit = match error.code() {
+        Some(Code::NoAuth | Code::AuthFailed) => Exit::DENIED,
         _ => Exit::UNAVAILABLE,
     };
     Failure::new(exit, format!("{path}: {error}; check --auth and the service"))

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
+use zoolock_client::{RequestError, Requests};
+use zoolock_wire::{Acl, Code, perms};
 
 use super::finding::Report;
 use crate::duration::humane;
 
 const CHECK: &str = "latency";
-const PROBE: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 /// How many of each.
 const TURNS: usize = 10;
 /// How long all of one kind may take.
@@ -37,8 +37,8 @@ struct Times {
 }
 
 /// Measures below `place`, a node that exists.
-pub(super) async fn measure(client: &Client, place: &str, granted: Duration, report: &mut Report) {
-    let read = turns(async || client.check_stat(place).await.map(drop)).await;
+pub(super) async fn measure(client: &Requests, place: &str, granted: Duration, report: &mut Report) {
+    let read = turns(async || client.exists(place).await.map(drop)).await;
     let sync = turns(async || client.sync(place).await).await;
     let probe = match getrandom::u64() {
         Ok(number) => format!("{}/.doctor-{number:016x}", place.trim_end_matches('/')),
@@ -46,12 +46,12 @@ pub(super) async fn measure(client: &Client, place: &str, granted: Duration, rep
     };
     let write = match clock(client, &probe, report).await {
         Ok(()) => {
-            let write = turns(async || client.set_data(&probe, b"", None).await.map(drop)).await;
+            let write = turns(async || client.write(&probe, b"").await).await;
             // It would go with our session; sooner is better.
-            let _ = timeout(PATIENCE, client.delete(&probe, None)).await;
+            let _ = timeout(PATIENCE, client.delete(&probe)).await;
             write
         }
-        Err(Error::NoAuth) => {
+        Err(Some(error)) if error.code() == Some(Code::NoAuth) => {
             report.error(
                 "write",
                 format!("may not create anything in {place}: no lock can be taken there"),
@@ -59,7 +59,7 @@ pub(super) async fn measure(client: &Client, place: &str, granted: Duration, rep
             );
             None
         }
-        Err(Error::QuotaExceeded) => {
+        Err(Some(error)) if error.code() == Some(Code::QuotaExceeded) => {
             report.error(
                 "write",
                 format!("the quota of {place} is used up"),
@@ -68,9 +68,10 @@ pub(super) async fn measure(client: &Client, place: &str, granted: Duration, rep
             None
         }
         Err(error) => {
+            let reason = error.map_or_else(|| "no reply in time".to_owned(), |error| error.to_string());
             report.error(
                 "write",
-                format!("cannot create anything in {place}: {error}"),
+                format!("cannot create anything in {place}: {reason}"),
                 "look into the server's log",
             );
             None
@@ -81,7 +82,7 @@ pub(super) async fn measure(client: &Client, place: &str, granted: Duration, rep
 }
 
 /// Runs it some times, one after the other; `None` where it fails.
-async fn turns(mut turn: impl AsyncFnMut() -> Result<(), Error>) -> Option<Times> {
+async fn turns(mut turn: impl AsyncFnMut() -> Result<(), RequestError>) -> Option<Times> {
     let mut took = Vec::with_capacity(TURNS);
     let all = async {
         for _ in 0..TURNS {
@@ -141,18 +142,18 @@ fn judge(all: [(&str, Option<Times>); 3], granted: Duration, report: &mut Report
     }
 }
 
-/// Makes the node, and tells the time at which that happened there from ours.
-async fn clock(client: &Client, probe: &str, report: &mut Report) -> Result<(), Error> {
+/// Creates the znode, and compares the server's time of that with ours. `None` as error: no reply in time.
+async fn clock(client: &Requests, probe: &str, report: &mut Report) -> Result<(), Option<RequestError>> {
     let before = SystemTime::now();
-    let made = timeout(PATIENCE, client.create(probe, b"", &PROBE)).await;
+    let made = timeout(PATIENCE, client.create_ephemeral(probe, b"", &[Acl::anyone(perms::ALL)])).await;
     let after = SystemTime::now();
     match made {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => return Err(error),
-        Err(_) => return Err(Error::Timeout),
+        Ok(Err(error)) => return Err(Some(error)),
+        Err(_) => return Err(None),
     }
     // Not the answer's: some releases do not tell it there (ZOOKEEPER-4026).
-    let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.check_stat(probe)).await else { return Ok(()) };
+    let Ok(Ok(Some(stat))) = timeout(PATIENCE, client.exists(probe)).await else { return Ok(()) };
     let (Some(before), Some(after)) = (unix_ms(before), unix_ms(after)) else { return Ok(()) };
     let (offset, uncertain) = offset(before, stat.ctime, after);
     report.clock_ms = Some(offset);

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
-use zookeeper_client::{Acl, Client, Error, Stat};
+use zoolock_client::{RequestError, Requests};
 use zoolock_core::layout::is_kazoo_lease;
 use zoolock_core::names::{Family, Name};
+use zoolock_wire::{Acl, Code, Stat};
 
 /// What is under way at once: each directory takes two requests, and one more where it has children.
 const AT_ONCE: usize = 32;
@@ -61,7 +62,7 @@ pub(super) struct Tree {
 }
 
 /// Looks at `top` and what is below it, at so many directories at most.
-pub(super) async fn walk(client: &Client, top: String, most: usize) -> Result<Tree, Error> {
+pub(super) async fn walk(client: &Requests, top: String, most: usize) -> Result<Tree, RequestError> {
     let until = Instant::now() + PATIENCE;
     let mut tree = Tree::default();
     // Level by level: whoever is stopped early has seen what is near the top.
@@ -90,15 +91,17 @@ pub(super) async fn walk(client: &Client, top: String, most: usize) -> Result<Tr
 }
 
 /// Looks at one node: what it is, and which of its children may be directories. `None` where there is none.
-async fn look(client: &Client, path: String) -> Result<Option<(Directory, Vec<String>)>, Error> {
-    let (stat, acl) = (client.check_stat(&path), client.get_acl(&path));
+async fn look(client: &Requests, path: String) -> Result<Option<(Directory, Vec<String>)>, RequestError> {
+    let (stat, acl) = (client.exists(&path), client.acl(&path));
     let (stat, acl) = futures_util::future::join(stat, acl).await;
     let Some(stat) = stat?.filter(|stat| !is_ephemeral(stat)) else { return Ok(None) };
     let acl = match acl {
-        Ok((acl, _)) => Some(acl),
-        Err(Error::NoAuth) => None,
-        Err(Error::NoNode) => return Ok(None),
-        Err(error) => return Err(error),
+        Ok(acl) => Some(acl),
+        Err(error) => match error.code() {
+            Some(Code::NoAuth) => None,
+            Some(Code::NoNode) => return Ok(None),
+            _ => return Err(error),
+        },
     };
     let mut directory = Directory {
         children: u32::try_from(stat.num_children).unwrap_or(0),
@@ -117,14 +120,16 @@ async fn look(client: &Client, path: String) -> Result<Option<(Directory, Vec<St
         directory.unlisted = Some("it has too many to be listed");
         return Ok(Some((directory, Vec::new())));
     }
-    let names = match client.list_children(&directory.path).await {
+    let names = match client.children(&directory.path).await {
         Ok(names) => names,
-        Err(Error::NoNode) => return Ok(None),
-        Err(Error::NoAuth) => {
-            directory.unlisted = Some("they may not be listed");
-            return Ok(Some((directory, Vec::new())));
-        }
-        Err(error) => return Err(error),
+        Err(error) => match error.code() {
+            Some(Code::NoNode) => return Ok(None),
+            Some(Code::NoAuth) => {
+                directory.unlisted = Some("they may not be listed");
+                return Ok(Some((directory, Vec::new())));
+            }
+            _ => return Err(error),
+        },
     };
     let mut below = Vec::new();
     for name in names {

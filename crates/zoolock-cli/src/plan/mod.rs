@@ -122,6 +122,7 @@ impl Plan {
                     None => new_owner()?,
                 });
                 let wanted = wanted(&run.names, &run.waiting, &service)?;
+                service.connect_timeout = wanted.patience.limit(service.connect_timeout);
                 let grace = grace(run.grace.as_deref(), service.session_timeout)?;
                 // Without --grace, the grace time depends on the granted session timeout.
                 service.grace = grace;
@@ -154,6 +155,7 @@ impl Plan {
                 service.strict_renewal = hold.waiting.strict_renewal;
                 service.owner = owner(&hold.waiting)?;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
+                service.connect_timeout = wanted.patience.limit(service.connect_timeout);
                 let export = export(&hold.waiting.export)?;
                 service.metrics_by_lock = hold.waiting.export.metrics_by_lock;
                 Ok(Self::Hold(Hold { service, wanted, export, json: global.json }))

@@ -22,6 +22,16 @@ pub(crate) enum Patience {
     Forever,
 }
 
+impl Patience {
+    /// Returns the shorter one of this patience and another one.
+    pub(super) fn limit(self, other: Duration) -> Duration {
+        match self {
+            Patience::For(patience) => patience.min(other),
+            Patience::Try | Patience::Forever => other,
+        }
+    }
+}
+
 /// Kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

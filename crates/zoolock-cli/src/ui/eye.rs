@@ -159,7 +159,7 @@ async fn look_on(shared: Arc<Shared>, path: String, sender: watch::Sender<Arc<Se
     let mut wanted = Instant::now();
     loop {
         // Before the look, so that what comes after it is heard of.
-        if !poked.as_ref().is_some_and(Poked::works) {
+        if poked.is_none() {
             poked = shared.pokes.at(&path).await;
         }
         let last = Arc::clone(&sender.borrow());

@@ -130,18 +130,15 @@ fn unreachable_server_exits_69_and_is_named() {
     for hosts in ["no-such-host.invalid:2181", closed.as_str()] {
         let done = sandbox.output(&["ls", "--connect-timeout", "500ms", "--connect", hosts]);
         assert_refused(&done, 69, hosts);
-        let done = sandbox.output(&[
-            "run",
-            "--connect-timeout",
-            "500ms",
-            "--connect",
-            hosts,
-            "x",
-            "--",
-            "touch",
-            "ran",
-        ]);
-        assert_refused(&done, 69, hosts);
+        for flags in [["--connect-timeout", "500ms"], ["--timeout", "500ms"]] {
+            let command = [&["run"][..], &flags, &["--connect", hosts, "x", "--", "touch", "ran"]].concat();
+            let done = sandbox.output(&command);
+            assert_refused(&done, 69, hosts);
+            // Within 500 ms, and not within the default of --connect-timeout.
+            assert!(done.stderr.contains("within 500ms"), "{done:?}");
+            let cause = if hosts == closed { "refused" } else { "unknown host" };
+            assert!(done.stderr.contains(cause), "{done:?}");
+        }
     }
     assert!(!sandbox.path("ran").exists());
 }

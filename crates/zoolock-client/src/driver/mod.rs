@@ -19,8 +19,9 @@ use tokio::sync::Notify;
 
 pub(crate) use stream::Stream;
 
-use crate::hosts::{self, DialError, Host, Hosts, random};
-use crate::session::{ConnectionId, Output, Session, SessionConfig, State};
+use crate::hosts::{self, DialError, Host, Hosts, Security, random};
+use crate::sasl::{Exchange, Mechanism};
+use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, State};
 use crate::{Instant, RequestError, RequestId, clock};
 use zoolock_wire::{Reply, Request, WatchEvent};
 
@@ -35,6 +36,28 @@ pub trait Handler: Send + 'static {
     /// Handles the answer to a keep-alive that was written at `sent`. A quorum confirmed it if `confirmed` is set.
     fn kept_alive(&mut self, sent: Instant, confirmed: bool) {
         let _ = (sent, confirmed);
+    }
+    /// Handles a dial that reached no server. Another one follows.
+    fn unreachable(&mut self, errors: &[DialError]) {
+        let _ = errors;
+    }
+}
+
+/// The servers of a session, and how its connections are secured.
+#[derive(Clone, Default)]
+pub struct Servers {
+    /// The servers of one ensemble, in any order.
+    pub hosts: Vec<Host>,
+    /// Set for TLS on all TCP connections.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Arc<dyn crate::TlsSource>>,
+    /// Set for SASL on all connections.
+    pub sasl: Option<Arc<dyn Mechanism>>,
+}
+
+impl From<Vec<Host>> for Servers {
+    fn from(hosts: Vec<Host>) -> Servers {
+        Servers { hosts, ..Servers::default() }
     }
 }
 
@@ -70,6 +93,7 @@ enum Action {
     Dial { id: ConnectionId, elsewhere: bool },
     AbortDial(ConnectionId),
     Close(ConnectionId),
+    Challenge(ConnectionId, Option<Bytes>),
 }
 
 impl<H> Clone for Client<H> {
@@ -91,17 +115,28 @@ impl<H: Handler> Client<H> {
     /// Starts a session with one of these servers. Its first [`State`] says how that went.
     ///
     /// # Panics
-    /// There is no server in `hosts`.
-    pub fn start(config: SessionConfig, hosts: Vec<Host>, handler: H, runtime: &Handle) -> Client<H> {
-        assert!(!hosts.is_empty(), "a session needs at least one server");
+    /// There is no server in `servers`.
+    pub fn start(
+        mut config: SessionConfig,
+        servers: impl Into<Servers>,
+        handler: H,
+        runtime: &Handle,
+    ) -> Client<H> {
+        let servers = servers.into();
+        assert!(!servers.hosts.is_empty(), "a session needs at least one server");
+        config.sasl = servers.sasl.is_some();
         let session = Session::new(config, clock::now());
         let core = Core { session, handler, actions: Vec::new(), dial_errors: Vec::new() };
         let shared = Arc::new(Shared { core: Mutex::new(core), wake: Notify::new() });
         let driver = Driver {
             shared: shared.clone(),
-            hosts: Hosts::new(hosts),
+            hosts: Hosts::new(servers.hosts),
+            #[cfg(feature = "tls")]
+            tls: servers.tls,
+            mechanism: servers.sasl,
             connection: None,
             dial: None,
+            sasl: None,
             output: Bytes::new(),
             input: vec![0; READ_BYTES],
             reads: 0,
@@ -163,10 +198,7 @@ impl<H: Handler> Core<H> {
                 Output::Dial { id, elsewhere } => self.actions.push(Action::Dial { id, elsewhere }),
                 Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
                 Output::Close(id) => self.actions.push(Action::Close(id)),
-                Output::SaslChallenge(id, _) => {
-                    // No mechanism is configured.
-                    self.session.sasl_step(id, crate::SaslStep::Failed, clock::now());
-                }
+                Output::SaslChallenge(id, challenge) => self.actions.push(Action::Challenge(id, challenge)),
                 Output::State(state) => self.handler.state(state),
                 Output::Reply { request, sent, result } => self.handler.reply(request, sent, result),
                 Output::KeptAlive { sent, confirmed } => self.handler.kept_alive(sent, confirmed),
@@ -185,16 +217,40 @@ const MAX_READS: u32 = 64;
 
 type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Stream), Vec<DialError>>> + Send>>;
 
+type StepFuture = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + Send>>;
+
+/// The SASL exchange on a connection.
+enum Sasl {
+    /// The server has the next word.
+    Idle(Box<dyn Exchange>),
+    Stepping(StepFuture),
+}
+
 struct Driver<H: Handler> {
     shared: Arc<Shared<H>>,
     hosts: Hosts,
-    connection: Option<(ConnectionId, Stream)>,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<dyn crate::TlsSource>>,
+    mechanism: Option<Arc<dyn Mechanism>>,
+    connection: Option<Connection>,
     dial: Option<(ConnectionId, DialFuture)>,
-    /// Bytes that the socket has not taken yet.
+    /// The exchange on the connection, until it is complete.
+    sasl: Option<Sasl>,
+    /// Bytes that the stream has not taken yet.
     output: Bytes,
     input: Vec<u8>,
     /// The number of reads since the timer was last checked.
     reads: u32,
+}
+
+/// A connection in use.
+struct Connection {
+    id: ConnectionId,
+    /// The name of the server.
+    host: String,
+    stream: Stream,
+    /// Set if the stream has bytes that it has not sent yet, as TLS may.
+    is_unflushed: bool,
 }
 
 /// The reason why the driver woke up.
@@ -206,6 +262,8 @@ enum Wake {
     /// The socket took bytes.
     Wrote,
     Dialed(Result<(usize, Stream), Vec<DialError>>),
+    /// The next step of the SASL exchange is known.
+    Stepped(Box<dyn Exchange>, SaslStep),
     Timer,
     /// A caller has changed the session.
     Called,
@@ -235,6 +293,7 @@ impl<H: Handler> Driver<H> {
                 }
                 Wake::Closed => self.closed(),
                 Wake::Dialed(result) => self.dialed(result),
+                Wake::Stepped(exchange, step) => self.stepped(exchange, step),
                 Wake::Timer => {
                     self.reads = 0;
                     self.with_session(|session, now| session.timer(now, random()));
@@ -259,13 +318,14 @@ impl<H: Handler> Driver<H> {
             match action {
                 Action::Dial { id, elsewhere } => {
                     let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
-                    let dial = hosts::dial(self.hosts.round(elsewhere), head_start);
-                    self.dial = Some((id, Box::pin(dial)));
+                    self.dial = Some((id, self.start_dial(elsewhere, head_start)));
                 }
+                Action::Challenge(id, challenge) => self.answer_challenge(id, challenge),
                 Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
                 Action::Close(id) => {
-                    if self.connection.take_if(|(connected, _)| *connected == id).is_some() {
+                    if self.connection.take_if(|connection| connection.id == id).is_some() {
                         self.output.clear();
+                        self.sasl = None;
                     }
                 }
             }
@@ -277,7 +337,7 @@ impl<H: Handler> Driver<H> {
             && let Some((id, bytes)) = core.session.take_bytes()
         {
             // Bytes of a lost connection are never written.
-            if self.connection.as_ref().is_some_and(|(connected, _)| *connected == id) {
+            if self.connection.as_ref().is_some_and(|connection| connection.id == id) {
                 self.output = bytes;
             }
         }
@@ -293,16 +353,24 @@ impl<H: Handler> Driver<H> {
         let mut called = pin!(shared.wake.notified());
         let delay = timer.map_or(LONGEST_SLEEP, |at| clock::now().until(at).min(LONGEST_SLEEP));
         let mut sleep = pin!(tokio::time::sleep(delay));
-        let Driver { connection, dial, output, input, .. } = self;
+        let Driver { connection, dial, sasl, output, input, .. } = self;
         poll_fn(move |cx| {
-            if let Some((_, stream)) = connection {
+            if let Some(Connection { stream, is_unflushed, .. }) = connection {
                 if !output.is_empty() {
                     match Pin::new(&mut *stream).poll_write(cx, output) {
                         Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
                         Poll::Ready(Ok(bytes)) => {
                             output.advance(bytes);
+                            *is_unflushed = true;
                             return Poll::Ready(Wake::Wrote);
                         }
+                        Poll::Pending => {}
+                    }
+                }
+                if *is_unflushed {
+                    match Pin::new(&mut *stream).poll_flush(cx) {
+                        Poll::Ready(Err(_)) => return Poll::Ready(Wake::Closed),
+                        Poll::Ready(Ok(())) => *is_unflushed = false,
                         Poll::Pending => {}
                     }
                 }
@@ -317,6 +385,11 @@ impl<H: Handler> Driver<H> {
             {
                 return Poll::Ready(Wake::Dialed(result));
             }
+            if let Some(Sasl::Stepping(step)) = sasl
+                && let Poll::Ready((exchange, step)) = step.as_mut().poll(cx)
+            {
+                return Poll::Ready(Wake::Stepped(exchange, step));
+            }
             if called.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Wake::Called);
             }
@@ -326,16 +399,16 @@ impl<H: Handler> Driver<H> {
     }
 
     fn receive(&mut self, bytes: usize) {
-        let Some((id, _)) = &self.connection else { return };
-        let id = *id;
+        let Some(id) = self.connection.as_ref().map(|connection| connection.id) else { return };
         let input = std::mem::take(&mut self.input);
         self.with_session(|session, now| session.received(id, &input[..bytes], now, random()));
         self.input = input;
     }
 
     fn closed(&mut self) {
-        let Some((id, _)) = self.connection.take() else { return };
+        let Some(Connection { id, .. }) = self.connection.take() else { return };
         self.output.clear();
+        self.sasl = None;
         self.with_session(|session, now| session.disconnected(id, now, random()));
     }
 
@@ -343,21 +416,62 @@ impl<H: Handler> Driver<H> {
         let Some((id, _)) = self.dial.take() else { return };
         match result {
             Ok((at, stream)) => {
-                self.hosts.reached(at);
+                let host = self.hosts.reached(at).to_owned();
                 let mut used = false;
                 self.with_session(|session, now| used = session.connected(id, now, random()));
                 if used {
                     self.shared.lock().dial_errors.clear();
                     // The bytes for the old connection are never written.
                     self.output.clear();
-                    self.connection = Some((id, stream));
+                    self.sasl = None;
+                    self.connection = Some(Connection { id, host, stream, is_unflushed: false });
                 }
             }
             Err(errors) => {
-                self.shared.lock().dial_errors = errors;
+                {
+                    let core = &mut *self.shared.lock();
+                    core.handler.unreachable(&errors);
+                    core.dial_errors = errors;
+                }
                 self.with_session(|session, now| session.dial_failed(id, now, random()));
             }
         }
+    }
+}
+
+impl<H: Handler> Driver<H> {
+    fn start_dial(&mut self, elsewhere: bool, head_start: Duration) -> DialFuture {
+        let round = self.hosts.round(elsewhere);
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.tls.clone() {
+            return Box::pin(async move {
+                let security = Security { tls: Some(tls.config().await) };
+                hosts::dial(round, head_start, security).await
+            });
+        }
+        Box::pin(hosts::dial(round, head_start, Security::default()))
+    }
+
+    /// Starts the next step of the SASL exchange.
+    fn answer_challenge(&mut self, id: ConnectionId, challenge: Option<Bytes>) {
+        let Some(connection) = self.connection.as_ref().filter(|connection| connection.id == id) else {
+            return;
+        };
+        let mut exchange = match (self.sasl.take(), &self.mechanism) {
+            (Some(Sasl::Idle(exchange)), _) => exchange,
+            (_, Some(mechanism)) => mechanism.start(&connection.host),
+            (_, None) => return,
+        };
+        self.sasl = Some(Sasl::Stepping(Box::pin(async move {
+            let step = exchange.step(challenge).await;
+            (exchange, step)
+        })));
+    }
+
+    fn stepped(&mut self, exchange: Box<dyn Exchange>, step: SaslStep) {
+        self.sasl = matches!(step, SaslStep::Send(_)).then_some(Sasl::Idle(exchange));
+        let Some(id) = self.connection.as_ref().map(|connection| connection.id) else { return };
+        self.with_session(|session, now| session.sasl_step(id, step, now, random()));
     }
 }
 

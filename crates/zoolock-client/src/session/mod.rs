@@ -126,7 +126,8 @@ pub enum SaslStep {
     SendLast(Bytes),
     /// The exchange is complete.
     Done,
-    /// The exchange failed. The session ends.
+    /// There is no token: the credentials are missing, or the server has not proved its identity. A new session ends.
+    /// A session that was attached before tries the next server, because the credentials may be renewed.
     Failed,
 }
 
@@ -170,6 +171,9 @@ pub enum Loss {
     /// The server refused to close the session.
     #[error("the server refused to close the session")]
     CloseRefused,
+    /// The SASL mechanism has no token for the server.
+    #[error("the credentials for the server are missing")]
+    Unauthenticated,
 }
 
 /// The reason for the end of a session.
@@ -229,10 +233,23 @@ pub enum RequestError {
     Over,
 }
 
+impl RequestError {
+    /// Returns the error code of the server, if it refused the request with a known one.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            RequestError::Refused(number) => Code::from_number(*number),
+            _ => None,
+        }
+    }
+}
+
 /// Returns the name of an error code, or its number.
 fn name_of(number: &i32) -> String {
     Code::from_number(*number).map_or_else(|| format!("error {number}"), |code| code.to_string())
 }
+
+/// The number of short connections in a row that are replaced at once.
+const MAX_SHORT_CONNECTIONS: u32 = 3;
 
 /// A dial under way, or the time of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,6 +274,8 @@ pub struct Session {
     newest_zxid: i64,
     /// The longest timeout that was granted.
     longest: Duration,
+    /// Set if a server has accepted the credentials.
+    was_attached: bool,
     /// The time of the last bytes on an attached connection.
     last_attached: Instant,
     /// The xid of the last request. Xids go on over all connections: a server matches a commit with its pending write by
@@ -267,6 +286,8 @@ pub struct Session {
     dial: Dial,
     /// Failed dials and handshakes since the session was attached.
     failures: u32,
+    /// The number of connections in a row that ended soon after the session was attached.
+    short_connections: u32,
     connection: Option<Connection>,
     keep_alive: KeepAlive,
     /// Set if the session has created an ephemeral znode. Before, it may be local to one server.
@@ -289,12 +310,14 @@ impl Session {
             created_with: None,
             newest_zxid: 0,
             longest: Duration::ZERO,
+            was_attached: false,
             last_attached: now,
             last_xid: 0,
             last_connection: 0,
             last_request: 0,
             dial: Dial::Idle,
             failures: 0,
+            short_connections: 0,
             connection: None,
             keep_alive: KeepAlive::Ping,
             has_ephemeral: false,
@@ -459,7 +482,7 @@ impl Session {
     }
 
     /// Reports the next step of the SASL exchange, after [`Output::SaslChallenge`].
-    pub fn sasl_step(&mut self, id: ConnectionId, step: SaslStep, now: Instant) {
+    pub fn sasl_step(&mut self, id: ConnectionId, step: SaslStep, now: Instant, random: u64) {
         let Some(connection) = self.connection.as_mut().filter(|connection| connection.id == id) else {
             return;
         };
@@ -468,6 +491,7 @@ impl Session {
             SaslStep::Send(token) => connection.write_sasl(token, false, &mut self.last_xid, now),
             SaslStep::SendLast(token) => connection.write_sasl(token, true, &mut self.last_xid, now),
             SaslStep::Done => self.present_credentials(deadline, now),
+            SaslStep::Failed if self.was_attached => self.lose(Loss::Unauthenticated, now, random),
             SaslStep::Failed => self.finish(End::AuthFailed),
         }
     }
@@ -609,17 +633,25 @@ impl Session {
 
     /// Drops the connection, and dials unless a dial is under way.
     fn lose(&mut self, loss: Loss, now: Instant, random: u64) {
-        // A connection that worked for a while is replaced at once. A server that hangs up during the handshake, or soon
-        // after it, counts as a failed dial: it may be full, behind, read-only or without a leader.
-        let has_worked = loss == Loss::Closed
-            && self.connection.as_ref().is_some_and(|connection| {
-                let attached = connection.attached_at.map(|since| since.until(now));
-                attached.is_some_and(|attached| attached >= self.pace.shortest_retry())
-            });
+        // A connection that was attached is replaced at once. A server that hangs up during the handshake counts as a
+        // failed dial: it may be full, behind, read-only or without a leader. So does a server that hangs up soon after
+        // each handshake.
+        let attached = self.connection.as_ref().and_then(|connection| connection.attached_at);
+        let is_urgent = match attached.filter(|_| loss == Loss::Closed) {
+            Some(since) if since.until(now) >= self.pace.shortest_retry() => {
+                self.short_connections = 0;
+                true
+            }
+            Some(_) => {
+                self.short_connections = self.short_connections.saturating_add(1);
+                self.short_connections <= MAX_SHORT_CONNECTIONS
+            }
+            None => false,
+        };
         self.drop_connection(loss);
         match self.dial {
             Dial::Dialing { .. } => {}
-            Dial::Idle | Dial::Waiting { .. } if has_worked => self.start_dial(now),
+            Dial::Idle | Dial::Waiting { .. } if is_urgent => self.start_dial(now),
             Dial::Waiting { .. } => {}
             Dial::Idle => self.retry_dial(now, random),
         }

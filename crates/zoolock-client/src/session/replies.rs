@@ -101,6 +101,7 @@ impl Session {
         let Some(connection) = &mut self.connection else { return };
         connection.stage = Stage::Attached;
         connection.attached_at = Some(now);
+        self.was_attached = true;
         if self.closing.is_some() {
             return connection.write_close(&mut self.last_xid, now);
         }

@@ -84,7 +84,7 @@ impl Realm {
         // The reservation is not kept: after `kill`, clients must find neither a TCP nor a UDP socket there.
         let address = Port::reserve()?.addr();
         let mut realm = Self { dir: dir.to_owned(), address, kdc: None };
-        realm.write("")?;
+        realm.write()?;
         run(Command::new(KDB).args(["create", "-s", "-r", REALM, "-P", "of a test"]))?;
         realm.add("zookeeper/localhost")?;
         realm.launch()?;
@@ -146,11 +146,6 @@ impl Realm {
         })
     }
 
-    /// Forbids clients to forward tickets. Call it before the first use of a ticket: libkrb5 reads the configuration once.
-    pub(crate) fn forbid_forwarding(&self) -> Result<()> {
-        self.write(" enforce_ok_as_delegate = true\n")
-    }
-
     /// Freezes the KDC (SIGSTOP): the kernel accepts connections, and nothing answers.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
@@ -195,12 +190,12 @@ impl Realm {
         kill_process(Pid::from_child(kdc), signal).expect("signal sent");
     }
 
-    fn write(&self, further: &str) -> Result<()> {
+    fn write(&self) -> Result<()> {
         let address = self.address;
         let at = |name: &str| self.dir.join(name).display().to_string();
         let client = format!(
             "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n \
-             dns_canonicalize_hostname = false\n rdns = false\n udp_preference_limit = 1\n{further}\
+             dns_canonicalize_hostname = false\n rdns = false\n udp_preference_limit = 1\n\
              [realms]\n {REALM} = {{\n  kdc = {address}\n }}\n[domain_realm]\n localhost = {REALM}\n"
         );
         let kdc = format!(

@@ -62,28 +62,12 @@ fn readme_of_the_library_lists_every_feature() {
     assert_eq!(listed, features.filter(|name| *name != "simulation").collect());
 }
 
-/// Only one function needs unsafe code. It sets an option of a socket that the client crate owns (docs/DESIGN.md).
 #[test]
-fn unsafe_code_is_allowed_in_one_place() {
+fn no_crate_has_unsafe_code() {
     let workspace = read(&root().join("Cargo.toml"));
-    assert!(workspace.contains("[workspace.lints.rust]\nunsafe_code = \"deny\"\n"));
-    let mut allowed = Vec::new();
+    assert!(workspace.contains("[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"));
     for member in members() {
         let manifest = PathBuf::from(member["manifest_path"].as_str().expect("a member has a manifest"));
         assert!(read(&manifest).contains("[lints]\nworkspace = true\n"), "{}", manifest.display());
-        let mut directories = vec![manifest.with_file_name("src")];
-        while let Some(directory) = directories.pop() {
-            for entry in std::fs::read_dir(&directory).expect("directory read") {
-                let path = entry.expect("entry read").path();
-                if path.is_dir() {
-                    directories.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "rs") {
-                    let count = read(&path).matches("allow(unsafe_code").count();
-                    allowed.extend(std::iter::repeat_n(path, count));
-                }
-            }
-        }
     }
-    let [file] = &allowed[..] else { panic!("{allowed:?}") };
-    assert!(file.ends_with("zoolock/src/keeper/nodelay.rs"), "{}", file.display());
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tokio::runtime::Handle;
 use tokio::time::timeout;
-use zookeeper_client::SaslOptions;
+use zeroize::Zeroizing;
 use zoolock::sasl::{Authenticator, BoxFuture, Mechanism, Missing};
 use zoolock::{Builder, Error, Zoolock};
+use zoolock_client::sasl::DigestMd5;
 use zoolock_tests::locks::{connect, lock_and_release, settings};
 use zoolock_tests::{Apache, ServerOptions, ZoolockBinary, apache, on_both_arms};
 
@@ -120,31 +120,22 @@ struct OtherMechanism {
 /// Its authenticator.
 struct OtherAuthenticator {
     missing: Option<Missing>,
-    runtime: Handle,
 }
 
 impl Mechanism for OtherMechanism {
     fn authenticator(&self, hosts: Vec<String>) -> Result<Arc<dyn Authenticator>, Error> {
         assert_eq!(hosts, ["127.0.0.1"]);
-        Ok(Arc::new(OtherAuthenticator { missing: self.missing.clone(), runtime: Handle::current() }))
+        Ok(Arc::new(OtherAuthenticator { missing: self.missing.clone() }))
     }
 }
 
 impl Authenticator for OtherAuthenticator {
-    fn options(&self) -> SaslOptions {
-        SaslOptions::digest_md5("jobs", PASSWORD).into()
-    }
-
-    fn runtime(&self) -> Handle {
-        self.runtime.clone()
+    fn mechanism(self: Arc<Self>) -> Arc<dyn zoolock_client::sasl::Mechanism> {
+        Arc::new(DigestMd5::new("jobs", Zeroizing::new(PASSWORD.to_owned())))
     }
 
     fn fetch(&self) -> BoxFuture<'_, Result<(), Missing>> {
         Box::pin(async move { self.missing.clone().map_or(Ok(()), Err) })
-    }
-
-    fn refresh(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
     }
 
     fn problem(&self) -> Option<String> {

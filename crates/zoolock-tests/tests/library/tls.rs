@@ -9,7 +9,6 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use zookeeper_client::Client;
 use zoolock::{Builder, Error, Tls, Zoolock};
 use zoolock_tests::authority::Signed;
 use zoolock_tests::locks::{lock_and_release, settings};
@@ -58,13 +57,11 @@ on_both_arms!(private(secure(Authority::new())) locks_belong_to_the_certificate_
     ] {
         assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
     }
-    let options = jobs.options(&place.server().secure_addr()).expect("certificate files are valid");
-    let client = Client::connector().with_tls(options).secure_connect(&place.server().secure_addr()).await;
-    let client = client.expect("session starts");
+    let requests = settings().tls(jobs).requests(&address(&place)).await.expect("session starts");
     for path in ["/locks".to_owned(), guard.node_path()] {
         let path = format!("{}{path}", place.chroot());
-        let (acls, _) = client.get_acl(&path).await.expect("ACL read succeeds");
-        let who: Vec<_> = acls.iter().map(|acl| (acl.scheme(), acl.id())).collect();
+        let acls = requests.acl(&path).await.expect("ACL read succeeds");
+        let who: Vec<_> = acls.iter().map(|acl| (&*acl.who.scheme, &*acl.who.id)).collect();
         assert_eq!(who, [("x509", "CN=jobs")], "{path}");
     }
     // The client reconnects.

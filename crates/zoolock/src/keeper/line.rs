@@ -12,9 +12,8 @@ use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::{Sequence, SessionId, Zxid};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
-use super::client::NO_IDENTITY;
 use super::held_back::{HeldBack, Undone};
-use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, Op, Stat, Watch};
+use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, NO_IDENTITY, Op, Stat, Watch};
 use crate::session::lock;
 
 /// A boxed future.

@@ -1,23 +1,75 @@
 //! The port: the dozen ZooKeeper operations that locks need.
 //!
-//! Every method sends its request when it is *called*. Without a connection the client queues the request.
+//! Every method sends its request when it is *called*. Without a connection the request is refused.
 //! The returned future is for the answer alone. An `async fn` would send when first polled, and the order of
 //! the requests, on which one-flight acquire depends, would be lost. Dropping an answer does not cancel the
 //! request.
 
-mod client;
 mod held_back;
 pub(crate) mod line;
 mod network;
-mod nodelay;
 
-pub(crate) use client::{NO_IDENTITY, Opening, open};
+pub(crate) use network::open_requests;
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio::time::Instant as Deadline;
+use zeroize::Zeroizing;
+use zoolock_client::DialError;
+
 use zoolock_core::contender::{Failure, SessionEnd};
-use zoolock_core::{Sequence, SessionId, Zxid};
+use zoolock_core::{Instant, Sequence, SessionId, Zxid};
+
+use crate::transport::Transport;
+
+/// The error if the server finds no identity for an ACL that grants access to the creator only.
+pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to which the lock could belong; does it ask clients for certificates?";
+
+/// The parameters of a new session.
+#[derive(Clone)]
+pub(crate) struct Opening {
+    /// The names and ports of the servers.
+    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) timeout: Duration,
+    pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
+    pub(crate) access: Access,
+    pub(crate) transport: Transport,
+    /// The simulation that opens the session instead.
+    #[cfg(feature = "simulation")]
+    pub(crate) host: Option<Arc<dyn crate::sim::Host>>,
+}
+
+/// A session that was opened.
+pub(crate) struct Opened {
+    pub(crate) keeper: Arc<dyn Keeper>,
+    pub(crate) link: watch::Receiver<Link>,
+    /// A time before which the server did not know the session.
+    pub(crate) requested: Instant,
+}
+
+/// The reason why a session was not opened.
+#[derive(Debug, Clone)]
+pub(crate) enum OpenError {
+    /// The credentials are missing or refused. Another attempt would fail, too.
+    Denied,
+    /// The last attempt reached no server.
+    Unreachable(Vec<DialError>),
+    /// A server was reached, or may have been, and no session was opened in time.
+    NotInTime,
+}
+
+/// Opens a session. Call it on the runtime that drives the session. It tries the servers until the deadline.
+pub(crate) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened, OpenError> {
+    #[cfg(feature = "simulation")]
+    if let Some(host) = &opening.host {
+        let opened = tokio::time::timeout_at(deadline, crate::sim::open(host, opening.timeout)).await;
+        return opened.map_err(|_| OpenError::NotInTime);
+    }
+    network::open(opening, deadline).await
+}
 
 /// The answer to a request.
 pub(crate) type Answer<T, E = KeeperError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'static>>;
@@ -111,7 +163,7 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn session(&self) -> SessionId;
     /// Returns the negotiated session timeout.
     fn timeout(&self) -> Duration;
-    /// Returns whether a request would be sent now, and not wait for a connection.
+    /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
     /// Reports interruptions. An interruption is reported before every later event or answer.
     fn interruptions(&self) -> Interruptions;

@@ -1,4 +1,4 @@
-//! Sessions of `zoolock-client`. They replace those of the crate `zookeeper-client` when every test passes with them.
+//! Sessions on the network, with `zoolock-client`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,27 +8,21 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use zookeeper_client as zk;
-use zoolock_client::{Client, End, Handler, Host, Instant, RequestError, RequestId, SessionConfig, State};
+use tokio::time::timeout_at;
+use zoolock_client::{
+    Client, End, Handler, Instant, RequestError, RequestId, Requests, SessionConfig, State,
+};
 use zoolock_core::contender::SessionEnd;
 use zoolock_wire::{Code, EventKind, Hidden, Reply, Request, WatchEvent};
 
 use super::line::{Later, Line, LineAnswer, LineKeeper};
-use super::{Keeper, Link, Opening};
+use super::{Deadline, Link, OpenError, Opened, Opening};
 use crate::session::lock;
 
-/// Returns whether the environment chooses `zoolock-client`, and it can open the session.
-pub(super) fn is_chosen(opening: &Opening) -> bool {
-    std::env::var_os("ZOOLOCK_CLIENT").is_some_and(|name| name == "own") && opening.transport.is_plain()
-}
-
-/// Opens a session. It tries the servers until the caller drops the future.
-pub(super) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::Receiver<Link>), zk::Error> {
-    let mut config = SessionConfig::new(opening.timeout);
-    config.credentials =
-        opening.auth.iter().map(|(scheme, secret)| (scheme.clone(), Hidden(secret.to_vec()))).collect();
-    let hosts =
-        opening.hosts.iter().map(|(name, port)| Host::Tcp { name: name.clone(), port: *port }).collect();
+/// Opens a session. It tries the servers until the deadline.
+pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened, OpenError> {
+    // The credentials may have been renewed since the last session was opened.
+    in_time(deadline, opening.transport.prepare()).await?;
     let (links, mut link) = watch::channel(Link::Down);
     let interruptions = Arc::new(AtomicU64::new(0));
     let dropped = Arc::default();
@@ -39,17 +33,68 @@ pub(super) async fn open(opening: &Opening) -> Result<(Arc<dyn Keeper>, watch::R
         dropped: Arc::clone(&dropped),
         interruptions: interruptions.clone(),
         links,
+        attached: Instant::default(),
     };
-    let client = Client::start(config, hosts, registry, &Handle::current());
-    let opened = link.wait_for(|link| *link != Link::Down).await.map(|link| *link);
-    match opened {
-        Ok(Link::Up) => {}
-        Ok(Link::Over(SessionEnd::AuthFailed)) => return Err(zk::Error::AuthFailed),
-        _ => return Err(zk::Error::Timeout),
+    let servers = opening.transport.servers(&opening.hosts);
+    let client = Client::start(config(opening), servers, registry, &Handle::current());
+    let opened = timeout_at(deadline, link.wait_for(|link| *link != Link::Down)).await;
+    match opened.map(|link| link.map(|link| *link)) {
+        Ok(Ok(Link::Up)) => {}
+        Ok(Ok(Link::Over(SessionEnd::AuthFailed))) => return Err(OpenError::Denied),
+        _ => {
+            let errors = client.dial_errors();
+            return Err(if errors.is_empty() {
+                OpenError::NotInTime
+            } else {
+                OpenError::Unreachable(errors)
+            });
+        }
     }
-    let (session, timeout) = client.with(|session, _, _| (session.id(), session.timeout()));
+    let (session, timeout, attached) =
+        client.with(|session, registry, _| (session.id(), session.timeout(), registry.attached));
     let line = NetworkLine { client, session, timeout, interruptions, dropped };
-    Ok((Arc::new(LineKeeper::new(Arc::new(line), &opening.access, Some(Handle::current()))), link))
+    if opening.transport.has_sasl() {
+        in_time(deadline, check_sasl_identity(line.send(Request::WhoAmI))).await?;
+    }
+    let keeper = LineKeeper::new(Arc::new(line), &opening.access, Some(Handle::current()));
+    Ok(Opened { keeper: Arc::new(keeper), link, requested: zoolock_core::Instant(attached.0) })
+}
+
+/// Opens a session for single requests, without locks. It tries each server once.
+pub(crate) async fn open_requests(opening: &Opening, deadline: Deadline) -> Result<Requests, OpenError> {
+    in_time(deadline, opening.transport.prepare()).await?;
+    let servers = opening.transport.servers(&opening.hosts);
+    let opened = timeout_at(deadline, Requests::open(config(opening), servers, &Handle::current())).await;
+    opened.map_err(|_| OpenError::NotInTime)?.map_err(|error| match error {
+        zoolock_client::OpenError::Denied => OpenError::Denied,
+        zoolock_client::OpenError::Unreachable(errors) => OpenError::Unreachable(errors),
+        _ => OpenError::NotInTime,
+    })
+}
+
+async fn in_time<T>(
+    deadline: Deadline,
+    future: impl Future<Output = Result<T, OpenError>>,
+) -> Result<T, OpenError> {
+    timeout_at(deadline, future).await.unwrap_or(Err(OpenError::NotInTime))
+}
+
+fn config(opening: &Opening) -> SessionConfig {
+    let mut config = SessionConfig::new(opening.timeout);
+    config.credentials =
+        opening.auth.iter().map(|(scheme, secret)| (scheme.clone(), Hidden(secret.to_vec()))).collect();
+    config
+}
+
+/// Checks that the server knows us by SASL. A server that does not require SASL may accept a session without an identity.
+async fn check_sasl_identity(answer: Later<Option<LineAnswer>>) -> Result<(), OpenError> {
+    match answer.await.ok_or(OpenError::NotInTime)?.reply {
+        Ok(Reply::Clients(known)) if known.iter().any(|(scheme, _)| scheme == "sasl") => Ok(()),
+        Ok(_) => Err(OpenError::Denied),
+        // Servers before 3.7 cannot be asked.
+        Err(Code::Unimplemented) => Ok(()),
+        Err(_) => Err(OpenError::NotInTime),
+    }
 }
 
 /// The kind of a watch: on the data of a znode, or on its children. The deletion of the znode fires both.
@@ -73,6 +118,8 @@ struct Registry {
     dropped: Arc<Dropped>,
     interruptions: Arc<AtomicU64>,
     links: watch::Sender<Link>,
+    /// The time at which the last attach was requested.
+    attached: Instant,
 }
 
 impl Registry {
@@ -141,7 +188,8 @@ impl Handler for Registry {
 
     fn state(&mut self, state: State) {
         let link = match state {
-            State::Connected { .. } => {
+            State::Connected { sent, .. } => {
+                self.attached = sent;
                 self.interruptions.fetch_add(1, Ordering::AcqRel);
                 // The server has forgotten the watches of the last connection, and anything may have changed.
                 let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();

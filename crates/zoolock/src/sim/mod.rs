@@ -18,7 +18,7 @@ use zoolock_core::contender::SessionEnd;
 use crate::builder::Builder;
 use crate::error::Error;
 pub use crate::keeper::line::{Later, Line, LineAnswer as Answer, LineState};
-use crate::keeper::{Access, Keeper, Link, line::LineKeeper};
+use crate::keeper::{self, Access, Link, line::LineKeeper};
 use crate::tasks::Tasks;
 use crate::zoolock::{SessionThread, Zoolock};
 
@@ -53,6 +53,9 @@ pub struct Opened {
     /// What its connection is doing.
     pub states: watch::Receiver<LineState>,
 }
+
+/// Pause between two rounds over the servers.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
 
 thread_local! {
     static HOST: RefCell<Option<Arc<dyn Host>>> = const { RefCell::new(None) };
@@ -92,11 +95,14 @@ pub(crate) fn on_host<T>(what: impl FnOnce(&Arc<dyn Host>) -> T) -> Option<T> {
 }
 
 /// Opens a session as [`crate::keeper::open`] does.
-pub(crate) async fn open(
-    host: &Arc<dyn Host>,
-    timeout: Duration,
-) -> Option<(Arc<dyn Keeper>, watch::Receiver<Link>)> {
-    let Opened { line, mut states } = host.open(timeout).await?;
+pub(crate) async fn open(host: &Arc<dyn Host>, timeout: Duration) -> keeper::Opened {
+    let (requested, Opened { line, mut states }) = loop {
+        let requested = host.now();
+        if let Some(opened) = host.open(timeout).await {
+            break (requested, opened);
+        }
+        tokio::time::sleep(BETWEEN_ROUNDS).await;
+    };
     let (sender, receiver) = watch::channel(Link::Up);
     Tasks::Simulated(host.clone()).spawn(async move {
         while states.changed().await.is_ok() {
@@ -112,5 +118,6 @@ pub(crate) async fn open(
             }
         }
     });
-    Some((Arc::new(LineKeeper::new(line, &Access::Everybody, None)), receiver))
+    let keeper = Arc::new(LineKeeper::new(line, &Access::Everybody, None));
+    keeper::Opened { keeper, link: receiver, requested }
 }

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error as TlsError, OtherError, RootCertStore,
 };
 
-use super::{Certificates, Tls, server_name};
+use super::{Certificates, Tls, provider, server_name};
 use crate::connect::{Hello, shake_hands};
 
 /// How a host behaves to those who speak TLS.
@@ -32,7 +31,7 @@ pub(crate) async fn look(certificates: &Certificates, host: &str, stream: TcpStr
         Err(error) => return Outcome::Said(error.to_string()),
     };
     let tls = &certificates.tls;
-    match TlsConnector::from(certificates.config()).connect(name, stream).await {
+    match TlsConnector::from(certificates.current()).connect(name, stream).await {
         Err(error) => explain(tls, host, &error, false),
         // A refused certificate shows when the handshake is over for us, at the first read.
         Ok(mut stream) => match shake_hands(&mut stream).await {
@@ -139,10 +138,7 @@ fn is_about_certificates(alert: AlertDescription) -> bool {
 pub(crate) async fn speaks_tls(host: &str, addresses: &[SocketAddr]) -> bool {
     let Ok(name) = server_name(host) else { return false };
     let Ok(stream) = TcpStream::connect(addresses).await else { return false };
-    // Whoever speaks plainly has not asked for a provider in the process.
-    let provider = CryptoProvider::get_default().cloned();
-    let provider = provider.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
-    let Ok(builder) = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+    let Ok(builder) = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
     else {
         return false;
     };

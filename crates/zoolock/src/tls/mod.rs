@@ -7,6 +7,8 @@ pub(crate) use look::{Outcome, look, speaks_tls};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,36 +16,33 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName,
 };
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
-use zookeeper_client as zk;
+use zoolock_client::TlsSource;
 
-use crate::connect::diagnose;
 use crate::error::Error;
-use crate::path::ConnectString;
 use crate::session::lock;
-use crate::transport::Transport;
 
 /// Maximum size of a file, in bytes. Revocation lists can be long.
 const MOST: u64 = 16 << 20;
 /// Maximum time that a new connection waits for certificates that may have been renewed.
-const READ_BOUND: Duration = Duration::from_secs(2);
+const READ_BOUND: Duration = Duration::from_millis(250);
 
 /// TLS options: the authorities that sign the servers' certificates, and a certificate of our own if the
 /// servers ask for one. All of it is PEM, in files or in memory. Pass it to
 /// [`Builder::tls`](crate::Builder::tls).
 ///
-/// Files are read when a session is opened, and again when its connection is lost. To renew a certificate,
+/// Files are read when a session is opened, and again before each new connection. To renew a certificate,
 /// overwrite its file. The certificate of a server must be for the host in the connect string; this check
 /// cannot be disabled. A file may have at most 16 MB.
 ///
 /// The process's provider of cryptography is used (`rustls::crypto::CryptoProvider::install_default`). If
-/// there is none, `aws-lc-rs` is installed.
+/// there is none, it is `ring`.
 ///
 /// # Examples
 /// ```no_run
@@ -73,12 +72,6 @@ enum Pem {
     File(PathBuf),
     /// A text, and its name in errors.
     Text(&'static str, Zeroizing<String>),
-}
-
-/// The loaded certificates, for the client crate and for our own connections.
-struct Loaded {
-    certs: zk::TlsCerts,
-    config: Arc<ClientConfig>,
 }
 
 impl Tls {
@@ -122,23 +115,13 @@ impl Tls {
         Tls { authorities: self.authorities.clone(), identity: None }
     }
 
-    /// For the command, whose own requests also use the client crate. Not a stable interface.
+    /// For the command: checks the certificates. Not a stable interface.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] names the file that cannot be read or used.
     #[doc(hidden)]
-    pub fn options(&self, address: &str) -> Result<zk::TlsOptions, Error> {
-        for (host, _) in ConnectString::parse(address)?.hosts() {
-            server_name(host)?;
-        }
-        Ok(zk::TlsOptions::new().with_certs(self.load()?.certs))
-    }
-
-    /// For the command: diagnoses a failed connection. Not a stable interface.
-    #[doc(hidden)]
-    pub async fn diagnose(&self, address: &str, patience: Duration) -> Error {
-        let transport = Certificates::new(self.clone()).map(Transport::over);
-        match (ConnectString::parse(address), transport) {
-            (Ok(connect), Ok(transport)) => diagnose(&connect, patience, &transport).await,
-            (Err(error), _) | (_, Err(error)) => error,
-        }
+    pub fn check(&self) -> Result<(), Error> {
+        self.load().map(drop)
     }
 
     /// For the command, which asks servers for more than ZooKeeper's protocol offers. Not a stable interface.
@@ -146,37 +129,32 @@ impl Tls {
     pub async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let invalid = |error: Error| io::Error::new(io::ErrorKind::InvalidInput, error);
         let name = server_name(host).map_err(invalid)?;
-        TlsConnector::from(self.load().map_err(invalid)?.config).connect(name, stream).await
+        TlsConnector::from(self.load().map_err(invalid)?).connect(name, stream).await
     }
 
-    fn load(&self) -> Result<Loaded, Error> {
+    /// Reads the certificates.
+    fn load(&self) -> Result<Arc<ClientConfig>, Error> {
         let authorities = self.authorities.read()?;
         let (roots, revoked) = self.authorities.authorities(&authorities)?;
-        provide();
-        let builder = ClientConfig::builder();
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(builder.crypto_provider()))
-                .with_crls(revoked)
-                .build()
-                .map_err(|error| self.authorities.refuse(error))?;
-        let builder = builder.with_webpki_verifier(verifier);
-        let trusted = zk::TlsCa::from_pem(&authorities).map_err(|error| self.authorities.refuse(error))?;
-        let certs = zk::TlsCerts::builder().with_ca(trusted);
-        let (certs, config) = match &self.identity {
-            None => (certs, builder.with_no_client_auth()),
+        let provider = provider();
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone())
+            .with_crls(revoked)
+            .build()
+            .map_err(|error| self.authorities.refuse(error))?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| self.authorities.refuse(error))?
+            .with_webpki_verifier(verifier);
+        Ok(Arc::new(match &self.identity {
+            None => builder.with_no_client_auth(),
             Some(Identity { certificate, key }) => {
                 let (chain, secret) = (certificate.read()?, key.read()?);
-                let (parsed, parsed_key) = (certificate.certificates(&chain)?, key.key(&secret)?);
-                let config = builder.with_client_auth_cert(parsed, parsed_key).map_err(|error| {
+                let (chain, secret) = (certificate.certificates(&chain)?, key.key(&secret)?);
+                builder.with_client_auth_cert(chain, secret).map_err(|error| {
                     certificate.refuse(format_args!("{error}; does {} belong to it?", key.name()))
-                })?;
-                let identity =
-                    zk::TlsIdentity::from_pem(&chain, &secret).map_err(|error| certificate.refuse(error))?;
-                (certs.with_identity(identity), config)
+                })?
             }
-        };
-        let certs = certs.build().map_err(|error| self.authorities.refuse(error))?;
-        Ok(Loaded { certs, config: Arc::new(config) })
+        }))
     }
 }
 
@@ -275,50 +253,54 @@ impl std::fmt::Display for Name<'_> {
 #[derive(Clone)]
 pub(crate) struct Certificates {
     tls: Tls,
-    current: zk::TlsDynamicCerts,
-    /// A copy of the certificates for the diagnosis.
-    config: Arc<Mutex<Arc<ClientConfig>>>,
+    current: Arc<Mutex<Arc<ClientConfig>>>,
+    /// Set while a thread reads the files.
+    is_reading: Arc<AtomicBool>,
 }
 
 impl Certificates {
     pub(crate) fn new(tls: Tls) -> Result<Certificates, Error> {
-        let Loaded { certs, config } = tls.load()?;
-        let current = zk::TlsDynamicCerts::new(certs);
-        Ok(Certificates { tls, current, config: Arc::new(Mutex::new(config)) })
+        let current = Arc::new(Mutex::new(tls.load()?));
+        Ok(Certificates { tls, current, is_reading: Arc::default() })
     }
 
-    fn config(&self) -> Arc<ClientConfig> {
-        lock(&self.config).clone()
-    }
-
-    pub(crate) fn options(&self) -> zk::TlsOptions {
-        zk::TlsOptions::new().with_certs(self.current.clone())
+    fn current(&self) -> Arc<ClientConfig> {
+        lock(&self.current).clone()
     }
 
     /// Reads the files again. If that fails, the old certificates stay.
-    pub(crate) async fn refresh(&self) {
+    async fn refresh(&self) {
+        if self.is_reading.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let certificates = self.clone();
-        let read = tokio::task::spawn_blocking(move || match certificates.tls.load() {
-            Ok(Loaded { certs, config }) => {
-                certificates.current.update(certs);
-                *lock(&certificates.config) = config;
+        let read = tokio::task::spawn_blocking(move || {
+            match certificates.tls.load() {
+                Ok(config) => *lock(&certificates.current) = config,
+                Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
             }
-            Err(error) => tracing::warn!(%error, "the certificates stay as they were"),
+            certificates.is_reading.store(false, Ordering::Release);
         });
         // A disk that hangs must not prevent the connection. The runtime may also be shutting down.
         let _ = tokio::time::timeout(READ_BOUND, read).await;
     }
 }
 
-/// Installs a provider. rustls panics if several providers are compiled in and none was chosen.
-fn provide() {
-    if CryptoProvider::get_default().is_none() {
-        // Fails if another thread was faster.
-        let _ = aws_lc_rs::default_provider().install_default();
+impl TlsSource for Certificates {
+    fn config(&self) -> Pin<Box<dyn Future<Output = Arc<ClientConfig>> + Send + '_>> {
+        Box::pin(async move {
+            self.refresh().await;
+            self.current()
+        })
     }
 }
 
-/// Returns the host as a name in certificates. The client crate panics on other hosts.
+/// Returns the process's provider of cryptography, or `ring`.
+fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
+}
+
+/// Returns the host as a name in certificates.
 pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(host.to_owned()).map_err(|_| {
         Error::invalid(

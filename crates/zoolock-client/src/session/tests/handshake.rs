@@ -142,6 +142,15 @@ fn connection_that_ends_at_once_is_redialed_after_a_pause() {
 }
 
 #[test]
+fn lost_connection_is_replaced_at_once() {
+    let mut harness = Harness::attached();
+    let start = harness.now;
+    harness.disconnect();
+    harness.dial();
+    assert_eq!(harness.now, start);
+}
+
+#[test]
 fn tiny_timeout_does_not_make_the_session_spin() {
     let mut harness = Harness::new();
     let id = harness.dial();
@@ -231,19 +240,46 @@ fn sasl_comes_before_credentials() {
     harness.connect_request();
     harness.respond_connect(ID, T);
     assert_eq!(harness.output(), Output::SaslChallenge(id, None));
-    harness.session.sasl_step(id, SaslStep::Send(Bytes::from_static(b"hello")), harness.now);
+    harness.session.sasl_step(id, SaslStep::Send(Bytes::from_static(b"hello")), harness.now, 0);
     harness.collect();
     let (xid, request) = harness.requests().remove(0);
     assert_eq!(request, Request::Sasl { token: Some(Bytes::from_static(b"hello")) });
     harness.reply_at(xid, 0, 0, Reply::Token(Some(Bytes::from_static(b"challenge"))));
     assert_eq!(harness.output(), Output::SaslChallenge(id, Some(Bytes::from_static(b"challenge"))));
-    harness.session.sasl_step(id, SaslStep::SendLast(Bytes::from_static(b"proof")), harness.now);
+    harness.session.sasl_step(id, SaslStep::SendLast(Bytes::from_static(b"proof")), harness.now, 0);
     harness.collect();
     let (xid, _) = harness.requests().remove(0);
     harness.reply_at(xid, 0, 0, Reply::Token(None));
     assert!(matches!(harness.requests().as_slice(), [(op::XID_AUTH, Request::Auth { .. })]));
     harness.reply_at(op::XID_AUTH, 0, 0, Reply::Empty);
     assert!(harness.session.is_connected());
+}
+
+#[test]
+fn missing_token_ends_a_new_session_and_no_other() {
+    let (id, mut harness) = with_credentials(true);
+    harness.respond_connect(ID, T);
+    harness.session.sasl_step(id, SaslStep::Failed, harness.now, 0);
+    assert_eq!(harness.session.end(), Some(End::AuthFailed));
+
+    let (id, mut harness) = with_credentials(true);
+    harness.respond_connect(ID, T);
+    harness.session.sasl_step(id, SaslStep::Done, harness.now, 0);
+    harness.collect();
+    harness.requests();
+    harness.reply_at(op::XID_AUTH, 0, 0, Reply::Empty);
+    assert!(harness.session.is_connected());
+    harness.outputs();
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    harness.outputs();
+    harness.session.sasl_step(id, SaslStep::Failed, harness.now, 0);
+    harness.collect();
+    assert_eq!(harness.session.end(), None);
+    assert!(harness.outputs().contains(&Output::Close(id)), "the next server may accept another ticket");
 }
 
 #[test]

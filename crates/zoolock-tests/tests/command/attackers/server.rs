@@ -330,6 +330,7 @@ fn answer_from_trapped_tree(xid: i32, op: i32, path: &str) -> BytesMut {
             stat(0).encode(writer);
         }),
         opcode::SYNC => reply(xid, 0, |writer| writer.string(path)),
+        opcode::CLOSE_SESSION => reply(xid, 0, empty),
         _ => reply(xid, -6, empty),
     }
 }

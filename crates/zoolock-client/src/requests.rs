@@ -1,0 +1,267 @@
+//! A client that awaits the reply to each request.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, oneshot};
+use zoolock_wire::{Acl, Code, CreateRequest, Reply, Request, Stat, WatchEvent};
+
+use crate::Instant;
+use crate::driver::{Client, Handler, Servers};
+use crate::hosts::DialError;
+use crate::session::{End, RequestError, RequestId, SessionConfig, State};
+
+/// The number of notices that are kept for a receiver. A receiver that is slower misses some, and learns that.
+const KEPT_NOTICES: usize = 256;
+
+/// A change of the session, or a watch event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// The state of the session changed.
+    State(State),
+    /// A watch fired.
+    Event(WatchEvent),
+}
+
+/// A receiver of notices.
+pub type Notices = broadcast::Receiver<Notice>;
+
+/// The reason why [`Requests::open`] failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No server was reached. There is an error for each.
+    #[error("{}", list(.0))]
+    Unreachable(Vec<DialError>),
+    /// The server refused the credentials, or did not prove its identity.
+    #[error("the server refused the credentials")]
+    Denied,
+    /// The session ended before a server attached it.
+    #[error("the session ended before it was attached: {0}")]
+    Ended(End),
+}
+
+/// A session for single requests, without locks.
+///
+/// Dropping it closes the session in the background.
+pub struct Requests {
+    client: Client<Pending>,
+    notices: broadcast::Sender<Notice>,
+}
+
+struct Pending {
+    /// The caller of [`Requests::open`].
+    opener: Option<oneshot::Sender<Result<(), OpenError>>>,
+    replies: HashMap<RequestId, oneshot::Sender<Result<Reply, RequestError>>>,
+    notices: broadcast::Sender<Notice>,
+}
+
+impl Handler for Pending {
+    fn reply(&mut self, request: RequestId, _: Instant, result: Result<Reply, RequestError>) {
+        if let Some(caller) = self.replies.remove(&request) {
+            let _ = caller.send(result);
+        }
+    }
+
+    fn event(&mut self, event: WatchEvent) {
+        let _ = self.notices.send(Notice::Event(event));
+    }
+
+    fn state(&mut self, state: State) {
+        match state {
+            State::Connected { .. } => self.opened(Ok(())),
+            State::Over(End::AuthFailed) => self.opened(Err(OpenError::Denied)),
+            State::Over(end) => self.opened(Err(OpenError::Ended(end))),
+            State::Disconnected(_) => {}
+        }
+        let _ = self.notices.send(Notice::State(state));
+    }
+
+    fn unreachable(&mut self, errors: &[DialError]) {
+        self.opened(Err(OpenError::Unreachable(errors.to_vec())));
+    }
+}
+
+impl Pending {
+    fn opened(&mut self, outcome: Result<(), OpenError>) {
+        if let Some(opener) = self.opener.take() {
+            let _ = opener.send(outcome);
+        }
+    }
+}
+
+fn list(errors: &[DialError]) -> String {
+    errors.iter().map(DialError::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl Requests {
+    /// Opens a session. A server that is reached may take any time to attach it, so the caller limits the time.
+    ///
+    /// # Errors
+    /// [`OpenError::Unreachable`] if no server is reached at the first attempt, [`OpenError::Denied`] if the server refuses
+    /// the credentials.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt, and closes a session that was just opened.
+    ///
+    /// # Panics
+    /// There is no server in `servers`.
+    pub async fn open(
+        config: SessionConfig,
+        servers: impl Into<Servers>,
+        runtime: &Handle,
+    ) -> Result<Requests, OpenError> {
+        let (opener, opened) = oneshot::channel();
+        let notices = broadcast::Sender::new(KEPT_NOTICES);
+        let pending = Pending { opener: Some(opener), replies: HashMap::new(), notices: notices.clone() };
+        let requests = Requests { client: Client::start(config, servers, pending, runtime), notices };
+        opened.await.unwrap_or(Err(OpenError::Ended(End::Abandoned)))?;
+        Ok(requests)
+    }
+
+    /// Sends a request when first polled, and returns its reply.
+    ///
+    /// # Errors
+    /// As [`Session::request`](crate::Session::request), and those of the server.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not cancel the request.
+    pub async fn call(&self, request: &Request) -> Result<Reply, RequestError> {
+        let (sender, reply) = oneshot::channel();
+        self.client.with(|session, pending, now| {
+            session.request(request, now).map(|id| pending.replies.insert(id, sender))
+        })?;
+        reply.await.unwrap_or(Err(RequestError::Over))
+    }
+
+    /// Returns a receiver of everything that happens from now on.
+    pub fn notices(&self) -> Notices {
+        self.notices.subscribe()
+    }
+
+    /// Returns the shortest session timeout that a server granted.
+    pub fn timeout(&self) -> Duration {
+        self.client.with(|session, _, _| session.timeout())
+    }
+
+    /// Returns whether the session has ended.
+    pub fn is_over(&self) -> bool {
+        self.client.with(|session, _, _| session.end().is_some())
+    }
+
+    /// Closes the session, and waits until the server has confirmed that or the session timeout has passed.
+    pub async fn close(&self) {
+        let mut notices = self.notices();
+        self.client.close();
+        while !self.is_over() {
+            if let Err(broadcast::error::RecvError::Closed) = notices.recv().await {
+                return;
+            }
+        }
+    }
+
+    /// Reads the state of a znode. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// As [`Requests::call`].
+    pub async fn exists(&self, path: &str) -> Result<Option<Stat>, RequestError> {
+        match self.call(&Request::Exists { path: path.to_owned(), watch: false }).await {
+            Ok(Reply::Stat(stat)) => Ok(Some(stat)),
+            Err(error) if error.code() == Some(Code::NoNode) => Ok(None),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Reads the access list of a znode.
+    ///
+    /// # Errors
+    /// As [`Requests::call`].
+    pub async fn acl(&self, path: &str) -> Result<Vec<Acl>, RequestError> {
+        match self.call(&Request::GetAcl { path: path.to_owned() }).await {
+            Ok(Reply::AclStat { acl, .. }) => Ok(acl),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Lists the children of a znode.
+    ///
+    /// # Errors
+    /// As [`Requests::call`].
+    pub async fn children(&self, path: &str) -> Result<Vec<String>, RequestError> {
+        match self.call(&Request::GetChildren { path: path.to_owned(), watch: false }).await {
+            Ok(Reply::Children(names)) => Ok(names),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Creates a znode that ends with the session.
+    ///
+    /// # Errors
+    /// As [`Requests::call`].
+    pub async fn create_ephemeral(&self, path: &str, data: &[u8], acl: &[Acl]) -> Result<(), RequestError> {
+        let create = CreateRequest {
+            op: zoolock_wire::op::CREATE2,
+            path: path.to_owned(),
+            data: Some(Bytes::copy_from_slice(data)),
+            acl: acl.to_vec(),
+            flags: 1,
+            ttl: 0,
+        };
+        self.call(&Request::Create(create)).await.map(drop)
+    }
+
+    /// Writes the data of a znode, whatever its version.
+    ///
+    /// # Errors
+    /// As [`Requests::call`].
+    pub async fn write(&self, path: &str, data: &[u8]) -> Result<(), RequestError> {
+        let data = Some(Bytes::copy_from_slice(data));
+        self.call(&Request::SetData { path: path.to_owned(), data, version: -1 }).await.map(drop)
+    }
+
+    /// Deletes a znode, whatever its version.
+    ///
+    /// # Errors
+    /// As [`Requests::call`].
+    pub async fn delete(&self, path: &str) -> Result<(), RequestError> {
+        self.call(&Request::Delete { path: path.to_owned(), version: -1 }).await.map(drop)
+    }
+
+    /// Waits until the connected server has caught up with the leader.
+    ///
+    /// # Errors
+    /// As [`Requests::call`].
+    pub async fn sync(&self, path: &str) -> Result<(), RequestError> {
+        self.call(&Request::Sync { path: path.to_owned() }).await.map(drop)
+    }
+
+    /// Watches a znode and everything below it, until the connection is lost. Events come as [`Notice::Event`].
+    ///
+    /// # Errors
+    /// As [`Requests::call`]. Servers before 3.6 do not know the request.
+    pub async fn watch_all_below(&self, path: &str) -> Result<(), RequestError> {
+        self.call(&Request::AddWatch { path: path.to_owned(), mode: PERSISTENT_RECURSIVE }).await.map(drop)
+    }
+}
+
+impl Requests {
+    /// Removes all watches of the session on this path, without waiting for the reply.
+    pub fn forget_watches(&self, path: &str) {
+        // Without a connection there is no watch.
+        let _ = self.client.request(&Request::RemoveWatches { path: path.to_owned(), kind: ANY_WATCH });
+    }
+}
+
+/// The kind of all watches in a request that removes them.
+const ANY_WATCH: i32 = 3;
+
+/// The mode of a watch on a znode and everything below it, which stays when it fires.
+const PERSISTENT_RECURSIVE: i32 = 1;
+
+/// Returns the error of a request whose reply is of no use. The session decodes a reply by its request, so a reply of
+/// another kind does not occur.
+fn unexpected(result: Result<Reply, RequestError>) -> RequestError {
+    result.err().unwrap_or(RequestError::ConnectionLoss)
+}

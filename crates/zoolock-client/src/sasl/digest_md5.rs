@@ -1,0 +1,286 @@
+//! DIGEST-MD5 (RFC 2831), as Apache ZooKeeper speaks it: authentication alone, without encryption.
+
+use std::collections::HashMap;
+use std::future::ready;
+
+use bytes::Bytes;
+use md5::{Digest, Md5};
+use zeroize::Zeroizing;
+
+use super::{Exchange, Mechanism, StepFuture};
+use crate::SaslStep;
+
+/// The name of the service in ZooKeeper's exchanges, on every host.
+const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
+
+/// The number of times that this client has used the nonce, in hexadecimal digits. Each exchange has a new nonce.
+const NONCE_COUNT: &str = "00000001";
+
+/// The mechanism DIGEST-MD5 with a user and a password.
+///
+/// The password is not sent. The algorithm is old, and does not replace TLS.
+pub struct DigestMd5 {
+    user: String,
+    password: Zeroizing<String>,
+}
+
+impl DigestMd5 {
+    /// Authenticates as this user.
+    pub fn new(user: impl Into<String>, password: Zeroizing<String>) -> DigestMd5 {
+        DigestMd5 { user: user.into(), password }
+    }
+}
+
+impl std::fmt::Debug for DigestMd5 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DigestMd5").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl Mechanism for DigestMd5 {
+    fn start(&self, _: &str) -> Box<dyn Exchange> {
+        Box::new(DigestExchange {
+            user: self.user.clone(),
+            password: self.password.clone(),
+            stage: Stage::Initial,
+        })
+    }
+}
+
+struct DigestExchange {
+    user: String,
+    password: Zeroizing<String>,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Nothing was sent.
+    Initial,
+    /// The server is asked for its challenge.
+    Asked,
+    /// The server must show that it knows the password, too.
+    Answered { expected: String },
+}
+
+impl Exchange for DigestExchange {
+    fn step(&mut self, challenge: Option<Bytes>) -> StepFuture<'_> {
+        let challenge = challenge.as_deref().map(parse_directives);
+        let (stage, step) = match (&self.stage, challenge) {
+            // The server speaks first: an empty token asks it to.
+            (Stage::Initial, _) => (Stage::Asked, SaslStep::Send(Bytes::new())),
+            (Stage::Asked, Some(Some(challenge))) => match self.answer(&challenge, DIGEST_URI, &random_hex())
+            {
+                Some((answer, expected)) => {
+                    (Stage::Answered { expected }, SaslStep::Send(answer.into_bytes().into()))
+                }
+                None => (Stage::Initial, SaslStep::Failed),
+            },
+            (Stage::Answered { expected }, Some(Some(proof))) if proof.get("rspauth") == Some(expected) => {
+                (Stage::Initial, SaslStep::Done)
+            }
+            _ => (Stage::Initial, SaslStep::Failed),
+        };
+        self.stage = stage;
+        Box::pin(ready(step))
+    }
+}
+
+impl DigestExchange {
+    /// Returns the answer to a challenge, and the proof that the server must send. `None` if the challenge has no nonce, or
+    /// wants another algorithm.
+    fn answer(
+        &self,
+        challenge: &HashMap<String, String>,
+        digest_uri: &str,
+        client_nonce: &str,
+    ) -> Option<(String, String)> {
+        let nonce = challenge.get("nonce")?;
+        let offers = |directive: &str, wanted: &str, default: bool| {
+            challenge.get(directive).map_or(default, |text| text.split(',').any(|part| part.trim() == wanted))
+        };
+        if !offers("algorithm", "md5-sess", false) || !offers("qop", "auth", true) {
+            return None;
+        }
+        let realm = challenge.get("realm").map_or("", String::as_str);
+        let user_hash = Md5::new()
+            .chain_update(latin1_or_utf8(&self.user))
+            .chain_update(":")
+            .chain_update(latin1_or_utf8(realm))
+            .chain_update(":")
+            .chain_update(latin1_or_utf8(&self.password))
+            .finalize();
+        let session_key = hex(&Md5::new()
+            .chain_update(user_hash)
+            .chain_update(format!(":{nonce}:{client_nonce}"))
+            .finalize());
+        let proof = |method: &str| {
+            let action = hex(&Md5::digest(format!("{method}:{digest_uri}")));
+            hex(&Md5::digest(format!("{session_key}:{nonce}:{NONCE_COUNT}:{client_nonce}:auth:{action}")))
+        };
+        let charset = if offers("charset", "utf-8", false) { "charset=utf-8," } else { "" };
+        let answer = format!(
+            "{charset}username={},realm={},nonce={},nc={NONCE_COUNT},cnonce=\"{client_nonce}\",\
+             digest-uri=\"{digest_uri}\",response={},qop=auth",
+            quoted(&self.user),
+            quoted(realm),
+            quoted(nonce),
+            proof("AUTHENTICATE"),
+        );
+        Some((answer, proof("")))
+    }
+}
+
+/// Parses `name=value,name="value"`. Returns `None` for other bytes. The first of several values counts, such as the first
+/// realm.
+fn parse_directives(bytes: &[u8]) -> Option<HashMap<String, String>> {
+    let mut directives = HashMap::new();
+    let mut rest = std::str::from_utf8(bytes).ok()?.trim();
+    while !rest.is_empty() {
+        let (name, after) = rest.split_once('=')?;
+        let (value, after) = match after.trim_start().strip_prefix('"') {
+            Some(quoted) => unquote(quoted)?,
+            None => {
+                let end = after.find(',').unwrap_or(after.len());
+                (after[..end].trim().to_owned(), &after[end..])
+            }
+        };
+        directives.entry(name.trim().to_ascii_lowercase()).or_insert(value);
+        let after = after.trim_start();
+        rest = match after.strip_prefix(',') {
+            Some(next) => next.trim_start_matches([',', ' ', '\t', '\r', '\n']),
+            None if after.is_empty() => after,
+            None => return None,
+        };
+    }
+    Some(directives)
+}
+
+/// Reads a value up to its closing quote. Returns it, and the text behind the quote.
+fn unquote(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Encodes a text for the hash of user, realm and password: in ISO 8859-1 if that has all its characters.
+fn latin1_or_utf8(text: &str) -> Zeroizing<Vec<u8>> {
+    let latin1: Result<Vec<u8>, _> = text.chars().map(|c| u8::try_from(u32::from(c))).collect();
+    Zeroizing::new(latin1.unwrap_or_else(|_| text.as_bytes().to_vec()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn random_hex() -> String {
+    let mut bytes = [0; 16];
+    // Without random bytes, the server's nonce still protects the exchange from replay.
+    let _ = getrandom::fill(&mut bytes);
+    hex(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn exchange(user: &str, password: &str) -> DigestExchange {
+        let password = Zeroizing::new(password.to_owned());
+        DigestExchange { user: user.to_owned(), password, stage: Stage::Initial }
+    }
+
+    fn step(exchange: &mut DigestExchange, challenge: Option<&str>) -> SaslStep {
+        let challenge = challenge.map(|text| Bytes::copy_from_slice(text.as_bytes()));
+        exchange.step(challenge).now_or_never().expect("it does not wait")
+    }
+
+    /// The example of RFC 2831, section 4.
+    #[test]
+    fn answer_is_that_of_the_rfc() {
+        let challenge = parse_directives(
+            b"realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",qop=\"auth\",algorithm=md5-sess,charset=utf-8",
+        );
+        let (answer, expected) = exchange("chris", "secret")
+            .answer(&challenge.expect("directives"), "imap/elwood.innosoft.com", "OA6MHXh6VqTrRk")
+            .expect("an answer");
+        assert_eq!(
+            answer,
+            "charset=utf-8,username=\"chris\",realm=\"elwood.innosoft.com\",nonce=\"OA6MG9tEQGm2hh\",nc=00000001,\
+             cnonce=\"OA6MHXh6VqTrRk\",digest-uri=\"imap/elwood.innosoft.com\",\
+             response=d388dad90d4bbd760a152321f2143af7,qop=auth"
+        );
+        assert_eq!(expected, "ea40f60335c427b5527b84dbabcdfffd");
+    }
+
+    #[test]
+    fn server_must_prove_that_it_knows_the_password() {
+        const CHALLENGE: &str = "realm=\"r\",nonce=\"n\",qop=\"auth\",algorithm=md5-sess";
+        for (proof, expected) in [(None, SaslStep::Failed), (Some("rspauth=00"), SaslStep::Failed)] {
+            let mut exchange = exchange("u", "p");
+            assert_eq!(step(&mut exchange, None), SaslStep::Send(Bytes::new()));
+            assert!(matches!(step(&mut exchange, Some(CHALLENGE)), SaslStep::Send(_)));
+            assert_eq!(step(&mut exchange, proof), expected);
+        }
+        let mut exchange = exchange("u", "p");
+        step(&mut exchange, None);
+        step(&mut exchange, Some(CHALLENGE));
+        let Stage::Answered { expected } = &exchange.stage else { panic!("it has answered") };
+        let proof = format!("rspauth={expected}");
+        assert_eq!(step(&mut exchange, Some(&proof)), SaslStep::Done);
+    }
+
+    #[test]
+    fn challenge_without_digest_is_refused() {
+        // A server without SASL answers with no token.
+        for challenge in [
+            None,
+            Some(""),
+            Some("nonce=\"n\""),
+            Some("algorithm=md5-sess"),
+            Some("nonce=\"n\",algorithm=md5-sess,qop=\"auth-conf\""),
+            Some("nonce=\"n"),
+            Some("nonce"),
+            Some("nonce=\"n\"x"),
+        ] {
+            let mut exchange = exchange("u", "p");
+            step(&mut exchange, None);
+            assert_eq!(step(&mut exchange, challenge), SaslStep::Failed, "{challenge:?}");
+        }
+    }
+
+    #[test]
+    fn directives_are_read_as_rfc_2831_writes_them() {
+        let read = |text: &str| parse_directives(text.as_bytes());
+        let directives = read("a=1, b=\"x,\\\"y\\\\\" ,,C=\"\",a=2").expect("directives");
+        assert_eq!(directives["a"], "1");
+        assert_eq!(directives["b"], "x,\"y\\");
+        assert_eq!(directives["c"], "");
+        assert_eq!(quoted("x,\"y\\"), "\"x,\\\"y\\\\\"");
+        assert_eq!(read("a=\"\\"), None);
+        assert_eq!(parse_directives(&[0xff]), None);
+    }
+
+    #[test]
+    fn text_is_hashed_in_latin1_if_that_has_its_characters() {
+        assert_eq!(**latin1_or_utf8("ü"), [0xfc]);
+        assert_eq!(**latin1_or_utf8("ü€"), *"ü€".as_bytes());
+    }
+
+    #[test]
+    fn debug_output_shows_no_password() {
+        let mechanism = DigestMd5::new("jobs", Zeroizing::new("hunter2".to_owned()));
+        assert!(!format!("{mechanism:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,34 @@
+//! TLS for the connections of a session.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::driver::Stream;
+
+/// The TLS settings of a session, which may change while it lives: certificates are renewed.
+pub trait TlsSource: Send + Sync + 'static {
+    /// Returns the settings for the next connections. Called before each dial.
+    ///
+    /// A holder waits for it while its lease runs out. So it must resolve within a fraction of a second.
+    fn config(&self) -> Pin<Box<dyn Future<Output = Arc<ClientConfig>> + Send + '_>>;
+}
+
+/// Shakes hands with the server of this name.
+///
+/// # Errors
+/// The handshake fails, or no certificate can have this name. The error is a text in lower case.
+pub(crate) async fn shake_hands(
+    config: Arc<ClientConfig>,
+    name: &str,
+    stream: TcpStream,
+) -> Result<Stream, String> {
+    let server = ServerName::try_from(name.to_owned())
+        .map_err(|_| "the host name is no name that a certificate can have".to_owned())?;
+    let connected = TlsConnector::from(config).connect(server, stream).await;
+    connected.map(|stream| Stream::Tls(Box::new(stream))).map_err(|error| format!("TLS fails ({error})"))
+}

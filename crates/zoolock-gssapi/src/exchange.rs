@@ -1,0 +1,141 @@
+//! One SASL exchange with GSSAPI (RFC 4752): tickets first, then the agreement that no security layer follows.
+//!
+//! GSSAPI blocks its caller, for half a minute if the KDC does not answer. So each exchange has a thread of its own, which
+//! ends with the exchange.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use bytes::Bytes;
+use libgssapi::context::{ClientCtx, SecurityContext};
+use libgssapi::error::Error as GssError;
+use tokio::sync::oneshot;
+use zoolock_client::SaslStep;
+use zoolock_client::sasl::{Exchange, StepFuture};
+
+/// Name of the threads.
+const THREAD: &str = "zoolock-kerberos";
+
+/// The largest number of threads at once. A KDC that does not answer blocks each of them for half a minute.
+const MAX_THREADS: usize = 4;
+
+/// The choice of no security layer, and of the longest message, of which there is none.
+const NO_LAYER: [u8; 4] = [1, 0, 0, 0];
+
+/// The threads of one client.
+#[derive(Clone, Default)]
+pub(crate) struct Threads {
+    running: Arc<AtomicUsize>,
+}
+
+impl Threads {
+    /// Runs `work` on a thread. Returns false if too many threads are blocked, or none can be started.
+    pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        if self.running.fetch_add(1, Ordering::AcqRel) >= MAX_THREADS {
+            self.running.fetch_sub(1, Ordering::AcqRel);
+            return false;
+        }
+        let place = Place(self.running.clone());
+        let thread = std::thread::Builder::new().name(THREAD.to_owned());
+        thread
+            .spawn(move || {
+                let _place = place;
+                work();
+            })
+            .is_ok()
+    }
+}
+
+/// A thread that counts as running.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+type Question = (Option<Bytes>, oneshot::Sender<SaslStep>);
+
+/// The end of an exchange that the session holds.
+pub(crate) struct ThreadedExchange {
+    questions: Sender<Question>,
+}
+
+impl ThreadedExchange {
+    /// Starts an exchange. `start` creates the context, on the thread.
+    pub(crate) fn start(
+        threads: &Threads,
+        start: impl FnOnce() -> Option<ClientCtx> + Send + 'static,
+    ) -> ThreadedExchange {
+        let (questions, asked) = channel();
+        // Without a thread, each step fails.
+        threads.run(move || answer(asked, start));
+        ThreadedExchange { questions }
+    }
+}
+
+impl Exchange for ThreadedExchange {
+    fn step(&mut self, challenge: Option<Bytes>) -> StepFuture<'_> {
+        let (sender, step) = oneshot::channel();
+        // Fails if the thread has ended. The receiver learns that, too.
+        let _ = self.questions.send((challenge, sender));
+        Box::pin(async move { step.await.unwrap_or(SaslStep::Failed) })
+    }
+}
+
+/// Computes the steps of an exchange until the session drops it.
+fn answer(questions: Receiver<Question>, start: impl FnOnce() -> Option<ClientCtx>) {
+    let Ok((mut challenge, mut sender)) = questions.recv() else { return };
+    let Some(mut context) = start() else { return };
+    let mut has_context = false;
+    loop {
+        let step = next_step(&mut context, &mut has_context, challenge.as_deref());
+        let _ = sender.send(step.unwrap_or(SaslStep::Failed));
+        match questions.recv() {
+            Ok(question) => (challenge, sender) = question,
+            Err(_) => return,
+        }
+    }
+}
+
+/// Returns the next step. `has_context` is set when the context is complete and the server is to offer security layers.
+fn next_step(
+    context: &mut ClientCtx,
+    has_context: &mut bool,
+    challenge: Option<&[u8]>,
+) -> Result<SaslStep, GssError> {
+    if !*has_context {
+        let token = context.step(challenge, None)?;
+        *has_context = context.is_complete();
+        return Ok(SaslStep::Send(token.map_or(Bytes::new(), |token| Bytes::copy_from_slice(&token))));
+    }
+    let offer = context.unwrap(challenge.unwrap_or_default())?;
+    if offer.first().is_none_or(|layers| layers & NO_LAYER[0] == 0) {
+        return Ok(SaslStep::Failed);
+    }
+    Ok(SaslStep::SendLast(Bytes::copy_from_slice(&context.wrap(false, &NO_LAYER)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_threads_are_limited() {
+        let threads = Threads::default();
+        let (release, blocked) = channel::<()>();
+        let blocked = Arc::new(std::sync::Mutex::new(blocked));
+        for _ in 0..MAX_THREADS {
+            let blocked = blocked.clone();
+            assert!(threads.run(move || drop(blocked.lock().map(|blocked| blocked.recv()))));
+        }
+        assert!(!threads.run(|| ()));
+        drop(release);
+        while threads.running.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
+        assert!(threads.run(|| ()));
+    }
+}
