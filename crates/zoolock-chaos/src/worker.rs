@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use zoolock::Zoolock;
 
 use crate::Outcome;
-use crate::ensemble::{SYNC_LIMIT, TICK};
+use crate::ensemble::TICK;
 use crate::notes::Who;
 use crate::task::{Kind, Task};
 
@@ -92,7 +92,7 @@ fn listen(stop: &AtomicBool) {
 /// Until it is told to stop, as the ensemble may be anything but whole.
 async fn connect(addresses: &str, timeout: Duration, stop: &AtomicBool) -> Option<Zoolock> {
     while !stop.load(Ordering::Relaxed) {
-        let builder = Zoolock::builder().tick_time(TICK).sync_limit(SYNC_LIMIT).session_timeout(timeout);
+        let builder = Zoolock::builder().tick_time(TICK).session_timeout(timeout);
         match builder.connect(addresses).await {
             Ok(zoolock) => return Some(zoolock),
             Err(_) => sleep(Duration::from_millis(100)).await,

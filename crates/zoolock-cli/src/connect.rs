@@ -171,9 +171,6 @@ fn builder(service: &Service) -> Result<zoolock::Builder, Failure> {
     if service.kazoo_pattern {
         builder = builder.kazoo_pattern();
     }
-    if service.strict_renewal {
-        builder = builder.strict_renewal();
-    }
     if service.metrics_by_lock {
         builder = builder.metrics_by_lock();
     }

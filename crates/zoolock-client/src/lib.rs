@@ -32,8 +32,7 @@ pub use driver::{Client, Handler, Servers};
 pub use hosts::{DialError, Host};
 pub use requests::{Notice, Notices, OpenError, Requests};
 pub use session::{
-    ConnectionId, End, KeepAlive, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig,
-    State,
+    ConnectionId, End, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,
 };
 pub use time::Instant;
 #[cfg(feature = "tls")]

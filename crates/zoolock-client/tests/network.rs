@@ -11,8 +11,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use zoolock_client::{Client, End, Handler, Host, Instant, RequestError, RequestId, SessionConfig, State};
 use zoolock_server::{Server, ServerHandle};
 use zoolock_wire::{
-    Acl, ConnectResponse, CreateRequest, EventKind, Hidden, Reply, ReplyHeader, Request, WatchEvent, Writer,
-    op, perms, split_frame,
+    Acl, ConnectResponse, CreateRequest, EventKind, Hidden, OpResult, Reply, ReplyHeader, Request,
+    WatchEvent, Writer, op, perms, split_frame,
 };
 
 /// The session timeout of the tests.
@@ -31,7 +31,6 @@ enum Happened {
 /// Passes everything to the test, in order.
 struct Recorder {
     happened: UnboundedSender<Happened>,
-    kept_alive: UnboundedSender<bool>,
 }
 
 impl Handler for Recorder {
@@ -46,26 +45,20 @@ impl Handler for Recorder {
     fn state(&mut self, state: State) {
         let _ = self.happened.send(Happened::State(state));
     }
-
-    fn kept_alive(&mut self, _: Instant, confirmed: bool) {
-        let _ = self.kept_alive.send(confirmed);
-    }
 }
 
 struct Session {
     client: Client<Recorder>,
     happened: UnboundedReceiver<Happened>,
-    kept_alive: UnboundedReceiver<bool>,
 }
 
 impl Session {
     fn start(hosts: Vec<Host>) -> Session {
         let (happened_sender, happened) = unbounded_channel();
-        let (kept_alive_sender, kept_alive) = unbounded_channel();
-        let recorder = Recorder { happened: happened_sender, kept_alive: kept_alive_sender };
+        let recorder = Recorder { happened: happened_sender };
         let runtime = tokio::runtime::Handle::current();
         let client = Client::start(SessionConfig::new(T), hosts, recorder, &runtime);
-        Session { client, happened, kept_alive }
+        Session { client, happened }
     }
 
     async fn next(&mut self) -> Happened {
@@ -224,18 +217,14 @@ fn session_survives_a_pause_of_the_process() {
         let mut session = Session::start(vec![tcp(addr)]);
         session.connected().await;
         session.call(create("/e", 1)).await.expect("created");
-        session.client.with(|session, _, now| {
-            session.set_keep_alive(zoolock_client::KeepAlive::Check("/e".to_owned()), now);
-            session.renew(now);
-        });
+        let check = Request::Multi(vec![Request::Check { path: "/e".to_owned(), version: -1 }]);
+        let renewal = session.client.with(|session, _, now| session.renew(&check, now)).expect("sent");
         // The driver writes the renewal, and then does not run for twice the longest deadline.
         tokio::task::yield_now().await;
         std::thread::sleep(T / 2);
-        let confirmed = async { while session.kept_alive.recv().await != Some(true) {} };
-        tokio::time::timeout(PATIENCE, confirmed).await.expect("the renewal is confirmed");
-        while let Ok(happened) = session.happened.try_recv() {
-            assert!(!matches!(happened, Happened::State(_)), "{happened:?}");
-        }
+        let next = tokio::time::timeout(PATIENCE, session.happened.recv()).await.expect("in time");
+        assert_eq!(next, Some(Happened::Reply(renewal, Ok(Reply::Multi(vec![OpResult::Check])))));
+        assert!(session.happened.try_recv().is_err(), "nothing else has happened");
     });
     runtime.block_on(server.shutdown());
 }

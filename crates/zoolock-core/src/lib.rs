@@ -12,7 +12,7 @@
 //! * [`record`]: the release marker that a lock directory carries in its own data.
 //! * [`contender`]: one acquisition as a state machine, from the create to the last clean-up.
 //! * [`multi`]: several locks at once, in one transaction.
-//! * [`lease`]: how long a holder may believe that it holds.
+//! * [`lease`]: how long a holder may rely on its session.
 //! * [`pace`]: how often to renew that.
 //! * [`tenure`]: one place in the queue for all tasks of a process.
 //! * [`token`]: the fencing token.
@@ -36,7 +36,7 @@ pub mod token;
 
 pub use contender::{Action, Config, Contender, Event, Kind, Mode};
 pub use ids::{ContenderId, Sequence, SessionId, Zxid};
-pub use lease::{Instant, Lease, Renewal};
+pub use lease::{Instant, Lease};
 pub use multi::Multi;
 pub use record::{Marker, Record};
 pub use rules::{Rule, Rules};

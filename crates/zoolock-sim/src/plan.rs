@@ -12,7 +12,8 @@ pub(crate) struct Plan {
     pub(crate) servers: usize,
     /// The session timeout in milliseconds.
     pub(crate) timeout: u64,
-    pub(crate) strict: bool,
+    /// The hosts know the tick of the servers.
+    pub(crate) knows_tick: bool,
     /// Whether the service tells the Stat of what a transaction created.
     pub(crate) tells: bool,
     /// How long a message takes at most, in milliseconds.
@@ -101,7 +102,7 @@ impl Plan {
             drifts: (0..hosts).map(|_| rng.i64(-30_000..=30_000)).collect(),
             servers,
             timeout,
-            strict: rng.u8(..4) == 0,
+            knows_tick: rng.u8(..4) != 0,
             tells: rng.bool(),
             latency: [1, 3, 3, 20, 120][rng.usize(..5)],
             locks,

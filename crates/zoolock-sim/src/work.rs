@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use zoolock::{Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
 
+use crate::ensemble::TICK;
 use crate::history::{AnyGuard, By, Stage};
 use crate::plan::{Family, Lock};
 use crate::world::name;
@@ -45,8 +46,8 @@ async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
     let plan = &sim.plan;
     let zoolock = loop {
         let mut builder = Zoolock::builder().session_timeout(Duration::from_millis(plan.timeout));
-        if plan.strict {
-            builder = builder.strict_renewal();
+        if plan.knows_tick {
+            builder = builder.tick_time(Duration::from_millis(TICK));
         }
         match zoolock::sim::connect(builder, sim.hosts()[host].clone()).await {
             Ok(zoolock) => break zoolock,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zeroize::Zeroizing;
-use zoolock_core::lease::Ensemble;
 
 use crate::asker::{self, Askers};
 use crate::connect::explain;
@@ -15,8 +14,7 @@ use crate::naming::Naming;
 use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 #[cfg(feature = "sasl")]
 use crate::sasl::Mechanism;
-use crate::session::LeaseConfig;
-use crate::sessions::{Sessions, check_grace};
+use crate::sessions::{Sessions, check_grace, shortest_timeout};
 use crate::tenure::Tenures;
 #[cfg(feature = "sasl")]
 use crate::transport::Sasl;
@@ -41,8 +39,7 @@ pub struct Builder {
     kazoo_pattern: bool,
     owner: Owner,
     owner_id: Option<Arc<str>>,
-    ensemble: Ensemble,
-    strict: bool,
+    tick: Option<Duration>,
     measures_by_lock: bool,
     #[cfg(feature = "sasl")]
     sasl: Option<(String, Zeroizing<String>)>,
@@ -67,8 +64,7 @@ impl Builder {
             kazoo_pattern: false,
             owner: Owner::this_process(),
             owner_id: None,
-            ensemble: Ensemble::default(),
-            strict: false,
+            tick: None,
             measures_by_lock: false,
             #[cfg(feature = "sasl")]
             sasl: None,
@@ -81,7 +77,7 @@ impl Builder {
 
     /// Sets the session timeout to request; 30 s unless set. The server keeps the locks of a client that
     /// crashed or is disconnected for this time. The server may grant another value, and all deadlines follow
-    /// the granted one. A lease lasts for at most two thirds of it.
+    /// the granted one. A lease lasts for half of it to three quarters.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -228,23 +224,14 @@ impl Builder {
         Ok(self)
     }
 
-    /// Sets the ensemble's `tickTime`, which a client cannot see; 2 s unless set.
+    /// Sets the ensemble's `tickTime`. Unless set, it is taken to be half of the shortest session timeout that a server
+    /// grants, which is right unless `minSessionTimeout` is configured. A lock that is held for longer than a third of the
+    /// session timeout makes the client ask for that, with a session of its own. Set the tick if `minSessionTimeout` is below
+    /// two ticks: otherwise the client may rely on a lock for too long.
+    ///
+    /// A known tick makes leases longer: 22.5 s of a session timeout of 30 s for a tick of 2 s, and 15 s for an unknown one.
     pub fn tick_time(mut self, tick: Duration) -> Self {
-        self.ensemble.tick = tick;
-        self
-    }
-
-    /// Sets the ensemble's `syncLimit` in ticks, which a client cannot see; 5 unless set.
-    pub fn sync_limit(mut self, ticks: u32) -> Self {
-        self.ensemble.sync_limit = ticks;
-        self
-    }
-
-    /// Renews the lease by writes for every session timeout. Without it, a timeout of at least three times
-    /// `syncLimit × tickTime` is renewed by `sync`. A `sync` costs the ensemble less, but extends the lease
-    /// by less.
-    pub fn strict_renewal(mut self) -> Self {
-        self.strict = true;
+        self.tick = Some(tick);
         self
     }
 
@@ -296,8 +283,8 @@ impl Builder {
     }
 
     #[cfg(feature = "embedded")]
-    pub(crate) fn tick(&self) -> Duration {
-        self.ensemble.tick
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        self.tick
     }
 
     /// Connects, and keeps `server` alive as long as there are sessions.
@@ -314,21 +301,21 @@ impl Builder {
     ) -> Result<Zoolock, Error> {
         let connect = ConnectString::parse(address)?;
         check_root(&self.root)?;
-        if self.ensemble.tick.is_zero() || self.ensemble.tick > LONGEST {
-            return Err(Error::invalid(format!("tick time {:?}", self.ensemble.tick), "is no tick time"));
+        if let Some(tick) = self.tick.filter(|tick| tick.is_zero() || *tick > LONGEST) {
+            return Err(Error::invalid(format!("tick time {tick:?}"), "is no tick time"));
         }
         if self.session_timeout > LONGEST {
             let message = format!("is longer than {LONGEST:?}, which no service grants");
             return Err(Error::invalid(format!("session timeout {:?}", self.session_timeout), message));
         }
-        let shortest = self.ensemble.shortest_timeout();
+        let shortest = shortest_timeout(self.tick);
         if self.session_timeout < shortest {
             return Err(Error::invalid(
                 format!("session timeout {:?}", self.session_timeout),
                 format!("is shorter than three ticks of the ensemble; at least {shortest:?}"),
             ));
         }
-        check_grace(self.grace, self.session_timeout, &self.ensemble, self.strict)?;
+        check_grace(self.grace, self.session_timeout, self.tick)?;
         let access = self.access()?;
         let transport = self.transport(&connect)?;
         crate::metrics::describe();
@@ -348,10 +335,9 @@ impl Builder {
             #[cfg(feature = "simulation")]
             host: thread.host(),
         };
-        let lease = LeaseConfig { ensemble: self.ensemble, strict: self.strict, root: root.clone() };
         let chroot = connect.chroot().to_owned();
         let tasks = thread.tasks();
-        let sessions = Sessions::new(connect, opening, lease, self.grace, self.connect_timeout, tasks);
+        let sessions = Sessions::new(connect, opening, self.tick, self.grace, self.connect_timeout, tasks);
         let inner = Inner {
             sessions: Arc::new(sessions),
             thread,

@@ -132,6 +132,7 @@ pub mod sim;
 mod snapshot;
 mod tasks;
 mod tenure;
+mod tick;
 mod ticket;
 #[cfg(feature = "tls")]
 mod tls;

@@ -21,7 +21,6 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, SharedString, Unit, with_recorder};
 use zoolock_core::Instant;
 use zoolock_core::contender::{Failure, Loss, Reason, SessionEnd};
-use zoolock_core::lease::Renewal;
 
 use crate::clock;
 use crate::error::Error;
@@ -53,7 +52,7 @@ pub const SESSIONS_ENDED: &str = "zoolock_sessions_ended_total";
 pub const SESSIONS_ALIVE: &str = "zoolock_sessions_alive";
 /// Counter: reconnects of a session.
 pub const RECONNECTS: &str = "zoolock_reconnects_total";
-/// Counter: renewals of a lease that were answered. Labels `by`, `outcome`.
+/// Counter: renewals of a lease that were answered. Label `outcome`.
 pub const RENEWALS: &str = "zoolock_renewals_total";
 
 /// The values of the label `kind`.
@@ -64,8 +63,7 @@ const OUTCOMES: [&str; 7] = ["acquired", "busy", "timeout", "cancelled", "lost",
 const LOSS_REASONS: [&str; 4] = ["expired", "broken", "unreachable", "closed"];
 /// The values of `reason` of a session's end.
 const END_REASONS: [&str; 3] = ["expired", "closed", "denied"];
-/// The values of `by` and `outcome` of a renewal.
-const RENEWED_BY: [&str; 2] = ["sync", "write"];
+/// The values of `outcome` of a renewal.
 const RENEWED: [&str; 2] = ["confirmed", "failed"];
 
 /// Describes each metric to the recorder. Connecting calls it; call it again if you install a recorder later.
@@ -173,8 +171,7 @@ static OPENED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSI
 static ENDED: Series = Series(LazyLock::new(|| by(SESSIONS_ENDED, "reason", &END_REASONS)));
 static ALIVE: Series = Series(LazyLock::new(|| vec![Key::from_static_name(SESSIONS_ALIVE)]));
 static RECONNECTED: Series = Series(LazyLock::new(|| vec![Key::from_static_name(RECONNECTS)]));
-static RENEWAL: Series =
-    Series(LazyLock::new(|| by_both(RENEWALS, ("by", &RENEWED_BY), ("outcome", &RENEWED))));
+static RENEWAL: Series = Series(LazyLock::new(|| by(RENEWALS, "outcome", &RENEWED)));
 
 /// Counts a new session.
 pub(crate) fn session_opened() {
@@ -199,12 +196,8 @@ pub(crate) fn reconnected() {
 }
 
 /// Counts the answer to a renewal.
-pub(crate) fn renewed(how: Renewal, confirmed: bool) {
-    let by = match how {
-        Renewal::Sync => 0,
-        Renewal::Write => 1,
-    };
-    RENEWAL.counter(by * RENEWED.len() + usize::from(!confirmed), &None).increment(1);
+pub(crate) fn renewed(confirmed: bool) {
+    RENEWAL.counter(usize::from(!confirmed), &None).increment(1);
 }
 
 /// Counts an answer to a delete after which our znode still exists, or may exist.
@@ -430,7 +423,7 @@ mod tests {
         let refused = (KINDS.len() - 1) * OUTCOMES.len() + Outcome::from(Reason::OtherKind) as usize;
         assert_eq!(labels(&ACQUIRE, refused), [pair("kind", "permits"), pair("outcome", "refused")]);
         assert_eq!(ACQUIRE.0.len(), KINDS.len() * OUTCOMES.len());
-        assert_eq!(labels(&RENEWAL, 2), [pair("by", "write"), pair("outcome", "confirmed")]);
+        assert_eq!(labels(&RENEWAL, 1), [pair("outcome", "failed")]);
     }
 
     #[test]

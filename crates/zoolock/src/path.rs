@@ -7,8 +7,6 @@ use crate::error::Error;
 /// The root of relative lock names.
 pub const DEFAULT_ROOT: &str = "/locks";
 
-/// Where the nodes live that renew short sessions; not a lock.
-pub(crate) const SESSIONS: &str = ".sessions";
 /// What operators did to locks, one line a znode.
 pub(crate) const AUDIT: &str = ".audit";
 
@@ -111,7 +109,7 @@ fn check_components(relative: &str) -> Result<(), String> {
                     "has the part `{component}`, which looks like somebody's place in a queue"
                 ));
             }
-            SESSIONS | AUDIT => {
+            AUDIT => {
                 return Err(format!("has the part `{component}`, which zoolock keeps for itself"));
             }
             _ => {}
@@ -233,7 +231,7 @@ mod tests {
             ".",
             "a\0b",
             "a\nb",
-            "x/.sessions/y",
+            "x/.audit/y",
             "a/lock-0000000000",
             "/zookeeper/quota",
         ] {

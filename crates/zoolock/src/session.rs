@@ -1,24 +1,22 @@
 //! One live session: its lease, its renewal, and its acquisitions.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use zoolock_core::contender::{Failure, Refusal, SessionEnd};
-use zoolock_core::lease::{Ensemble, Lease, Renewal};
+use zoolock_core::contender::SessionEnd;
+use zoolock_core::lease::{self, Lease};
 use zoolock_core::pace::Pace;
 use zoolock_core::{ContenderId, Event, Instant, SessionId, Zxid};
 
-use crate::chance;
 use crate::clock::{self, Alarm};
-use crate::directory;
 use crate::driver::{Acquisition, SessionTask, run_session_task};
-use crate::keeper::{Keeper, KeeperError, Link, Opened};
+use crate::keeper::{Keeper, Link, Opened};
 use crate::metrics;
-use crate::path::SESSIONS;
 use crate::tasks::Tasks;
+use crate::tick::Tick;
 
 /// The state of the session of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,15 +31,6 @@ pub enum Connection {
     Over,
 }
 
-/// Settings of the lease.
-#[derive(Debug, Clone)]
-pub(crate) struct LeaseConfig {
-    pub(crate) ensemble: Ensemble,
-    pub(crate) strict: bool,
-    /// The root, which contains the directory of the znodes that renewals write to.
-    pub(crate) root: String,
-}
-
 /// Maximum size of the watched paths on one session. The server deletes all znodes of a session in one transaction, which
 /// has their paths and must stay below 1 MB.
 pub(crate) const WATCHED_BYTES: usize = 100 * 1024;
@@ -51,9 +40,7 @@ const CLOSING: usize = usize::MAX / 2;
 
 pub(crate) struct Session {
     id: SessionId,
-    timeout: Duration,
-    /// Rest of the lease when a third of the timeout has passed without a confirmation.
-    spare_time: Duration,
+    tick: Arc<Tick>,
     keeper: RwLock<Option<Arc<dyn Keeper>>>,
     tasks: Tasks,
     lease: Mutex<Lease>,
@@ -115,17 +102,16 @@ impl Session {
     pub(crate) fn start(
         tasks: &Tasks,
         Opened { keeper, link, requested }: Opened,
-        config: LeaseConfig,
+        tick: Arc<Tick>,
         is_spare: bool,
     ) -> std::io::Result<Arc<Session>> {
         let timeout = keeper.timeout();
         let session = Arc::new(Session {
             id: keeper.session(),
-            timeout,
-            spare_time: config.ensemble.spare(timeout, config.ensemble.renewal(timeout, config.strict)),
+            lease: Mutex::new(Lease::new(timeout, tick.get(), requested)),
+            tick,
             keeper: RwLock::new(Some(keeper)),
             tasks: tasks.clone(),
-            lease: Mutex::new(Lease::new(timeout, config.ensemble, requested)),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
             connection: watch::Sender::new(Connection::Connected),
@@ -142,7 +128,7 @@ impl Session {
         // All these tasks end with the session's link, which the keeper's task ends.
         tasks.spawn(run_session_task(session.clone()));
         tasks.spawn(watch_lease(session.clone(), alarm, link.clone()));
-        tasks.spawn(tend(session.clone(), link, config));
+        tasks.spawn(tend(session.clone(), link));
         Ok(session)
     }
 
@@ -181,16 +167,40 @@ impl Session {
         clock::now() < self.valid_until()
     }
 
-    /// Extends the lease: the leader confirmed a request that was sent at `sent`.
+    /// Records that a quorum confirmed a write that was sent at `sent`.
     ///
     /// A confirmation may arrive after the lease ended. Extending is still correct: the session was alive at
     /// `sent`, so it did not end in between. Every holder that *saw* the lease end (by the alarm, or by
     /// asking its guard) has lost the lock for good.
-    pub(crate) fn confirm(&self, sent: Instant, how: Renewal) {
+    pub(crate) fn confirm(&self, sent: Instant) {
+        self.extend(|lease| lease.confirm(sent, clock::now()));
+    }
+
+    /// Records that the server answered a request that was sent at `sent`.
+    fn hear(&self, sent: Instant) {
+        self.extend(|lease| lease.hear(sent, clock::now()));
+    }
+
+    /// Records that a server attached the session again. A shorter timeout cuts the lease.
+    fn attach(&self, sent: Instant, timeout: Duration) {
+        self.extend(|lease| {
+            if timeout < lease.timeout() {
+                tracing::warn!(?timeout, "the server granted a shorter session timeout");
+            }
+            lease.attach(sent, timeout);
+            true
+        });
+    }
+
+    /// Changes the lease. `change` returns whether its end has moved.
+    fn extend(&self, change: impl FnOnce(&mut Lease) -> bool) {
         let lapsed = {
             let mut lease = lock(&self.lease);
             let before = self.valid_until();
-            if lease.confirm(sent, clock::now(), how) {
+            if let Some(tick) = self.tick.get() {
+                lease.set_tick(tick);
+            }
+            if change(&mut lease) {
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
@@ -215,21 +225,14 @@ impl Session {
         }
     }
 
-    /// Like `confirm`, for the answer to a write that was sent at `sent`, if it comes from the leader.
-    pub(crate) fn confirm_write<T>(&self, sent: Instant, outcome: &Result<T, KeeperError>) {
-        if is_confirmed(outcome) {
-            self.confirm(sent, Renewal::Write);
-        }
-    }
-
     /// Returns whether the lease needs a renewal before the next regular one.
     fn is_low(&self) -> bool {
         lock(&self.lease).is_low(clock::now())
     }
 
-    /// Records that the leader answered a request that was sent at `sent`, without a confirmation.
-    fn hear(&self, sent: Instant) {
-        lock(&self.lease).hear(sent, clock::now());
+    /// Returns how much of the lease is left when nothing was answered for a third of the timeout.
+    fn spare_time(&self) -> Duration {
+        lease::spare(self.timeout(), self.tick.get())
     }
 
     fn suspect(&self) {
@@ -314,6 +317,14 @@ impl Session {
         lock(&self.acquisitions).is_empty()
     }
 
+    /// Returns the directory of one of the acquisitions. Another `turn` may lead to another one.
+    fn directory(&self, turn: usize) -> Option<String> {
+        let acquisitions = lock(&self.acquisitions);
+        let at = turn.checked_rem(acquisitions.len())?;
+        let registration = acquisitions.values().nth(at)?;
+        registration.acquisition.directory().map(|path| path.as_str().to_owned())
+    }
+
     fn tell_all(&self, event: &Event) {
         for acquisition in self.acquisitions() {
             acquisition.handle_event(event.clone());
@@ -327,8 +338,9 @@ impl Session {
         *self.link.borrow() == Link::Up
     }
 
+    /// Returns the shortest session timeout that a server granted.
     pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
+        lock(&self.lease).timeout()
     }
 
     /// Waits for the releases in progress.
@@ -386,7 +398,7 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
                 std::future::pending::<()>().await;
             }
             // A third of the timeout without a confirmation: the lock is not lost, but suspect.
-            let late = Instant(end.0.saturating_sub(nanos(session.spare_time)));
+            let late = Instant(end.0.saturating_sub(nanos(session.spare_time())));
             for at in [late, end] {
                 if let Err(error) = alarm.wait_until(at).await {
                     tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
@@ -411,21 +423,15 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
     }
 }
 
-/// Returns whether the answer comes from the leader.
-fn is_confirmed<T>(outcome: &Result<T, KeeperError>) -> bool {
-    outcome.as_ref().err().is_none_or(|error| error.failure.is_decided())
-}
-
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Follows the connection, and renews the lease while the session has acquisitions.
-async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: LeaseConfig) {
-    let mut pace = Pace::new(&config.ensemble, session.timeout);
-    let mut renewal = Renewer::new(&session, config);
-    let mut beats = tokio::time::interval(Pace::beat(session.timeout));
-    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
+    let mut pace = Pace::new();
+    let mut renewer = Renewer::new(&session);
+    let mut beats = beats(session.timeout());
     let mut idle_beats = 0u32;
     loop {
         let is_beat = tokio::select! {
@@ -439,6 +445,10 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
                     }
                     Link::Up => {
                         metrics::reconnected();
+                        if let Some((sent, timeout)) = session.keeper().and_then(|keeper| keeper.attached()) {
+                            session.attach(sent, timeout);
+                            beats = self::beats(session.timeout());
+                        }
                         session.tell_all(&Event::Reconnected);
                     }
                     Link::Over(end) => return session.finish(end),
@@ -459,101 +469,95 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>, config: Le
         } else if !session.is_idle() {
             idle_beats = 0;
             // A new connection is used at once.
-            if !is_beat || pace.renews(session.is_low()) {
-                renewal.renew();
-            }
+            renewer.renew(!is_beat || pace.writes(session.is_low()));
         } else if is_beat {
             idle_beats += 1;
             if idle_beats > MAX_IDLE_BEATS && session.retire_if_unused() {
                 return;
             }
-            if pace.is_heard() {
-                renewal.keep_alive();
+            if pace.is_heard(session.tick.get().is_some()) {
+                renewer.keep_alive();
             }
         }
     }
 }
+
+fn beats(timeout: Duration) -> tokio::time::Interval {
+    let mut beats = tokio::time::interval(Pace::beat(timeout).max(SHORTEST_BEAT));
+    beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    beats
+}
+
+/// The shortest time between two renewals. A server may grant a timeout that no lease can follow.
+const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 
 /// Number of beats for which an idle spare session is kept.
 const MAX_IDLE_BEATS: u32 = 4;
 
-/// Maximum number of pending renewals. A late answer does not delay the next renewal.
-const MAX_PENDING: usize = 3;
+/// Maximum number of pending requests. A late answer does not delay the next renewal.
+const MAX_PENDING: usize = 6;
 
-/// Sends renewals.
+/// Number of renewals after which the tick of the servers is asked for: short commands do not ask.
+const RENEWALS_BEFORE_TICK: u32 = 4;
+
+/// Sends the requests that keep the lease and the session alive.
 struct Renewer {
     session: Arc<Session>,
-    how: Renewal,
-    parent: String,
-    node: String,
-    /// Set if the server refused to create the znode.
-    create_denied: Arc<AtomicBool>,
     pending: Arc<tokio::sync::Semaphore>,
+    renewals: u32,
+    /// The number of checks whose directory did not exist.
+    missing: Arc<AtomicUsize>,
 }
 
 impl Renewer {
-    fn new(session: &Arc<Session>, config: LeaseConfig) -> Renewer {
-        let parent = format!("{}/{SESSIONS}", config.root.trim_end_matches('/'));
+    fn new(session: &Arc<Session>) -> Renewer {
         Renewer {
-            how: config.ensemble.renewal(session.timeout, config.strict),
-            node: format!("{parent}/{}", chance::uuid().simple()),
-            parent,
             session: session.clone(),
-            create_denied: Arc::default(),
             pending: Arc::new(tokio::sync::Semaphore::new(MAX_PENDING)),
+            renewals: 0,
+            missing: Arc::default(),
         }
     }
 
-    fn renew(&mut self) {
+    /// Sends a request, of which the server reports to the leader: a read, or with `writes` the check of a lock directory,
+    /// which changes nothing, and which only a quorum can confirm.
+    fn renew(&mut self, writes: bool) {
         let Some(keeper) = self.session.keeper() else { return };
-        let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
-        let (session, tasks) = (self.session.clone(), self.session.tasks.clone());
-        let sent = clock::now();
-        match self.how {
-            Renewal::Sync => {
-                let answer = keeper.sync("/");
-                tasks.spawn(async move {
-                    let outcome = answer.await;
-                    metrics::renewed(Renewal::Sync, outcome.is_ok());
-                    if outcome.is_ok() {
-                        session.confirm(sent, Renewal::Sync);
-                    }
-                    drop(slot);
-                });
-            }
-            Renewal::Write => {
-                let (parent, node, create_denied) =
-                    (self.parent.clone(), self.node.clone(), self.create_denied.clone());
-                let answer = keeper.write(&node, b"", None);
-                tasks.spawn(async move {
-                    let outcome = answer.await;
-                    metrics::renewed(Renewal::Write, is_confirmed(&outcome));
-                    session.confirm_write(sent, &outcome);
-                    match outcome {
-                        Ok(_) => {}
-                        // A missing znode renews the lease as well.
-                        Err(KeeperError { failure: Failure::NoNode, .. })
-                            if create_denied.load(Ordering::Relaxed) => {}
-                        Err(KeeperError { failure: Failure::NoNode, .. }) => {
-                            let created = create_renewal_node(&session, keeper, &parent, &node).await;
-                            let denied = matches!(created, Err(Failure::Refused(Refusal::Denied)));
-                            create_denied.store(denied, Ordering::Relaxed);
-                        }
-                        Err(error) => tracing::debug!(message = error.message, "the lease was not renewed"),
-                    }
-                    drop(slot);
-                });
-            }
+        let Some(directory) = self.session.directory(self.missing.load(Ordering::Relaxed)) else { return };
+        self.renewals = self.renewals.saturating_add(1);
+        if self.renewals == RENEWALS_BEFORE_TICK {
+            self.session.tick.ask(&self.session.tasks);
         }
+        let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
+        let (session, sent) = (self.session.clone(), clock::now());
+        if !writes {
+            let answer = keeper.probe(&directory);
+            self.session.tasks.spawn(async move {
+                if answer.await.is_ok() {
+                    session.hear(sent);
+                }
+                drop(slot);
+            });
+            return;
+        }
+        let (answer, missing) = (keeper.check(&directory), self.missing.clone());
+        self.session.tasks.spawn(async move {
+            let outcome = answer.await;
+            metrics::renewed(outcome.is_ok());
+            match outcome {
+                Ok(()) => session.confirm(sent),
+                Err(error) => {
+                    // The next renewal checks the directory of another acquisition.
+                    missing.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(message = error.message, "the lease was not renewed");
+                }
+            }
+            drop(slot);
+        });
     }
-}
 
-impl Renewer {
     /// Sends a request while the session has no acquisition. Otherwise the next acquisition would wait for
-    /// three confirmations, as after a silence.
-    ///
-    /// A `sync` is enough for every session timeout. An answer by a leader that is cut off does no harm: to
-    /// write to another leader the client must reconnect, and then that leader learns of the session.
+    /// three answers, as after a silence.
     fn keep_alive(&mut self) {
         let Some(keeper) = self.session.keeper() else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
@@ -565,42 +569,5 @@ impl Renewer {
             }
             drop(slot);
         });
-    }
-}
-
-/// Creates the znode that renewals write to. The create renews the lease like any other write.
-async fn create_renewal_node(
-    session: &Session,
-    keeper: Arc<dyn Keeper>,
-    parent: &str,
-    node: &str,
-) -> Result<(), Failure> {
-    let mut sent = clock::now();
-    let mut outcome = keeper.create_ephemeral(node, b"").await;
-    session.confirm_write(sent, &outcome);
-    if matches!(outcome, Err(KeeperError { failure: Failure::NoNode, .. })) {
-        if let Err(error) = directory::make(keeper.clone(), parent.to_owned(), false).await {
-            tracing::warn!(
-                message = error.message,
-                path = parent,
-                "cannot create the directory for lease renewals"
-            );
-            return Err(error.failure);
-        }
-        sent = clock::now();
-        outcome = keeper.create_ephemeral(node, b"").await;
-        session.confirm_write(sent, &outcome);
-    }
-    match outcome {
-        // Another renewal has created it.
-        Ok(()) | Err(KeeperError { failure: Failure::NodeExists, .. }) => Ok(()),
-        Err(error) => {
-            tracing::warn!(
-                message = error.message,
-                path = node,
-                "cannot create the znode for lease renewals"
-            );
-            Err(error.failure)
-        }
     }
 }

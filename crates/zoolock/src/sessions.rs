@@ -8,19 +8,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zoolock_core::lease::Ensemble;
+use zoolock_core::lease;
 
 use crate::connect;
 use crate::error::Error;
 use crate::keeper::{self, Opening};
 use crate::path::ConnectString;
-use crate::session::{LeaseConfig, Session, lock};
+use crate::session::{Session, lock};
 use crate::tasks::Tasks;
+use crate::tick::Tick;
 
 pub(crate) struct Sessions {
     connect: ConnectString,
     opening: Opening,
-    lease: LeaseConfig,
+    tick: Arc<Tick>,
     grace: Duration,
     patience: Duration,
     tasks: Tasks,
@@ -40,12 +41,13 @@ impl Sessions {
     pub(crate) fn new(
         connect: ConnectString,
         opening: Opening,
-        lease: LeaseConfig,
+        tick: Option<Duration>,
         grace: Duration,
         patience: Duration,
         tasks: Tasks,
     ) -> Sessions {
-        Sessions { connect, opening, lease, grace, patience, tasks, pool: Mutex::default() }
+        let tick = Arc::new(Tick::new(tick, &opening));
+        Sessions { connect, opening, tick, grace, patience, tasks, pool: Mutex::default() }
     }
 
     /// Returns a live session, and reserves `bytes` of watched paths on it.
@@ -139,7 +141,7 @@ impl Sessions {
         match keeper::open(&self.opening, deadline).await {
             Ok(opened) => {
                 self.check_timeout(opened.keeper.timeout())?;
-                let started = Session::start(&self.tasks, opened, self.lease.clone(), is_spare);
+                let started = Session::start(&self.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
@@ -155,18 +157,19 @@ impl Sessions {
     }
 
     fn check_timeout(&self, granted: Duration) -> Result<(), Error> {
-        let Ensemble { tick, .. } = self.lease.ensemble;
-        let shortest = self.lease.ensemble.shortest_timeout();
+        let tick = self.tick.get();
+        let shortest = shortest_timeout(tick);
         if granted < shortest {
             return Err(Error::invalid(
                 format!("session timeout {granted:?}"),
                 format!(
-                    "is what the service grants, but is shorter than three of its ticks ({tick:?} each): ask for \
-                     {shortest:?} or more, or set the tick time to its tickTime"
+                    "is what the service grants, but is shorter than three of its ticks ({:?} each): ask for \
+                     {shortest:?} or more, or set the tick time to its tickTime",
+                    shortest / 3
                 ),
             ));
         }
-        check_grace(self.grace, granted, &self.lease.ensemble, self.lease.strict)
+        check_grace(self.grace, granted, tick)
     }
 }
 
@@ -177,14 +180,17 @@ impl Pool {
     }
 }
 
-/// Checks that a grace begins at the earliest after a third of the timeout without a confirmation.
-pub(crate) fn check_grace(
-    grace: Duration,
-    timeout: Duration,
-    ensemble: &Ensemble,
-    strict: bool,
-) -> Result<(), Error> {
-    let most = ensemble.spare(timeout, ensemble.renewal(timeout, strict));
+/// The tick of a stock ZooKeeper.
+const USUAL_TICK: Duration = Duration::from_secs(2);
+
+/// Returns the shortest session timeout that leaves room for the server's rounding.
+pub(crate) fn shortest_timeout(tick: Option<Duration>) -> Duration {
+    tick.unwrap_or(USUAL_TICK) * 3
+}
+
+/// Checks that a grace begins at the earliest when nothing was answered for a third of the timeout.
+pub(crate) fn check_grace(grace: Duration, timeout: Duration, tick: Option<Duration>) -> Result<(), Error> {
+    let most = lease::spare(timeout, tick);
     if grace > most {
         return Err(Error::invalid(
             format!("grace {grace:?}"),

@@ -11,7 +11,7 @@ use clap::Args;
 use zoolock::{Guard, Zoolock};
 
 use super::words::Word;
-use super::{Break, SESSION, SYNC_LIMIT};
+use super::{Break, SESSION};
 use crate::Outcome;
 use crate::clock::now;
 use crate::ensemble::TICK;
@@ -33,8 +33,8 @@ pub(crate) struct Settings {
 
 /// How all in this drill connect, whoever waits for a lock as well.
 pub(crate) async fn connect(addresses: &str) -> Outcome<Zoolock> {
-    let builder = Zoolock::builder().tick_time(TICK).sync_limit(SYNC_LIMIT);
-    Ok(builder.session_timeout(SESSION).strict_renewal().connect(addresses).await?)
+    let builder = Zoolock::builder().tick_time(TICK);
+    Ok(builder.session_timeout(SESSION).connect(addresses).await?)
 }
 
 /// Holds until it is told to end.

@@ -169,7 +169,7 @@ fn hold(ground: &Ground, address: &str, lock: &str) -> Outcome<Command> {
 fn run(ground: &Ground, address: &str, lock: &str, band: &Path) -> Command {
     let timeout = format!("{}s", SESSION.as_secs());
     let mut command = binary::command(&ground.zoolock, &ground.dir);
-    command.args(["run", "--strict-renewal", "--session-timeout", &timeout, "--connect", address, lock]);
+    command.args(["run", "--session-timeout", &timeout, "--connect", address, lock]);
     if ground.broken == Some(Break::NeverLost) {
         command.args(["--on-lost", "warn"]);
     }

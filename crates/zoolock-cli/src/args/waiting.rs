@@ -17,10 +17,6 @@ pub(crate) struct Waiting {
     #[arg(long, value_name = "CODE", default_value_t = 75)]
     pub(crate) on_busy_exit: u8,
 
-    /// Renew the lock by writes, which a cut-off leader cannot confirm, for any session timeout
-    #[arg(long)]
-    pub(crate) strict_renewal: bool,
-
     /// Text to show with this contender
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,

@@ -24,7 +24,6 @@ pub(super) struct Known {
     /// Where somebody listens.
     pub(super) there: Vec<String>,
     pub(super) tick: Option<Duration>,
-    pub(super) sync_limit: Option<u32>,
     /// The shortest and the longest session timeout that is granted.
     pub(super) limits: (Option<Duration>, Option<Duration>),
     /// Whether all of them are `zoolock serve`, where they say what they are.
@@ -171,7 +170,6 @@ impl Known {
         let number = |name: &str| conf.get(name).and_then(|text| text.parse::<u64>().ok());
         let time = |name: &str| number(name).map(Duration::from_millis);
         self.tick = self.tick.max(time("tickTime"));
-        self.sync_limit = self.sync_limit.max(number("syncLimit").and_then(|limit| limit.try_into().ok()));
         self.limits.0 = self.limits.0.max(time("minSessionTimeout"));
         self.limits.1 = match (self.limits.1, time("maxSessionTimeout")) {
             (Some(known), Some(said)) => Some(known.min(said)),
@@ -195,8 +193,8 @@ mod tests {
     fn the_longest_ticks_and_the_narrowest_limits_count() {
         let mut known = Known::default();
         known.learn("tickTime=2000\nminSessionTimeout=4000\nmaxSessionTimeout=40000\n");
-        known.learn("tickTime=3000\nsyncLimit=10\nminSessionTimeout=6000\nmaxSessionTimeout=60000\n");
-        assert_eq!((known.tick, known.sync_limit), (Some(Duration::from_secs(3)), Some(10)));
+        known.learn("tickTime=3000\nminSessionTimeout=6000\nmaxSessionTimeout=60000\n");
+        assert_eq!(known.tick, Some(Duration::from_secs(3)));
         assert_eq!(known.limits, (Some(Duration::from_secs(6)), Some(Duration::from_secs(40))));
     }
 

@@ -1,9 +1,9 @@
-//! Whether the session that is granted is one on which locks can be held.
+//! Compares the granted session with what locks need.
 
 use std::time::Duration;
 
 use serde::Serialize;
-use zoolock_core::lease::{Ensemble, Renewal};
+use zoolock_core::lease;
 use zoolock_core::pace::Pace;
 
 use super::finding::Report;
@@ -12,28 +12,23 @@ use crate::duration::humane;
 
 const CHECK: &str = "session";
 
-/// What a session is good for.
+/// The tick of a stock ZooKeeper.
+const USUAL_TICK: Duration = Duration::from_secs(2);
+
+/// The session that the server grants, and its lease.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Granted {
     asked_ms: u64,
     granted_ms: u64,
-    /// How long a holder believes after a request that was confirmed.
-    believed_ms: u64,
-    /// `sync` or `write`.
-    renewed_by: &'static str,
+    /// How long a holder may rely on its lock after a renewal, before it has learned the tick.
+    lease_ms: u64,
     renewed_each_ms: u64,
     /// The longest `--grace` that is accepted.
     longest_grace_ms: u64,
 }
 
-/// Compares what was granted with what was asked for, and with what the lease needs.
+/// Compares the granted timeout with the requested one, and with what the lease needs.
 pub(super) fn judge(asked: Duration, granted: Duration, known: &Known, report: &mut Report) {
-    // The command counts on these whatever the service has, which it cannot see as a rule.
-    let assumed = Ensemble::default();
-    let real = Ensemble {
-        tick: known.tick.unwrap_or(assumed.tick),
-        sync_limit: known.sync_limit.unwrap_or(assumed.sync_limit),
-    };
     if granted != asked {
         let limits = match known.limits {
             (Some(least), Some(most)) => {
@@ -51,7 +46,7 @@ pub(super) fn judge(asked: Duration, granted: Duration, known: &Known, report: &
             },
         );
     }
-    let shortest = assumed.shortest_timeout().max(real.shortest_timeout());
+    let shortest = known.tick.unwrap_or(USUAL_TICK).max(USUAL_TICK) * 3;
     if granted < shortest {
         report.error(
             CHECK,
@@ -64,80 +59,48 @@ pub(super) fn judge(asked: Duration, granted: Duration, known: &Known, report: &
         );
         return;
     }
-    let how = assumed.renewal(granted, false);
-    let (span, spare) = (assumed.span(granted, how), assumed.spare(granted, how));
-    let interval = Pace::interval(&assumed, granted);
-    let by = if how == Renewal::Sync { "sync" } else { "write" };
+    let (length, spare) = (lease::steady_length(granted, None), lease::spare(granted, None));
+    let interval = Pace::beat(granted) * 2;
     report.session = Some(Granted {
         asked_ms: ms(asked),
         granted_ms: ms(granted),
-        believed_ms: ms(span),
-        renewed_by: by,
+        lease_ms: ms(length),
         renewed_each_ms: ms(interval),
         longest_grace_ms: ms(spare),
     });
     report.ok(
         CHECK,
         format!(
-            "{} granted: a lock is believed in for {} after a confirmation, and renewed by a {by} every {}; --grace \
-             up to {}",
+            "{} granted: a holder may rely on its lock for {} after a renewal, and renews every {}; --grace up to {}",
             humane(granted),
-            humane(span),
+            humane(length),
             humane(interval),
             humane(spare)
         ),
     );
-    judge_ticks(granted, (&assumed, &real), known, report);
+    judge_tick(known, report);
 }
 
-/// Whether the lease, which counts on the default ticks, is right with those of the service.
-fn judge_ticks(
-    granted: Duration,
-    (assumed, real): (&Ensemble, &Ensemble),
-    known: &Known,
-    report: &mut Report,
-) {
+/// Checks that a client can derive the tick from the shortest session timeout.
+fn judge_tick(known: &Known, report: &mut Report) {
     let Some(tick) = known.tick else {
         return report.note(
             "ticks",
-            format!(
-                "tickTime and syncLimit cannot be seen: {} and {} are assumed",
-                humane(assumed.tick),
-                assumed.sync_limit
-            ),
+            "tickTime cannot be seen: minSessionTimeout is taken to be two ticks or more",
             "have a server answer `conf`, or look into its zoo.cfg",
         );
     };
-    let how = assumed.renewal(granted, false);
-    let (believed, safe) = (assumed.span(granted, how), real.span(granted, how));
-    if tick > assumed.tick {
-        report.warn(
+    match known.limits.0 {
+        Some(least) if least < tick * 2 => report.warn(
             "ticks",
             format!(
-                "tickTime is {}: the command counts on {}, and may believe in a lock for longer than it is held",
-                humane(tick),
-                humane(assumed.tick)
+                "minSessionTimeout is {}, less than two ticks of {}: a holder may rely on its lock for too long",
+                humane(least),
+                humane(tick)
             ),
-            format!(
-                "lower tickTime to {}, or use the library with Builder::tick_time",
-                humane(assumed.tick)
-            ),
-        );
-    } else if safe < believed {
-        report.warn(
-            "ticks",
-            format!(
-                "syncLimit is {} ticks of {}: a leader that was cut off answers `sync` for so long that a lock may be \
-                 believed in for {}, not {}",
-                real.sync_limit,
-                humane(tick),
-                humane(safe),
-                humane(believed)
-            ),
-            "give `run` and `hold` --strict-renewal, or lower syncLimit",
-        );
-    } else {
-        report.ok("ticks", format!("tickTime is {}, which the lease has room for", humane(tick)));
+            format!("raise minSessionTimeout to {}, or use the library with Builder::tick_time", humane(tick * 2)),
+        ),
+        _ => report.ok("ticks", format!("tickTime is {}, which the lease has room for", humane(tick))),
     }
 }
 
@@ -156,9 +119,10 @@ mod tests {
         report.findings.into_iter().map(|finding| (finding.check, finding.level, finding.what)).collect()
     }
 
-    fn ticks(tick_ms: u64, sync_limit: u32) -> Known {
-        let tick = Some(Duration::from_millis(tick_ms));
-        Known { tick, sync_limit: Some(sync_limit), ..Known::default() }
+    fn ticks(tick_ms: u64, shortest_ms: u64) -> Known {
+        let (tick, shortest) = (Duration::from_millis(tick_ms), Duration::from_millis(shortest_ms));
+        let limits = (Some(shortest), Some(tick * 20));
+        Known { tick: Some(tick), limits, ..Known::default() }
     }
 
     fn worst(found: &[(&'static str, Level, String)], check: &str) -> Option<Level> {
@@ -166,24 +130,24 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_fine() {
-        let found = judged(30, 30, &ticks(2000, 5));
+    fn defaults_are_fine() {
+        let found = judged(30, 30, &ticks(2000, 4000));
         assert!(found.iter().all(|finding| finding.1 == Level::Ok), "{found:?}");
-        assert!(found[0].2.contains("16s") && found[0].2.contains("sync every 5s"), "{found:?}");
+        assert!(found[0].2.contains("15s") && found[0].2.contains("every 5s"), "{found:?}");
     }
 
     #[test]
-    fn what_is_not_granted_is_told_and_what_no_lock_can_be_kept_on_is_an_error() {
-        assert_eq!(worst(&judged(30, 40, &ticks(2000, 5)), "session"), Some(Level::Warning));
-        assert_eq!(worst(&judged(30, 4, &ticks(2000, 5)), "session"), Some(Level::Error));
-        assert_eq!(worst(&judged(30, 8, &ticks(3000, 5)), "session"), Some(Level::Error));
+    fn other_timeout_is_a_warning_and_too_short_one_an_error() {
+        assert_eq!(worst(&judged(30, 40, &ticks(2000, 4000)), "session"), Some(Level::Warning));
+        assert_eq!(worst(&judged(30, 4, &ticks(2000, 4000)), "session"), Some(Level::Error));
+        assert_eq!(worst(&judged(30, 8, &ticks(3000, 6000)), "session"), Some(Level::Error));
     }
 
     #[test]
-    fn ticks_for_which_the_lease_has_no_room_are_a_warning_and_unknown_ones_a_note() {
-        assert_eq!(worst(&judged(30, 30, &ticks(2000, 8)), "ticks"), Some(Level::Warning));
-        assert_eq!(worst(&judged(30, 30, &ticks(3000, 5)), "ticks"), Some(Level::Warning));
-        assert_eq!(worst(&judged(30, 30, &ticks(500, 5)), "ticks"), Some(Level::Ok));
+    fn short_minimum_is_a_warning_and_unknown_tick_a_note() {
+        assert_eq!(worst(&judged(30, 30, &ticks(2000, 3000)), "ticks"), Some(Level::Warning));
+        assert_eq!(worst(&judged(30, 30, &ticks(3000, 6000)), "ticks"), Some(Level::Ok));
+        assert_eq!(worst(&judged(30, 30, &ticks(500, 1000)), "ticks"), Some(Level::Ok));
         assert_eq!(worst(&judged(30, 30, &Known::default()), "ticks"), Some(Level::Note));
     }
 }

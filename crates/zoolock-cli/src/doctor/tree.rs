@@ -19,8 +19,8 @@ const CONTAINER: i64 = i64::MIN;
 /// And what those begin with that live for a while.
 const TTL: u8 = 0xff;
 
-/// What zoolock keeps for itself in the root.
-pub(super) const OWN: [&str; 2] = [".sessions", ".audit"];
+/// The directories of zoolock itself in the root.
+pub(super) const OWN: [&str; 1] = [".audit"];
 
 /// One directory.
 #[derive(Debug)]

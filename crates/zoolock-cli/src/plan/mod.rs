@@ -116,7 +116,6 @@ impl Plan {
                 refuse_json(&global, "run")?;
                 let mut service = service(&global, run.waiting.note.clone())?;
                 set_naming(&mut service, &run.waiting.kind)?;
-                service.strict_renewal = run.waiting.strict_renewal;
                 service.owner = Some(match owner(&run.waiting)? {
                     Some(owner) => owner,
                     None => new_owner()?,
@@ -152,7 +151,6 @@ impl Plan {
             Command::Hold(hold) => {
                 let mut service = service(&global, hold.waiting.note.clone())?;
                 set_naming(&mut service, &hold.waiting.kind)?;
-                service.strict_renewal = hold.waiting.strict_renewal;
                 service.owner = owner(&hold.waiting)?;
                 let wanted = wanted(&hold.names, &hold.waiting, &service)?;
                 service.connect_timeout = wanted.patience.limit(service.connect_timeout);

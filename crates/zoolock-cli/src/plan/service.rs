@@ -29,7 +29,6 @@ pub(crate) struct Service {
     pub(crate) token_epoch: u32,
     pub(crate) naming: Naming,
     pub(crate) kazoo_pattern: bool,
-    pub(crate) strict_renewal: bool,
     pub(crate) metrics_by_lock: bool,
 }
 
@@ -130,7 +129,6 @@ pub(crate) fn service(global: &Global, note: Option<String>) -> Result<Service, 
         token_epoch: global.token_epoch,
         naming: Naming::Native,
         kazoo_pattern: false,
-        strict_renewal: false,
         metrics_by_lock: false,
     })
 }

@@ -155,10 +155,10 @@ fn flags_that_conflict_with_keep_are_refused() {
 }
 
 #[test]
-fn strict_renewal_renews() {
+fn short_session_is_renewed() {
     let sandbox = Sandbox::new();
     let (_server, address) = server(&sandbox);
-    let flags = ["run", "--strict-renewal", "--session-timeout", "6s", "--connect", &address];
+    let flags = ["run", "--session-timeout", "6s", "--connect", &address];
     let done = sandbox.output(&[&flags[..], &["x", "--", "sleep", "5"]].concat());
     assert_eq!(done.code, 0, "{done:?}");
 }

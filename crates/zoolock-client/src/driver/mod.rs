@@ -33,10 +33,6 @@ pub trait Handler: Send + 'static {
     fn event(&mut self, event: WatchEvent);
     /// Handles a change of the session.
     fn state(&mut self, state: State);
-    /// Handles the answer to a keep-alive that was written at `sent`. A quorum confirmed it if `confirmed` is set.
-    fn kept_alive(&mut self, sent: Instant, confirmed: bool) {
-        let _ = (sent, confirmed);
-    }
     /// Handles a dial that reached no server. Another one follows.
     fn unreachable(&mut self, errors: &[DialError]) {
         let _ = errors;
@@ -201,8 +197,6 @@ impl<H: Handler> Core<H> {
                 Output::SaslChallenge(id, challenge) => self.actions.push(Action::Challenge(id, challenge)),
                 Output::State(state) => self.handler.state(state),
                 Output::Reply { request, sent, result } => self.handler.reply(request, sent, result),
-                Output::KeptAlive { sent, confirmed } => self.handler.kept_alive(sent, confirmed),
-                Output::CheckRefused(_) => {}
                 Output::Event(event) => self.handler.event(event),
             }
         }

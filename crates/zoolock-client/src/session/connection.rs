@@ -6,16 +6,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use zoolock_wire::{ConnectRequest, FrameError, Hidden, Request, RequestHeader, Writer, op, split_frame};
 
-use super::{ConnectionId, Instant, KeepAlive, RequestId};
+use super::{ConnectionId, Instant, RequestId};
 
 /// The largest connect response in bytes. A real one has 37.
 const MAX_CONNECT_RESPONSE: usize = 1024;
 
 /// The create mode of an ephemeral znode. A sequential one has also the bit 2.
 const EPHEMERAL: i32 = 1;
-
-/// The largest version, which matches any.
-const ANY_VERSION: i32 = -1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -41,8 +38,6 @@ pub(super) struct InFlight {
 pub(super) enum Purpose {
     Caller { request: RequestId, creates_ephemeral: bool },
     Ping,
-    Sync,
-    Check,
     Sasl { is_last: bool },
     Close,
 }
@@ -73,7 +68,7 @@ pub(super) struct Connection {
     /// A random number, which spreads the moves of many sessions.
     pub(super) random: u64,
     pub(super) last_received: Instant,
-    pub(super) last_keep_alive: Instant,
+    pub(super) last_ping: Instant,
     /// The newest zxid of this connection's replies.
     pub(super) newest_zxid: i64,
     in_flight: VecDeque<InFlight>,
@@ -91,7 +86,7 @@ impl Connection {
             attached_at: None,
             random,
             last_received: now,
-            last_keep_alive: now,
+            last_ping: now,
             newest_zxid: 0,
             in_flight: VecDeque::new(),
             queue: VecDeque::new(),
@@ -191,21 +186,21 @@ impl Connection {
         self.write(&Request::CloseSession, Purpose::Close, next_xid(last_xid), now);
     }
 
-    /// Writes a ping, and behind it the request that renews. The ping is in front because a write that is slow holds back
-    /// its reply: without the ping a silent server could not be told from a slow leader.
-    pub(super) fn write_keep_alive(&mut self, keep_alive: &KeepAlive, last_xid: &mut i32, now: Instant) {
-        self.last_keep_alive = now;
+    pub(super) fn write_ping(&mut self, now: Instant) {
+        self.last_ping = now;
         self.write(&Request::Ping, Purpose::Ping, op::XID_PING, now);
-        match keep_alive {
-            KeepAlive::Ping => {}
-            KeepAlive::Sync => {
-                self.write(&Request::Sync { path: "/".to_owned() }, Purpose::Sync, next_xid(last_xid), now);
-            }
-            KeepAlive::Check(path) => {
-                let check = Request::Check { path: path.clone(), version: ANY_VERSION };
-                self.write(&Request::Multi(vec![check]), Purpose::Check, next_xid(last_xid), now);
-            }
-        }
+    }
+
+    /// Writes a request of the caller, even if the window is full.
+    pub(super) fn write_request(
+        &mut self,
+        id: RequestId,
+        request: &Request,
+        last_xid: &mut i32,
+        now: Instant,
+    ) {
+        let purpose = Purpose::Caller { request: id, creates_ephemeral: creates_ephemeral(request) };
+        self.write(request, purpose, next_xid(last_xid), now);
     }
 
     /// Writes a request of the caller, or queues it if the window is full.
@@ -217,11 +212,10 @@ impl Connection {
         last_xid: &mut i32,
         now: Instant,
     ) {
-        let creates_ephemeral = creates_ephemeral(request);
         if self.queue.is_empty() && self.in_flight.len() < max_in_flight {
-            let purpose = Purpose::Caller { request: id, creates_ephemeral };
-            return self.write(request, purpose, next_xid(last_xid), now);
+            return self.write_request(id, request, last_xid, now);
         }
+        let creates_ephemeral = creates_ephemeral(request);
         let mut frame = BytesMut::new();
         write_frame(&mut frame, 0, request);
         self.queue.push_back(Queued { request: id, op: request.op(), creates_ephemeral, frame });

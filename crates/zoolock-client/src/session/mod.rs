@@ -64,19 +64,6 @@ pub struct ConnectionId(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u64);
 
-/// The request that keeps the session alive.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum KeepAlive {
-    /// A ping every third of the session timeout: the session has no use for a lease.
-    #[default]
-    Ping,
-    /// A `sync` every sixth: the next grant needs proof that the leader knows of the session.
-    Sync,
-    /// A `multi` with one version check of this znode, every sixth. It changes nothing, and only a quorum can confirm
-    /// it. The session holds locks.
-    Check(String),
-}
-
 /// A change of the session, to be carried out or passed on in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
@@ -104,15 +91,6 @@ pub enum Output {
         /// The result.
         result: Result<Reply, RequestError>,
     },
-    /// The server answered a request of the session's own.
-    KeptAlive {
-        /// The time at which it was written.
-        sent: Instant,
-        /// Set if a quorum confirmed it.
-        confirmed: bool,
-    },
-    /// The server refused to check the znode of [`KeepAlive::Check`].
-    CheckRefused(Option<Code>),
     /// A watch fired.
     Event(WatchEvent),
 }
@@ -289,7 +267,6 @@ pub struct Session {
     /// The number of connections in a row that ended soon after the session was attached.
     short_connections: u32,
     connection: Option<Connection>,
-    keep_alive: KeepAlive,
     /// Set if the session has created an ephemeral znode. Before, it may be local to one server.
     has_ephemeral: bool,
     last_move: Option<Instant>,
@@ -319,7 +296,6 @@ impl Session {
             failures: 0,
             short_connections: 0,
             connection: None,
-            keep_alive: KeepAlive::Ping,
             has_ephemeral: false,
             last_move: None,
             closing: None,
@@ -370,6 +346,15 @@ impl Session {
     /// [`RequestError::NotSent`] without a connection, [`RequestError::Over`] after the end or [`Session::close`], and
     /// [`RequestError::Refused`] after the server refused the credentials.
     pub fn request(&mut self, request: &Request, now: Instant) -> Result<RequestId, RequestError> {
+        self.send(|connection, id, last_xid, max_in_flight| {
+            connection.send(id, request, max_in_flight, last_xid, now);
+        })
+    }
+
+    fn send(
+        &mut self,
+        write: impl FnOnce(&mut Connection, RequestId, &mut i32, usize),
+    ) -> Result<RequestId, RequestError> {
         if let Some(end) = self.end {
             return Err(end.of_requests());
         }
@@ -381,26 +366,22 @@ impl Session {
         };
         self.last_request += 1;
         let id = RequestId(self.last_request);
-        connection.send(id, request, self.config.max_in_flight, &mut self.last_xid, now);
+        write(connection, id, &mut self.last_xid, self.config.max_in_flight);
         Ok(id)
     }
 
-    /// Sets the request that keeps the session alive. It takes effect at once.
-    pub fn set_keep_alive(&mut self, keep_alive: KeepAlive, now: Instant) {
-        if self.keep_alive != keep_alive {
-            let shorter = self.pace.keep_alive(&keep_alive) < self.pace.keep_alive(&self.keep_alive);
-            self.keep_alive = keep_alive;
-            if shorter {
-                self.send_due_keep_alive(now);
-            }
-        }
-    }
-
-    /// Sends the keep-alive now. Its reply is an [`Output::KeptAlive`].
-    pub fn renew(&mut self, now: Instant) {
-        if self.is_connected() {
-            self.send_keep_alive(now);
-        }
+    /// Sends a request that renews a lease, behind a ping. It passes the requests that wait for the server.
+    ///
+    /// The ping is in front because a slow write holds back all later replies: without it, a silent server could not be told
+    /// from a slow leader.
+    ///
+    /// # Errors
+    /// As [`Session::request`].
+    pub fn renew(&mut self, request: &Request, now: Instant) -> Result<RequestId, RequestError> {
+        self.send(|connection, id, last_xid, _| {
+            connection.write_ping(now);
+            connection.write_request(id, request, last_xid, now);
+        })
     }
 
     /// Closes the session: the server deletes its ephemeral znodes. The end is [`Output::State`].
@@ -542,7 +523,7 @@ impl Session {
                 self.lose(Loss::Silent(silent), now, random);
             }
             Some(Stage::Attached) => {
-                self.send_due_keep_alive(now);
+                self.send_due_ping(now);
                 if self.dial == Dial::Idle && self.move_time().is_some_and(|at| at <= now) {
                     self.start_dial(now);
                 }
@@ -561,33 +542,31 @@ impl Session {
         match connection.stage {
             Stage::Connecting { deadline } | Stage::Authenticating { deadline, .. } => Some(deadline),
             Stage::Attached => {
-                let keep_alive = self.keep_alive_time(connection);
+                let ping = self.ping_time(connection);
                 let silence = if self.dial == Dial::Idle { self.move_time() } else { None };
-                [keep_alive, silence].into_iter().flatten().min()
+                [ping, silence].into_iter().flatten().min()
             }
         }
     }
 
     // ---- keeping the session alive ----
 
-    fn keep_alive_time(&self, connection: &Connection) -> Option<Instant> {
-        self.closing
-            .is_none()
-            .then(|| connection.last_keep_alive.after(self.pace.keep_alive(&self.keep_alive)))
+    fn ping_time(&self, connection: &Connection) -> Option<Instant> {
+        self.closing.is_none().then(|| connection.last_ping.after(self.pace.ping_interval()))
     }
 
-    fn send_due_keep_alive(&mut self, now: Instant) {
+    fn send_due_ping(&mut self, now: Instant) {
         let Some(connection) = self.connection.as_ref().filter(|connection| connection.is_attached()) else {
             return;
         };
-        if self.keep_alive_time(connection).is_some_and(|at| at <= now) {
-            self.send_keep_alive(now);
+        if self.ping_time(connection).is_some_and(|at| at <= now) {
+            self.send_ping(now);
         }
     }
 
-    fn send_keep_alive(&mut self, now: Instant) {
+    fn send_ping(&mut self, now: Instant) {
         if let Some(connection) = &mut self.connection {
-            connection.write_keep_alive(&self.keep_alive, &mut self.last_xid, now);
+            connection.write_ping(now);
         }
     }
 

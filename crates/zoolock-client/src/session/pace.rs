@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::Instant;
 use super::connection::Connection;
-use super::{Instant, KeepAlive};
 
 /// The longest pause between two dials of a session that holds locks.
 const HOLDER_RETRY: Duration = Duration::from_millis(500);
@@ -11,8 +11,8 @@ const HOLDER_RETRY: Duration = Duration::from_millis(500);
 /// The shortest time for a dial, and for an attach: a server may grant a timeout in which nothing can succeed.
 const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
 
-/// The shortest time between two keep-alives.
-const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(30);
+/// The shortest time between two pings.
+const SHORTEST_PING: Duration = Duration::from_millis(30);
 
 /// The shortest pause between two dials.
 const SHORTEST_RETRY: Duration = Duration::from_millis(10);
@@ -28,13 +28,9 @@ impl Pace {
         Pace { timeout }
     }
 
-    /// Returns the time between two keep-alives.
-    pub(super) fn keep_alive(&self, keep_alive: &KeepAlive) -> Duration {
-        let share = match keep_alive {
-            KeepAlive::Ping => self.timeout / 3,
-            KeepAlive::Sync | KeepAlive::Check(_) => self.timeout / 6,
-        };
-        share.max(SHORTEST_KEEP_ALIVE)
+    /// Returns the time between two pings, if nothing renews the session.
+    pub(super) fn ping_interval(&self) -> Duration {
+        (self.timeout / 3).max(SHORTEST_PING)
     }
 
     /// Returns the time by which a dial must have succeeded.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use zoolock_wire::{Code, ConnectResponse, OpResult, Reader, Reply, ReplyHeader, WatchEvent, WireError, op};
+use zoolock_wire::{Code, ConnectResponse, Reader, Reply, ReplyHeader, WatchEvent, WireError, op};
 
 use super::connection::{InFlight, Purpose, Stage};
 use super::{ConnectionId, End, Instant, Loss, Output, RequestError, Session, State};
@@ -109,7 +109,7 @@ impl Session {
         let state = State::Connected { session: self.id, timeout: self.pace.timeout, sent };
         self.outputs.push_back(Output::State(state));
         // A new connection proves at once that it works.
-        self.send_keep_alive(now);
+        self.send_ping(now);
     }
 
     fn handle_frame(&mut self, frame: &Bytes, now: Instant) -> Result<Outcome, String> {
@@ -208,22 +208,7 @@ impl Session {
             Purpose::Ping => {
                 // The connection works.
                 self.failures = 0;
-                self.kept_alive(entry, false);
             }
-            // A leader that was cut off may answer a `sync`.
-            Purpose::Sync => self.kept_alive(entry, false),
-            Purpose::Check => match result {
-                Ok(Reply::Multi(results)) if results == [OpResult::Check] => self.kept_alive(entry, true),
-                Ok(Reply::Multi(results)) => {
-                    let code = results.iter().find_map(|result| match result {
-                        OpResult::Error(number) => Code::from_number(*number),
-                        _ => None,
-                    });
-                    self.outputs.push_back(Output::CheckRefused(code));
-                }
-                Ok(_) => return Err("the reply to a multi is no multi".to_owned()),
-                Err(number) => self.outputs.push_back(Output::CheckRefused(Code::from_number(number))),
-            },
             Purpose::Close if result.is_ok() => return Ok(Outcome::Finish(End::Closed)),
             // The session is attached again, only to be closed.
             Purpose::Close => return Ok(Outcome::Lose(Loss::CloseRefused)),
@@ -251,10 +236,6 @@ impl Session {
             _ => return Ok(Outcome::Finish(End::AuthFailed)),
         }
         Ok(Outcome::Continue)
-    }
-
-    fn kept_alive(&mut self, entry: &InFlight, confirmed: bool) {
-        self.outputs.push_back(Output::KeptAlive { sent: entry.sent, confirmed });
     }
 
     /// Fails the request whose reply ends the session.

@@ -5,7 +5,8 @@
 //! holder, and reports that to the leader every half tick. The request itself does not tell the leader, as in
 //! ZooKeeper (`LearnerHandler` touches sessions for pings only). The leader expires the session as early as
 //! it may, and then a rival holds. The checked property: by then the holder does not rely on the lock any
-//! more. Clocks run up to 5 % faster or slower than the leader's.
+//! more. Clocks run up to 5 % faster or slower than the leader's. A server that attaches the session again may
+//! grant half of the timeout.
 //!
 //! The last tests have longer stalls and pauses, during which the leader is not told. In them the server and
 //! the leader have a connection, on which pings wait like all other messages, in order and without a limit.
@@ -14,9 +15,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use stateright::{Model, Property};
-use zoolock_core::lease::Ensemble;
 use zoolock_core::pace::Pace;
-use zoolock_core::{Instant, Lease, Renewal};
+use zoolock_core::{Instant, Lease};
 
 use crate::{long, search};
 
@@ -26,6 +26,8 @@ const TICK: u32 = 2;
 const TIMEOUT: u32 = 24;
 /// Units of the holder's clock per step, if it is as fast as the leader's.
 const UNITS: u32 = 20;
+/// Ticks after which a leader that was cut off notices that.
+const SYNC_LIMIT: u32 = 5;
 const RATES: [u32; 3] = [UNITS - 1, UNITS, UNITS + 1];
 
 /// The rule by which a holder decides whether it still has the lock.
@@ -37,10 +39,12 @@ pub(crate) enum Belief {
     RenewedByPings,
     /// A renewal counts from its answer, not from its request.
     FromTheAnswer,
-    /// The lease lasts for the whole timeout, not for two thirds of it.
+    /// The lease lasts for longer than the timeout.
     WholeTimeout,
     /// The lease follows the requested timeout, although the server has halved it.
     AskedTimeout,
+    /// The lease follows the first timeout, although a server has halved it in a later attach.
+    FirstTimeout,
     /// The lease lasts until the client reports that the session has expired, after 1.4 session timeouts
     /// without an answer.
     UntilExpired,
@@ -48,14 +52,12 @@ pub(crate) enum Belief {
     Monotonic,
     /// The holder uses a clock that can be set.
     WallClock,
-    /// A `sync` renews, however short the timeout.
-    SyncIsEnough,
+    /// A `sync` confirms the lease like a write.
+    SyncConfirms,
     /// One confirmation renews.
     ByOneConfirmation,
     /// Two confirmations renew: a request, and another one that was sent long enough after its answer.
     ByTwoConfirmations,
-    /// A `sync` extends the lease by as much as a write.
-    SyncLikeAWrite,
 }
 
 impl Belief {
@@ -64,20 +66,20 @@ impl Belief {
         Belief::FromTheAnswer,
         Belief::WholeTimeout,
         Belief::AskedTimeout,
+        Belief::FirstTimeout,
         Belief::UntilExpired,
         Belief::Monotonic,
         Belief::WallClock,
-        Belief::SyncIsEnough,
+        Belief::SyncConfirms,
         Belief::ByOneConfirmation,
         Belief::ByTwoConfirmations,
-        Belief::SyncLikeAWrite,
     ];
 
     /// Returns whether the rule relies on two confirmations. If pings never wait, two are enough, so the
     /// search finds the rule's other bug.
     fn needs_two(self) -> bool {
-        use Belief::{ByTwoConfirmations, FromTheAnswer, SyncIsEnough, SyncLikeAWrite};
-        matches!(self, ByTwoConfirmations | FromTheAnswer | SyncIsEnough | SyncLikeAWrite)
+        use Belief::{ByTwoConfirmations, FromTheAnswer, SyncConfirms};
+        matches!(self, ByTwoConfirmations | FromTheAnswer | SyncConfirms)
     }
 }
 
@@ -86,9 +88,11 @@ impl Belief {
 struct Faults {
     /// The holder's server is disconnected from the leader.
     follower_cut: bool,
-    /// The holder is disconnected from its server. With `heals` it reconnects on a new connection.
+    /// The holder is disconnected from its server. With `heals` it reconnects on a new connection, and with
+    /// `shortens` it is granted half of the timeout then.
     holder_cut: bool,
     heals: bool,
+    shortens: bool,
     /// The other servers elect a new leader, which counts from then on. The holder stays with the old leader.
     deposed: bool,
     /// The machine sleeps for a session timeout.
@@ -101,8 +105,8 @@ struct Faults {
 struct LeaseModel {
     belief: Belief,
     faults: Faults,
-    /// The server's `syncLimit`, in ticks.
-    sync_limit: u32,
+    /// The holder knows the tick of the servers.
+    knows_tick: bool,
     /// Maximum delay of a message, in steps.
     delay: u32,
     /// The server and the leader have a connection. Its messages have no maximum delay once the machine has
@@ -141,6 +145,8 @@ struct World {
     down: VecDeque<Down>,
     /// Time of the last report to the leader that counts.
     touched: u32,
+    /// The timeout by which the leader counts, in steps.
+    timeout: u32,
     deposed_at: Option<u32>,
     /// The session has expired, and the lock has been granted to a rival.
     rival: bool,
@@ -202,31 +208,19 @@ fn duration(steps: u32) -> Duration {
 }
 
 impl LeaseModel {
-    fn ensemble(&self) -> Ensemble {
-        Ensemble { tick: duration(TICK), sync_limit: self.sync_limit }
-    }
-
-    fn how(&self) -> Renewal {
-        match self.belief {
-            Belief::SyncIsEnough => Renewal::Sync,
-            _ => self.ensemble().renewal(duration(TIMEOUT), false),
-        }
-    }
-
     fn relies_on_lock(&self, world: &World) -> bool {
         match self.belief {
             Belief::UntilExpired => (world.own - world.heard) * 5 < TIMEOUT * UNITS * 7,
-            Belief::ByOneConfirmation => world.confirmed.is_some_and(|sent| {
-                let span = self.ensemble().span(duration(TIMEOUT), self.how());
-                instant(world.own) < instant(sent).after(span)
-            }),
+            Belief::ByOneConfirmation => world
+                .confirmed
+                .is_some_and(|sent| instant(world.own) < instant(sent).after(duration(TIMEOUT) * 11 / 12)),
             _ if self.belief.needs_two() => world.with_two.0.is_some_and(|end| instant(world.own) < end),
             _ => world.lease.is_valid(instant(world.own)),
         }
     }
 
     /// Extends the lease by the former rule, which needed only two confirmations.
-    fn confirm_with_two(&self, world: &mut World, sent: u32, how: Renewal) {
+    fn confirm_with_two(world: &mut World, sent: u32) {
         let (end, answered) = &mut world.with_two;
         answered.push((sent, world.own));
         // A whole tick, with this timeout.
@@ -235,8 +229,7 @@ impl LeaseModel {
         answered.drain(..newest.unwrap_or(0));
         // The session was requested when the clock started.
         let told = newest.map_or(TIMEOUT * UNITS, |_| answered[0].0);
-        let until = instant(sent).after(self.ensemble().span(duration(TIMEOUT), how));
-        *end = (*end).max(Some(until.min(instant(told).after(duration(TIMEOUT) * 11 / 12))));
+        *end = (*end).max(Some(instant(sent.min(told)).after(duration(TIMEOUT) * 11 / 12)));
     }
 
     /// Returns whether a leader answers. The answer counts, even if it is the old leader.
@@ -244,10 +237,9 @@ impl LeaseModel {
         if world.rival {
             return false;
         }
-        match (world.deposed_at, self.how()) {
-            (None, _) => !world.follower_cut,
-            (Some(_), Renewal::Write) => false,
-            (Some(since), Renewal::Sync) => world.now <= since + self.sync_limit * TICK,
+        match world.deposed_at {
+            None => !world.follower_cut,
+            Some(since) => self.belief == Belief::SyncConfirms && world.now <= since + SYNC_LIMIT * TICK,
         }
     }
 
@@ -269,7 +261,7 @@ impl LeaseModel {
             }
         }
         // As early as possible: the real leader counts in buckets, and rounds up.
-        world.rival |= world.now >= world.touched + TIMEOUT;
+        world.rival |= world.now >= world.touched + world.timeout;
     }
 
     /// Returns whether the renewal can make its next hop, whose delay is limited.
@@ -297,7 +289,7 @@ impl Model for LeaseModel {
             // Above zero, so that it can be set back.
             own: TIMEOUT * UNITS,
             // A session is opened by a write.
-            lease: Lease::new(timeout, self.ensemble(), instant(TIMEOUT * UNITS)),
+            lease: Lease::new(timeout, self.knows_tick.then_some(duration(TICK)), instant(TIMEOUT * UNITS)),
             confirmed: None,
             with_two: (None, Vec::new()),
             heard: TIMEOUT * UNITS,
@@ -310,6 +302,7 @@ impl Model for LeaseModel {
             up: VecDeque::new(),
             down: VecDeque::new(),
             touched: 0,
+            timeout: TIMEOUT,
             deposed_at: None,
             rival: false,
         };
@@ -364,15 +357,11 @@ impl Model for LeaseModel {
                     }
                     Place::Back => {
                         let late = self.belief == Belief::FromTheAnswer;
-                        let how = match self.belief {
-                            Belief::SyncLikeAWrite | Belief::SyncIsEnough => Renewal::Write,
-                            _ => self.how(),
-                        };
                         let sent = if late { world.own } else { sent.at };
-                        world.lease.confirm(instant(sent), instant(world.own), how);
+                        world.lease.confirm(instant(sent), instant(world.own));
                         match self.belief {
                             Belief::ByOneConfirmation => world.confirmed = Some(sent),
-                            _ if self.belief.needs_two() => self.confirm_with_two(&mut world, sent, how),
+                            _ if self.belief.needs_two() => LeaseModel::confirm_with_two(&mut world, sent),
                             _ => {}
                         }
                         world.heard = world.own;
@@ -406,8 +395,19 @@ impl Model for LeaseModel {
                 // Pending requests get no answer. After the reconnect the server asks the leader whether it
                 // knows the session, and the leader counts that.
                 world.renewal = None;
-                if !world.follower_cut && world.deposed_at.is_none() && !world.rival {
-                    world.touched = world.now;
+                if !world.follower_cut && !world.rival {
+                    let mut timeout = duration(TIMEOUT);
+                    if world.deposed_at.is_none() {
+                        world.touched = world.now;
+                        if std::mem::take(&mut world.faults.shortens) {
+                            world.timeout = TIMEOUT / 2;
+                            timeout /= 2;
+                        }
+                    }
+                    // A leader that was cut off also confirms the session.
+                    if self.belief != Belief::FirstTimeout {
+                        world.lease.attach(instant(world.own), timeout);
+                    }
                 }
             }
             Step::Depose => {
@@ -427,8 +427,8 @@ impl Model for LeaseModel {
         }
         // The holder renews as soon as possible.
         if world.renewal.is_none() && world.own >= world.renew_at && !world.rival {
-            let interval = Pace::interval(&self.ensemble(), duration(TIMEOUT)).as_millis() as u32;
-            world.renew_at = world.own + interval;
+            let interval = Pace::beat(duration(TIMEOUT)) * 2;
+            world.renew_at = world.own + interval.as_millis() as u32;
             world.renewal = Some(Sent { at: world.own, place: Place::ToServer, since: world.now });
         }
         Some(world)
@@ -446,15 +446,15 @@ const NO_FAULTS: Faults = Faults {
     follower_cut: false,
     holder_cut: false,
     heals: false,
+    shortens: false,
     deposed: false,
     sleeps: false,
     set_back: false,
 };
 
 fn with(belief: Belief, faults: Faults) -> LeaseModel {
-    // With this timeout a `sync` is enough.
     let end = if long() { 2 * TIMEOUT } else { TIMEOUT + TIMEOUT / 2 };
-    LeaseModel { belief, faults, sync_limit: 3, delay: 1, connection: false, nap: TIMEOUT, end }
+    LeaseModel { belief, faults, knows_tick: true, delay: 1, connection: false, nap: TIMEOUT, end }
 }
 
 /// The machine sleeps for most of a session timeout. Messages from the server to the leader arrive late, or
@@ -486,14 +486,12 @@ fn lease_ends_before_rival_holds() {
         Faults { follower_cut: true, ..NO_FAULTS },
         Faults { holder_cut: true, ..NO_FAULTS },
         Faults { holder_cut: true, heals: true, deposed: true, ..NO_FAULTS },
+        Faults { holder_cut: true, heals: true, shortens: true, ..NO_FAULTS },
         Faults { sleeps: true, ..NO_FAULTS },
     ];
     for faults in faults {
         is_safe(with(Belief::Lease, faults));
-        if faults.deposed {
-            // Here a `sync` is not enough.
-            is_safe(LeaseModel { sync_limit: 5, ..with(Belief::Lease, faults) });
-        }
+        is_safe(LeaseModel { knows_tick: false, ..with(Belief::Lease, faults) });
     }
 }
 
@@ -523,6 +521,13 @@ mod bugs {
     }
 
     #[test]
+    fn lease_of_the_first_timeout() {
+        let faults =
+            Faults { holder_cut: true, heals: true, shortens: true, follower_cut: true, ..NO_FAULTS };
+        is_caught(with(Belief::FirstTimeout, faults));
+    }
+
+    #[test]
     fn lease_until_reported_expiry() {
         is_caught(with(Belief::UntilExpired, Faults { holder_cut: true, ..NO_FAULTS }));
     }
@@ -547,17 +552,9 @@ mod bugs {
         is_caught(with(Belief::ByOneConfirmation, Faults { follower_cut: true, sleeps: true, ..NO_FAULTS }));
     }
 
-    /// With the shortest timeout for which a `sync` is enough.
-    #[test]
-    fn sync_extends_the_lease_like_a_write() {
-        let model = with(Belief::SyncLikeAWrite, Faults { deposed: true, ..NO_FAULTS });
-        is_caught(LeaseModel { sync_limit: 4, ..model });
-    }
-
     #[test]
     fn sync_answered_by_a_deposed_leader() {
-        let model = with(Belief::SyncIsEnough, Faults { deposed: true, ..NO_FAULTS });
-        is_caught(LeaseModel { sync_limit: 5, ..model });
+        is_caught(with(Belief::SyncConfirms, Faults { deposed: true, ..NO_FAULTS }));
     }
 }
 

@@ -106,6 +106,11 @@ impl Link {
         let first = !std::mem::replace(&mut state.connect_requested, true);
         let header =
             if first { Some((0, opcode::CREATE_SESSION)) } else { piece.number(0).zip(piece.number(4)) };
+        // A transaction that begins with a check renews a lease. It counts as a check, because it comes at any time.
+        let header = match (header, piece.number(8)) {
+            (Some((xid, opcode::MULTI)), Some(opcode::CHECK)) => Some((xid, opcode::CHECK)),
+            (header, _) => header,
+        };
         let Some((xid, opcode)) = header.filter(|_| piece.is_frame) else {
             self.shared.meter.count(self.id, |counts| counts.bytes_to_server += bytes);
             return Ok(());

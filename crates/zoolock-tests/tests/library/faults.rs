@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zoolock::{Connection, Error, LossReason};
+use zoolock::{Connection, Error, LossReason, Zoolock};
 use zoolock_tests::locks::{
     brisk_settings, connect, connect_through, directory, granted, lock_and_release, lock_in_background,
     settings, until_queued,
@@ -187,13 +187,10 @@ on_both_arms!(waiters_of_expired_sessions_can_queue_again, |place| async move {
 });
 
 on_both_arms!(lease_is_renewed_while_the_lock_is_held, |place| async move {
-    // A session timeout of 2 s is renewed by writes, 4 s by sync. Sync suffices from 3 × syncLimit × tick on.
-    let writing = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
-    let syncing = brisk_settings().session_timeout(Duration::from_secs(4));
-    let syncing = syncing.connect(&place.connect_string()).await.expect("session starts");
-    let strict = brisk_settings().session_timeout(Duration::from_secs(4)).strict_renewal();
-    let strict = strict.connect(&place.connect_string()).await.expect("session starts");
-    let clients = [("writes", writing), ("syncs", syncing), ("strict", strict)];
+    let knows_tick = brisk_settings().connect(&place.connect_string()).await.expect("session starts");
+    let learns_tick = Zoolock::builder().session_timeout(Duration::from_secs(6));
+    let learns_tick = learns_tick.connect(&place.connect_string()).await.expect("session starts");
+    let clients = [("known", knows_tick), ("learned", learns_tick)];
     let mut guards = Vec::new();
     for (name, zl) in &clients {
         guards.push((name, zl.mutex(name).lock().await.expect("lock acquired")));

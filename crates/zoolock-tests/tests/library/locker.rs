@@ -230,7 +230,7 @@ on_every_locker!(timed_out_and_cancelled_waiters_leave_no_trace, |world| {
 });
 
 on_every_locker!(invalid_keys_give_the_same_errors, |world| {
-    for key in ["", "..", "a//b", "a\0b", "a/", "/", "a/lock-0000000000", "/zookeeper/x", ".sessions"] {
+    for key in ["", "..", "a//b", "a\0b", "a/", "/", "a/lock-0000000000", "/zookeeper/x", ".audit"] {
         let locker = world.locker();
         let outcome = locker.with_lock(key, SOON, |_| async { panic!("guard was dropped early") });
         let outcome: Result<(), Error> = soon(outcome).await;

@@ -195,8 +195,9 @@ impl Acquisition {
                     if let (true, Err(error)) = (departs, &outcome) {
                         metrics::cleanup_failed(error.failure);
                     }
-                    if let Some(sent) = confirms {
-                        self.session.confirm_write(sent, &outcome);
+                    // The connected server alone may refuse a write, so a refusal confirms nothing.
+                    if let Some(sent) = confirms.filter(|_| outcome.is_ok()) {
+                        self.session.confirm(sent);
                     }
                     self.answered(id, outcome);
                 }

@@ -179,6 +179,11 @@ impl Acquisition {
         acquisition
     }
 
+    /// Returns the first of its lock directories.
+    pub(crate) fn directory(&self) -> Option<&LockPath> {
+        self.directories.first()
+    }
+
     pub(crate) fn id(&self) -> ContenderId {
         self.id
     }

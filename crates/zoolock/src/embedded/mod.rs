@@ -13,6 +13,9 @@ use crate::builder::{Builder, LONGEST};
 use crate::error::Error;
 use crate::zoolock::Zoolock;
 
+/// The tick of a server in the process, unless the caller sets one: that of a stock ZooKeeper.
+const TICK: std::time::Duration = std::time::Duration::from_secs(2);
+
 impl Zoolock {
     /// Starts a server in this process and connects to it: locks among the tasks of one program, with everything
     /// that locks between hosts have. Nothing is written to disk; the server ends with the last clone and guard.
@@ -47,14 +50,18 @@ impl Builder {
     pub async fn embedded(self) -> Result<Zoolock, Error> {
         // Whoever else is on this machine reaches the port, but not our locks.
         let secret = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        let tick = self.tick().unwrap_or(TICK);
         let server = Server::builder()
             .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-            .tick(self.tick())
+            .tick(tick)
             .max_session_timeout(LONGEST)
             .secret(Secret::new(secret.as_str()));
         let server = InProcess::start(server).await?;
         let address = server.handle.local_addr().to_string();
-        self.auth("digest", format!("{}:{secret}", Secret::USER)).open(&address, Some(Arc::new(server))).await
+        self.tick_time(tick)
+            .auth("digest", format!("{}:{secret}", Secret::USER))
+            .open(&address, Some(Arc::new(server)))
+            .await
     }
 }
 

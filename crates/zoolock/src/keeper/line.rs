@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use zoolock_core::contender::{Failure, Refusal};
-use zoolock_core::{Sequence, SessionId, Zxid};
+use zoolock_core::{Instant, Sequence, SessionId, Zxid};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::held_back::{HeldBack, Undone};
@@ -23,14 +23,22 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 pub trait Line: Send + Sync + 'static {
     /// Returns the session id.
     fn session(&self) -> i64;
-    /// Returns the negotiated session timeout.
+    /// Returns the shortest session timeout that was granted so far.
     fn timeout(&self) -> Duration;
+    /// Returns when the last attach was requested, if the timeout may have changed with it.
+    fn attached(&self) -> Option<Instant> {
+        None
+    }
     /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
     /// Returns how many times a connection was made or lost. Counted before every later event or answer.
     fn interruptions(&self) -> u64;
     /// Sends a request now. `None` if its outcome is unknown.
     fn send(&self, request: Request) -> Later<Option<LineAnswer>>;
+    /// Sends a request that renews the lease, ahead of those that wait for the server.
+    fn renew(&self, request: Request) -> Later<Option<LineAnswer>> {
+        self.send(request)
+    }
 }
 
 /// The answer to a request.
@@ -230,7 +238,15 @@ impl LineKeeper {
         request: Request,
         read: impl FnOnce(Read) -> Option<T> + Send + 'static,
     ) -> Answer<T> {
-        let (answer, line) = (self.line.send(request), self.line.clone());
+        self.read_answer(self.line.send(request), read)
+    }
+
+    fn read_answer<T: Send + 'static>(
+        &self,
+        answer: Later<Option<LineAnswer>>,
+        read: impl FnOnce(Read) -> Option<T> + Send + 'static,
+    ) -> Answer<T> {
+        let line = self.line.clone();
         Box::pin(async move {
             let answer = answer.await;
             drop(line);
@@ -298,6 +314,10 @@ impl Keeper for LineKeeper {
         self.line.timeout()
     }
 
+    fn attached(&self) -> Option<(Instant, Duration)> {
+        self.line.attached().map(|sent| (sent, self.line.timeout()))
+    }
+
     fn is_connected(&self) -> bool {
         self.line.is_connected()
     }
@@ -333,10 +353,6 @@ impl Keeper for LineKeeper {
             deferral.guesses_names.store(right, Ordering::Relaxed);
             Ok((sequence, czxid))
         })
-    }
-
-    fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()> {
-        self.done(Request::Create(self.create_request(op::CREATE2, path, data, EPHEMERAL)))
     }
 
     fn create_container(&self, path: &str) -> Answer<()> {
@@ -382,6 +398,34 @@ impl Keeper for LineKeeper {
         Box::pin(async move {
             let (names, stat, watch) = read.await?;
             Ok((names, stat, watch.ok_or_else(|| failed(Failure::Unknown, "no watch was set"))?))
+        })
+    }
+
+    fn probe(&self, path: &str) -> Answer<()> {
+        let probe = Request::Exists { path: path.to_owned(), watch: false };
+        let answer = self.read_answer(self.line.renew(probe), |_| Some(()));
+        Box::pin(async move {
+            match answer.await {
+                // A refusal is an answer, too.
+                Err(error) if error.failure.is_decided() => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    fn check(&self, path: &str) -> Answer<()> {
+        let check = Request::Check { path: path.to_owned(), version: ANY_VERSION };
+        let answer =
+            self.read_answer(self.line.renew(Request::Multi(vec![check])), |(reply, _)| match reply {
+                Reply::Multi(results) => Some(results),
+                _ => None,
+            });
+        Box::pin(async move {
+            match answer.await?.as_slice() {
+                [OpResult::Check] => Ok(()),
+                [OpResult::Error(number)] => Err(culprit(*number)),
+                _ => Err(failed(Failure::Unknown, "a transaction has no clear result")),
+            }
         })
     }
 

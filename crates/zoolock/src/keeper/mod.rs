@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant as Deadline;
+pub(crate) use tokio::time::Instant as Deadline;
 use zeroize::Zeroizing;
 use zoolock_client::DialError;
 
@@ -161,8 +161,11 @@ pub(crate) enum Link {
 /// One ZooKeeper session.
 pub(crate) trait Keeper: Send + Sync + 'static {
     fn session(&self) -> SessionId;
-    /// Returns the negotiated session timeout.
+    /// Returns the shortest session timeout that was granted so far.
     fn timeout(&self) -> Duration;
+    /// Returns when the last attach was requested, and the shortest session timeout that was granted so far. `None` in the
+    /// simulation, whose servers always grant the same.
+    fn attached(&self) -> Option<(Instant, Duration)>;
     /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
     /// Reports interruptions. An interruption is reported before every later event or answer.
@@ -170,8 +173,6 @@ pub(crate) trait Keeper: Send + Sync + 'static {
 
     /// Creates an ephemeral sequential znode; the number is appended to `prefix`.
     fn join(&self, prefix: &str, data: &[u8]) -> Answer<(Sequence, Zxid)>;
-    /// Creates an ephemeral znode that is no contender.
-    fn create_ephemeral(&self, path: &str, data: &[u8]) -> Answer<()>;
     /// Creates a container, which the server removes some time after its last child.
     fn create_container(&self, path: &str) -> Answer<()>;
     /// Creates a persistent znode.
@@ -185,6 +186,11 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)>;
     /// Lists the children of a znode and watches them. If it does not exist, no watch is left behind.
     fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)>;
+    /// Sends a read, ahead of the requests that wait for the server. Any answer to it is a success.
+    fn probe(&self, path: &str) -> Answer<()>;
+    /// Checks in a transaction that a znode exists, ahead of the requests that wait for the server. Only a quorum can confirm
+    /// it.
+    fn check(&self, path: &str) -> Answer<()>;
     fn sync(&self, path: &str) -> Answer<()>;
     /// Returns the paths of this session's ephemeral znodes under a prefix.
     fn ephemerals(&self, prefix: &str) -> Answer<Vec<String>>;

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use zoolock_client::{
-    Client, End, Handler, Instant, RequestError, RequestId, Requests, SessionConfig, State,
+    Client, End, Handler, Instant, RequestError, RequestId, Requests, Session, SessionConfig, State,
 };
 use zoolock_core::contender::SessionEnd;
 use zoolock_wire::{Code, EventKind, Hidden, Reply, Request, WatchEvent};
@@ -50,9 +50,8 @@ pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened
             });
         }
     }
-    let (session, timeout, attached) =
-        client.with(|session, registry, _| (session.id(), session.timeout(), registry.attached));
-    let line = NetworkLine { client, session, timeout, interruptions, dropped };
+    let (session, attached) = client.with(|session, registry, _| (session.id(), registry.attached));
+    let line = NetworkLine { client, session, interruptions, dropped };
     if opening.transport.has_sasl() {
         in_time(deadline, check_sasl_identity(line.send(Request::WhoAmI))).await?;
     }
@@ -234,7 +233,6 @@ impl Drop for WatchGuard {
 struct NetworkLine {
     client: Client<Registry>,
     session: i64,
-    timeout: Duration,
     interruptions: Arc<AtomicU64>,
     dropped: Arc<Dropped>,
 }
@@ -245,7 +243,11 @@ impl Line for NetworkLine {
     }
 
     fn timeout(&self) -> Duration {
-        self.timeout
+        self.client.with(|session, _, _| session.timeout())
+    }
+
+    fn attached(&self) -> Option<zoolock_core::Instant> {
+        Some(self.client.with(|_, registry, _| zoolock_core::Instant(registry.attached.0)))
     }
 
     fn is_connected(&self) -> bool {
@@ -257,12 +259,26 @@ impl Line for NetworkLine {
     }
 
     fn send(&self, request: Request) -> Later<Option<LineAnswer>> {
+        self.send_with(&request, Session::request)
+    }
+
+    fn renew(&self, request: Request) -> Later<Option<LineAnswer>> {
+        self.send_with(&request, Session::renew)
+    }
+}
+
+impl NetworkLine {
+    fn send_with(
+        &self,
+        request: &Request,
+        send: impl FnOnce(&mut Session, &Request, Instant) -> Result<RequestId, RequestError>,
+    ) -> Later<Option<LineAnswer>> {
         let (sender, answer) = oneshot::channel();
         let sent = self.client.with(|session, registry, now| {
             if lock(&self.dropped).len() >= MAX_DROPPED {
                 registry.forget_dropped();
             }
-            session.request(&request, now).map(|id| registry.pending.insert(id, (sender, watched(&request))))
+            send(session, request, now).map(|id| registry.pending.insert(id, (sender, watched(request))))
         });
         match sent {
             Ok(_) => Box::pin(async move { answer.await.ok() }),

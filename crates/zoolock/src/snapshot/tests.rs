@@ -45,6 +45,10 @@ impl Keeper for Changing {
         Duration::from_secs(30)
     }
 
+    fn attached(&self) -> Option<(zoolock_core::Instant, Duration)> {
+        None
+    }
+
     fn is_connected(&self) -> bool {
         true
     }
@@ -80,10 +84,6 @@ impl Keeper for Changing {
         unused()
     }
 
-    fn create_ephemeral(&self, _: &str, _: &[u8]) -> Answer<()> {
-        unused()
-    }
-
     fn create_container(&self, _: &str) -> Answer<()> {
         unused()
     }
@@ -105,6 +105,14 @@ impl Keeper for Changing {
     }
 
     fn watch_children(&self, _: &str) -> Answer<(Vec<String>, Stat, Watch)> {
+        unused()
+    }
+
+    fn probe(&self, _: &str) -> Answer<()> {
+        unused()
+    }
+
+    fn check(&self, _: &str) -> Answer<()> {
         unused()
     }
 

@@ -10,7 +10,7 @@ use super::gather::{Gathered, is_denied};
 use super::reader::{AT_ONCE, Reader};
 use super::{Snapshot, View, describe, refusal, shown};
 use crate::error::Error;
-use crate::path::{AUDIT, LockPath, SESSIONS};
+use crate::path::{AUDIT, LockPath};
 
 /// The result for one path.
 #[derive(Default)]
@@ -70,7 +70,7 @@ async fn visit(reader: &Reader<'_>, path: LockPath, is_start: bool, view: &View<
         Err(error) => return Err(refusal(shown(&path, view.chroot), error)),
     };
     let others = std::mem::take(&mut here.others);
-    let below = others.iter().filter(|name| *name != SESSIONS && *name != AUDIT).map(|name| path.child(name));
+    let below = others.iter().filter(|name| *name != AUDIT).map(|name| path.child(name));
     let below = below.filter(|path| path != "/zookeeper").map(LockPath::from_server).collect();
     let beside = here.foreign.as_ref().map(|foreign| foreign.queue_directory.clone());
     let lock = match here.is_lock() {

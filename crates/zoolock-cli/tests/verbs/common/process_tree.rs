@@ -10,8 +10,8 @@ use super::{Running, Sandbox, is_alive, wait_until};
 
 /// Session timeout of these tests, the shortest that zoolock accepts.
 pub(crate) const SESSION: &str = "6s";
-/// Lease of such a session: two thirds of its timeout.
-pub(crate) const LEASE: Duration = Duration::from_secs(4);
+/// The longest lease of such a session: eleven twelfths of its timeout.
+pub(crate) const LEASE: Duration = Duration::from_millis(5500);
 
 /// A `zoolock run` and its command. The command's process group has a member that ignores signals. Another descendant has
 /// left the group and its parents have ended. Both start processes all the time.

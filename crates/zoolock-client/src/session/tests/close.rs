@@ -110,7 +110,7 @@ fn ended_session_does_nothing_more() {
     harness.session.received(id, &[0; 40], harness.now, 0);
     harness.session.disconnected(id, harness.now, 0);
     harness.session.close(harness.now);
-    harness.session.renew(harness.now);
+    assert_eq!(harness.session.renew(&check(), harness.now), Err(RequestError::Over));
     harness.wait(T * 3);
     assert!(harness.outputs().is_empty() && harness.requests().is_empty());
 }

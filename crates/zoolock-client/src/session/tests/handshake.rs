@@ -136,7 +136,7 @@ fn connection_that_ends_at_once_is_redialed_after_a_pause() {
         harness.connect(id);
         harness.connect_request();
         harness.respond_connect(ID, T);
-        harness.answer_keep_alive();
+        harness.answer_ping();
     }
     assert!(start.until(harness.now) >= Duration::from_secs(4), "{:?}", start.until(harness.now));
 }

@@ -144,7 +144,7 @@ impl Harness {
         self.connect(id);
         self.connect_request();
         self.respond_connect(ID, T);
-        self.answer_keep_alive();
+        self.answer_ping();
         self.outputs();
     }
 
@@ -159,15 +159,16 @@ impl Harness {
         requests
     }
 
-    fn answer_keep_alive(&mut self) {
-        for (xid, request) in self.requests() {
-            match request {
-                Request::Ping => self.reply(xid, Reply::Empty),
-                Request::Sync { path } => self.reply(xid, Reply::Path(path)),
-                Request::Multi(_) => self.reply(xid, Reply::Multi(vec![OpResult::Check])),
-                other => panic!("{other:?} is no keep-alive"),
-            }
-        }
+    fn answer_ping(&mut self) {
+        assert_eq!(self.requests(), [(op::XID_PING, Request::Ping)]);
+        self.reply(op::XID_PING, Reply::Empty);
+    }
+
+    /// Renews the lease now.
+    fn renew(&mut self) -> RequestId {
+        let id = self.session.renew(&check(), self.now).expect("a connection");
+        self.collect();
+        id
     }
 
     fn reply(&mut self, xid: i32, reply: Reply) {
@@ -248,6 +249,10 @@ fn create(flags: i32) -> Request {
         flags,
         ttl: -1,
     })
+}
+
+fn check() -> Request {
+    Request::Multi(vec![Request::Check { path: "/locks/a".to_owned(), version: -1 }])
 }
 
 fn read() -> Request {

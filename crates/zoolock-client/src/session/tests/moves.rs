@@ -2,12 +2,11 @@
 
 use super::*;
 
-/// Returns a session that has created an ephemeral znode and renews a lease.
+/// Returns a session that has created an ephemeral znode, as one that holds a lock has.
 fn holder(random: u64) -> Harness {
     let mut harness = Harness::new();
     harness.random = random;
     harness.attach();
-    harness.session.set_keep_alive(KeepAlive::Check("/locks/a".to_owned()), harness.now);
     harness.create_ephemeral();
     harness
 }
@@ -26,7 +25,7 @@ fn answer_pings_until(harness: &mut Harness, end: Instant) {
 fn silent_server_is_left_between_a_twelfth_and_a_sixth() {
     for (random, share) in [(0, 12), (1023, 6)] {
         let mut harness = holder(random);
-        harness.wait(T / 6);
+        harness.renew();
         assert_eq!(harness.requests().len(), 2, "a ping and a renewal");
         let left = harness.run(T, Harness::has_dial).expect("a dial");
         let wanted = T / share;
@@ -38,7 +37,7 @@ fn silent_server_is_left_between_a_twelfth_and_a_sixth() {
 fn stalled_leader_is_given_more_time() {
     for (random, share) in [(0, 6), (1023, 4)] {
         let mut harness = holder(random);
-        harness.wait(T / 6);
+        harness.renew();
         harness.reply(op::XID_PING, Reply::Empty);
         let left = harness.run(T, Harness::has_dial).expect("a dial");
         let wanted = T / share;
@@ -51,6 +50,7 @@ fn pending_write_excuses_an_unanswered_ping() {
     let mut harness = holder(0);
     // The write is in front of the ping of the next renewal.
     harness.send(create(3));
+    harness.renew();
     let written = harness.now;
     answer_pings_until(&mut harness, written.after(T));
     assert!(harness.has_dial());
@@ -100,7 +100,7 @@ fn move_fails_requests_then_closes_then_connects() {
 #[test]
 fn answer_stops_the_move() {
     let mut harness = holder(0);
-    harness.wait(T / 6);
+    harness.renew();
     let written = harness.requests();
     assert!(harness.run(T, Harness::has_dial).is_some());
     let id = harness.dial();
@@ -117,7 +117,7 @@ fn answer_stops_the_move() {
 #[test]
 fn at_most_one_move_per_third() {
     let mut harness = holder(0);
-    harness.wait(T / 6);
+    harness.renew();
     harness.requests();
     harness.run(T, Harness::has_dial).expect("a dial");
     let id = harness.dial();

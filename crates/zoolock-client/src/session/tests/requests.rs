@@ -122,11 +122,10 @@ fn full_window_holds_requests_back_and_renewals_pass_them() {
     config.max_in_flight = 2;
     let mut harness = Harness::with(config);
     harness.attach();
-    harness.session.set_keep_alive(KeepAlive::Check("/locks/a".to_owned()), harness.now);
     let requests: Vec<RequestId> = (0..4).map(|_| harness.send(read())).collect();
     let written = harness.requests();
     assert_eq!(written.len(), 2, "{written:?}");
-    harness.wait(T / 6);
+    let renewed = harness.renew();
     let renewal = harness.requests();
     assert!(
         matches!(renewal.as_slice(), [(op::XID_PING, Request::Ping), (_, Request::Multi(_))]),
@@ -149,6 +148,7 @@ fn full_window_holds_requests_back_and_renewals_pass_them() {
         results,
         [
             (requests[1], RequestError::ConnectionLoss),
+            (renewed, RequestError::ConnectionLoss),
             (requests[2], RequestError::NotSent),
             (requests[3], RequestError::NotSent),
         ]
@@ -175,50 +175,21 @@ fn queued_requests_follow_in_order() {
 #[test]
 fn ping_goes_ahead_of_each_renewal_in_one_write() {
     let mut harness = Harness::attached();
-    harness.session.set_keep_alive(KeepAlive::Sync, harness.now);
-    harness.wait(T / 6);
+    let (request, sent) = (harness.renew(), harness.now);
     let written = harness.requests();
-    assert!(
-        matches!(written.as_slice(), [(op::XID_PING, Request::Ping), (_, Request::Sync { .. })]),
-        "{written:?}"
-    );
-    let sent = harness.now;
+    assert_eq!(written.iter().map(|(_, request)| request).collect::<Vec<_>>(), [&Request::Ping, &check()]);
     harness.reply(op::XID_PING, Reply::Empty);
-    harness.reply(written[1].0, Reply::Path("/".to_owned()));
-    let heard = Output::KeptAlive { sent, confirmed: false };
-    assert_eq!(harness.outputs(), [heard.clone(), heard], "a leader that was cut off may answer a sync");
+    assert!(harness.outputs().is_empty());
+    harness.reply(written[1].0, Reply::Multi(vec![OpResult::Check]));
+    let result = Ok(Reply::Multi(vec![OpResult::Check]));
+    assert_eq!(harness.output(), Output::Reply { request, sent, result });
+    // The ping counts, too.
+    harness.wait(T / 3 - Duration::from_millis(1));
+    assert!(harness.requests().is_empty());
 }
 
 #[test]
-fn only_success_of_the_check_confirms() {
-    let mut harness = Harness::attached();
-    harness.session.set_keep_alive(KeepAlive::Check("/locks/a".to_owned()), harness.now);
-    let renew = |harness: &mut Harness| {
-        harness.wait(T / 6);
-        let written = harness.requests();
-        assert_eq!(
-            written[1].1,
-            Request::Multi(vec![Request::Check { path: "/locks/a".to_owned(), version: -1 }])
-        );
-        harness.reply(op::XID_PING, Reply::Empty);
-        harness.outputs();
-        written[1].0
-    };
-    let xid = renew(&mut harness);
-    harness.reply(xid, Reply::Multi(vec![OpResult::Check]));
-    assert_eq!(harness.output(), Output::KeptAlive { sent: harness.now, confirmed: true });
-    let xid = renew(&mut harness);
-    harness.reply(xid, Reply::Multi(vec![OpResult::Error(Code::NoNode.number())]));
-    assert_eq!(harness.output(), Output::CheckRefused(Some(Code::NoNode)));
-    for code in [Code::NoAuth, Code::Throttled] {
-        let xid = renew(&mut harness);
-        harness.refuse(xid, code);
-        assert_eq!(harness.output(), Output::CheckRefused(Some(code)));
-    }
-}
-
-#[test]
-fn session_without_locks_pings_every_third() {
+fn session_pings_every_third() {
     let mut harness = Harness::attached();
     harness.wait(T / 3 - Duration::from_millis(1));
     assert!(harness.requests().is_empty());

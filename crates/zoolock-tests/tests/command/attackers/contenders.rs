@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Error as Refusal, Permission};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 use zoolock::{Error, LossReason};
-use zoolock_tests::locks::{brisk_settings, connect, directory, settings, until_queued};
+use zoolock_tests::locks::{
+    brisk_settings, connect, directory, granted, lock_in_background, settings, until_queued,
+};
 use zoolock_tests::raw_client::Client;
 use zoolock_tests::wait::eventually;
 use zoolock_tests::{Failure, Place, on_both_arms, opcode, tree};
@@ -62,45 +64,25 @@ on_both_arms!(holder_without_renewals_loses_before_the_next_grant, |place| async
     let holder = brisk_settings().connect(&place.connect_string()).await.expect("connected");
     let next = brisk_settings().connect(&place.connect_string()).await.expect("connected");
     let guard = holder.mutex("nightly").lock().await.expect("lock granted");
+    let waiting = lock_in_background(&next.mutex("nightly"));
+    until_queued(&holder, "nightly", 2).await;
+    // A renewal checks the directory, for which it must be readable.
     let spoiler = tree::connect(&place.addr()).await.expect("connected");
-    let renewals = directory(&place, ".sessions");
-    let written = async || match spoiler.list_children(&renewals).await {
-        Ok(nodes) if nodes.len() == 1 => Ok(nodes),
-        other => Err(Failure::new(format!("{other:?}"))),
-    };
-    let nodes = eventually("the holder renews by writes", BOUND, written).await.expect("lease renewed");
-    // Replace the znode by one to which the holder may not write.
-    let readable = [Acl::new(Permission::READ, AuthId::anyone())];
-    let persistent = CreateMode::Persistent.with_acls(Acls::new(&readable));
-    let node = format!("{renewals}/{}", nodes[0]);
-    let spoil = async || match spoiler.delete(&node, None).await {
-        Ok(()) | Err(Refusal::NoNode) => {
-            spoiler.create(&node, b"", &persistent).await.map_err(|error| Failure::new(error.to_string()))
-        }
-        Err(error) => Err(Failure::new(error.to_string())),
-    };
-    eventually("the znode is replaced", BOUND, spoil).await.expect("znode replaced");
+    let directory = directory(&place, "nightly");
+    let hidden = [Acl::new(
+        Permission::CREATE | Permission::DELETE | Permission::WRITE | Permission::ADMIN,
+        AuthId::anyone(),
+    )];
+    spoiler.set_acl(&directory, &hidden, None).await.expect("ACL set");
     assert!(guard.is_valid(), "the lease was renewed until now");
-    let mutex = next.mutex("nightly");
-    let mut waiter = tokio::spawn(async move { mutex.lock().await });
-    let reason = in_time(async {
-        tokio::select! {
-            biased;
-            reason = guard.lost() => reason,
-            _ = &mut waiter => panic!("two holders"),
-        }
-    });
+    let reason = in_time(guard.lost());
     assert_eq!(reason.await, LossReason::Unreachable);
     assert!(!guard.is_valid());
     let released = in_time(guard.release()).await;
     assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
-    in_time(waiter)
-        .await
-        .expect("the task does not panic")
-        .expect("lock granted")
-        .release()
-        .await
-        .expect("lock released");
+    assert!(!waiting.is_finished(), "the next contender cannot renew either");
+    spoiler.set_acl(&directory, &Acls::anyone_all(), None).await.expect("ACL set");
+    granted(waiting).await.release().await.expect("lock released");
     holder.close().await;
     next.close().await;
 });

@@ -1,0 +1,65 @@
+//! The tick of the servers, which says how soon a leader hears of a session.
+//!
+//! A client cannot read it. But a session that is opened with a timeout of one millisecond is granted the shortest timeout
+//! that the server grants, which is two ticks unless `minSessionTimeout` is configured.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::keeper::{Deadline, Opening, open_requests};
+use crate::tasks::Tasks;
+
+/// Maximum time to ask for the tick.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The tick of the servers of one client.
+pub(crate) struct Tick {
+    known: OnceLock<Duration>,
+    is_asked: AtomicBool,
+    opening: Opening,
+}
+
+impl Tick {
+    /// `configured` is the tick that the caller has set. It is asked for with this opening.
+    pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> Tick {
+        let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
+        let tick = Tick { known: OnceLock::new(), is_asked: AtomicBool::new(false), opening };
+        if let Some(configured) = configured {
+            let _ = tick.known.set(configured);
+        }
+        tick
+    }
+
+    /// Returns the tick, if it is known.
+    pub(crate) fn get(&self) -> Option<Duration> {
+        self.known.get().copied()
+    }
+
+    /// Asks a server for the tick in the background, once.
+    pub(crate) fn ask(self: &std::sync::Arc<Self>, tasks: &Tasks) {
+        #[cfg(feature = "simulation")]
+        if self.opening.host.is_some() {
+            return;
+        }
+        if self.get().is_some() || self.is_asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let tick = self.clone();
+        tasks.spawn(async move {
+            match open_requests(&tick.opening, Deadline::now() + PATIENCE).await {
+                Ok(session) => {
+                    let shortest = session.timeout();
+                    session.close().await;
+                    tracing::debug!(?shortest, "the shortest session timeout that the server grants");
+                    let _ = tick.known.set(shortest / 2);
+                }
+                // Leases stay shorter until the next session is opened.
+                Err(error) => {
+                    tracing::debug!(?error, "the tick of the server is not known");
+                    tick.is_asked.store(false, Ordering::Release);
+                }
+            }
+        });
+    }
+}
