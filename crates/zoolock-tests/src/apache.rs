@@ -52,6 +52,8 @@ fn find() -> Availability {
 #[derive(Debug)]
 pub struct Apache {
     options: ServerOptions,
+    /// The longest session timeout granted since the last start.
+    longest_session: Mutex<Duration>,
     port: Port,
     secure: Option<Port>,
     dir: TempDir,
@@ -68,6 +70,7 @@ impl Apache {
         loop {
             attempts += 1;
             let apache = Self {
+                longest_session: Mutex::new(options.max_session_timeout),
                 options: options.clone(),
                 port: Port::reserve()?,
                 secure: options.tls.is_some().then(Port::reserve).transpose()?,
@@ -133,6 +136,15 @@ impl Apache {
                 Err(not_up) => return Err(not_up.into()),
             }
         }
+    }
+
+    /// Starts it again as [`Self::restart`] does, and lets it grant no longer session timeout than this one.
+    ///
+    /// # Errors
+    /// Fails like [`Self::restart`].
+    pub async fn restart_with_limit(&self, longest: Duration) -> Result<()> {
+        *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner) = longest;
+        self.restart().await
     }
 
     /// Sends a four-letter word and returns the answer. The server allows all words.
@@ -222,14 +234,15 @@ impl Apache {
     }
 
     fn config(&self) -> String {
-        let ServerOptions { tick, min_session_timeout, max_session_timeout, .. } = &self.options;
+        let ServerOptions { tick, min_session_timeout, .. } = &self.options;
+        let longest_session = *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner);
         let mut config = format!(
             "tickTime={}\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nmaxClientCnxns=0\n\
              4lw.commands.whitelist=*\nadmin.enableServer=false\nmaxSessionTimeout={}\n",
             tick.as_millis(),
             self.data_dir(),
             self.port.number(),
-            max_session_timeout.as_millis(),
+            longest_session.as_millis(),
         );
         if let Some(shortest) = min_session_timeout {
             config.push_str(&format!("minSessionTimeout={}\n", shortest.as_millis()));

@@ -158,6 +158,21 @@ impl Server {
             Self::SharedApache(..) => panic!("{NOT_SHARED}"),
         }
     }
+
+    /// Starts the server again as [`Server::restart`] does, and lets it grant no longer session timeout than this one.
+    ///
+    /// # Errors
+    /// Fails if the server does not start.
+    ///
+    /// # Panics
+    /// Panics on the shared server.
+    pub async fn restart_with_limit(&self, longest: Duration) -> Result<()> {
+        match self {
+            Self::Embedded(server) => server.restart_with_limit(longest).await,
+            Self::Apache(server) => server.restart_with_limit(longest).await,
+            Self::SharedApache(..) => panic!("{NOT_SHARED}"),
+        }
+    }
 }
 
 const NOT_SHARED: &str = "other tests use this server: put `private` before the name of the test";

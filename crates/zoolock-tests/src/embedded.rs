@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use zoolock_server::{ClientCertificates, Limits, ServerHandle, TlsConfig};
@@ -14,6 +15,8 @@ use crate::{Failure, Result, ServerOptions};
 #[derive(Debug)]
 pub struct Embedded {
     options: ServerOptions,
+    /// The longest session timeout granted since the last start.
+    longest_session: Mutex<Duration>,
     port: Port,
     secure: Option<Port>,
     dir: TempDir,
@@ -36,7 +39,9 @@ impl Embedded {
         let dir =
             TempDir::new().map_err(|error| Failure::during("making a directory for the server", error))?;
         let secure = options.tls.is_some().then(Port::reserve).transpose()?;
-        let server = Self { options, port: Port::reserve()?, secure, dir, running: Mutex::new(None) };
+        let longest_session = Mutex::new(options.max_session_timeout);
+        let server =
+            Self { options, longest_session, port: Port::reserve()?, secure, dir, running: Mutex::new(None) };
         server.launch().await?;
         Ok(server)
     }
@@ -80,15 +85,25 @@ impl Embedded {
         self.launch().await
     }
 
+    /// Starts it again as [`Self::restart`] does, and lets it grant no longer session timeout than this one.
+    ///
+    /// # Errors
+    /// Fails like [`Self::restart`].
+    pub async fn restart_with_limit(&self, longest: Duration) -> Result<()> {
+        *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner) = longest;
+        self.restart().await
+    }
+
     async fn launch(&self) -> Result<()> {
         let runtime = OwnRuntime::new("embedded", 2);
+        let longest_session = *self.longest_session.lock().unwrap_or_else(PoisonError::into_inner);
         let mut builder = zoolock_server::Server::builder()
             .listen(self.socket_addr())
             .data_dir(self.dir.path().join("data"))
             // As on Apache ZooKeeper.
             .words(zoolock_server::Word::ALL)
             .tick(self.options.tick)
-            .max_session_timeout(self.options.max_session_timeout)
+            .max_session_timeout(longest_session)
             .container_check(self.options.container_check)
             .limits(Limits { min_session_timeout: self.options.min_session_timeout, ..Limits::default() });
         if let Some(digest) = &self.options.super_digest {

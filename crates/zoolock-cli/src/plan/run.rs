@@ -50,8 +50,7 @@ pub(super) fn new_owner() -> Result<String, Failure> {
     Ok(format!("run-{number:016x}"))
 }
 
-/// The lease is believed for two thirds of the session timeout at most: no grace of more than a third is ever possible. The
-/// library allows a sixth to a quarter.
+/// Parses `--grace`. The library allows a sixth to a quarter of the session timeout, so more than a third is never possible.
 pub(super) fn grace(asked: Option<&str>, session_timeout: Duration) -> Result<Option<Duration>, Failure> {
     let Some(text) = asked else { return Ok(None) };
     let grace = duration("--grace", text)?;

@@ -14,6 +14,7 @@ mod locker;
 mod metrics;
 mod metrics_by_lock;
 mod mutex;
+mod outages;
 mod queue;
 mod reentrant;
 mod sasl;

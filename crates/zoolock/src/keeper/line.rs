@@ -540,3 +540,50 @@ impl From<zoolock_wire::Stat> for Stat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line that gives the same answer to each request.
+    struct Answers(fn() -> Option<Result<Reply, Code>>);
+
+    impl Line for Answers {
+        fn session(&self) -> i64 {
+            1
+        }
+
+        fn timeout(&self) -> Duration {
+            Duration::from_secs(30)
+        }
+
+        fn is_connected(&self) -> bool {
+            true
+        }
+
+        fn interruptions(&self) -> u64 {
+            0
+        }
+
+        fn send(&self, _: Request) -> Later<Option<LineAnswer>> {
+            let answer = (self.0)().map(|reply| LineAnswer { reply, watch: None });
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    fn check(answer: fn() -> Option<Result<Reply, Code>>) -> Result<(), Failure> {
+        let keeper = LineKeeper::new(Arc::new(Answers(answer)), &Access::Everybody, None);
+        keeper.check("/a").now_or_never().expect("an answer").map_err(|error| error.failure)
+    }
+
+    #[test]
+    fn only_success_of_the_check_confirms() {
+        assert_eq!(check(|| Some(Ok(Reply::Multi(vec![OpResult::Check])))), Ok(()));
+        let missing = || Some(Ok(Reply::Multi(vec![OpResult::Error(Code::NoNode.number())])));
+        assert_eq!(check(missing), Err(Failure::NoNode));
+        assert_eq!(check(|| Some(Ok(Reply::Multi(Vec::new())))), Err(Failure::Unknown));
+        assert_eq!(check(|| Some(Err(Code::NoAuth))), Err(Failure::Refused(Refusal::Denied)));
+        assert_eq!(check(|| Some(Err(Code::Throttled))), Err(Failure::Throttled));
+        assert_eq!(check(|| None), Err(Failure::Unknown));
+    }
+}
