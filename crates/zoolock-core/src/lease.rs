@@ -58,13 +58,10 @@ fn report_interval(timeout: Duration, tick: Option<Duration>) -> Duration {
 /// Returns how long a lease lasts from the sending of the newest request, if all answers come at once.
 pub fn steady_length(timeout: Duration, tick: Option<Duration>) -> Duration {
     let beat = (timeout / BEATS).max(Duration::from_nanos(1));
-    let (mut second, mut beats) = (beat, 1);
-    while second <= report_interval(timeout, tick) {
-        second += beat;
-        beats += 1;
-    }
+    let before_second = report_interval(timeout, tick).as_nanos() / beat.as_nanos() + 1;
     // The third request is one beat after the second. Every second request is a write.
-    timeout - timeout / BEATS - beat * (beats + 1).max(2)
+    let beats = u32::try_from(before_second + 1).unwrap_or(u32::MAX).max(2);
+    timeout.saturating_sub(timeout / BEATS).saturating_sub(beat.saturating_mul(beats))
 }
 
 /// Returns what is left of a steady lease when nothing has been answered for a third of the timeout.
@@ -386,6 +383,20 @@ mod tests {
             let timeout = Duration::from_secs(seconds);
             for tick in [TICK, None] {
                 assert!(spare(timeout, tick) >= timeout / 7, "{timeout:?}, {tick:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_timeout_makes_a_length_overflow() {
+        for timeout in
+            [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(1), T, Duration::MAX / 100]
+        {
+            for tick in [Some(Duration::ZERO), TICK, Some(Duration::from_secs(3600)), None] {
+                assert!(steady_length(timeout, tick) <= timeout);
+                let mut lease = Lease::new(timeout, tick, at(100));
+                lease.confirm(at(100), at(100));
+                lease.is_low(at(100));
             }
         }
     }

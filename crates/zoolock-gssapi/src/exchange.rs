@@ -70,7 +70,7 @@ impl ThreadedExchange {
         start: impl FnOnce() -> Option<ClientCtx> + Send + 'static,
     ) -> ThreadedExchange {
         let (questions, asked) = channel();
-        // Without a thread, each step fails.
+        // Without a thread, there is no token.
         threads.run(move || answer(asked, start));
         ThreadedExchange { questions }
     }
@@ -81,7 +81,7 @@ impl Exchange for ThreadedExchange {
         let (sender, step) = oneshot::channel();
         // Fails if the thread has ended. The receiver learns that, too.
         let _ = self.questions.send((challenge, sender));
-        Box::pin(async move { step.await.unwrap_or(SaslStep::Failed) })
+        Box::pin(async move { step.await.unwrap_or(SaslStep::NoToken) })
     }
 }
 
@@ -90,9 +90,16 @@ fn answer(questions: Receiver<Question>, start: impl FnOnce() -> Option<ClientCt
     let Ok((mut challenge, mut sender)) = questions.recv() else { return };
     let Some(mut context) = start() else { return };
     let mut has_context = false;
+    let mut is_first = true;
     loop {
-        let step = next_step(&mut context, &mut has_context, challenge.as_deref());
-        let _ = sender.send(step.unwrap_or(SaslStep::Failed));
+        let failed = if is_first { SaslStep::NoToken } else { SaslStep::Failed };
+        let step = match (is_first, &challenge) {
+            // A server without SASL answers with no token.
+            (false, None) => Ok(SaslStep::Failed),
+            _ => next_step(&mut context, &mut has_context, challenge.as_deref()),
+        };
+        is_first = false;
+        let _ = sender.send(step.unwrap_or(failed));
         match questions.recv() {
             Ok(question) => (challenge, sender) = question,
             Err(_) => return,

@@ -25,7 +25,7 @@ const FRESH: Duration = Duration::from_secs(5);
 pub(crate) struct Tickets {
     kerberos: Kerberos,
     hosts: Vec<String>,
-    last_fetch: Mutex<LastFetch>,
+    last_fetch: Arc<Mutex<LastFetch>>,
     /// Held while a fetch runs: fetches that hang block at most one thread.
     turn: Arc<tokio::sync::Mutex<()>>,
     threads: Threads,
@@ -44,7 +44,7 @@ impl Tickets {
         Tickets {
             kerberos,
             hosts,
-            last_fetch: Mutex::default(),
+            last_fetch: Arc::default(),
             turn: Arc::default(),
             threads: Threads::default(),
         }
@@ -75,7 +75,18 @@ impl Mechanism for Tickets {
     fn start(&self, host: &str) -> Box<dyn Exchange> {
         let host = self.kerberos.host.clone().unwrap_or_else(|| host.to_owned());
         let service = self.kerberos.service.clone();
-        Box::new(ThreadedExchange::start(&self.threads, move || context(&service, &host).ok()))
+        let last_fetch = self.last_fetch.clone();
+        Box::new(ThreadedExchange::start(&self.threads, move || {
+            // The first step would fetch the ticket, and not say why there is none.
+            match fetch(&service, &host).and_then(|()| context(&service, &host)) {
+                Ok(context) => Some(context),
+                Err(missing) => {
+                    let mut last_fetch = last_fetch.lock().unwrap_or_else(PoisonError::into_inner);
+                    last_fetch.problem = Some(missing.message);
+                    None
+                }
+            }
+        }))
     }
 }
 

@@ -278,7 +278,7 @@ impl Builder {
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
         match open_requests(&opening, deadline).await {
             Ok(requests) => Ok(requests),
-            Err(error) => Err(explain(&connect, &opening, self.connect_timeout, error).await),
+            Err(error) => Err(explain(&connect, &opening, self.connect_timeout, true, error).await),
         }
     }
 

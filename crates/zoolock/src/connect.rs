@@ -12,6 +12,8 @@ use crate::transport::Transport;
 
 /// Maximum time to diagnose one host.
 const LOOK: Duration = Duration::from_secs(2);
+/// Maximum time of that to connect.
+const CONNECT: Duration = Duration::from_secs(1);
 
 /// The diagnosis of one host.
 struct Finding {
@@ -27,11 +29,12 @@ pub(crate) enum Hello {
     Other,
 }
 
-/// Returns the error of a session that was not opened within this patience.
+/// Returns the error of a session that was not opened within this patience. A session that `gave_up` tried each server once.
 pub(crate) async fn explain(
     connect: &ConnectString,
     opening: &Opening,
     patience: Duration,
+    gave_up: bool,
     error: OpenError,
 ) -> Error {
     let transport = &opening.transport;
@@ -40,7 +43,7 @@ pub(crate) async fn explain(
         // A failed handshake needs a closer look.
         OpenError::Unreachable(errors) if !transport.has_tls() => {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            unreachable(connect, patience, &errors.join("; "))
+            unreachable(connect, (!gave_up).then_some(patience), &errors.join("; "))
         }
         _ => match transport.trouble() {
             Some(trouble) => {
@@ -69,13 +72,14 @@ async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Trans
             message: format!("no session within {patience:?} ({findings})"),
         };
     }
-    unreachable(connect, patience, &findings)
+    unreachable(connect, Some(patience), &findings)
 }
 
-fn unreachable(connect: &ConnectString, patience: Duration, findings: &str) -> Error {
+fn unreachable(connect: &ConnectString, patience: Option<Duration>, findings: &str) -> Error {
+    let within = patience.map_or(String::new(), |patience| format!(" within {patience:?}"));
     Error::unavailable(
         connect.endpoints(),
-        format!("no session within {patience:?} ({findings}); check the address and that the service runs"),
+        format!("no session{within} ({findings}); check the address and that the service runs"),
     )
 }
 
@@ -91,9 +95,10 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
         Ok(addresses) => addresses.collect(),
         Err(error) => return Finding::new(format!("unknown host ({error})")),
     };
-    let connect = async || match TcpStream::connect(&*addresses).await {
-        Ok(stream) => Ok(stream),
-        Err(error) => Err(Finding::new(format!("cannot connect ({error})"))),
+    let connect = async || match tokio::time::timeout(CONNECT, TcpStream::connect(&*addresses)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(Finding::new(format!("cannot connect ({error})"))),
+        Err(_) => Err(Finding::new("does not answer; does a firewall drop the packets?")),
     };
     let mut stream = match connect().await {
         Ok(stream) => stream,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use zoolock_core::contender::SessionEnd;
+use zoolock_core::contender::{Failure, SessionEnd};
 use zoolock_core::lease::{self, Lease};
 use zoolock_core::pace::Pace;
 use zoolock_core::{ContenderId, Event, Instant, SessionId, Zxid};
@@ -108,7 +108,7 @@ impl Session {
         let timeout = keeper.timeout();
         let session = Arc::new(Session {
             id: keeper.session(),
-            lease: Mutex::new(Lease::new(timeout, tick.get(), requested)),
+            lease: Mutex::new(Lease::new(timeout, tick.of(timeout), requested)),
             tick,
             keeper: RwLock::new(Some(keeper)),
             tasks: tasks.clone(),
@@ -124,6 +124,14 @@ impl Session {
             is_spare,
         });
         let alarm = Alarm::new()?;
+        if let Some(keeper) = session.keeper() {
+            let session = Arc::downgrade(&session);
+            keeper.on_grant(Box::new(move |sent, timeout| {
+                if let Some(session) = session.upgrade() {
+                    session.attach(sent, timeout);
+                }
+            }));
+        }
         metrics::session_opened();
         // All these tasks end with the session's link, which the keeper's task ends.
         tasks.spawn(run_session_task(session.clone()));
@@ -181,34 +189,37 @@ impl Session {
         self.extend(|lease| lease.hear(sent, clock::now()));
     }
 
-    /// Records that a server attached the session again. A shorter timeout cuts the lease.
+    /// Records that a server granted a session timeout again. A shorter one cuts the lease. Called under the lock of the
+    /// client: it sends no request.
     fn attach(&self, sent: Instant, timeout: Duration) {
-        self.extend(|lease| {
-            if timeout < lease.timeout() {
-                tracing::warn!(?timeout, "the server granted a shorter session timeout");
-            }
-            lease.attach(sent, timeout);
-            true
-        });
+        let mut lease = lock(&self.lease);
+        if timeout < lease.timeout() {
+            tracing::warn!(?timeout, "the server granted a shorter session timeout");
+        }
+        lease.attach(sent, timeout);
+        self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
+        self.lease_moved.notify_waiters();
     }
 
     /// Changes the lease. `change` returns whether its end has moved.
     fn extend(&self, change: impl FnOnce(&mut Lease) -> bool) {
-        let lapsed = {
+        let (lapsed, moved) = {
             let mut lease = lock(&self.lease);
             let before = self.valid_until();
-            if let Some(tick) = self.tick.get() {
+            if let Some(tick) = self.tick.of(lease.timeout()) {
                 lease.set_tick(tick);
             }
-            if change(&mut lease) {
+            let moved = change(&mut lease);
+            if moved {
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
             // After the store: a waiter that saw the ended lease before the store waits for an event.
-            before <= clock::now()
+            (before <= clock::now(), moved)
         };
         if self.lease_valid() {
-            if *self.link.borrow() == Link::Up {
+            let is_late = self.valid_until().0.saturating_sub(nanos(self.spare_time())) <= clock::now().0;
+            if moved && !is_late && *self.link.borrow() == Link::Up {
                 let confirmed = self.connection.send_if_modified(|c| {
                     *c == Connection::Suspect && {
                         *c = Connection::Connected;
@@ -232,7 +243,8 @@ impl Session {
 
     /// Returns how much of the lease is left when nothing was answered for a third of the timeout.
     fn spare_time(&self) -> Duration {
-        lease::spare(self.timeout(), self.tick.get())
+        let timeout = self.timeout();
+        lease::spare(timeout, self.tick.of(timeout))
     }
 
     fn suspect(&self) {
@@ -320,8 +332,10 @@ impl Session {
     /// Returns the directory of one of the acquisitions. Another `turn` may lead to another one.
     fn directory(&self, turn: usize) -> Option<String> {
         let acquisitions = lock(&self.acquisitions);
-        let at = turn.checked_rem(acquisitions.len())?;
-        let registration = acquisitions.values().nth(at)?;
+        // Those with a znode have a directory.
+        let placed = acquisitions.values().filter(|registration| !registration.nodes.is_empty());
+        let at = turn.checked_rem(placed.clone().count().max(1))?;
+        let registration = placed.clone().nth(at).or_else(|| acquisitions.values().next())?;
         registration.acquisition.directory().map(|path| path.as_str().to_owned())
     }
 
@@ -445,10 +459,7 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
                     }
                     Link::Up => {
                         metrics::reconnected();
-                        if let Some((sent, timeout)) = session.keeper().and_then(|keeper| keeper.attached()) {
-                            session.attach(sent, timeout);
-                            beats = self::beats(session.timeout());
-                        }
+                        beats = self::beats(session.timeout());
                         session.tell_all(&Event::Reconnected);
                     }
                     Link::Over(end) => return session.finish(end),
@@ -475,7 +486,7 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
             if idle_beats > MAX_IDLE_BEATS && session.retire_if_unused() {
                 return;
             }
-            if pace.is_heard(session.tick.get().is_some()) {
+            if pace.is_heard(session.tick.of(session.timeout()).is_some()) {
                 renewer.keep_alive();
             }
         }
@@ -505,7 +516,7 @@ struct Renewer {
     session: Arc<Session>,
     pending: Arc<tokio::sync::Semaphore>,
     renewals: u32,
-    /// The number of checks whose directory did not exist.
+    /// The number of checks whose directory did not exist or was not readable.
     missing: Arc<AtomicUsize>,
 }
 
@@ -519,19 +530,23 @@ impl Renewer {
         }
     }
 
-    /// Sends a request, of which the server reports to the leader: a read, or with `writes` the check of a lock directory,
+    /// Sends a request, of which the server reports to the leader: a `sync`, or with `writes` the check of a lock directory,
     /// which changes nothing, and which only a quorum can confirm.
+    ///
+    /// Both are answered through the connection of the server to the leader, so they come behind a ping of the leader and
+    /// behind the server's report. A read would prove neither: the server answers it by itself.
     fn renew(&mut self, writes: bool) {
         let Some(keeper) = self.session.keeper() else { return };
         let Some(directory) = self.session.directory(self.missing.load(Ordering::Relaxed)) else { return };
         self.renewals = self.renewals.saturating_add(1);
-        if self.renewals == RENEWALS_BEFORE_TICK {
+        // Again after a failure, at growing intervals.
+        if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
             self.session.tick.ask(&self.session.tasks);
         }
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
         if !writes {
-            let answer = keeper.probe(&directory);
+            let answer = keeper.sync_ahead();
             self.session.tasks.spawn(async move {
                 if answer.await.is_ok() {
                     session.hear(sent);
@@ -548,7 +563,9 @@ impl Renewer {
                 Ok(()) => session.confirm(sent),
                 Err(error) => {
                     // The next renewal checks the directory of another acquisition.
-                    missing.fetch_add(1, Ordering::Relaxed);
+                    if matches!(error.failure, Failure::NoNode | Failure::Refused(_)) {
+                        missing.fetch_add(1, Ordering::Relaxed);
+                    }
                     tracing::debug!(message = error.message, "the lease was not renewed");
                 }
             }

@@ -152,12 +152,14 @@ impl Sessions {
             Err(_) if self.opening.host.is_some() => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
-            Err(error) => Err(connect::explain(&self.connect, &self.opening, self.patience, error).await),
+            Err(error) => {
+                Err(connect::explain(&self.connect, &self.opening, self.patience, false, error).await)
+            }
         }
     }
 
     fn check_timeout(&self, granted: Duration) -> Result<(), Error> {
-        let tick = self.tick.get();
+        let tick = self.tick.configured();
         let shortest = shortest_timeout(tick);
         if granted < shortest {
             return Err(Error::invalid(

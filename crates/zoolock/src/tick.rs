@@ -15,7 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The tick of the servers of one client.
 pub(crate) struct Tick {
-    known: OnceLock<Duration>,
+    configured: Option<Duration>,
+    learned: OnceLock<Duration>,
     is_asked: AtomicBool,
     opening: Opening,
 }
@@ -24,16 +25,19 @@ impl Tick {
     /// `configured` is the tick that the caller has set. It is asked for with this opening.
     pub(crate) fn new(configured: Option<Duration>, opening: &Opening) -> Tick {
         let opening = Opening { timeout: Duration::from_millis(1), ..opening.clone() };
-        let tick = Tick { known: OnceLock::new(), is_asked: AtomicBool::new(false), opening };
-        if let Some(configured) = configured {
-            let _ = tick.known.set(configured);
-        }
-        tick
+        Tick { configured, learned: OnceLock::new(), is_asked: AtomicBool::new(false), opening }
     }
 
-    /// Returns the tick, if it is known.
-    pub(crate) fn get(&self) -> Option<Duration> {
-        self.known.get().copied()
+    /// Returns the tick that the caller has set.
+    pub(crate) fn configured(&self) -> Option<Duration> {
+        self.configured
+    }
+
+    /// Returns the tick for a session with this timeout, if it is known. A learned tick is an upper bound: `minSessionTimeout`
+    /// may be longer than two ticks. No bound is of use if it is longer than a third of the timeout, because then an unknown
+    /// tick allows the same lease.
+    pub(crate) fn of(&self, timeout: Duration) -> Option<Duration> {
+        self.configured.or_else(|| self.learned.get().map(|learned| (*learned).min(timeout / 3)))
     }
 
     /// Asks a server for the tick in the background, once.
@@ -42,7 +46,10 @@ impl Tick {
         if self.opening.host.is_some() {
             return;
         }
-        if self.get().is_some() || self.is_asked.swap(true, Ordering::AcqRel) {
+        if self.configured.is_some()
+            || self.learned.get().is_some()
+            || self.is_asked.swap(true, Ordering::AcqRel)
+        {
             return;
         }
         let tick = self.clone();
@@ -52,7 +59,7 @@ impl Tick {
                     let shortest = session.timeout();
                     session.close().await;
                     tracing::debug!(?shortest, "the shortest session timeout that the server grants");
-                    let _ = tick.known.set(shortest / 2);
+                    let _ = tick.learned.set(shortest / 2);
                 }
                 // Leases stay shorter until the next session is opened.
                 Err(error) => {

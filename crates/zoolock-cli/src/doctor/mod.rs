@@ -55,7 +55,7 @@ pub(crate) async fn doctor(plan: Doctor, color: ColorWhen, talk: &Arc<Talk>) -> 
     let mut report = Report::new(&named, &plan.service.root);
     let looked = tokio::select! {
         biased;
-        signal = signals.end() => return Err(interrupted(signal, "looking; nothing is left behind")),
+        signal = signals.end() => return Err(interrupted(signal, "looking; the server ends the session by itself")),
         looked = examine(&plan, &chroot, &mut report, talk) => looked,
     };
     talk.clear_status();

@@ -180,6 +180,8 @@ async fn look_on(shared: Arc<Shared>, path: String, sender: watch::Sender<Arc<Se
         } else if wanted.elapsed() > LINGER {
             let mut open = shared.open();
             if sender.receiver_count() <= 1 {
+                // Before the next one sets its watch: dropping ours removes all watches of the path.
+                drop(poked.take());
                 open.remove(&path);
                 return;
             }

@@ -33,6 +33,10 @@ pub trait Handler: Send + 'static {
     fn event(&mut self, event: WatchEvent);
     /// Handles a change of the session.
     fn state(&mut self, state: State);
+    /// Handles a session timeout that a server has granted: the shortest one so far. The attach was requested at `sent`.
+    fn granted(&mut self, timeout: Duration, sent: Instant) {
+        let _ = (timeout, sent);
+    }
     /// Handles a dial that reached no server. Another one follows.
     fn unreachable(&mut self, errors: &[DialError]) {
         let _ = errors;
@@ -195,6 +199,7 @@ impl<H: Handler> Core<H> {
                 Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
                 Output::Close(id) => self.actions.push(Action::Close(id)),
                 Output::SaslChallenge(id, challenge) => self.actions.push(Action::Challenge(id, challenge)),
+                Output::Granted { timeout, sent } => self.handler.granted(timeout, sent),
                 Output::State(state) => self.handler.state(state),
                 Output::Reply { request, sent, result } => self.handler.reply(request, sent, result),
                 Output::Event(event) => self.handler.event(event),
@@ -245,6 +250,8 @@ struct Connection {
     stream: Stream,
     /// Set if the stream has bytes that it has not sent yet, as TLS may.
     is_unflushed: bool,
+    /// Set if the stream takes no more bytes. What the server has sent before is still read.
+    is_broken: bool,
 }
 
 /// The reason why the driver woke up.
@@ -349,31 +356,7 @@ impl<H: Handler> Driver<H> {
         let mut sleep = pin!(tokio::time::sleep(delay));
         let Driver { connection, dial, sasl, output, input, .. } = self;
         poll_fn(move |cx| {
-            if let Some(Connection { stream, is_unflushed, .. }) = connection {
-                if !output.is_empty() {
-                    match Pin::new(&mut *stream).poll_write(cx, output) {
-                        Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
-                        Poll::Ready(Ok(bytes)) => {
-                            output.advance(bytes);
-                            *is_unflushed = true;
-                            return Poll::Ready(Wake::Wrote);
-                        }
-                        Poll::Pending => {}
-                    }
-                }
-                if *is_unflushed {
-                    match Pin::new(&mut *stream).poll_flush(cx) {
-                        Poll::Ready(Err(_)) => return Poll::Ready(Wake::Closed),
-                        Poll::Ready(Ok(())) => *is_unflushed = false,
-                        Poll::Pending => {}
-                    }
-                }
-                match poll_read(stream, cx, input) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
-                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(bytes)),
-                    Poll::Pending => {}
-                }
-            }
+            // A stream that always has bytes must not keep a dial or the SASL exchange waiting.
             if let Some((_, dial)) = dial
                 && let Poll::Ready(result) = dial.as_mut().poll(cx)
             {
@@ -383,6 +366,34 @@ impl<H: Handler> Driver<H> {
                 && let Poll::Ready((exchange, step)) = step.as_mut().poll(cx)
             {
                 return Poll::Ready(Wake::Stepped(exchange, step));
+            }
+            if let Some(Connection { stream, is_unflushed, is_broken, .. }) = connection {
+                if *is_broken {
+                    output.clear();
+                }
+                if !output.is_empty() {
+                    match Pin::new(&mut *stream).poll_write(cx, output) {
+                        Poll::Ready(Ok(0) | Err(_)) => *is_broken = true,
+                        Poll::Ready(Ok(bytes)) => {
+                            output.advance(bytes);
+                            *is_unflushed = true;
+                            return Poll::Ready(Wake::Wrote);
+                        }
+                        Poll::Pending => {}
+                    }
+                }
+                if *is_unflushed && !*is_broken {
+                    match Pin::new(&mut *stream).poll_flush(cx) {
+                        Poll::Ready(Err(_)) => *is_broken = true,
+                        Poll::Ready(Ok(())) => *is_unflushed = false,
+                        Poll::Pending => {}
+                    }
+                }
+                match poll_read(stream, cx, input) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
+                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(bytes)),
+                    Poll::Pending => {}
+                }
             }
             if called.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Wake::Called);
@@ -418,7 +429,8 @@ impl<H: Handler> Driver<H> {
                     // The bytes for the old connection are never written.
                     self.output.clear();
                     self.sasl = None;
-                    self.connection = Some(Connection { id, host, stream, is_unflushed: false });
+                    self.connection =
+                        Some(Connection { id, host, stream, is_unflushed: false, is_broken: false });
                 }
             }
             Err(errors) => {

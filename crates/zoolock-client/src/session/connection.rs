@@ -43,7 +43,7 @@ pub(super) enum Purpose {
 }
 
 /// A request that waits for room in the window.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Queued {
     request: RequestId,
     op: i32,
@@ -58,7 +58,7 @@ pub(super) struct Lost {
     pub(super) unwritten: Vec<RequestId>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) stage: Stage,
@@ -75,6 +75,20 @@ pub(super) struct Connection {
     queue: VecDeque<Queued>,
     input: BytesMut,
     output: BytesMut,
+}
+
+/// Shows no bytes: credentials and the session's password are among them.
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.id)
+            .field("stage", &self.stage)
+            .field("in_flight", &self.in_flight.len())
+            .field("queue", &self.queue.len())
+            .field("input", &self.input.len())
+            .field("output", &self.output.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Connection {

@@ -80,6 +80,13 @@ pub enum Output {
     Close(ConnectionId),
     /// Compute the next SASL token for this connection. Report it with [`Session::sasl_step`].
     SaslChallenge(ConnectionId, Option<Bytes>),
+    /// A server has granted a session timeout. The session is not attached yet.
+    Granted {
+        /// The shortest timeout that was granted so far.
+        timeout: Duration,
+        /// The time at which the connect request was written.
+        sent: Instant,
+    },
     /// The state of the session changed.
     State(State),
     /// A request was answered or has failed.
@@ -104,8 +111,10 @@ pub enum SaslStep {
     SendLast(Bytes),
     /// The exchange is complete.
     Done,
-    /// There is no token: the credentials are missing, or the server has not proved its identity. A new session ends.
-    /// A session that was attached before tries the next server, because the credentials may be renewed.
+    /// There is no token for this server. The session tries the next one, because the credentials may be renewed.
+    NoToken,
+    /// The server did not continue the exchange, or has not proved its identity. A new session ends. A session that was
+    /// attached before tries the next server.
     Failed,
 }
 
@@ -149,8 +158,8 @@ pub enum Loss {
     /// The server refused to close the session.
     #[error("the server refused to close the session")]
     CloseRefused,
-    /// The SASL mechanism has no token for the server.
-    #[error("the credentials for the server are missing")]
+    /// The SASL exchange failed.
+    #[error("the SASL exchange failed")]
     Unauthenticated,
 }
 
@@ -226,6 +235,9 @@ fn name_of(number: &i32) -> String {
     Code::from_number(*number).map_or_else(|| format!("error {number}"), |code| code.to_string())
 }
 
+/// The session timeout that sets the pace until a server has granted one, at least.
+const LONGEST_HANDSHAKE: Duration = Duration::from_secs(6);
+
 /// The number of short connections in a row that are replaced at once.
 const MAX_SHORT_CONNECTIONS: u32 = 3;
 
@@ -280,7 +292,8 @@ impl Session {
     /// Starts a new session. The first output is a dial.
     pub fn new(config: SessionConfig, now: Instant) -> Session {
         let mut session = Session {
-            pace: Pace::new(config.timeout),
+            // The requested timeout may be too short for a handshake: a server grants a longer one.
+            pace: Pace::new(config.timeout.max(LONGEST_HANDSHAKE)),
             config,
             id: 0,
             password: Hidden(vec![0; 16]),
@@ -472,6 +485,7 @@ impl Session {
             SaslStep::Send(token) => connection.write_sasl(token, false, &mut self.last_xid, now),
             SaslStep::SendLast(token) => connection.write_sasl(token, true, &mut self.last_xid, now),
             SaslStep::Done => self.present_credentials(deadline, now),
+            SaslStep::NoToken => self.lose(Loss::Unauthenticated, now, random),
             SaslStep::Failed if self.was_attached => self.lose(Loss::Unauthenticated, now, random),
             SaslStep::Failed => self.finish(End::AuthFailed),
         }

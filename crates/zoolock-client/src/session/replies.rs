@@ -8,6 +8,9 @@ use zoolock_wire::{Code, ConnectResponse, Reader, Reply, ReplyHeader, WatchEvent
 use super::connection::{InFlight, Purpose, Stage};
 use super::{ConnectionId, End, Instant, Loss, Output, RequestError, Session, State};
 
+/// The largest watch event in bytes. It has one path.
+const MAX_EVENT: usize = 64 * 1024;
+
 /// The consequence of a frame for the connection.
 enum Outcome {
     Continue,
@@ -74,6 +77,10 @@ impl Session {
         self.longest = self.longest.max(granted);
         self.last_attached = now;
         self.password = response.password;
+        if let Some(connection) = &self.connection {
+            let (timeout, sent) = (self.pace.timeout, connection.connect_sent);
+            self.outputs.push_back(Output::Granted { timeout, sent });
+        }
         if self.config.sasl {
             if let Some(connection) = &mut self.connection {
                 connection.stage = Stage::Authenticating { deadline, pending: 0 };
@@ -116,6 +123,7 @@ impl Session {
         let mut reader = Reader::new(frame);
         let header = ReplyHeader::decode(&mut reader).map_err(|error| in_record("ReplyHeader", &error))?;
         match header.xid {
+            op::XID_EVENT if frame.len() > MAX_EVENT => Err("a watch event is too long".to_owned()),
             op::XID_EVENT => {
                 let event = WatchEvent::decode(&mut reader)
                     .and_then(|event| reader.end().map(|()| event))

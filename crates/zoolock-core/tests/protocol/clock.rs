@@ -58,10 +58,12 @@ pub(crate) enum Belief {
     ByOneConfirmation,
     /// Two confirmations renew: a request, and another one that was sent long enough after its answer.
     ByTwoConfirmations,
+    /// A read between two writes, which the connected server answers by itself, proves that the leader was told.
+    ReadsProve,
 }
 
 impl Belief {
-    pub(crate) const WRONG: [Belief; 11] = [
+    pub(crate) const WRONG: [Belief; 12] = [
         Belief::RenewedByPings,
         Belief::FromTheAnswer,
         Belief::WholeTimeout,
@@ -73,6 +75,7 @@ impl Belief {
         Belief::SyncConfirms,
         Belief::ByOneConfirmation,
         Belief::ByTwoConfirmations,
+        Belief::ReadsProve,
     ];
 
     /// Returns whether the rule relies on two confirmations. If pings never wait, two are enough, so the
@@ -107,6 +110,8 @@ struct LeaseModel {
     faults: Faults,
     /// The holder knows the tick of the servers.
     knows_tick: bool,
+    /// Every second request is a `sync`, or a read with [`Belief::ReadsProve`].
+    alternates: bool,
     /// Maximum delay of a message, in steps.
     delay: u32,
     /// The server and the leader have a connection. Its messages have no maximum delay once the machine has
@@ -134,6 +139,8 @@ struct World {
     /// Time of the last answer of its server.
     heard: u32,
     renew_at: u32,
+    /// The last request was a write.
+    was_write: bool,
     renewal: Option<Sent>,
     faults: Faults,
     holder_cut: bool,
@@ -155,6 +162,7 @@ struct World {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sent {
     at: u32,
+    is_write: bool,
     place: Place,
     /// Start of the current hop.
     since: u32,
@@ -294,6 +302,7 @@ impl Model for LeaseModel {
             with_two: (None, Vec::new()),
             heard: TIMEOUT * UNITS,
             renew_at: TIMEOUT * UNITS,
+            was_write: false,
             renewal: None,
             faults: self.faults,
             holder_cut: false,
@@ -344,8 +353,12 @@ impl Model for LeaseModel {
                 match sent.place {
                     Place::ToServer => {
                         world.noted = true;
-                        let by_itself = self.belief == Belief::RenewedByPings;
-                        if self.connection && !world.follower_cut {
+                        let by_itself = match self.belief {
+                            Belief::RenewedByPings => true,
+                            Belief::ReadsProve => !sent.is_write,
+                            _ => false,
+                        };
+                        if self.connection && !world.follower_cut && !by_itself {
                             world.up.push_back(Up::Renewal);
                         }
                         sent.place = if by_itself { Place::Back } else { Place::ToLeader };
@@ -357,8 +370,12 @@ impl Model for LeaseModel {
                     }
                     Place::Back => {
                         let late = self.belief == Belief::FromTheAnswer;
+                        let is_write = sent.is_write;
                         let sent = if late { world.own } else { sent.at };
-                        world.lease.confirm(instant(sent), instant(world.own));
+                        match is_write {
+                            true => world.lease.confirm(instant(sent), instant(world.own)),
+                            false => world.lease.hear(instant(sent), instant(world.own)),
+                        };
                         match self.belief {
                             Belief::ByOneConfirmation => world.confirmed = Some(sent),
                             _ if self.belief.needs_two() => LeaseModel::confirm_with_two(&mut world, sent),
@@ -427,9 +444,11 @@ impl Model for LeaseModel {
         }
         // The holder renews as soon as possible.
         if world.renewal.is_none() && world.own >= world.renew_at && !world.rival {
-            let interval = Pace::beat(duration(TIMEOUT)) * 2;
+            let interval = Pace::beat(duration(TIMEOUT)) * if self.alternates { 1 } else { 2 };
             world.renew_at = world.own + interval.as_millis() as u32;
-            world.renewal = Some(Sent { at: world.own, place: Place::ToServer, since: world.now });
+            world.was_write = !(self.alternates && world.was_write);
+            let is_write = world.was_write;
+            world.renewal = Some(Sent { at: world.own, is_write, place: Place::ToServer, since: world.now });
         }
         Some(world)
     }
@@ -454,7 +473,16 @@ const NO_FAULTS: Faults = Faults {
 
 fn with(belief: Belief, faults: Faults) -> LeaseModel {
     let end = if long() { 2 * TIMEOUT } else { TIMEOUT + TIMEOUT / 2 };
-    LeaseModel { belief, faults, knows_tick: true, delay: 1, connection: false, nap: TIMEOUT, end }
+    LeaseModel {
+        belief,
+        faults,
+        knows_tick: true,
+        alternates: false,
+        delay: 1,
+        connection: false,
+        nap: TIMEOUT,
+        end,
+    }
 }
 
 /// The machine sleeps for most of a session timeout. Messages from the server to the leader arrive late, or
@@ -545,6 +573,11 @@ mod bugs {
     #[test]
     fn two_confirmations_with_delayed_pings() {
         is_caught(with_a_connection(Belief::ByTwoConfirmations));
+    }
+
+    #[test]
+    fn reads_prove_reports() {
+        is_caught(LeaseModel { alternates: true, ..with_a_connection(Belief::ReadsProve) });
     }
 
     #[test]

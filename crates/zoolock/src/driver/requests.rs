@@ -37,10 +37,11 @@ pub(super) fn is_write(request: &Request) -> bool {
         | Request::Hold { .. }
         | Request::WriteSize { .. }
         | Request::SayGranted { .. }
-        | Request::Downgrade { .. }
-        | Request::MakeDirectory
         | Request::DeleteDirectory => true,
-        Request::ReadDirectory
+        // They may succeed although no write did: the directory exists, or a read says that the downgrade is done.
+        Request::Downgrade { .. }
+        | Request::MakeDirectory
+        | Request::ReadDirectory
         | Request::List
         | Request::WatchChildren(_)
         | Request::FindMine

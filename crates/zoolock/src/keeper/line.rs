@@ -9,12 +9,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use zoolock_core::contender::{Failure, Refusal};
-use zoolock_core::{Instant, Sequence, SessionId, Zxid};
+use zoolock_core::{Sequence, SessionId, Zxid};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::held_back::{HeldBack, Undone};
 use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, NO_IDENTITY, Op, Stat, Watch};
 use crate::session::lock;
+
+/// A function that is told when an attach was requested, and the shortest session timeout that was granted so far.
+pub type OnGrant = Box<dyn Fn(zoolock_core::Instant, Duration) + Send + Sync>;
 
 /// A boxed future.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -25,9 +28,10 @@ pub trait Line: Send + Sync + 'static {
     fn session(&self) -> i64;
     /// Returns the shortest session timeout that was granted so far.
     fn timeout(&self) -> Duration;
-    /// Returns when the last attach was requested, if the timeout may have changed with it.
-    fn attached(&self) -> Option<Instant> {
-        None
+    /// Calls `callback` whenever a server has granted a timeout, under the lock of the session. In the simulation all
+    /// servers grant the same.
+    fn on_grant(&self, callback: OnGrant) {
+        drop(callback);
     }
     /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
@@ -314,8 +318,8 @@ impl Keeper for LineKeeper {
         self.line.timeout()
     }
 
-    fn attached(&self) -> Option<(Instant, Duration)> {
-        self.line.attached().map(|sent| (sent, self.line.timeout()))
+    fn on_grant(&self, callback: OnGrant) {
+        self.line.on_grant(callback);
     }
 
     fn is_connected(&self) -> bool {
@@ -401,16 +405,8 @@ impl Keeper for LineKeeper {
         })
     }
 
-    fn probe(&self, path: &str) -> Answer<()> {
-        let probe = Request::Exists { path: path.to_owned(), watch: false };
-        let answer = self.read_answer(self.line.renew(probe), |_| Some(()));
-        Box::pin(async move {
-            match answer.await {
-                // A refusal is an answer, too.
-                Err(error) if error.failure.is_decided() => Ok(()),
-                other => other,
-            }
-        })
+    fn sync_ahead(&self) -> Answer<()> {
+        self.read_answer(self.line.renew(Request::Sync { path: "/".to_owned() }), |_| Some(()))
     }
 
     fn check(&self, path: &str) -> Answer<()> {

@@ -11,6 +11,8 @@ mod network;
 
 pub(crate) use network::open_requests;
 
+pub(crate) use line::OnGrant;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,9 +165,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn session(&self) -> SessionId;
     /// Returns the shortest session timeout that was granted so far.
     fn timeout(&self) -> Duration;
-    /// Returns when the last attach was requested, and the shortest session timeout that was granted so far. `None` in the
-    /// simulation, whose servers always grant the same.
-    fn attached(&self) -> Option<(Instant, Duration)>;
+    /// Calls `callback` whenever a server has granted a timeout, under the lock of the session. It must not send requests.
+    fn on_grant(&self, callback: OnGrant);
     /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
     /// Reports interruptions. An interruption is reported before every later event or answer.
@@ -186,8 +187,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn children(&self, path: &str) -> Answer<(Vec<String>, Stat)>;
     /// Lists the children of a znode and watches them. If it does not exist, no watch is left behind.
     fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)>;
-    /// Sends a read, ahead of the requests that wait for the server. Any answer to it is a success.
-    fn probe(&self, path: &str) -> Answer<()>;
+    /// Sends a `sync`, ahead of the requests that wait for the server.
+    fn sync_ahead(&self) -> Answer<()>;
     /// Checks in a transaction that a znode exists, ahead of the requests that wait for the server. Only a quorum can confirm
     /// it.
     fn check(&self, path: &str) -> Answer<()>;

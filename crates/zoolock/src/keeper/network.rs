@@ -15,7 +15,7 @@ use zoolock_client::{
 use zoolock_core::contender::SessionEnd;
 use zoolock_wire::{Code, EventKind, Hidden, Reply, Request, WatchEvent};
 
-use super::line::{Later, Line, LineAnswer, LineKeeper};
+use super::line::{Later, Line, LineAnswer, LineKeeper, OnGrant};
 use super::{Deadline, Link, OpenError, Opened, Opening};
 use crate::session::lock;
 
@@ -34,6 +34,7 @@ pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened
         interruptions: interruptions.clone(),
         links,
         attached: Instant::default(),
+        on_grant: None,
     };
     let servers = opening.transport.servers(&opening.hosts);
     let client = Client::start(config(opening), servers, registry, &Handle::current());
@@ -53,7 +54,9 @@ pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened
     let (session, attached) = client.with(|session, registry, _| (session.id(), registry.attached));
     let line = NetworkLine { client, session, interruptions, dropped };
     if opening.transport.has_sasl() {
-        in_time(deadline, check_sasl_identity(line.send(Request::WhoAmI))).await?;
+        let known = timeout_at(deadline, line.send(Request::WhoAmI)).await;
+        let answer = known.map_err(|_| OpenError::NotInTime)?.ok_or(OpenError::NotInTime)?;
+        check_sasl_identity(answer.reply.map_err(Some))?;
     }
     let keeper = LineKeeper::new(Arc::new(line), &opening.access, Some(Handle::current()));
     Ok(Opened { keeper: Arc::new(keeper), link, requested: zoolock_core::Instant(attached.0) })
@@ -64,11 +67,17 @@ pub(crate) async fn open_requests(opening: &Opening, deadline: Deadline) -> Resu
     in_time(deadline, opening.transport.prepare()).await?;
     let servers = opening.transport.servers(&opening.hosts);
     let opened = timeout_at(deadline, Requests::open(config(opening), servers, &Handle::current())).await;
-    opened.map_err(|_| OpenError::NotInTime)?.map_err(|error| match error {
+    let requests = opened.map_err(|_| OpenError::NotInTime)?.map_err(|error| match error {
         zoolock_client::OpenError::Denied => OpenError::Denied,
         zoolock_client::OpenError::Unreachable(errors) => OpenError::Unreachable(errors),
         _ => OpenError::NotInTime,
-    })
+    })?;
+    if opening.transport.has_sasl() {
+        let known = timeout_at(deadline, requests.call(&Request::WhoAmI)).await;
+        let reply = known.map_err(|_| OpenError::NotInTime)?.map_err(|error| error.code());
+        check_sasl_identity(reply)?;
+    }
+    Ok(requests)
 }
 
 async fn in_time<T>(
@@ -86,12 +95,12 @@ fn config(opening: &Opening) -> SessionConfig {
 }
 
 /// Checks that the server knows us by SASL. A server that does not require SASL may accept a session without an identity.
-async fn check_sasl_identity(answer: Later<Option<LineAnswer>>) -> Result<(), OpenError> {
-    match answer.await.ok_or(OpenError::NotInTime)?.reply {
+fn check_sasl_identity(reply: Result<Reply, Option<Code>>) -> Result<(), OpenError> {
+    match reply {
         Ok(Reply::Clients(known)) if known.iter().any(|(scheme, _)| scheme == "sasl") => Ok(()),
         Ok(_) => Err(OpenError::Denied),
         // Servers before 3.7 cannot be asked.
-        Err(Code::Unimplemented) => Ok(()),
+        Err(Some(Code::Unimplemented)) => Ok(()),
         Err(_) => Err(OpenError::NotInTime),
     }
 }
@@ -119,6 +128,7 @@ struct Registry {
     links: watch::Sender<Link>,
     /// The time at which the last attach was requested.
     attached: Instant,
+    on_grant: Option<OnGrant>,
 }
 
 impl Registry {
@@ -185,10 +195,16 @@ impl Handler for Registry {
         }
     }
 
+    fn granted(&mut self, timeout: Duration, sent: Instant) {
+        self.attached = sent;
+        if let Some(on_grant) = &self.on_grant {
+            on_grant(zoolock_core::Instant(sent.0), timeout);
+        }
+    }
+
     fn state(&mut self, state: State) {
         let link = match state {
-            State::Connected { sent, .. } => {
-                self.attached = sent;
+            State::Connected { .. } => {
                 self.interruptions.fetch_add(1, Ordering::AcqRel);
                 // The server has forgotten the watches of the last connection, and anything may have changed.
                 let lost: Vec<WatchKey> = self.watches.keys().cloned().collect();
@@ -246,8 +262,12 @@ impl Line for NetworkLine {
         self.client.with(|session, _, _| session.timeout())
     }
 
-    fn attached(&self) -> Option<zoolock_core::Instant> {
-        Some(self.client.with(|_, registry, _| zoolock_core::Instant(registry.attached.0)))
+    fn on_grant(&self, callback: OnGrant) {
+        self.client.with(|session, registry, _| {
+            // A server may have attached the session again since it was opened.
+            callback(zoolock_core::Instant(registry.attached.0), session.timeout());
+            registry.on_grant = Some(callback);
+        });
     }
 
     fn is_connected(&self) -> bool {

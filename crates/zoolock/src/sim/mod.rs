@@ -17,7 +17,7 @@ use zoolock_core::contender::SessionEnd;
 
 use crate::builder::Builder;
 use crate::error::Error;
-pub use crate::keeper::line::{Later, Line, LineAnswer as Answer, LineState};
+pub use crate::keeper::line::{Later, Line, LineAnswer as Answer, LineState, OnGrant};
 use crate::keeper::{self, Access, Link, line::LineKeeper};
 use crate::tasks::Tasks;
 use crate::zoolock::{SessionThread, Zoolock};

@@ -45,9 +45,7 @@ impl Keeper for Changing {
         Duration::from_secs(30)
     }
 
-    fn attached(&self) -> Option<(zoolock_core::Instant, Duration)> {
-        None
-    }
+    fn on_grant(&self, _: crate::keeper::OnGrant) {}
 
     fn is_connected(&self) -> bool {
         true
@@ -108,7 +106,7 @@ impl Keeper for Changing {
         unused()
     }
 
-    fn probe(&self, _: &str) -> Answer<()> {
+    fn sync_ahead(&self) -> Answer<()> {
         unused()
     }
 

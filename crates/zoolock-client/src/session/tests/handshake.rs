@@ -176,6 +176,7 @@ fn lease_counts_with_the_shortest_timeout() {
     assert_eq!(harness.connect_request().timeout_ms, 30_000);
     harness.respond_connect(ID, T / 3);
     assert_eq!(harness.session.timeout(), T / 3);
+    assert_eq!(harness.granted.last(), Some(&(T / 3, harness.now)));
     // A server that grants more again does not make the shorter one forgotten.
     harness.disconnect();
     let id = harness.dial();
@@ -256,11 +257,19 @@ fn sasl_comes_before_credentials() {
 }
 
 #[test]
-fn missing_token_ends_a_new_session_and_no_other() {
+fn failed_exchange_ends_a_new_session_and_no_other() {
     let (id, mut harness) = with_credentials(true);
     harness.respond_connect(ID, T);
     harness.session.sasl_step(id, SaslStep::Failed, harness.now, 0);
     assert_eq!(harness.session.end(), Some(End::AuthFailed));
+
+    // The next server may accept another token.
+    let (id, mut harness) = with_credentials(true);
+    harness.respond_connect(ID, T);
+    harness.session.sasl_step(id, SaslStep::NoToken, harness.now, 0);
+    harness.collect();
+    assert_eq!(harness.session.end(), None);
+    assert!(harness.outputs().contains(&Output::Close(id)));
 
     let (id, mut harness) = with_credentials(true);
     harness.respond_connect(ID, T);
@@ -284,8 +293,17 @@ fn missing_token_ends_a_new_session_and_no_other() {
 
 #[test]
 fn debug_output_shows_no_password() {
+    let mut config = SessionConfig::new(T);
+    config.credentials = vec![("digest".to_owned(), Hidden(b"me:pw".to_vec()))];
+    let mut session = Session::new(config, Instant(0));
+    let Some(Output::Dial { id, .. }) = session.next_output() else { panic!("a session dials") };
+    assert!(session.connected(id, Instant(0), 0));
+    // The connect request is in the buffer.
+    let shown = format!("{session:?}");
     let (_, mut harness) = with_credentials(false);
     harness.respond_connect(ID, T);
-    let shown = format!("{:?}", harness.session);
-    assert!(!shown.contains("7, 7") && !shown.contains("109, 101"), "{shown}");
+    for shown in [shown, format!("{:?}", harness.session)] {
+        let hidden = ["7, 7", "109, 101", "me:pw", "\\0\\0\\0"];
+        assert!(!hidden.iter().any(|hidden| shown.contains(hidden)), "{shown}");
+    }
 }

@@ -29,6 +29,8 @@ struct Harness {
     random: u64,
     /// The outputs that no test step has taken.
     outputs: Vec<Output>,
+    /// The timeouts that were granted, and when their attach was requested.
+    granted: Vec<(Duration, Instant)>,
     /// The bytes that no test step has taken.
     bytes: BytesMut,
     connection: Option<ConnectionId>,
@@ -47,6 +49,7 @@ impl Harness {
             now,
             random: 0,
             outputs: Vec::new(),
+            granted: Vec::new(),
             bytes: BytesMut::new(),
             connection: None,
             zxid: 100,
@@ -64,7 +67,10 @@ impl Harness {
 
     fn collect(&mut self) {
         while let Some(output) = self.session.next_output() {
-            self.outputs.push(output);
+            match output {
+                Output::Granted { timeout, sent } => self.granted.push((timeout, sent)),
+                other => self.outputs.push(other),
+            }
         }
         while let Some((id, bytes)) = self.session.take_bytes() {
             assert!(self.connection == Some(id), "bytes for a connection that is not established");
