@@ -332,7 +332,7 @@ impl Session {
     /// Returns the directory of one of the acquisitions. Another `turn` may lead to another one.
     fn directory(&self, turn: usize) -> Option<String> {
         let acquisitions = lock(&self.acquisitions);
-        // Those with a znode have a directory.
+        // An acquisition with a znode has a directory.
         let placed = acquisitions.values().filter(|registration| !registration.nodes.is_empty());
         let at = turn.checked_rem(placed.clone().count().max(1))?;
         let registration = placed.clone().nth(at).or_else(|| acquisitions.values().next())?;

@@ -1,4 +1,4 @@
-//! How connections to the servers are secured: TLS, and authentication by SASL.
+//! Security of connections to the servers: TLS, and authentication by SASL.
 
 use zoolock_client::{Host, Servers};
 

@@ -98,7 +98,7 @@ impl<const WATCHED: bool> Requests for Same<WATCHED> {
         ]);
         let watch = Request::GetData { path: node, watch: true };
         let watched = async {
-            // zoolock sends it earlier, and nobody waits for it there either.
+            // zoolock sends it earlier, and does not wait for it.
             if WATCHED { client.call(&watch).await.map(drop) } else { Ok(()) }
         };
         tokio::try_join!(watched, client.call(&released))

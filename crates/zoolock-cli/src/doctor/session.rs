@@ -20,7 +20,7 @@ const USUAL_TICK: Duration = Duration::from_secs(2);
 pub(super) struct Granted {
     asked_ms: u64,
     granted_ms: u64,
-    /// How long a holder may rely on its lock after a renewal, before it has learned the tick.
+    /// The time for which a holder may rely on its lock after a renewal, before it has learned the tick.
     lease_ms: u64,
     renewed_each_ms: u64,
     /// The longest `--grace` that is accepted.

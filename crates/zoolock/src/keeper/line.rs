@@ -39,7 +39,7 @@ pub trait Line: Send + Sync + 'static {
     fn interruptions(&self) -> u64;
     /// Sends a request now. `None` if its outcome is unknown.
     fn send(&self, request: Request) -> Later<Option<LineAnswer>>;
-    /// Sends a request that renews the lease, ahead of those that wait for the server.
+    /// Sends a request that renews the lease, ahead of the requests that wait for the server.
     fn renew(&self, request: Request) -> Later<Option<LineAnswer>> {
         self.send(request)
     }
