@@ -49,19 +49,21 @@ fn a_signal_while_waiting_leaves_no_contender() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.converse(&["hold", "x"]);
     sandbox.wait_for_contenders("x", 1);
-    for (signal, code) in [(Signal::TERM, 143), (Signal::USR1, 0)] {
+    for signal in [Signal::TERM, Signal::USR1] {
         let mut waiter = sandbox.converse(&["run", "x", "--", "true"]);
         sandbox.wait_for_contenders("x", 2);
         waiter.signal(signal);
         if signal == Signal::TERM {
             let done = waiter.done();
-            assert_eq!(done.code, code, "{done:?}");
+            assert_eq!(done.code, 143, "{done:?}");
             assert!(done.stderr.contains("ended by TERM while waiting for x"), "{done:?}");
             assert_eq!(sandbox.contenders("x"), 1);
         } else {
             // zoolock passes USR1 to its command, and ignores it before the command starts.
             holder.end_of_input();
-            assert_eq!(waiter.code(), code);
+            // On a slow machine zoolock sees the signal only after it has started the command, which ends by it.
+            let code = waiter.code();
+            assert!(matches!(code, 0 | 138), "{code}");
         }
     }
     assert_eq!(holder.code(), 0);
