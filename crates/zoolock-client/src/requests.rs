@@ -212,7 +212,7 @@ impl Requests {
         self.call(&Request::Create(create)).await.map(drop)
     }
 
-    /// Writes the data of a znode, whatever its version.
+    /// Writes the data of a znode, at any version.
     ///
     /// # Errors
     /// As [`Requests::call`].
@@ -221,7 +221,7 @@ impl Requests {
         self.call(&Request::SetData { path: path.to_owned(), data, version: -1 }).await.map(drop)
     }
 
-    /// Deletes a znode, whatever its version.
+    /// Deletes a znode, at any version.
     ///
     /// # Errors
     /// As [`Requests::call`].

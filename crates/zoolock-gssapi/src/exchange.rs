@@ -64,14 +64,14 @@ pub(crate) struct ThreadedExchange {
 }
 
 impl ThreadedExchange {
-    /// Starts an exchange. `start` creates the context, on the thread.
+    /// Starts an exchange. `begin` creates the context and its first token, on the thread.
     pub(crate) fn start(
         threads: &Threads,
-        start: impl FnOnce() -> Option<ClientCtx> + Send + 'static,
+        begin: impl FnOnce() -> Option<(ClientCtx, Bytes)> + Send + 'static,
     ) -> ThreadedExchange {
         let (questions, asked) = channel();
         // Without a thread, there is no token.
-        threads.run(move || answer(asked, start));
+        threads.run(move || answer(asked, begin));
         ThreadedExchange { questions }
     }
 }
@@ -86,24 +86,17 @@ impl Exchange for ThreadedExchange {
 }
 
 /// Computes the steps of an exchange until the session drops it.
-fn answer(questions: Receiver<Question>, start: impl FnOnce() -> Option<ClientCtx>) {
-    let Ok((mut challenge, mut sender)) = questions.recv() else { return };
-    let Some(mut context) = start() else { return };
-    let mut has_context = false;
-    let mut is_first = true;
-    loop {
-        let failed = if is_first { SaslStep::NoToken } else { SaslStep::Failed };
-        let step = match (is_first, &challenge) {
-            // A server without SASL answers with no token.
-            (false, None) => Ok(SaslStep::Failed),
-            _ => next_step(&mut context, &mut has_context, challenge.as_deref()),
-        };
-        is_first = false;
-        let _ = sender.send(step.unwrap_or(failed));
-        match questions.recv() {
-            Ok(question) => (challenge, sender) = question,
-            Err(_) => return,
-        }
+fn answer(questions: Receiver<Question>, begin: impl FnOnce() -> Option<(ClientCtx, Bytes)>) {
+    let Ok((_, sender)) = questions.recv() else { return };
+    // Without a token the sender is dropped, which says so.
+    let Some((mut context, token)) = begin() else { return };
+    let mut has_context = context.is_complete();
+    let _ = sender.send(SaslStep::Send(token));
+    while let Ok((challenge, sender)) = questions.recv() {
+        // A server without SASL answers with no token.
+        let step = challenge
+            .map_or(Ok(SaslStep::Failed), |challenge| next_step(&mut context, &mut has_context, &challenge));
+        let _ = sender.send(step.unwrap_or(SaslStep::Failed));
     }
 }
 
@@ -111,14 +104,14 @@ fn answer(questions: Receiver<Question>, start: impl FnOnce() -> Option<ClientCt
 fn next_step(
     context: &mut ClientCtx,
     has_context: &mut bool,
-    challenge: Option<&[u8]>,
+    challenge: &[u8],
 ) -> Result<SaslStep, GssError> {
     if !*has_context {
-        let token = context.step(challenge, None)?;
+        let token = context.step(Some(challenge), None)?;
         *has_context = context.is_complete();
         return Ok(SaslStep::Send(token.map_or(Bytes::new(), |token| Bytes::copy_from_slice(&token))));
     }
-    let offer = context.unwrap(challenge.unwrap_or_default())?;
+    let offer = context.unwrap(challenge)?;
     if offer.first().is_none_or(|layers| layers & NO_LAYER[0] == 0) {
         return Ok(SaslStep::Failed);
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use libgssapi::context::{ClientCtx, CtxFlags};
 use libgssapi::credential::{Cred, CredUsage};
 use libgssapi::error::Error as GssError;
@@ -77,15 +78,10 @@ impl Mechanism for Tickets {
         let service = self.kerberos.service.clone();
         let last_fetch = self.last_fetch.clone();
         Box::new(ThreadedExchange::start(&self.threads, move || {
-            // The first step would fetch the ticket, and not say why there is none.
-            match fetch(&service, &host).and_then(|()| context(&service, &host)) {
-                Ok(context) => Some(context),
-                Err(missing) => {
-                    let mut last_fetch = last_fetch.lock().unwrap_or_else(PoisonError::into_inner);
-                    last_fetch.problem = Some(missing.message);
-                    None
-                }
-            }
+            let begun = begin(&service, &host);
+            let problem = begun.as_ref().err().map(|missing| missing.message.clone());
+            last_fetch.lock().unwrap_or_else(PoisonError::into_inner).problem = problem;
+            begun.ok()
         }))
     }
 }
@@ -134,8 +130,8 @@ mod code {
 fn fetch_any(service: &str, hosts: &[String]) -> Result<(), Missing> {
     let (mut has_ticket, mut refused) = (false, None);
     for host in hosts {
-        match fetch(service, host) {
-            Ok(()) => has_ticket = true,
+        match begin(service, host) {
+            Ok(_) => has_ticket = true,
             Err(missing) if missing.is_final => refused = refused.or(Some(missing)),
             // The KDC would not answer for the next host either.
             Err(missing) => return if has_ticket { Ok(()) } else { Err(missing) },
@@ -147,15 +143,18 @@ fn fetch_any(service: &str, hosts: &[String]) -> Result<(), Missing> {
     }
 }
 
-/// Fetches the ticket for one host into the cache.
-fn fetch(service: &str, host: &str) -> Result<(), Missing> {
+/// Creates the context of a connection with this host, and its first token. That fetches the ticket for the host if the cache
+/// has none.
+fn begin(service: &str, host: &str) -> Result<(ClientCtx, Bytes), Missing> {
     let mut context = context(service, host)?;
-    context.step(None, None).map(drop).map_err(|error| no_service_ticket(service, host, &error))
+    let token = context.step(None, None).map_err(|error| no_service_ticket(service, host, &error))?;
+    let token = token.map_or(Bytes::new(), |token| Bytes::copy_from_slice(&token));
+    Ok((context, token))
 }
 
 const KINIT: &str = "run kinit, or name a client keytab in KRB5_CLIENT_KTNAME";
 
-/// Creates the context of a connection with this host. Its first step fetches the ticket if the cache has none.
+/// Creates the context of a connection with this host.
 fn context(service: &str, host: &str) -> Result<ClientCtx, Missing> {
     const NO_TICKET: &str = "no Kerberos ticket";
     let no_ticket = |error| missing(NO_TICKET, &error, KINIT, true);

@@ -218,10 +218,9 @@ impl Session {
             (before <= clock::now(), moved)
         };
         if self.lease_valid() {
-            let is_late = self.valid_until().0.saturating_sub(nanos(self.spare_time())) <= clock::now().0;
-            if moved && !is_late && *self.link.borrow() == Link::Up {
+            if moved && *self.link.borrow() == Link::Up {
                 let confirmed = self.connection.send_if_modified(|c| {
-                    *c == Connection::Suspect && {
+                    *c == Connection::Suspect && clock::now() < self.late_at() && {
                         *c = Connection::Connected;
                         true
                     }
@@ -241,10 +240,11 @@ impl Session {
         lock(&self.lease).is_low(clock::now())
     }
 
-    /// Returns how much of the lease is left when nothing was answered for a third of the timeout.
-    fn spare_time(&self) -> Duration {
+    /// Returns the time at which nothing will have been answered for a third of the timeout.
+    fn late_at(&self) -> Instant {
         let timeout = self.timeout();
-        lease::spare(timeout, self.tick.of(timeout))
+        let spare = lease::spare(timeout, self.tick.of(timeout));
+        Instant(self.valid_until().0.saturating_sub(nanos(spare)))
     }
 
     fn suspect(&self) {
@@ -412,8 +412,7 @@ async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Recei
                 std::future::pending::<()>().await;
             }
             // A third of the timeout without a confirmation: the lock is not lost, but suspect.
-            let late = Instant(end.0.saturating_sub(nanos(session.spare_time())));
-            for at in [late, end] {
+            for at in [session.late_at(), end] {
                 if let Err(error) = alarm.wait_until(at).await {
                     tracing::error!(%error, "the lease timer failed; guards still check the clock when asked");
                     std::future::pending::<()>().await;
@@ -536,25 +535,18 @@ impl Renewer {
     /// Both are answered through the connection of the server to the leader, so they come behind a ping of the leader and
     /// behind the server's report. A read would prove neither: the server answers it by itself.
     fn renew(&mut self, writes: bool) {
-        let Some(keeper) = self.session.keeper() else { return };
-        let Some(directory) = self.session.directory(self.missing.load(Ordering::Relaxed)) else { return };
         self.renewals = self.renewals.saturating_add(1);
         // Again after a failure, at growing intervals.
         if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
             self.session.tick.ask(&self.session.tasks);
         }
+        if !writes {
+            return self.keep_alive();
+        }
+        let Some(keeper) = self.session.keeper() else { return };
+        let Some(directory) = self.session.directory(self.missing.load(Ordering::Relaxed)) else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
-        if !writes {
-            let answer = keeper.sync_ahead();
-            self.session.tasks.spawn(async move {
-                if answer.await.is_ok() {
-                    session.hear(sent);
-                }
-                drop(slot);
-            });
-            return;
-        }
         let (answer, missing) = (keeper.check(&directory), self.missing.clone());
         self.session.tasks.spawn(async move {
             let outcome = answer.await;
@@ -573,13 +565,13 @@ impl Renewer {
         });
     }
 
-    /// Sends a request while the session has no acquisition. Otherwise the next acquisition would wait for
+    /// Sends a `sync`. A session without acquisitions sends it, too: otherwise the next acquisition would wait for
     /// three answers, as after a silence.
     fn keep_alive(&mut self) {
         let Some(keeper) = self.session.keeper() else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let session = self.session.clone();
-        let (sent, answer) = (clock::now(), keeper.sync("/"));
+        let (sent, answer) = (clock::now(), keeper.sync_ahead());
         self.session.tasks.spawn(async move {
             if answer.await.is_ok() {
                 session.hear(sent);

@@ -40,7 +40,7 @@ impl Tick {
         self.configured.or_else(|| self.learned.get().map(|learned| (*learned).min(timeout / 3)))
     }
 
-    /// Asks a server for the tick in the background, once.
+    /// Asks a server for the tick in the background, unless it is known or being asked for.
     pub(crate) fn ask(self: &std::sync::Arc<Self>, tasks: &Tasks) {
         #[cfg(feature = "simulation")]
         if self.opening.host.is_some() {
@@ -61,7 +61,7 @@ impl Tick {
                     tracing::debug!(?shortest, "the shortest session timeout that the server grants");
                     let _ = tick.learned.set(shortest / 2);
                 }
-                // Leases stay shorter until the next session is opened.
+                // Leases stay shorter until it is asked for again.
                 Err(error) => {
                     tracing::debug!(?error, "the tick of the server is not known");
                     tick.is_asked.store(false, Ordering::Release);

@@ -110,7 +110,7 @@ struct LeaseModel {
     faults: Faults,
     /// The holder knows the tick of the servers.
     knows_tick: bool,
-    /// Every second request is a `sync`, or a read with [`Belief::ReadsProve`].
+    /// A `sync` follows each write, or a read with [`Belief::ReadsProve`].
     alternates: bool,
     /// Maximum delay of a message, in steps.
     delay: u32,
