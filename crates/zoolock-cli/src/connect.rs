@@ -47,32 +47,15 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
     let mut attempt = 1;
     loop {
         let server = local::running(service.connect_timeout).await?;
+        let address = server.address()?;
         if attempt == 1 {
-            talk.detail(format_args!("using this user's server at {}", server.address));
+            talk.detail(format_args!("using this user's server at {address}"));
         }
-        check_identity(&server)?;
-        // World-writable, so that a new secret still gives access to the znodes that the server has kept. The server
-        // admits no other user anyway.
-        let builder = builder(service)?
-            .tls(server.tls.clone())
-            .auth("digest", server.credentials().to_vec())
-            .world_writable();
-        let connected = builder.connect(&server.address.to_string()).await;
-        match connected {
+        match builder(service)?.connect(&address).await {
             Ok(zoolock) => return Ok(zoolock),
             Err(zoolock::Error::Unavailable { .. }) if attempt < LOCAL_ATTEMPTS => {
                 attempt += 1;
                 tokio::time::sleep(PAUSE).await;
-            }
-            Err(error @ zoolock::Error::Denied { .. }) => {
-                return Err(Failure::new(
-                    Exit::DENIED,
-                    format!(
-                        "{error}; this user's server does not accept the secret in {}; if the file was \
-                         changed, run: zoolock serve --stop",
-                        server.secret_file.display()
-                    ),
-                ));
             }
             Err(error @ zoolock::Error::Unavailable { .. }) => return Err(with_restart_hint(error)),
             Err(error) => return Err(error.into()),
@@ -80,7 +63,7 @@ async fn connect_locally(service: &Service, talk: &Talk) -> Result<Zoolock, Fail
     }
 }
 
-/// Connects to this user's server again, which may have restarted on another port. Does not start it.
+/// Connects to this user's server again. Does not start it.
 pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zoolock> {
     let Endpoint::Local = service.endpoint else { return None };
     if !listens_locally() {
@@ -92,11 +75,6 @@ pub(crate) async fn found_again(service: &Service, talk: &Talk) -> Option<Zooloc
 fn listens_locally() -> bool {
     let listens = |dir: StateDir| matches!(local::look(&dir), Ok(State::Listening(_)));
     StateDir::open().is_ok_and(listens)
-}
-
-/// Checks the certificate files of this user's server. An error is not about the command line.
-fn check_identity(server: &local::Running) -> Result<(), Failure> {
-    server.tls.check().map_err(with_restart_hint)
 }
 
 /// Adds a remedy to an error of this user's server.
@@ -120,10 +98,7 @@ pub(crate) async fn connect_plainly(service: &Service) -> Result<Requests, Failu
                 ));
             }
             let server = local::running(service.connect_timeout).await?;
-            check_identity(&server)?;
-            let auth = Auth::Digest(server.credentials());
-            let connected =
-                connect_as(&server.address.to_string(), Some(&auth), Some(&server.tls), service).await;
+            let connected = connect_as(&server.address()?, None, None, service).await;
             connected.map_err(|failure| match failure.exit {
                 Exit::UNAVAILABLE => with_restart_hint(failure),
                 _ => failure,

@@ -92,7 +92,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
 #[derive(Serialize)]
 struct Status {
     running: bool,
-    address: Option<SocketAddr>,
+    socket: Option<String>,
     pid: Option<i32>,
     sessions: Option<u64>,
     directory: String,
@@ -103,13 +103,17 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let directory = dir.path().display().to_string();
     let state = local::look(&dir)?;
-    let address = if let State::Listening(address) = state { Some(address) } else { None };
+    if let State::Elsewhere(process) = &state {
+        return Err(local::elsewhere(&dir, process));
+    }
+    let process = if let State::Listening(process) = &state { Some(process) } else { None };
     let sessions =
-        address.and_then(|_| std::fs::read_to_string(dir.file("sessions")).ok()?.trim().parse::<u64>().ok());
+        process.and_then(|_| std::fs::read_to_string(dir.file("sessions")).ok()?.trim().parse::<u64>().ok());
+    let socket = dir.file("socket").display().to_string();
     let status = Status {
         running: state != State::Absent,
-        address: address.map(|address| address.socket),
-        pid: address.map(|address| address.pid.as_raw_pid()),
+        socket: process.map(|_| socket.clone()),
+        pid: process.filter(|process| process.is_in_our_namespace()).map(|process| process.pid.as_raw_pid()),
         sessions,
         directory,
     };
@@ -118,17 +122,20 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
     } else {
         match (state, sessions) {
             (State::Absent, _) => format!("not running ({})\n", status.directory),
-            (State::Busy, _) => format!("starting or leaving ({})\n", status.directory),
-            (State::Listening(address), sessions) => format!(
-                "running on {}, pid {}, {} ({})\n",
-                address.socket,
-                address.pid,
+            (State::Busy | State::Elsewhere(_), _) => {
+                format!("starting or stopping ({})\n", status.directory)
+            }
+            (State::Listening(_), sessions) => format!(
+                "running on {socket}, {}, {}\n",
+                match status.pid {
+                    Some(pid) => format!("pid {pid}"),
+                    None => "in another container".to_owned(),
+                },
                 match sessions {
                     Some(1) => "1 session".to_owned(),
                     Some(sessions) => format!("{sessions} sessions"),
-                    None => "sessions unknown".to_owned(),
-                },
-                status.directory
+                    None => "number of sessions unknown".to_owned(),
+                }
             ),
         }
     };
@@ -152,14 +159,20 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
                 talk.note("stopped this user's server");
                 return Ok(Exit::OK);
             }
-            // The lock is held and the process is there, so it is the server and not another of the same number.
-            State::Listening(address) if told != Some(address.pid) => {
-                // Again: one that has just started has taken it away.
+            State::Elsewhere(process) => return Err(local::elsewhere(&dir, &process)),
+            State::Listening(process) if told.as_ref() != Some(&process.pid) => {
+                if !process.is_in_our_namespace() {
+                    return Err(Failure::unavailable(
+                        "this user's server runs in another container; stop it there".to_owned(),
+                    ));
+                }
+                // A server that has just started has removed the file.
                 local::stopped(&dir)?;
-                kill_process(address.pid, Signal::TERM).map_err(|error| {
-                    Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", address.pid))
+                // The server still has its lock, so no other process has this pid.
+                kill_process(process.pid, Signal::TERM).map_err(|error| {
+                    Failure::new(Exit::DENIED, format!("cannot stop process {}: {error}", process.pid))
                 })?;
-                told = Some(address.pid);
+                told = Some(process.pid);
             }
             State::Listening(_) | State::Busy => {}
         }

@@ -18,22 +18,25 @@
 
 #![forbid(unsafe_code)]
 
-mod clock;
 mod driver;
 mod hosts;
+mod platform;
 mod requests;
 pub mod sasl;
 mod session;
+mod socket_path;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;
 
 pub use driver::{Client, Handler, Servers};
 pub use hosts::{DialError, Host};
+pub use platform::{Connecting, Os, Platform, Stream, Task};
 pub use requests::{Notice, Notices, OpenError, Requests};
 pub use session::{
     ConnectionId, End, Loss, Output, RequestError, RequestId, SaslStep, Session, SessionConfig, State,
 };
+pub use socket_path::SocketPath;
 pub use time::Instant;
 #[cfg(feature = "tls")]
 pub use tls::TlsSource;

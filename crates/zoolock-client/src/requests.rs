@@ -1,16 +1,17 @@
 //! A client that awaits the reply to each request.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot};
 use zoolock_wire::{Acl, Code, CreateRequest, Reply, Request, Stat, WatchEvent};
 
 use crate::Instant;
 use crate::driver::{Client, Handler, Servers};
 use crate::hosts::DialError;
+use crate::platform::Platform;
 use crate::session::{End, RequestError, RequestId, SessionConfig, State};
 
 /// The number of notices that are kept for a receiver. A receiver that is slower misses some, and learns that.
@@ -111,12 +112,12 @@ impl Requests {
     pub async fn open(
         config: SessionConfig,
         servers: impl Into<Servers>,
-        runtime: &Handle,
+        platform: Arc<dyn Platform>,
     ) -> Result<Requests, OpenError> {
         let (opener, opened) = oneshot::channel();
         let notices = broadcast::Sender::new(KEPT_NOTICES);
         let pending = Pending { opener: Some(opener), replies: HashMap::new(), notices: notices.clone() };
-        let requests = Requests { client: Client::start(config, servers, pending, runtime), notices };
+        let requests = Requests { client: Client::start(config, servers, pending, platform), notices };
         opened.await.unwrap_or(Err(OpenError::Ended(End::Abandoned)))?;
         Ok(requests)
     }

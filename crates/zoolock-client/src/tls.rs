@@ -3,12 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::driver::Stream;
+use crate::platform::Stream;
 
 /// The TLS settings of a session, which may change while it lives: certificates are renewed.
 pub trait TlsSource: Send + Sync + 'static {
@@ -25,10 +24,12 @@ pub trait TlsSource: Send + Sync + 'static {
 pub(crate) async fn shake_hands(
     config: Arc<ClientConfig>,
     name: &str,
-    stream: TcpStream,
-) -> Result<Stream, String> {
+    stream: Box<dyn Stream>,
+) -> Result<Box<dyn Stream>, String> {
     let server = ServerName::try_from(name.to_owned())
         .map_err(|_| "the host name is no name that a certificate can have".to_owned())?;
-    let connected = TlsConnector::from(config).connect(server, stream).await;
-    connected.map(|stream| Stream::Tls(Box::new(stream))).map_err(|error| format!("TLS fails ({error})"))
+    match TlsConnector::from(config).connect(server, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(format!("TLS fails ({error})")),
+    }
 }

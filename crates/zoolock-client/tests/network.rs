@@ -8,7 +8,9 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use zoolock_client::{Client, End, Handler, Host, Instant, RequestError, RequestId, SessionConfig, State};
+use zoolock_client::{
+    Client, End, Handler, Host, Instant, Os, RequestError, RequestId, SessionConfig, State,
+};
 use zoolock_server::{Server, ServerHandle};
 use zoolock_wire::{
     Acl, ConnectResponse, CreateRequest, EventKind, Hidden, OpResult, Reply, ReplyHeader, Request,
@@ -56,8 +58,8 @@ impl Session {
     fn start(hosts: Vec<Host>) -> Session {
         let (happened_sender, happened) = unbounded_channel();
         let recorder = Recorder { happened: happened_sender };
-        let runtime = tokio::runtime::Handle::current();
-        let client = Client::start(SessionConfig::new(T), hosts, recorder, &runtime);
+        let platform = Os::on(&tokio::runtime::Handle::current());
+        let client = Client::start(SessionConfig::new(T), hosts, recorder, platform);
         Session { client, happened }
     }
 

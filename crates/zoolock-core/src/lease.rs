@@ -190,6 +190,14 @@ impl Lease {
         self.end.is_none_or(|end| now.until(end) < low)
     }
 
+    /// Returns whether the lease ends soon, so that the session should be attached by another server.
+    ///
+    /// Either the connected server has no quorum and confirms nothing, or it has answered too little since an outage to prove
+    /// that the leader was told of the session. An attach helps in both cases: it tells the leader at once.
+    pub fn needs_attach(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| now < end && now.until(end) < self.timeout / 6)
+    }
+
     /// Returns whether a holder may rely on its lock at `now`.
     pub fn is_valid(&self, now: Instant) -> bool {
         self.end.is_some_and(|end| now < end)
@@ -215,6 +223,19 @@ mod tests {
     /// Returns a lease with a report interval of two seconds, which lasts for 22 s.
     fn lease() -> Lease {
         Lease::new(T, TICK, at(99))
+    }
+
+    #[test]
+    fn lease_needs_an_attach_in_its_last_sixth() {
+        let mut lease = lease();
+        assert!(!lease.needs_attach(at(100)), "it has not begun");
+        lease.confirm(at(100), at(100));
+        // It ends at 99 + 22 s.
+        let needed: Vec<u64> = (100..125).filter(|now| lease.needs_attach(at(*now))).collect();
+        assert_eq!(needed, [118, 119, 120]);
+        lease.attach(at(119), T);
+        lease.confirm(at(120), at(120));
+        assert!(!lease.needs_attach(at(121)));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,9 @@ use crate::word::Word;
 /// Maximum of [`Limits::max_frame`]. A transaction in the log takes at most twice as much.
 const MAX_MAX_FRAME: usize = 512 << 20;
 
+/// The address of a server that listens on a Unix socket alone.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 /// Configures a [`Server`].
 #[derive(Debug, Clone)]
 #[must_use]
@@ -35,6 +39,7 @@ pub struct Builder {
     access: Access,
     tls: Option<(SocketAddr, TlsConfig)>,
     plain: bool,
+    unix: Option<Arc<UnixListener>>,
     max_connections: usize,
     max_connections_per_address: usize,
     words: Option<Vec<Word>>,
@@ -56,6 +61,7 @@ impl Builder {
             access: Access::default(),
             tls: None,
             plain: true,
+            unix: None,
             max_connections: 0,
             max_connections_per_address: 0,
             words: None,
@@ -142,6 +148,14 @@ impl Builder {
         self
     }
 
+    /// Listens on a Unix socket instead of plain TCP. It serves only processes of the user of this process, and of root. Such
+    /// a client has the identity `uid:` with the number of its user.
+    pub fn unix(mut self, listener: UnixListener) -> Self {
+        self.unix = Some(Arc::new(listener));
+        self.plain = false;
+        self
+    }
+
     /// Accepts TLS connections only.
     pub fn tls_only(mut self) -> Self {
         self.plain = false;
@@ -202,8 +216,11 @@ impl Builder {
         }
         if let Some((listen, config)) = &self.tls {
             let door = Door::open(*listen, Some(config.load()?)).await?;
-            tls_addr = Some(door.addr);
+            tls_addr = door.addr();
             doors.push(door);
+        }
+        if let Some(listener) = &self.unix {
+            doors.push(Door::unix(listener)?);
         }
         let http = match self.metrics {
             None => None,
@@ -212,11 +229,12 @@ impl Builder {
             }
         };
         let metrics_addr = http.as_ref().and_then(|listener| listener.local_addr().ok());
-        let Some(addr) = doors.first().map(|door| door.addr) else {
+        let Some(first) = doors.first() else {
             return Err(Error::Invalid {
                 what: "plain connections are refused and TLS is not set up; give a certificate".to_owned(),
             });
         };
+        let addr = first.addr().unwrap_or(NO_ADDRESS);
         // Last, so that a failed start costs no epoch.
         let Storage { dir, log, state, epoch } = self.storage().await?;
         if let Some(listener) = &http {
@@ -254,7 +272,7 @@ impl Builder {
         let limits = Arc::new(ConnectionLimits::new(self.max_connections, self.max_connections_per_address));
         let mut tasks = vec![tokio::spawn(serve::tick(Arc::clone(&shared), stopped.clone()))];
         for door in doors {
-            tracing::info!(addr = %door.addr, tls = door.tls.is_some(), epoch, "serving");
+            tracing::info!(on = %door, epoch, "serving");
             let limits = Arc::clone(&limits);
             tasks.push(tokio::spawn(serve::accept(Arc::clone(&shared), door, limits, stopped.clone())));
         }

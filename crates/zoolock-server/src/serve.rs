@@ -141,28 +141,23 @@ pub(crate) async fn accept(
     limits: Arc<ConnectionLimits>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let Door { listener, tls, .. } = door;
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             () = stopped(&mut stop) => break,
             Some(ended) = tasks.join_next() => report(ended),
-            accepted = listener.accept() => match accepted {
-                Ok((socket, peer)) => {
+            accepted = door.accept() => match accepted {
+                Ok(accepted) => {
+                    let peer = accepted.peer();
                     let Some(place) = limits.enter(peer.ip()) else {
                         tracing::debug!(%peer, "too many connections, closing");
                         shared.lock().rejected += 1;
                         continue;
                     };
-                    let _ = socket.set_nodelay(true);
-                    let (shared, tls, stop) = (Arc::clone(&shared), tls.clone(), stop.clone());
+                    let (shared, stop) = (Arc::clone(&shared), stop.clone());
                     tasks.spawn(async move {
                         let _place = place;
-                        match tls {
-                            None => connection::run(shared, socket, peer, None, stop).await,
-                            // Boxed, so that tasks without TLS do not take the memory that a handshake needs.
-                            Some(tls) => Box::pin(door::admit(shared, socket, peer, tls, stop)).await,
-                        }
+                        accepted.serve(shared, stop).await;
                     });
                 }
                 Err(error) => {
@@ -173,7 +168,7 @@ pub(crate) async fn accept(
             },
         }
     }
-    drop(listener);
+    drop(door);
     while let Some(ended) = tasks.join_next().await {
         report(ended);
     }

@@ -54,7 +54,7 @@ impl Server {
 
 impl ServerHandle {
     /// Returns the address that the server listens on, with the actual port. Returns the TLS address if there is no
-    /// other.
+    /// other, and port 0 if it listens on a Unix socket alone.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }

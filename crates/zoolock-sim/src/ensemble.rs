@@ -1,8 +1,8 @@
-//! The service: what is decided, and servers that learn of it late.
+//! The ensemble: a leader, and servers that learn of its decisions late.
 //!
-//! Writes are decided against the one state of the leader, by the server's own `prepare`, and kept in a log. Each server
-//! has a state of its own, to which it applies the log, entry by entry, some time later; reads and watches are its own.
-//! So what a server shows is always a consistent prefix of what was decided, perhaps an old one.
+//! Writes are decided against the state of the leader, by the server's own `prepare`, and kept in a log. Each server
+//! applies the log to a state of its own, entry by entry, some time later. It answers reads and fires watches from that
+//! state. So a server shows a consistent prefix of the decisions, which may be old.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,47 +10,50 @@ use zoolock_server::txn::{Change, Password, Txn};
 use zoolock_server::{Asker, SessionId, State, Zxid, commit, prepare, query};
 use zoolock_wire::{Code, EventKind, Identity, OpResult, Reply, Request};
 
-/// What sessions live by, in milliseconds.
+/// The tick in milliseconds.
 pub(crate) const TICK: u64 = 2000;
-/// For how many ticks a server may be out of touch with the leader.
+/// The number of ticks for which a server may be cut off from the leader.
 pub(crate) const SYNC_LIMIT: u64 = 5;
 
-/// Which connection a request came by, and its number there.
+/// The origin of a request: server, connection and xid.
 pub(crate) type From = (usize, u64, i32);
 
-/// The one that decides.
+/// The leader.
 pub(crate) struct Leader {
     pub(crate) state: State,
     pub(crate) log: Vec<Entry>,
     pub(crate) sessions: BTreeMap<i64, Known>,
-    /// There is none until then.
+    /// There is no leader until then.
     pub(crate) elected_at: u64,
+    /// The leader does nothing until then.
+    pub(crate) stalled_until: u64,
     epoch: u32,
     identities: Vec<Identity>,
 }
 
-/// A decision, and who waits for it.
+/// A decision, and the request that led to it.
 pub(crate) struct Entry {
     pub(crate) txn: Txn,
     pub(crate) from: Option<From>,
-    /// What else there is to say to whoever began a session with it.
+    /// Set if it opened a session.
     pub(crate) greeting: bool,
 }
 
-/// What the leader knows of a session.
+/// A session, as the leader knows it.
 pub(crate) struct Known {
+    /// The timeout of its creation, with which a new leader tracks it.
     pub(crate) timeout: u64,
     deadline: u64,
-    /// The newest connection that it wrote by: what older ones sent is refused.
+    /// The newest connection by which it wrote. Writes by older ones are refused.
     newest: u64,
 }
 
-/// What became of a write.
+/// The leader's answer to a write.
 pub(crate) enum Decided {
     Logged,
-    /// There is no such session.
+    /// The session does not exist.
     Expired,
-    /// It has moved to another connection.
+    /// The session has moved to another connection.
     Moved,
 }
 
@@ -62,6 +65,7 @@ impl Leader {
             log: Vec::new(),
             sessions: BTreeMap::new(),
             elected_at: 0,
+            stalled_until: 0,
             epoch: 1,
             identities: vec![Identity::new("ip", "127.0.0.1")],
         }
@@ -73,17 +77,17 @@ impl Leader {
             session = session.next();
         }
         self.sessions.insert(session.get(), Known { timeout, deadline: 0, newest: 0 });
-        self.touch(session.get(), now);
+        self.touch(session.get(), timeout, now);
         let timeout_ms = u32::try_from(timeout).unwrap_or(u32::MAX);
         let change = Change::CreateSession { timeout_ms, password: Password([0; 16]) };
         self.log_it(change, session, Some(from), true, now);
         session.get()
     }
 
-    /// It was heard of.
-    pub(crate) fn touch(&mut self, session: i64, now: u64) {
+    /// Counts the timeout of a session from now on. A shorter timeout may bring its end forward (`ExpiryQueue.update`).
+    pub(crate) fn touch(&mut self, session: i64, timeout: u64, now: u64) {
         if let Some(known) = self.sessions.get_mut(&session) {
-            known.deadline = known.deadline.max(((now + known.timeout) / TICK + 1) * TICK);
+            known.deadline = ((now + timeout) / TICK + 1) * TICK;
         }
     }
 
@@ -106,7 +110,7 @@ impl Leader {
         prepare(request, &self.state, Asker { session, identities: &self.identities, extended_types: false })
     }
 
-    /// Ends the sessions that were not heard of for too long.
+    /// Ends the sessions whose timeout has passed.
     pub(crate) fn expire(&mut self, now: u64) -> Vec<i64> {
         let due: Vec<i64> =
             self.sessions.iter().filter(|(_, known)| known.deadline <= now).map(|(id, _)| *id).collect();
@@ -114,7 +118,7 @@ impl Leader {
         due
     }
 
-    /// Ends a session, if there is one.
+    /// Ends a session, if it exists.
     pub(crate) fn end(&mut self, session: i64, now: u64) {
         if self.sessions.remove(&session).is_some() {
             let id = SessionId::from_wire(session);
@@ -123,15 +127,16 @@ impl Leader {
         }
     }
 
-    /// Another one is elected. It does not know when the sessions were heard of last.
+    /// Elects another leader. It counts every session from now on, with the timeout of its creation.
     pub(crate) fn elect(&mut self, now: u64) {
         self.epoch += 1;
         self.state.zxid = self.state.zxid.max(Zxid::start_of(self.epoch));
-        let sessions: Vec<i64> = self.sessions.keys().copied().collect();
-        sessions.into_iter().for_each(|session| self.touch(session, now));
+        let sessions: Vec<(i64, u64)> =
+            self.sessions.iter().map(|(id, known)| (*id, known.timeout)).collect();
+        sessions.into_iter().for_each(|(session, timeout)| self.touch(session, timeout, now));
     }
 
-    /// Removes the containers that ran empty.
+    /// Removes containers without children. Returns their number.
     pub(crate) fn reap(&mut self, now: u64) -> usize {
         let empty = self.state.tree.emptied_containers();
         let count = empty.len();
@@ -141,7 +146,7 @@ impl Leader {
         count
     }
 
-    /// An operator deletes a directory with all that is in it.
+    /// Deletes a directory and its children, as an operator does.
     pub(crate) fn remove_all(&mut self, directory: &str, now: u64) {
         let Some(node) = self.state.tree.get(directory) else { return };
         let mut paths: Vec<String> = node.children().map(|name| format!("{directory}/{name}")).collect();
@@ -159,14 +164,14 @@ impl Leader {
     }
 }
 
-/// Which watch.
+/// The kind of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
     Data,
     Children,
 }
 
-/// What a watch is told.
+/// A watch event.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) kind: EventKind,
@@ -174,7 +179,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Whether a watch of this side is meant.
+    /// Returns whether it fires a watch of this kind.
     pub(crate) fn is_for(&self, side: Side) -> bool {
         match self.kind {
             EventKind::Created | EventKind::DataChanged => side == Side::Data,
@@ -184,46 +189,60 @@ impl Told {
     }
 }
 
-/// One server, as clients see it.
+/// A server, as clients see it.
 pub(crate) struct Server {
     pub(crate) state: State,
     pub(crate) applied: usize,
     watches: BTreeMap<(String, Side), BTreeSet<u64>>,
-    /// Sessions that were heard of since the leader was told last.
-    pub(crate) touched: BTreeSet<i64>,
-    /// Out of touch with the leader until then.
+    /// The longest session timeout that it grants.
+    pub(crate) longest_timeout: u64,
+    /// Sessions that were heard since the last report to the leader, with the timeout of their connection.
+    pub(crate) touched: BTreeMap<i64, u64>,
+    /// It is cut off from the leader until then.
     pub(crate) cut_until: u64,
-    /// It was the leader, and does not know that it is no more.
+    /// It was the leader, and does not know that another one was elected.
     pub(crate) deposed: bool,
-    /// It takes no connections until then.
+    /// It accepts no connections until then.
     pub(crate) down_until: u64,
-    /// Slow to learn until then, and by how much.
+    /// It hangs up on every connection until then.
+    pub(crate) refuses_until: u64,
+    /// It does nothing until then. Its system still accepts connections.
+    pub(crate) silent_until: u64,
+    /// Its replies are late until then, by at most so much.
+    pub(crate) late_until: u64,
+    pub(crate) late_by: u64,
+    /// It learns of decisions late until then, by at most so much.
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
-    /// How often it has begun anew: what was under way before is lost.
+    /// The number of its restarts. Messages of an earlier life are lost.
     pub(crate) life: u64,
-    /// Who waits until so much of the log was applied.
+    /// The syncs that wait until so many entries of the log are applied.
     pub(crate) syncs: Vec<(usize, u64, i32)>,
     identities: Vec<Identity>,
 }
 
-/// What applying an entry leads to.
+/// The consequences of an applied entry.
 pub(crate) struct Applied {
     pub(crate) reply: Result<Reply, Code>,
-    /// Who is told what.
+    /// The watch events, with their connections.
     pub(crate) told: Vec<(u64, Told)>,
 }
 
 impl Server {
-    pub(crate) fn new() -> Server {
+    pub(crate) fn new(longest_timeout: u64) -> Server {
         Server {
             state: State::new(1),
             applied: 0,
             watches: BTreeMap::new(),
-            touched: BTreeSet::new(),
+            longest_timeout,
+            touched: BTreeMap::new(),
             cut_until: 0,
             deposed: false,
             down_until: 0,
+            refuses_until: 0,
+            silent_until: 0,
+            late_until: 0,
+            late_by: 0,
             slow_until: 0,
             slow_by: 0,
             life: 0,
@@ -236,7 +255,7 @@ impl Server {
         now < self.cut_until
     }
 
-    /// Applies the next entry. `tells`: whether creates in a transaction tell their Stat, as newer servers do.
+    /// Applies the next entry. `tells`: creates in a transaction return their Stat, as in newer servers.
     pub(crate) fn apply(&mut self, entry: &Entry, tells: bool) -> Applied {
         let outcome = commit(&entry.txn, &mut self.state);
         self.applied += 1;
@@ -270,7 +289,7 @@ impl Server {
         told.extend(who.into_iter().map(|conn| (conn, event.clone())));
     }
 
-    /// Answers a read, and sets the watch that it asks for.
+    /// Answers a read, and sets its watch.
     pub(crate) fn read(&mut self, request: &Request, session: i64, conn: u64) -> Result<Reply, Code> {
         let session = SessionId::from_wire(session);
         let asker = Asker { session, identities: &self.identities, extended_types: false };
@@ -281,36 +300,7 @@ impl Server {
         Ok(reply)
     }
 
-    pub(crate) fn unwatch(&mut self, conn: u64, path: &str, side: Side) {
-        if let Some(conns) = self.watches.get_mut(&(path.to_owned(), side)) {
-            conns.remove(&conn);
-        }
-    }
-
-    /// Sets watches again; what was missed since then is told at once.
-    pub(crate) fn set_watches(&mut self, conn: u64, since: i64, watches: &[(String, Side)]) -> Vec<Told> {
-        let mut told = Vec::new();
-        for (path, side) in watches {
-            let tell = |kind| Some(Told { kind, path: path.clone() });
-            let missed = match (self.state.tree.get(path), side) {
-                (None, _) => tell(EventKind::Deleted),
-                (Some(node), Side::Data) if node.mzxid().get() > since => tell(EventKind::DataChanged),
-                (Some(node), Side::Children) if node.pzxid().get() > since => {
-                    tell(EventKind::ChildrenChanged)
-                }
-                (Some(_), _) => None,
-            };
-            match missed {
-                Some(missed) => told.push(missed),
-                None => {
-                    self.watches.entry((path.clone(), *side)).or_default().insert(conn);
-                }
-            }
-        }
-        told
-    }
-
-    /// A connection is gone.
+    /// Removes the watches and syncs of a connection that has ended.
     pub(crate) fn forget(&mut self, conn: u64) {
         self.watches.retain(|_, conns| {
             conns.remove(&conn);
@@ -320,7 +310,7 @@ impl Server {
     }
 }
 
-/// What a read asks to be told of.
+/// Returns the watch that a read sets.
 pub(crate) fn watched(request: &Request) -> Option<(&str, Side)> {
     match request {
         Request::GetData { path, watch: true } => Some((path, Side::Data)),

@@ -10,7 +10,7 @@ use zoolock::{
 };
 
 use crate::plan::Family;
-use crate::world::{World, directory};
+use crate::world::{World, directory, slowest};
 use crate::{Grants, Sim, lock};
 
 /// A guard of any kind.
@@ -200,7 +200,9 @@ impl Sim {
                     holding.overtaken |= alone && !self.is_broken(&holding.locks, &holding.guard);
                     continue;
                 }
-                if self.is_broken(&holding.locks, &holding.guard) {
+                if self.is_broken(&holding.locks, &holding.guard)
+                    || self.world(|world| world.is_shortened(holding.host))
+                {
                     continue;
                 }
                 let _inside = enter(&self.hosts()[holding.host]);
@@ -295,6 +297,29 @@ impl Sim {
         });
         if !true_reason {
             self.violated(format!("host {host} lost {} for {reason:?}, which is not so", guard.node_path()));
+        }
+        if reason != LossReason::Broken && self.world(|world| world.acts_on(locks)) == 0 {
+            self.check_need(host, guard);
+        }
+    }
+
+    /// Checks that no server could have kept a lost lock: none was usable for the last sixth of the session timeout.
+    fn check_need(&self, host: usize, guard: &AnyGuard) {
+        let timeout = self.plan.timeout;
+        // With a slow network, a sixth of the timeout is too short for a move to another server.
+        if slowest(self.plan.latency) > timeout / 60 {
+            return;
+        }
+        let (now, usable) = self.world(|world| {
+            let usable =
+                world.now.checked_sub(timeout / 6).and_then(|since| world.usable_server(host, since));
+            (world.now, usable)
+        });
+        if let Some(server) = usable {
+            self.violated(format!(
+                "host {host} lost {} at {now}, though server {server} was usable all the time",
+                guard.node_path()
+            ));
         }
     }
 

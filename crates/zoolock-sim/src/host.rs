@@ -1,10 +1,15 @@
-//! A simulated machine, for the lock code that runs on it.
+//! A simulated machine: what the lock code takes from the operating system elsewhere.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fastrand::Rng;
-use zoolock::sim::{Host, Job, Later, Opened};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use zoolock::sim::{Host, Job, Later};
+use zoolock_client::{Connecting, Platform, Stream, Task};
 use zoolock_core::Instant;
 
 use crate::{Sim, lock};
@@ -12,9 +17,9 @@ use crate::{Sim, lock};
 pub(crate) struct SimHost {
     index: usize,
     sim: Weak<Sim>,
-    /// How long it had been up when the run began, in nanoseconds.
+    /// The time since its start when the run began, in nanoseconds.
     uptime: u64,
-    /// How much faster its clock is than the service's, in millionths.
+    /// By how many millionths its clock is faster than that of the servers.
     drift: i64,
     rng: Mutex<Rng>,
 }
@@ -22,7 +27,7 @@ pub(crate) struct SimHost {
 const MILLION: i128 = 1_000_000;
 
 impl SimHost {
-    pub(crate) fn start(index: usize, seed: u64, sim: &Arc<Sim>) -> Arc<dyn Host> {
+    pub(crate) fn create(index: usize, seed: u64, sim: &Arc<Sim>) -> Arc<dyn Host> {
         let mut rng = Rng::with_seed(seed.wrapping_mul(31).wrapping_add(index as u64) ^ 0x4057);
         let uptime = rng.u64(1..1 << 50);
         let drift = sim.plan.drifts[index];
@@ -30,17 +35,44 @@ impl SimHost {
     }
 
     fn sim(&self) -> Arc<Sim> {
-        self.sim.upgrade().expect("a run outlives what runs in it")
+        self.sim.upgrade().expect("a run outlives its hosts")
+    }
+}
+
+impl Platform for SimHost {
+    fn now(&self) -> zoolock_client::Instant {
+        let passed = i128::try_from(self.sim().elapsed().as_nanos()).unwrap_or(i128::MAX);
+        let shown = passed * (MILLION + i128::from(self.drift)) / MILLION;
+        zoolock_client::Instant(self.uptime + u64::try_from(shown).unwrap_or(u64::MAX))
+    }
+
+    fn random(&self) -> u64 {
+        lock(&self.rng).u64(..)
+    }
+
+    fn spawn(&self, task: Task) {
+        self.start(task);
+    }
+
+    fn connect(&self, host: &zoolock_client::Host, _: Duration) -> Connecting {
+        let server = server_of(host);
+        let id = self.sim().world(|world| world.dial(self.index, server));
+        let mut socket = Some(Socket { sim: self.sim.clone(), id });
+        Box::pin(std::future::poll_fn(move |cx| {
+            let Some(Socket { sim, id }) = &socket else { return Poll::Pending };
+            match sim.upgrade().map(|sim| sim.world(|world| world.poll_dial(*id, cx.waker()))) {
+                Some(Poll::Pending) => Poll::Pending,
+                Some(Poll::Ready(true)) => {
+                    let socket = socket.take().map(|socket| Box::new(socket) as Box<dyn Stream>);
+                    Poll::Ready(socket.ok_or_else(String::new))
+                }
+                Some(Poll::Ready(false)) | None => Poll::Ready(Err("cannot connect".to_owned())),
+            }
+        }))
     }
 }
 
 impl Host for SimHost {
-    fn now(&self) -> Instant {
-        let passed = i128::try_from(self.sim().elapsed().as_nanos()).unwrap_or(i128::MAX);
-        let shown = passed * (MILLION + i128::from(self.drift)) / MILLION;
-        Instant(self.uptime + u64::try_from(shown).unwrap_or(u64::MAX))
-    }
-
     fn alarm(&self, at: Instant) -> Later<()> {
         let sim = self.sim();
         let shown = i128::from(at.0.saturating_sub(self.uptime));
@@ -50,22 +82,60 @@ impl Host for SimHost {
         Box::pin(tokio::time::sleep_until(sim.at(ms)))
     }
 
-    fn random(&self) -> u128 {
-        lock(&self.rng).u128(..)
-    }
-
-    fn spawn(&self, task: Later<()>) -> Arc<dyn Job> {
+    fn start(&self, task: Later<()>) -> Arc<dyn Job> {
         self.sim().executor.spawn(self.index, true, task)
     }
 
     fn jobs(&self) -> usize {
         self.sim().executor.count(self.index)
     }
+}
 
-    fn open(&self, timeout: Duration) -> Later<Option<Opened>> {
-        let sim = self.sim();
-        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let opened = sim.world(|world| world.open(self.index, timeout));
-        Box::pin(async move { opened.await.ok() })
+/// Returns the connect string of all servers.
+pub(crate) fn address(servers: usize) -> String {
+    (0..servers).map(|server| format!("server-{server}:2181")).collect::<Vec<_>>().join(",")
+}
+
+fn server_of(host: &zoolock_client::Host) -> usize {
+    let zoolock_client::Host::Tcp { name, .. } = host else { panic!("the servers have TCP addresses") };
+    name.trim_start_matches("server-").parse().expect("the connect string is of `address`")
+}
+
+/// The client's end of a connection.
+struct Socket {
+    sim: Weak<Sim>,
+    id: u64,
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Some(sim) = self.sim.upgrade() else { return Poll::Ready(Ok(())) };
+        sim.world(|world| world.read(self.id, buf.remaining(), cx.waker())).map(|bytes| {
+            buf.put_slice(&bytes);
+            Ok(())
+        })
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(sim) = self.sim.upgrade() else { return Poll::Ready(Ok(0)) };
+        Poll::Ready(sim.world(|world| world.write(self.id, buf)).map(|()| buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(sim) = self.sim.upgrade() {
+            sim.world(|world| world.give_up(self.id));
+        }
     }
 }

@@ -1,38 +1,37 @@
-//! The real lock code on simulated machines, a simulated network and a simulated ensemble.
+//! The real lock code and the real session client, on simulated machines, a simulated network and a simulated ensemble.
 //!
-//! A run follows from its seed alone: who is there, which locks they use, what goes wrong when, how long each message
-//! takes, and in which order tasks run. It takes milliseconds for minutes of virtual time. When a check fails, the
-//! same seed fails again, with its story:
+//! A run follows from its seed alone: hosts, locks, faults, the time of each message, and the order of the tasks. It takes
+//! milliseconds for minutes of virtual time. When a check fails, the same seed fails again, with a story:
 //!
 //! ```sh
 //! ZOOLOCK_SEED=4711 cargo nextest run -p zoolock-sim --no-capture replay
 //! ```
 //!
-//! # Where the seams are
-//! * *The port.* A session is a `Keeper` over ZooKeeper's own requests (`zoolock::sim::Line`), instead of one over the
-//!   client crate. The client's end (`client.rs`) does what the crate does: it fails what was under way when a connection
-//!   is lost, keeps what comes while there is none, sets its watches again, gives a session up late.
-//! * *The clock.* `CLOCK_BOOTTIME` and its alarm are the host's; each drifts by its own three hundredths at most. Timers
-//!   are tokio's, whose clock stands still but for jumping to the next thing that happens.
-//! * *Tasks.* Whatever the lock code spawns goes to `executor.rs`, which draws the next one to run. A host that is paused is
-//!   one whose tasks are not drawn, while its clock goes on.
-//! * *Random numbers.* UUIDs are the host's.
+//! # What is real
+//! Everything above the socket: locks, leases, the session machine, its driver and the wire format. A host
+//! (`host.rs`) replaces what these take from the operating system:
+//! * *The network.* A connection carries bytes, some of which are late or lost (`world.rs`).
+//! * *The clock.* Each host's clock drifts by at most three hundredths. Timers are tokio's, whose clock jumps to the next
+//!   event.
+//! * *Tasks.* `executor.rs` draws the next task to run. The tasks of a paused host are not drawn, while its clock goes on.
+//! * *Random numbers.*
 //!
-//! Nothing else of the lock code knows. Beyond the port stands the ensemble (`ensemble.rs`): a leader that decides by
-//! the server's own pure `prepare` and `commit`, and servers that learn of its decisions late, answer reads and fire
-//! watches from what they know, and collect whom they heard of for the leader, who expires sessions in buckets of ticks.
-//! A server can be cut off from the leader, and a leader deposed, which then goes on to answer `sync` for as long as
-//! `syncLimit` allows. What a lost connection had sent may arrive later, until the session writes by a newer one.
+//! The ensemble (`ensemble.rs`) is a leader that decides by the server's own pure `prepare` and `commit`, and servers that
+//! learn of its decisions late. They answer reads, fire watches, and report to the leader each half tick which sessions
+//! they have heard. The leader expires sessions in buckets of ticks. Servers are cut off, restart with other session
+//! timeouts, fall silent, close connections at once, answer late, and answer an unknown session with a new one. A leader is
+//! deposed, and then still answers `sync`, or stalls. What a lost connection had sent may arrive later, until the session
+//! writes by a newer one.
 //!
 //! # What is checked
-//! `history.rs`, with a god's view: at each grant that nobody else believes (`is_valid()`, by its own clock) in what
-//! excludes it, that nobody in the queue of the service stands before it, that tokens rise, that permits suffice; that a
-//! loss is told in time, once, and for a reason that is true; that what was released is gone. Once nothing goes wrong any more
-//! everybody is served in bounded time, nothing stands in any queue, and no task and no session is left.
+//! `history.rs` sees all hosts at once. At each grant, no other host holds a valid guard (by its own clock) that excludes the new
+//! one. The znode is the first in the queue, tokens rise, and permits suffice. A loss is reported in time,
+//! once, for a true reason, and only if no server could be used all the time of the last sixth of the session timeout. A
+//! released znode is gone. After the last fault all tasks get their locks in bounded time, and no contender,
+//! task or session remains.
 
 #![forbid(unsafe_code)]
 
-mod client;
 mod ensemble;
 mod executor;
 mod history;
@@ -50,35 +49,34 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zoolock::sim::Host;
 
-use client::Effect;
 use executor::Executor;
 use history::History;
 use host::SimHost;
 use plan::Plan;
 use world::World;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What the run followed from.
+    /// The seed.
     pub seed: u64,
-    /// Of everything that happened.
+    /// The hash of all events.
     pub hash: u64,
-    /// How long it took, by the service's clock.
+    /// Its length, by the clock of the servers.
     pub virtual_time: Duration,
-    /// How many locks of each kind were granted.
+    /// The number of grants of each kind of lock.
     pub grants: Grants,
-    /// How many writes the service was asked for.
+    /// The number of writes at the leader.
     pub requests: u64,
-    /// What should not have been.
+    /// The first violated property.
     pub violation: Option<String>,
-    /// What happened, if that was asked for.
+    /// All events, if asked for.
     pub story: Vec<String>,
 }
 
-/// How many locks of each kind.
+/// The number of grants of each kind of lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are the kinds")]
+#[expect(missing_docs, reason = "the fields are the kinds")]
 pub struct Grants {
     pub mutex: u64,
     pub read: u64,
@@ -87,7 +85,7 @@ pub struct Grants {
     pub permits: u64,
     pub multi: u64,
     pub tenure: u64,
-    /// How many of all of them were lost again, and how.
+    /// The number of losses, and of those for each reason.
     pub lost: u64,
     pub expired: u64,
     pub unreachable: u64,
@@ -95,14 +93,14 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// All of them.
+    /// Returns the number of all grants.
     pub fn all(&self) -> u64 {
         let Grants { mutex, read, write, upgraded, permits, multi, tenure, .. } = self;
         mutex + read + write + upgraded + permits + multi + tenure
     }
 }
 
-/// Runs what follows from a seed. With its `story`, or only the hash of it.
+/// Runs a seed. `story`: with the text of all events.
 pub fn run(seed: u64, story: bool) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -123,29 +121,29 @@ pub(crate) struct Sim {
     violation: Mutex<Option<String>>,
 }
 
-/// How many steps a run may take, of which most take some thousand: more is somebody who runs in a circle.
+/// The maximum number of steps of a run. Most runs take some ten thousand.
 const MOST_STEPS: u64 = 3_000_000;
 
 impl Sim {
     async fn run(seed: u64, story: bool) -> Report {
         let plan = Plan::of(seed);
         let executor: Arc<Executor> = Arc::default();
-        let sim = Arc::new_cyclic(|sim| Sim {
+        let sim = Arc::new(Sim {
             start: Instant::now(),
-            world: Mutex::new(World::new(seed, plan.clone(), executor.clone(), story, sim.clone())),
+            world: Mutex::new(World::new(seed, plan.clone(), executor.clone(), story)),
             history: Mutex::new(History::new(plan.locks.len())),
             executor,
             hosts: OnceLock::new(),
             violation: Mutex::default(),
             plan,
         });
-        let hosts = (0..sim.plan.drifts.len()).map(|index| SimHost::start(index, seed, &sim)).collect();
+        let hosts = (0..sim.plan.drifts.len()).map(|index| SimHost::create(index, seed, &sim)).collect();
         let _ = sim.hosts.set(hosts);
         for host in 0..sim.plan.drifts.len() {
             work::boot(&sim, host, seed);
         }
         sim.drive(seed).await;
-        // What goes down now says nothing any more.
+        // Nothing that happens from now on is checked.
         for host in 0..sim.plan.drifts.len() {
             sim.world(|world| world.hosts[host].dead = true);
             sim.executor.kill(host, sim.hosts());
@@ -155,15 +153,12 @@ impl Sim {
         let virtual_time = sim.start.elapsed();
         let grants = lock(&sim.history).grants;
         let violation = lock(&sim.violation).take();
-        let (hash, requests, story) = sim.world(|world| {
-            let clients = std::mem::take(&mut world.clients);
-            world.effects.extend(clients.into_values().map(Effect::leave));
-            (world.trace.hash(), world.requests, world.trace.take_lines())
-        });
+        let (hash, requests, story) =
+            sim.world(|world| (world.trace.hash(), world.requests, world.trace.take_lines()));
         Report { seed, hash, virtual_time, grants, requests, violation, story }
     }
 
-    /// Runs tasks, and lets happen what is due, until all is over.
+    /// Runs tasks and carries out events, to the end of the run.
     async fn drive(self: &Arc<Sim>, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x5c4e_d01e_0000_0001);
         let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
@@ -172,7 +167,7 @@ impl Sim {
             loop {
                 steps += 1;
                 if steps > MOST_STEPS {
-                    self.violated("somebody runs in a circle".to_owned());
+                    self.violated(format!("the run has taken {MOST_STEPS} steps"));
                 }
                 if self.is_over() {
                     return Poll::Ready(());
@@ -213,13 +208,13 @@ impl Sim {
         lock(&self.history).is_over() || lock(&self.violation).is_some()
     }
 
-    /// When that is.
+    /// Returns the tokio time of a virtual time in milliseconds.
     pub(crate) fn at(&self, ms: u64) -> Instant {
-        // Something is always due: audits.
+        // An audit is always due.
         self.start + Duration::from_millis(ms.min(1 << 40))
     }
 
-    /// The virtual time.
+    /// Returns the virtual time.
     pub(crate) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
@@ -228,18 +223,14 @@ impl Sim {
         self.hosts.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Looks at the world, or changes it. Not to be called within itself.
+    /// Calls `what` with the world. It must not be called within itself.
     pub(crate) fn world<T>(&self, what: impl FnOnce(&mut World) -> T) -> T {
-        let (done, effects) = {
-            let world = &mut *lock(&self.world);
-            world.now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-            (what(world), std::mem::take(&mut world.effects))
-        };
-        effects.into_iter().for_each(Effect::happen);
-        done
+        let world = &mut *lock(&self.world);
+        world.now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        what(world)
     }
 
-    /// Something is as it must not be.
+    /// Records a violation. The first one ends the run.
     pub(crate) fn violated(&self, what: String) {
         self.world(|world| world.trace.note(world.now, "VIOLATION", &[], &what));
         lock(&self.violation).get_or_insert(what);

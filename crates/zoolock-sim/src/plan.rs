@@ -1,4 +1,4 @@
-//! What a seed decides before a run begins: who is there, what they use, and what goes wrong when.
+//! The plan of a run, which follows from its seed: hosts, servers, locks and faults.
 
 use fastrand::Rng;
 
@@ -7,32 +7,36 @@ use crate::ensemble::{SYNC_LIMIT, TICK};
 /// A run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// How much faster the clock of each host is than the service's, in millionths.
+    /// For each host: by how many millionths its clock is faster than that of the servers.
     pub(crate) drifts: Vec<i64>,
     pub(crate) servers: usize,
     /// The session timeout in milliseconds.
     pub(crate) timeout: u64,
-    /// The hosts know the tick of the servers.
+    /// The hosts know the tick of the servers. Otherwise they learn it.
     pub(crate) knows_tick: bool,
-    /// Whether the service tells the Stat of what a transaction created.
+    /// The longest session timeout that the servers grant at the beginning, in milliseconds.
+    pub(crate) longest_timeout: u64,
+    /// Servers answer the attach of an unknown session with a new one.
+    pub(crate) replaces: bool,
+    /// The servers return the Stat of znodes that a transaction created.
     pub(crate) tells: bool,
-    /// How long a message takes at most, in milliseconds.
+    /// The usual maximum time of a message, in milliseconds.
     pub(crate) latency: u64,
     pub(crate) locks: Vec<Lock>,
-    /// How many tasks on each host, and how often each of them takes a lock.
+    /// The number of tasks on each host, and of the locks that each of them takes.
     pub(crate) workers: usize,
     pub(crate) rounds: usize,
-    /// How long a lock is held at most, and nothing is done at most, in milliseconds.
+    /// The maximum time for which a task holds a lock, or pauses, in milliseconds.
     pub(crate) hold: u64,
     pub(crate) idle: u64,
-    /// Whether tasks ask each other to let go, and take locks away, and operators do worse.
+    /// Tasks revoke and break locks, and operators end sessions and remove directories.
     pub(crate) operators: bool,
     pub(crate) faults: Vec<(u64, Fault)>,
-    /// From then on nothing goes wrong any more.
+    /// The end of the last fault.
     pub(crate) healed: u64,
 }
 
-/// What stands under a name.
+/// A lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lock {
     pub(crate) family: Family,
@@ -50,28 +54,38 @@ pub(crate) enum Family {
     Tenure { passes: u32, hold: u64, linger: u64 },
 }
 
-/// What goes wrong. Until when, where it ends by itself.
+/// A fault, with its end if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The connections of a host break.
     Break(usize),
-    /// Nothing gets through from a host, to it, or both.
+    /// The network passes nothing from a host, to it, or both.
     Partition { host: usize, up: bool, down: bool, until: u64 },
     /// A host does not run.
     Pause { host: usize, until: u64 },
-    /// A host is gone.
+    /// A host crashes.
     Crash(usize),
-    /// A server is out of touch with the leader.
+    /// A server is cut off from the leader.
     CutOff { server: usize, until: u64 },
-    /// The leader is out of touch with all others, and another one is elected.
+    /// The leader is cut off from all others, and another one is elected.
     Depose { server: usize, until: u64, election: u64 },
     /// A server is killed, and comes back.
     Restart { server: usize, until: u64 },
-    /// A server learns late.
+    /// All servers restart, with another longest session timeout.
+    Reconfigure { longest_timeout: u64, until: u64 },
+    /// A server accepts connections, and answers nothing.
+    Silent { server: usize, until: u64 },
+    /// A server accepts connections, and closes them.
+    Refuse { server: usize, until: u64 },
+    /// The replies of a server are late.
+    Late { server: usize, by: u64, until: u64 },
+    /// The leader does nothing.
+    Stall { until: u64 },
+    /// A server learns of decisions late.
     Lag { server: usize, by: u64, until: u64 },
-    /// Somebody deletes the directory of a lock.
+    /// An operator deletes the directory of a lock.
     Remove(usize),
-    /// Somebody ends the sessions of a host.
+    /// An operator ends the sessions of a host.
     Expire(usize),
 }
 
@@ -80,15 +94,14 @@ impl Plan {
         let mut rng = Rng::with_seed(seed ^ 0x5eed_0fa1_1c10_c5ed);
         let hosts = rng.usize(2..=4);
         let servers = rng.usize(1..=3);
-        // The others renew their lease by writes.
         let timeout = [3 * TICK, 3 * TICK, 4 * TICK, 5 * TICK, 15 * TICK][rng.usize(..5)];
         let count = rng.usize(1..=2);
         let locks: Vec<Lock> = (0..count).map(|_| Lock::of(&mut rng)).collect();
         let (workers, rounds) = (rng.usize(1..=3), rng.usize(2..=5));
-        // Long enough, half of the time, for a session to end meanwhile.
+        // Half of them are long enough for a session to end meanwhile.
         let hold = [0, 20, 400, timeout / 2, 2 * timeout, 4 * timeout][rng.usize(..6)];
         let idle = [20, 400, 3000, 8000][rng.usize(..4)];
-        // About as long as they will be at it.
+        // About the time that the work takes.
         let work = ((hosts * workers / count) as u64 * hold + idle) * rounds as u64 / 2;
         let horizon = work.clamp(timeout / 2, 8 * timeout + 30_000);
         let trouble = [0, 4, 10, 20][rng.usize(..4)];
@@ -103,6 +116,8 @@ impl Plan {
             servers,
             timeout,
             knows_tick: rng.u8(..4) != 0,
+            longest_timeout: 20 * TICK,
+            replaces: rng.u8(..8) == 0,
             tells: rng.bool(),
             latency: [1, 3, 3, 20, 120][rng.usize(..5)],
             locks,
@@ -118,7 +133,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// How long it takes at most, one after the other; whoever changes what it holds holds twice.
+    /// Returns the maximum time of all the work, one after the other. A task that upgrades or downgrades holds twice.
     pub(crate) fn work(&self) -> u64 {
         (self.drifts.len() * self.workers * self.rounds) as u64 * (2 * self.hold + self.idle)
     }
@@ -154,10 +169,10 @@ impl Fault {
         operators: bool,
     ) -> Fault {
         let (host, server) = (rng.usize(..hosts), rng.usize(..servers));
-        // From a blink to longer than a session lives.
+        // From a moment to longer than a session lives.
         let long = [timeout / 20, timeout / 4, timeout * 2 / 3, timeout, timeout * 3 / 2, timeout * 5 / 2];
         let until = at + long[rng.usize(..long.len())] + rng.u64(..timeout / 4);
-        match rng.u8(..20) {
+        match rng.u8(..28) {
             0..4 => Fault::Break(host),
             4..8 => {
                 let (up, down) = [(true, true), (true, true), (true, false), (false, true)][rng.usize(..4)];
@@ -167,12 +182,20 @@ impl Fault {
             11 => Fault::Crash(host),
             12 | 13 => Fault::CutOff { server, until },
             14 | 15 => {
-                // It gives up by itself, and then there is an election without it.
+                // It gives up by itself. Meanwhile the others elect another leader.
                 let until = at + SYNC_LIMIT * TICK + rng.u64(..2000);
                 Fault::Depose { server, until, election: rng.u64(100..3000) }
             }
             16 => Fault::Restart { server, until: at + rng.u64(50..timeout) },
             17 => Fault::Lag { server, by: rng.u64(1..timeout / 3), until },
+            18..21 => Fault::Silent { server, until },
+            21 => Fault::Refuse { server, until },
+            22 => Fault::Late { server, by: rng.u64(1..timeout / 3), until },
+            23 | 24 => Fault::Stall { until: at + rng.u64(200..SYNC_LIMIT * TICK) },
+            25 => {
+                let longest_timeout = (timeout * rng.u64(2..=4) / 4).max(3 * TICK);
+                Fault::Reconfigure { longest_timeout, until: at + rng.u64(50..timeout / 2) }
+            }
             _ if operators && rng.bool() => Fault::Remove(rng.usize(..locks)),
             _ if operators => Fault::Expire(host),
             _ => Fault::Break(host),
@@ -186,6 +209,11 @@ impl Fault {
             | Fault::CutOff { until, .. }
             | Fault::Depose { until, .. }
             | Fault::Restart { until, .. }
+            | Fault::Reconfigure { until, .. }
+            | Fault::Silent { until, .. }
+            | Fault::Refuse { until, .. }
+            | Fault::Late { until, .. }
+            | Fault::Stall { until }
             | Fault::Lag { until, .. } => until,
             Fault::Break(_) | Fault::Crash(_) | Fault::Remove(_) | Fault::Expire(_) => at,
         }

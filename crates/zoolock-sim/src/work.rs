@@ -49,7 +49,8 @@ async fn start(sim: Arc<Sim>, host: usize, mut rng: Rng) {
         if plan.knows_tick {
             builder = builder.tick_time(Duration::from_millis(TICK));
         }
-        match zoolock::sim::connect(builder, sim.hosts()[host].clone()).await {
+        let address = crate::host::address(plan.servers);
+        match zoolock::sim::connect(builder, &address, sim.hosts()[host].clone()).await {
             Ok(zoolock) => break zoolock,
             Err(Error::Unavailable { .. }) => {}
             Err(error) => return sim.violated(format!("host {host} cannot connect: {error}")),

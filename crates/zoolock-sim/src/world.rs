@@ -1,12 +1,14 @@
-//! The network between clients and servers, and what happens on it, in virtual milliseconds.
+//! The network between clients and servers, and everything that happens on it, in virtual milliseconds.
 //!
-//! A connection is two queues. Whatever is put into one gets an arrival time, never before that of what was put in
-//! earlier, and an event in the calendar; the event takes the first of the queue, so that nothing overtakes. When a
-//! client loses a connection, a random part of what it had sent still arrives; answers do not.
+//! A connection is two queues of byte chunks. Each chunk gets an arrival time, which is never before that of an earlier
+//! chunk, and an event in the calendar. The event takes the first chunk of the queue, so no chunk overtakes another. When a
+//! client loses a connection, a random part of what it had sent still arrives. Replies do not.
 //!
-//! * `connections.rs`: how they are made and lost, and what goes over them.
-//! * `faults.rs`: what goes wrong.
-//! * `leader.rs`: what it decides, and how that reaches the others.
+//! | file | contents |
+//! |---|---|
+//! | `connections.rs` | the connections, the protocol on them, and what a server answers by itself |
+//! | `leader.rs` | the decisions of the leader, and how they reach the servers |
+//! | `faults.rs` | the faults of the plan, and which servers a host can use |
 
 mod connections;
 mod faults;
@@ -14,19 +16,19 @@ mod leader;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::task::Waker;
 
+use bytes::{Bytes, BytesMut};
 use fastrand::Rng;
 use zoolock_wire::{Code, Reply, Request};
 
-use crate::Sim;
-use crate::client::{Client, Effect};
-use crate::ensemble::{Decided, From, Leader, SYNC_LIMIT, Server, Side, TICK, Told};
+use crate::ensemble::{Decided, From, Leader, SYNC_LIMIT, Server, TICK, Told};
 use crate::executor::Executor;
 use crate::plan::{Fault, Plan};
 use crate::trace::Trace;
 
-/// Everything that is not a task.
+/// The whole simulation, apart from the tasks.
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) rng: Rng,
@@ -36,18 +38,15 @@ pub(crate) struct World {
     entries: u64,
     pub(crate) leader: Leader,
     pub(crate) servers: Vec<Server>,
-    pub(crate) conns: BTreeMap<u64, Conn>,
+    conns: BTreeMap<u64, Conn>,
     next_conn: u64,
-    pub(crate) clients: BTreeMap<u64, Client>,
-    pub(crate) next_client: u64,
+    /// Every session that was ever opened.
+    sessions: BTreeMap<i64, Owned>,
     pub(crate) hosts: Vec<Machine>,
     pub(crate) executor: Arc<Executor>,
-    /// What is to be told when nobody looks at the world any more.
-    pub(crate) effects: Vec<Effect>,
-    /// How often an operator did something to a lock.
+    /// For each lock, the number of acts of operators.
     pub(crate) acts: Vec<u64>,
     pub(crate) requests: u64,
-    pub(crate) sim: Weak<Sim>,
 }
 
 /// A host, as the network sees it.
@@ -58,50 +57,68 @@ pub(crate) struct Machine {
     pub(crate) up_until: u64,
     pub(crate) down_until: u64,
     pub(crate) dead: bool,
+    /// The last time at which a reply came so late that a lock may be lost by it.
+    slow: Option<u64>,
 }
 
-/// What comes in time.
+/// A session, as the simulation knows it in addition to the leader.
+struct Owned {
+    host: usize,
+    /// Set when the service has ended it, or has told the client that it is unknown.
+    is_over: bool,
+    /// Set when the client has closed it.
+    is_closed: bool,
+    /// The last time at which the client read something on an attached connection.
+    heard: u64,
+    /// The timeout of its creation.
+    timeout: u64,
+    /// The shortest timeout that the leader has counted.
+    shortest: u64,
+    /// Set while the client has not been told of that.
+    is_shortened: bool,
+}
+
+/// An event of the calendar.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// Something arrives at the server of a connection.
+    /// A chunk arrives at the server of a connection.
     Up(u64),
-    /// Something arrives at the client of a connection.
+    /// A chunk arrives at the client of a connection.
     Down(u64),
-    /// Something arrives at the leader, sent in this life of the server.
+    /// A message of a server arrives at the leader. It was sent in this life of the server.
     ToLeader(usize, u64, Ask),
-    /// An answer of the leader's arrives at a server: the session lives, or not.
+    /// The leader's answer to an attach arrives at a server: whether the session exists.
     Validated(usize, u64, bool),
-    /// The same: so much of the log had been decided.
+    /// The leader's answer to a sync arrives: the number of entries in its log.
     Synced(usize, u64, i32, usize),
-    /// The same: no.
+    /// The leader's refusal of a write arrives: the session has expired, or has moved.
     Refused(usize, u64, i32, bool),
-    /// A server learns of the next decision.
+    /// The next entry of the leader's log arrives at a server.
     Apply(usize),
-    /// A server tells the leader whom it has heard of, as it does each half tick.
+    /// A server reports to the leader which sessions it has heard, as it does each half tick.
     Touches(usize),
     /// The same, once.
     Flush(usize),
-    /// A server that is out of touch gives up.
+    /// A server that is cut off gives up.
     GiveUp(usize, u64),
     Expiry,
     Reap,
-    ClientTick(u64),
-    Reconnect(u64),
     Strike(usize),
     Resume(usize),
-    /// Time to look whether all is well.
+    /// The checks of `work::audit` are due.
     Audit,
 }
 
-/// What a server asks the leader.
+/// A message of a server to the leader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ask {
+    /// Opens a session, or attaches it to a connection.
     Session {
         conn: u64,
         session: i64,
         timeout: u64,
     },
-    /// The first in the queue of the connection.
+    /// The first request in the queue of the connection.
     Write {
         conn: u64,
     },
@@ -111,70 +128,78 @@ pub(crate) enum Ask {
     },
 }
 
-pub(crate) struct Conn {
-    pub(crate) client: u64,
+/// A connection.
+struct Conn {
+    host: usize,
     server: usize,
+    dial: Dial,
+    /// The session of the connect request. `None` before it.
+    requested: Option<i64>,
+    /// The attached session, or 0.
     session: i64,
-    /// The client has not given it up.
-    pub(crate) client_open: bool,
+    /// The timeout that was granted to it on this connection.
+    timeout: u64,
+    /// Set until the client gives the connection up.
+    client_open: bool,
     server_open: bool,
     up: VecDeque<Up>,
     down: VecDeque<Down>,
     up_at: u64,
     down_at: u64,
-    work: VecDeque<(i32, Work)>,
-    /// The first of the work waits for the leader.
+    /// Bytes at the server that are no whole frame yet.
+    input: BytesMut,
+    /// Bytes at the client that it has not read yet.
+    unread: BytesMut,
+    /// Set if the client reads the end of the stream after these bytes.
+    has_ended: bool,
+    /// The sessions of connect responses among the unread bytes.
+    granted: Vec<i64>,
+    /// Wakes the client's task.
+    reader: Option<Waker>,
+    /// When the requests without a reply were sent.
+    asked: VecDeque<u64>,
+    work: VecDeque<(i32, Request)>,
+    /// Set while the first request of `work` waits for the leader.
     busy: bool,
 }
 
-enum Work {
-    Do(Request),
-    SetWatches(i64, Vec<(String, Side)>),
+/// The state of a dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dial {
+    Waiting,
+    Accepted,
+    Refused,
 }
 
 /// From a client.
-pub(crate) enum Up {
-    Hello {
-        session: i64,
-        seen: i64,
-        timeout: u64,
-    },
-    Request(i32, Request),
-    SetWatches {
-        seen: i64,
-        watches: Vec<(String, Side)>,
-    },
-    /// The client has gone away.
+enum Up {
+    Dial,
+    Bytes(u64, Bytes),
+    /// The client has closed the connection.
     Bye,
 }
 
 /// To a client.
-pub(crate) enum Down {
-    Welcome {
-        session: i64,
-    },
-    /// There is no such session.
-    NoSession,
-    Reply {
-        xid: i32,
-        zxid: i64,
-        reply: Result<Reply, Code>,
-    },
-    Told(Told),
+enum Down {
+    Accepted,
+    Bytes(Bytes, Content),
     Bye,
 }
 
-/// The number of what only sets watches.
-pub(crate) const SET_WATCHES: i32 = -8;
+/// The content of a chunk for a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// The reply to the oldest request.
+    Reply,
+    Event,
+    /// The reply to the connect request: this session is attached.
+    Granted(i64),
+    /// The reply to the connect request: this session is unknown.
+    Unknown(i64),
+}
 
 impl World {
-    pub(crate) fn new(
-        seed: u64,
-        plan: Plan,
-        executor: Arc<Executor>,
-        verbose: bool,
-        sim: Weak<Sim>,
-    ) -> World {
+    pub(crate) fn new(seed: u64, plan: Plan, executor: Arc<Executor>, verbose: bool) -> World {
         let mut world = World {
             now: 0,
             rng: Rng::with_seed(seed ^ 0x00c0_ffee_0000_0001),
@@ -182,17 +207,14 @@ impl World {
             calendar: BinaryHeap::new(),
             entries: 0,
             leader: Leader::new(),
-            servers: (0..plan.servers).map(|_| Server::new()).collect(),
+            servers: (0..plan.servers).map(|_| Server::new(plan.longest_timeout)).collect(),
             conns: BTreeMap::new(),
             next_conn: 1,
-            clients: BTreeMap::new(),
-            next_client: 1,
+            sessions: BTreeMap::new(),
             hosts: vec![Machine::default(); plan.drifts.len()],
             executor,
-            effects: Vec::new(),
             acts: vec![0; plan.locks.len()],
             requests: 0,
-            sim,
             plan,
         };
         world.at(TICK, Event::Expiry);
@@ -208,26 +230,42 @@ impl World {
         world
     }
 
-    /// How often an operator did something to one of these locks.
+    /// Returns the number of acts of operators on these locks.
     pub(crate) fn acts_on(&self, locks: &[usize]) -> u64 {
         locks.iter().map(|lock| self.acts[*lock]).sum()
     }
 
-    /// Whether any session of this host has expired.
+    /// Returns whether any session of this host has expired, or was given up because no server attached it.
     pub(crate) fn any_expired(&self, host: usize) -> bool {
-        let mut clients = self.clients.values();
-        clients.any(|client| client.host == host && client.has_expired())
+        let mut sessions = self.sessions.values().filter(|session| session.host == host);
+        sessions.any(|session| {
+            // The clock of the host may be fast by three hundredths.
+            let given_up = session.heard + session.timeout * 7 / 5 * 96 / 100;
+            session.is_over || (!session.is_closed && self.now >= given_up)
+        })
     }
 
-    /// Whether answers to this host were slow in the time of one session.
+    /// Returns whether replies to this host were late within the last session timeout. An eighth of the timeout is what
+    /// the lease allows for (`zoolock_core::pace`).
     pub(crate) fn was_slow(&self, host: usize) -> bool {
         let then = self.now.saturating_sub(self.plan.timeout);
-        let mut clients = self.clients.values();
-        clients.any(|client| client.host == host && client.was_slow_since(then, self.now))
+        let mut conns = self.conns.values().filter(|conn| conn.host == host && conn.client_open);
+        self.hosts[host].slow.is_some_and(|slow| slow >= then)
+            || conns.any(|conn| conn.oldest_unanswered().is_some_and(|sent| self.is_late(sent)))
     }
 
-    /// Whether an operator removed the directory of one of these locks. Whoever looked before that, and has not heard of it,
-    /// may still delete another's node that has the same name by then (docs/DESIGN.md, limits).
+    fn is_late(&self, sent: u64) -> bool {
+        self.now - sent > self.plan.timeout / 8
+    }
+
+    /// Returns whether the leader counts a shorter timeout for a session of this host than the host knows. No client can
+    /// know that while the reply to its attach is under way (docs/CLIENT.md).
+    pub(crate) fn is_shortened(&self, host: usize) -> bool {
+        self.sessions.values().any(|session| session.host == host && session.is_shortened)
+    }
+
+    /// Returns whether an operator removed the directory of one of these locks. A client that listed it before may still
+    /// delete a later znode of the same name (docs/DESIGN.md, limits).
     pub(crate) fn was_removed(&self, locks: &[usize]) -> bool {
         let mut faults = self.plan.faults.iter();
         faults.any(
@@ -235,12 +273,12 @@ impl World {
         )
     }
 
-    /// Whether this very node is there, as far as the leader knows.
+    /// Returns whether the znode of this creation exists at the leader.
     pub(crate) fn stands(&self, path: &str, created: i64) -> bool {
         self.leader.state.tree.get(path).is_some_and(|node| node.czxid().get() == created)
     }
 
-    /// All who stand in a queue.
+    /// Returns the znodes of all contenders.
     pub(crate) fn contenders(&self) -> Vec<String> {
         let all = (0..self.plan.locks.len()).filter_map(|lock| {
             let directory = directory(lock);
@@ -259,37 +297,37 @@ impl World {
         self.at(self.now + ms, event);
     }
 
-    /// When the next event is due.
+    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.calendar.peek().map(|Reverse((at, _, _))| *at)
     }
 
-    /// How long a message takes.
+    /// Returns the time that a message takes.
     fn latency(&mut self) -> u64 {
         let most = self.plan.latency;
-        // Now and then one takes much longer.
-        if self.rng.u8(..64) == 0 { self.rng.u64(most..=most * 8 + 40) } else { self.rng.u64(1..=most) }
+        // One of 64 takes much longer.
+        if self.rng.u8(..64) == 0 { self.rng.u64(most..=slowest(most)) } else { self.rng.u64(1..=most) }
     }
 
-    /// Lets the next event happen; whether it is time for an audit.
+    /// Carries out the next event. Returns whether the checks are due.
     pub(crate) fn step(&mut self) -> bool {
         let Some(Reverse((_, _, event))) = self.calendar.pop() else { return false };
         match event {
             Event::Up(conn) => self.arrive_up(conn),
             Event::Down(conn) => self.arrive_down(conn),
             Event::ToLeader(server, life, ask) => self.ask_leader(server, life, ask),
-            Event::Validated(server, conn, alive) => self.validated(server, conn, alive),
+            Event::Validated(server, conn, is_alive) => self.validated(server, conn, is_alive),
             Event::Synced(server, conn, xid, upto) => {
                 let known = &mut self.servers[server];
                 if known.applied >= upto {
-                    self.answer(conn, xid, Ok(Reply::Empty));
+                    self.answer_sync(conn, xid);
                 } else {
                     known.syncs.push((upto, conn, xid));
                 }
             }
             Event::Refused(_, conn, xid, expired) => {
                 if expired {
-                    self.answer(conn, xid, Err(Code::SessionExpired));
+                    self.answer(conn, xid, &Err(Code::SessionExpired));
                 } else {
                     self.hang_up(conn);
                 }
@@ -308,9 +346,15 @@ impl World {
                 }
             }
             Event::Expiry => {
+                if self.now < self.leader.stalled_until {
+                    let until = self.leader.stalled_until;
+                    self.at(until, Event::Expiry);
+                    return false;
+                }
                 if self.now >= self.leader.elected_at {
                     for session in self.leader.expire(self.now) {
                         self.trace.note(self.now, "expired", &[session as u64 & 0xffff], "");
+                        self.session_ended(session);
                         self.spread();
                     }
                 }
@@ -326,8 +370,6 @@ impl World {
                 let wait = self.rng.u64(1000..20_000);
                 self.after(wait, Event::Reap);
             }
-            Event::ClientTick(client) => self.client_tick(client),
-            Event::Reconnect(client) => self.reconnect(client),
             Event::Strike(nth) => self.strike(nth),
             Event::Resume(host) => {
                 self.trace.note(self.now, "resumes", &[host as u64], "");
@@ -342,22 +384,55 @@ impl World {
         false
     }
 
+    /// Reports to the leader which sessions a server has heard.
     fn flush(&mut self, server: usize) {
+        let stalled = self.leader.stalled_until;
         let known = &mut self.servers[server];
+        let silent = known.silent_until;
+        if self.now < stalled.max(silent) {
+            return self.at(stalled.max(silent), Event::Flush(server));
+        }
         if !known.is_cut(self.now) && self.now >= self.leader.elected_at {
-            for session in std::mem::take(&mut known.touched) {
-                self.leader.touch(session, self.now);
+            for (session, timeout) in std::mem::take(&mut known.touched) {
+                self.leader.touch(session, timeout, self.now);
             }
+        }
+    }
+
+    fn session_ended(&mut self, session: i64) {
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.is_over = true;
         }
     }
 }
 
-/// Where a lock lives.
+impl Conn {
+    fn oldest_unanswered(&self) -> Option<u64> {
+        let sent = self.up.iter().find_map(|up| match up {
+            Up::Bytes(sent, _) => Some(*sent),
+            Up::Dial | Up::Bye => None,
+        });
+        self.asked.front().copied().or(sent)
+    }
+
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+/// Returns the maximum time of a message, for a usual maximum.
+pub(crate) fn slowest(usual: u64) -> u64 {
+    usual * 8 + 40
+}
+
+/// Returns the directory of a lock.
 pub(crate) fn directory(lock: usize) -> String {
     format!("/locks/{}", name(lock))
 }
 
-/// What a lock is called.
+/// Returns the name of a lock.
 pub(crate) fn name(lock: usize) -> &'static str {
     ["alpha", "beta"][lock]
 }
@@ -373,7 +448,7 @@ fn is_write(request: &Request) -> bool {
     )
 }
 
-/// A request for a reader.
+/// Describes a request in a story.
 pub(crate) fn describe(request: &Request) -> String {
     match request {
         Request::Create(create) => format!("create {}", create.path),

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zeroize::Zeroizing;
+#[cfg(feature = "tls")]
+use zoolock_client::Host;
 
 use crate::asker::{self, Askers};
 use crate::connect::explain;
@@ -15,6 +17,7 @@ use crate::path::{ConnectString, DEFAULT_ROOT, check_root};
 #[cfg(feature = "sasl")]
 use crate::sasl::Mechanism;
 use crate::sessions::{Sessions, check_grace, shortest_timeout};
+use crate::tasks::Tasks;
 use crate::tenure::Tenures;
 #[cfg(feature = "sasl")]
 use crate::transport::Sasl;
@@ -243,7 +246,8 @@ impl Builder {
         self
     }
 
-    /// Connects to an ensemble: `host:port,host:port/chroot`.
+    /// Connects to an ensemble: `host:port,host:port/chroot`, or `unix:/path` for the Unix socket of a server on this
+    /// machine.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad setting or connect string, before any request is sent;
@@ -272,8 +276,7 @@ impl Builder {
             auth: self.auth,
             access: Access::Everybody,
             transport,
-            #[cfg(feature = "simulation")]
-            host: None,
+            tasks: Tasks::Runtime(tokio::runtime::Handle::current()),
         };
         let deadline = tokio::time::Instant::now() + self.connect_timeout;
         match open_requests(&opening, deadline).await {
@@ -332,12 +335,10 @@ impl Builder {
             auth: self.auth,
             access,
             transport,
-            #[cfg(feature = "simulation")]
-            host: thread.host(),
+            tasks: thread.tasks(),
         };
         let chroot = connect.chroot().to_owned();
-        let tasks = thread.tasks();
-        let sessions = Sessions::new(connect, opening, self.tick, self.grace, self.connect_timeout, tasks);
+        let sessions = Sessions::new(connect, opening, self.tick, self.grace, self.connect_timeout);
         let inner = Inner {
             sessions: Arc::new(sessions),
             thread,
@@ -381,8 +382,10 @@ impl Builder {
             certificates: match &self.tls {
                 None => None,
                 Some(tls) => {
-                    for (host, _) in connect.hosts() {
-                        crate::tls::server_name(host)?;
+                    for host in connect.hosts() {
+                        if let Host::Tcp { name, .. } = host {
+                            crate::tls::server_name(name)?;
+                        }
                     }
                     Some(crate::tls::Certificates::new(tls.clone())?)
                 }

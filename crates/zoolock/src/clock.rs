@@ -19,7 +19,7 @@ use zoolock_core::Instant;
 pub(crate) fn now() -> Instant {
     #[cfg(feature = "simulation")]
     if let Some(now) = crate::sim::on_host(|host| host.now()) {
-        return now;
+        return Instant(now.0);
     }
     let t = clock_gettime(ClockId::Boottime);
     Instant((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
+use zoolock_client::{Host, SocketPath};
 
 use crate::error::Error;
 use crate::keeper::{OpenError, Opening};
-use crate::path::{ConnectString, display_host};
+use crate::path::ConnectString;
 use crate::transport::Transport;
 
 /// Maximum time to diagnose one host.
@@ -59,11 +60,17 @@ pub(crate) async fn explain(
 async fn diagnose(connect: &ConnectString, patience: Duration, transport: &Transport) -> Error {
     let mut findings = Vec::new();
     let mut all_refuse = true;
-    for (host, port) in connect.hosts() {
-        let found = tokio::time::timeout(LOOK, look(host, *port, transport)).await;
+    for host in connect.hosts() {
+        let look = async {
+            match host {
+                Host::Tcp { name, port } => look(name, *port, transport).await,
+                Host::Unix(path) => look_at_socket(path).await,
+            }
+        };
+        let found = tokio::time::timeout(LOOK, look).await;
         let found = found.unwrap_or_else(|_| Finding::new("connects, but does not answer"));
         all_refuse &= found.refuses;
-        findings.push(format!("{}: {}", display_host(host, *port), found.what));
+        findings.push(format!("{host}: {}", found.what));
     }
     let findings = findings.join("; ");
     if all_refuse {
@@ -86,6 +93,25 @@ fn unreachable(connect: &ConnectString, patience: Option<Duration>, findings: &s
 impl Finding {
     fn new(what: impl Into<String>) -> Finding {
         Finding { what: what.into(), refuses: false }
+    }
+}
+
+async fn look_at_socket(path: &std::path::Path) -> Finding {
+    let connected = match SocketPath::new(path) {
+        Ok(path) => UnixStream::connect(&path).await,
+        Err(error) => Err(error),
+    };
+    match connected {
+        Ok(mut stream) => of_answer(shake_hands(&mut stream).await),
+        Err(error) => Finding::new(format!("cannot connect ({error})")),
+    }
+}
+
+fn of_answer(answer: std::io::Result<Hello>) -> Finding {
+    match answer {
+        Ok(Hello::ZooKeeper) => Finding::new("speaks ZooKeeper, but opened no session in time"),
+        Ok(Hello::Other) => Finding::new("something answers, but it does not speak ZooKeeper"),
+        Err(error) => Finding::new(format!("connects, but hangs up on a ZooKeeper client ({error})")),
     }
 }
 
@@ -124,15 +150,12 @@ async fn look(host: &str, port: u16, transport: &Transport) -> Finding {
             }
         };
     }
-    match shake_hands(&mut stream).await {
-        Ok(Hello::ZooKeeper) => Finding::new("speaks ZooKeeper, but opened no session in time"),
-        #[cfg(feature = "tls")]
-        _ if crate::tls::speaks_tls(host, &addresses).await => {
-            Finding::new("speaks TLS; say which authority signed its certificate (`--cacert`)")
-        }
-        Ok(Hello::Other) => Finding::new("something answers, but it does not speak ZooKeeper"),
-        Err(error) => Finding::new(format!("connects, but hangs up on a ZooKeeper client ({error})")),
+    let answer = shake_hands(&mut stream).await;
+    #[cfg(feature = "tls")]
+    if !matches!(answer, Ok(Hello::ZooKeeper)) && crate::tls::speaks_tls(host, &addresses).await {
+        return Finding::new("speaks TLS; say which authority signed its certificate (`--cacert`)");
     }
+    of_answer(answer)
 }
 
 /// Asks to resume a session that cannot exist: a ZooKeeper refuses and creates nothing.

@@ -1,5 +1,6 @@
-//! Names of locks, and the connect string: checked before anything is sent.
+//! Names of locks, and connect strings. They are checked before anything is sent.
 
+use zoolock_client::Host;
 use zoolock_core::names::Name;
 
 use crate::error::Error;
@@ -7,13 +8,13 @@ use crate::error::Error;
 /// The root of relative lock names.
 pub const DEFAULT_ROOT: &str = "/locks";
 
-/// What operators did to locks, one line a znode.
+/// The directory of the audit log: acts of operators on locks, with a znode for each.
 pub(crate) const AUDIT: &str = ".audit";
 
-/// The longest path of a lock. Far below what the service takes, and it keeps watches and listings small.
+/// The longest path of a lock, in bytes. It is far below the limit of servers, and keeps watches and listings small.
 const MAX_PATH: usize = 1024;
 
-/// The path of a lock directory: absolute, normal, and fit for ZooKeeper.
+/// The absolute path of a lock directory, which ZooKeeper accepts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockPath(String);
 
@@ -126,12 +127,13 @@ fn is_forbidden(c: char) -> bool {
 /// A parsed connect string: `host:port,host:port/chroot`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectString {
-    hosts: Vec<(String, u16)>,
+    hosts: Vec<Host>,
     chroot: String,
 }
 
 impl ConnectString {
-    /// Parses a connect string. The port is 2181 where none is given; IPv6 addresses stand in brackets.
+    /// Parses a connect string: `host:port,host:port/chroot`, or `unix:/path` for a Unix socket. The default port is 2181. IPv6
+    /// addresses are in brackets.
     ///
     /// # Errors
     /// [`Error::Invalid`], naming the part that is wrong.
@@ -139,10 +141,17 @@ impl ConnectString {
     /// ```
     /// use zoolock::ConnectString;
     /// assert!(ConnectString::parse("zk1,zk2:2182,[::1]:2183/team").is_ok());
+    /// assert!(ConnectString::parse("unix:/run/zoolock/socket").is_ok());
     /// assert!(ConnectString::parse("zk1:99999").is_err());
     /// ```
     pub fn parse(text: &str) -> Result<ConnectString, Error> {
         let shown = || format!("connect string {text:?}");
+        if let Some(path) = text.strip_prefix("unix:") {
+            if !path.starts_with('/') || path.contains('\0') {
+                return Err(Error::invalid(shown(), "needs the absolute path of a socket after unix:"));
+            }
+            return Ok(ConnectString { hosts: vec![Host::Unix(path.into())], chroot: String::new() });
+        }
         let (hosts, chroot) = match text.find('/') {
             Some(at) => text.split_at(at),
             None => (text, ""),
@@ -162,27 +171,22 @@ impl ConnectString {
         Ok(ConnectString { hosts, chroot: chroot.to_owned() })
     }
 
-    pub(crate) fn hosts(&self) -> &[(String, u16)] {
+    pub(crate) fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// The directory under which everything lives; empty for the whole tree.
+    /// Returns the directory that is the root for all paths. Empty for the whole tree.
     pub(crate) fn chroot(&self) -> &str {
         &self.chroot
     }
 
     /// Returns the hosts alone, for messages.
     pub(crate) fn endpoints(&self) -> String {
-        let hosts: Vec<String> = self.hosts.iter().map(|(host, port)| display_host(host, *port)).collect();
-        hosts.join(",")
+        self.hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
     }
 }
 
-pub(crate) fn display_host(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-fn parse_host(text: &str) -> Result<(String, u16), String> {
+fn parse_host(text: &str) -> Result<Host, String> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or(format!("{text:?} has no closing bracket"))?;
         if rest.is_empty() {
@@ -212,7 +216,7 @@ fn parse_host(text: &str) -> Result<(String, u16), String> {
             _ => return Err(format!("port {port:?} is no number from 1 to 65535")),
         },
     };
-    Ok((host.to_owned(), port))
+    Ok(Host::Tcp { name: host.to_owned(), port })
 }
 
 #[cfg(test)]
@@ -258,10 +262,11 @@ mod tests {
     #[test]
     fn connect_strings_are_read() {
         let c = ConnectString::parse("zk1,zk2:2182,[::1]:2183/team/x").expect("good");
-        assert_eq!(c.hosts(), [("zk1".into(), 2181), ("zk2".into(), 2182), ("::1".into(), 2183)]);
         assert_eq!(c.chroot(), "/team/x");
         assert_eq!(c.endpoints(), "zk1:2181,zk2:2182,[::1]:2183");
         assert_eq!(ConnectString::parse("h:1/").expect("good").chroot(), "");
+        let socket = ConnectString::parse("unix:/run/a,b/socket").expect("good");
+        assert_eq!((socket.endpoints().as_str(), socket.chroot()), ("unix:/run/a,b/socket", ""));
     }
 
     #[test]
@@ -281,6 +286,8 @@ mod tests {
             "h:1//x",
             "h:1/..",
             "a b:1",
+            "unix:",
+            "unix:socket",
         ] {
             let error = ConnectString::parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");

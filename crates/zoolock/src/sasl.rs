@@ -64,5 +64,5 @@ pub(crate) fn start(
     mechanism: &dyn Mechanism,
     connect: &ConnectString,
 ) -> Result<Arc<dyn Authenticator>, Error> {
-    mechanism.authenticator(connect.hosts().iter().map(|(host, _)| host.clone()).collect())
+    mechanism.authenticator(connect.hosts().iter().map(|host| host.name().to_owned()).collect())
 }

@@ -240,6 +240,15 @@ impl Session {
         lock(&self.lease).is_low(clock::now())
     }
 
+    /// Attaches the session on a new connection if the lease would end before the leader is surely told of the session.
+    fn attach_again_if_needed(&self) {
+        if lock(&self.lease).needs_attach(clock::now())
+            && let Some(keeper) = self.keeper()
+        {
+            keeper.reattach();
+        }
+    }
+
     /// Returns the time at which nothing will have been answered for a third of the timeout.
     fn late_at(&self) -> Instant {
         let timeout = self.timeout();
@@ -329,8 +338,16 @@ impl Session {
         lock(&self.acquisitions).is_empty()
     }
 
-    /// Returns the directory of one of the acquisitions. Another `turn` may lead to another one.
-    fn directory(&self, turn: usize) -> Option<String> {
+    /// Returns the znode that a renewal checks: the directory of one of the acquisitions, or the root of the tree. `turn` counts
+    /// the znodes that could not be checked.
+    ///
+    /// The root is there if an operator has removed all these directories. Without it no renewal would succeed any more, and
+    /// an acquisition that waits for the lease would wait for ever.
+    fn checked_znode(&self, turn: usize) -> Option<String> {
+        if turn % 2 == 1 {
+            return Some("/".to_owned());
+        }
+        let turn = turn / 2;
         let acquisitions = lock(&self.acquisitions);
         // An acquisition with a znode has a directory.
         let placed = acquisitions.values().filter(|registration| !registration.nodes.is_empty());
@@ -478,6 +495,9 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
             // A renewal would be refused.
         } else if !session.is_idle() {
             idle_beats = 0;
+            if is_beat {
+                session.attach_again_if_needed();
+            }
             // A new connection is used at once.
             renewer.renew(!is_beat || pace.writes(session.is_low()));
         } else if is_beat {
@@ -515,7 +535,7 @@ struct Renewer {
     session: Arc<Session>,
     pending: Arc<tokio::sync::Semaphore>,
     renewals: u32,
-    /// The number of checks whose directory did not exist or was not readable.
+    /// The number of checks whose znode did not exist or was not readable.
     missing: Arc<AtomicUsize>,
 }
 
@@ -538,13 +558,15 @@ impl Renewer {
         self.renewals = self.renewals.saturating_add(1);
         // Again after a failure, at growing intervals.
         if self.renewals >= RENEWALS_BEFORE_TICK && self.renewals.is_power_of_two() {
-            self.session.tick.ask(&self.session.tasks);
+            self.session.tick.ask();
         }
         if !writes {
             return self.keep_alive();
         }
         let Some(keeper) = self.session.keeper() else { return };
-        let Some(directory) = self.session.directory(self.missing.load(Ordering::Relaxed)) else { return };
+        let Some(directory) = self.session.checked_znode(self.missing.load(Ordering::Relaxed)) else {
+            return;
+        };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
         let (answer, missing) = (keeper.check(&directory), self.missing.clone());
@@ -554,7 +576,7 @@ impl Renewer {
             match outcome {
                 Ok(()) => session.confirm(sent),
                 Err(error) => {
-                    // The next renewal checks the directory of another acquisition.
+                    // The next renewal checks another znode.
                     if matches!(error.failure, Failure::NoNode | Failure::Refused(_)) {
                         missing.fetch_add(1, Ordering::Relaxed);
                     }

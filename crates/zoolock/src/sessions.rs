@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::keeper::{self, Opening};
 use crate::path::ConnectString;
 use crate::session::{Session, lock};
-use crate::tasks::Tasks;
 use crate::tick::Tick;
 
 pub(crate) struct Sessions {
@@ -24,7 +23,6 @@ pub(crate) struct Sessions {
     tick: Arc<Tick>,
     grace: Duration,
     patience: Duration,
-    tasks: Tasks,
     pool: Mutex<Pool>,
 }
 
@@ -44,10 +42,9 @@ impl Sessions {
         tick: Option<Duration>,
         grace: Duration,
         patience: Duration,
-        tasks: Tasks,
     ) -> Sessions {
         let tick = Arc::new(Tick::new(tick, &opening));
-        Sessions { connect, opening, tick, grace, patience, tasks, pool: Mutex::default() }
+        Sessions { connect, opening, tick, grace, patience, pool: Mutex::default() }
     }
 
     /// Returns a live session, and reserves `bytes` of watched paths on it.
@@ -100,7 +97,7 @@ impl Sessions {
     ) -> watch::Receiver<Option<Result<(), Error>>> {
         let (sender, receiver) = watch::channel(None);
         let sessions = self.clone();
-        self.tasks.spawn(async move {
+        self.opening.tasks.spawn(async move {
             let opened = sessions.open(is_spare).await;
             let outcome = match sessions.add(opened, closed) {
                 Ok(outcome) => outcome,
@@ -141,7 +138,7 @@ impl Sessions {
         match keeper::open(&self.opening, deadline).await {
             Ok(opened) => {
                 self.check_timeout(opened.keeper.timeout())?;
-                let started = Session::start(&self.tasks, opened, self.tick.clone(), is_spare);
+                let started = Session::start(&self.opening.tasks, opened, self.tick.clone(), is_spare);
                 started.map_err(|error| Error::Unavailable {
                     address: self.connect.endpoints(),
                     message: format!("no timer for the lease: {error}"),
@@ -149,7 +146,7 @@ impl Sessions {
                 })
             }
             #[cfg(feature = "simulation")]
-            Err(_) if self.opening.host.is_some() => {
+            Err(_) if matches!(self.opening.tasks, crate::tasks::Tasks::Simulated(_)) => {
                 Err(Error::unavailable(self.connect.endpoints(), "no session in time"))
             }
             Err(error) => {

@@ -1,24 +1,27 @@
-//! Where our tasks run: on the runtime of the sessions, or where a simulation says.
+//! The tasks of a client: on the runtime of its sessions, or in a simulation.
+
+use std::sync::Arc;
 
 use tokio::runtime::{EnterGuard, Handle};
 use tokio::task::AbortHandle;
+use zoolock_client::{Os, Platform};
 
 #[cfg(feature = "simulation")]
 use crate::sim::{Host, Job};
 
-/// Runs tasks until they end or are aborted, or it goes down itself.
+/// Runs tasks until they end, are aborted, or the runtime stops.
 #[derive(Clone)]
 pub(crate) enum Tasks {
     Runtime(Handle),
     #[cfg(feature = "simulation")]
-    Simulated(std::sync::Arc<dyn Host>),
+    Simulated(Arc<dyn Host>),
 }
 
-/// A task that was started. Goes on when dropped.
+/// A running task. It goes on when this is dropped.
 pub(crate) enum Task {
     Spawned(AbortHandle),
     #[cfg(feature = "simulation")]
-    Simulated(std::sync::Arc<dyn Job>),
+    Simulated(Arc<dyn Job>),
 }
 
 impl Tasks {
@@ -26,11 +29,20 @@ impl Tasks {
         match self {
             Tasks::Runtime(handle) => Task::Spawned(handle.spawn(task).abort_handle()),
             #[cfg(feature = "simulation")]
-            Tasks::Simulated(host) => Task::Simulated(host.spawn(Box::pin(task))),
+            Tasks::Simulated(host) => Task::Simulated(host.start(Box::pin(task))),
         }
     }
 
-    /// What is made meanwhile uses its timers, whoever polls it.
+    /// Returns the platform of the sessions.
+    pub(crate) fn platform(&self) -> Arc<dyn Platform> {
+        match self {
+            Tasks::Runtime(handle) => Os::on(handle),
+            #[cfg(feature = "simulation")]
+            Tasks::Simulated(host) => host.clone(),
+        }
+    }
+
+    /// Makes timers belong to the runtime, until the returned guard is dropped.
     pub(crate) fn enter(&self) -> Option<EnterGuard<'_>> {
         match self {
             Tasks::Runtime(handle) => Some(handle.enter()),
@@ -39,7 +51,7 @@ impl Tasks {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of tasks that have not ended.
     pub(crate) fn alive(&self) -> usize {
         match self {
             Tasks::Runtime(handle) => handle.metrics().num_alive_tasks(),

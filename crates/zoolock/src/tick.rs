@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::keeper::{Deadline, Opening, open_requests};
-use crate::tasks::Tasks;
 
 /// Maximum time to ask for the tick.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,11 +40,7 @@ impl Tick {
     }
 
     /// Asks a server for the tick in the background, unless it is known or being asked for.
-    pub(crate) fn ask(self: &std::sync::Arc<Self>, tasks: &Tasks) {
-        #[cfg(feature = "simulation")]
-        if self.opening.host.is_some() {
-            return;
-        }
+    pub(crate) fn ask(self: &std::sync::Arc<Self>) {
         if self.configured.is_some()
             || self.learned.get().is_some()
             || self.is_asked.swap(true, Ordering::AcqRel)
@@ -53,7 +48,7 @@ impl Tick {
             return;
         }
         let tick = self.clone();
-        tasks.spawn(async move {
+        self.opening.tasks.spawn(async move {
             match open_requests(&tick.opening, Deadline::now() + PATIENCE).await {
                 Ok(session) => {
                     let shortest = session.timeout();

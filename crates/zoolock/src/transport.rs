@@ -52,9 +52,9 @@ impl Transport {
     }
 
     /// Returns the servers, with these options for each connection.
-    pub(crate) fn servers(&self, hosts: &[(String, u16)]) -> Servers {
+    pub(crate) fn servers(&self, hosts: &[Host]) -> Servers {
         Servers {
-            hosts: hosts.iter().map(|(name, port)| Host::Tcp { name: name.clone(), port: *port }).collect(),
+            hosts: hosts.to_vec(),
             #[cfg(feature = "tls")]
             tls: self.certificates.clone().map(|certificates| std::sync::Arc::new(certificates) as _),
             #[cfg(feature = "sasl")]

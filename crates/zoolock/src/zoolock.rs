@@ -350,14 +350,6 @@ impl SessionThread {
         SessionThread(Where::Simulated(host))
     }
 
-    #[cfg(feature = "simulation")]
-    pub(crate) fn host(&self) -> Option<Arc<dyn crate::sim::Host>> {
-        match &self.0 {
-            Where::Simulated(host) => Some(host.clone()),
-            Where::Runtime(_) | Where::Gone => None,
-        }
-    }
-
     pub(crate) fn tasks(&self) -> Tasks {
         match &self.0 {
             Where::Runtime(runtime) => Tasks::Runtime(runtime.handle().clone()),

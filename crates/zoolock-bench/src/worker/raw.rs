@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use zoolock_client::{Host, RequestError, Requests as Client, SessionConfig};
+use zoolock_client::{Host, Os, RequestError, Requests as Client, SessionConfig};
 use zoolock_wire::{Acl, CreateRequest, Reply, Request, op, perms};
 
 use super::SESSION_TIMEOUT;
@@ -25,7 +25,7 @@ async fn open(address: &str) -> Outcome<Arc<Client>> {
     };
     let hosts: Vec<Host> = address.split(',').map(host).collect::<Outcome<_>>()?;
     let config = SessionConfig::new(SESSION_TIMEOUT);
-    Ok(Arc::new(Client::open(config, hosts, &Handle::current()).await?))
+    Ok(Arc::new(Client::open(config, hosts, Os::on(&Handle::current())).await?))
 }
 
 fn creation(path: &str) -> Request {

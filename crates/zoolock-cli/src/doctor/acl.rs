@@ -21,15 +21,16 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Maximum time until it is known whether a session without credentials may read. Includes the diagnosis of a refusal.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tells whether somebody without credentials gets in; where that could not be tried, he might.
+/// Reports whether clients without credentials are admitted. Returns true if they are, or if that could not be tried.
 pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, report: &mut Report) -> bool {
+    if known.own {
+        report.ok("access", "only processes of this user and of root can connect".to_owned());
+        return false;
+    }
     let open = match &service.endpoint {
         endpoint if !endpoint.has_credentials() => Some(true),
         Endpoint::Remote { hosts, tls, .. } => gets_in(hosts, tls.as_ref(), service, place).await,
-        Endpoint::Local => match known.there.first() {
-            Some(address) => gets_in(address, known.tls.as_ref(), service, place).await,
-            None => None,
-        },
+        Endpoint::Local => None,
     };
     let Some(open) = open else {
         report.note(
@@ -39,7 +40,7 @@ pub(super) async fn judge_access(service: &Service, known: &Known, place: &str, 
         );
         return true;
     };
-    let zoolock = known.zoolock == Some(true) || matches!(service.endpoint, Endpoint::Local);
+    let zoolock = known.zoolock == Some(true);
     let level = if known.loopback { Level::Note } else { Level::Warning };
     let whoever = if known.loopback { "whoever is on this machine" } else { "whoever reaches the service" };
     let over = if known.tls.is_some() { "over TLS" } else { "over a plain connection" };

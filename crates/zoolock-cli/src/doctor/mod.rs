@@ -75,7 +75,7 @@ async fn examine(plan: &Doctor, chroot: &str, report: &mut Report, talk: &Talk) 
     talk.status("asking the servers");
     let (servers, tls) = servers_of(service).await?;
     let known = match &service.endpoint {
-        Endpoint::Local => servers::our_own(servers, tls),
+        Endpoint::Local => servers::our_own(servers),
         Endpoint::Remote { .. } => servers::look(&servers, tls.as_ref(), report).await,
     };
     talk.status("connecting");
@@ -136,7 +136,7 @@ async fn servers_of(service: &Service) -> Result<(Vec<String>, Option<Tls>), Fai
     match &service.endpoint {
         Endpoint::Local => {
             let server = local::running(service.connect_timeout).await?;
-            Ok((vec![server.address.to_string()], Some(server.tls)))
+            Ok((vec![server.address()?], None))
         }
         Endpoint::Remote { hosts, tls, .. } => {
             let hosts = hosts.split('/').next().unwrap_or_default().split(',');

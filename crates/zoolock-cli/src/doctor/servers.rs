@@ -32,7 +32,7 @@ pub(super) struct Known {
     pub(super) loopback: bool,
     /// How they are spoken to.
     pub(super) tls: Option<Tls>,
-    /// It is the server of local mode, whose secret only processes of this user know.
+    /// It is the server of local mode, to whose socket only processes of this user can connect.
     pub(super) own: bool,
 }
 
@@ -44,14 +44,13 @@ struct Answers {
     read_only: bool,
 }
 
-/// The server of local mode answers no words; what it was started as is known, if it is the one.
-pub(super) fn our_own(there: Vec<String>, tls: Option<Tls>) -> Known {
+/// Returns what is known of the server of local mode, which is not asked.
+pub(super) fn our_own(there: Vec<String>) -> Known {
     Known {
         there,
         tick: Some(Server::DEFAULT_TICK),
         zoolock: Some(true),
         loopback: true,
-        tls,
         own: true,
         ..Known::default()
     }

@@ -1,4 +1,4 @@
-//! Starting this user's server again when it goes under those who need it.
+//! Starts this user's server again if it ends while a command needs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::{State, look, running};
 use crate::plan::{Endpoint, Service};
 use crate::talk::Talk;
 
-/// How often it is looked for: sessions survive its crash, and a lease lasts much longer.
+/// Time between two looks. Sessions survive a crash of the server, and a lease lasts much longer.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The file that says that somebody wants the server to be gone.
+/// The file that exists after `serve --stop`.
 const STOPPED: &str = "stopped";
 
-/// Sees to it that the server is there, until it is dropped.
+/// Starts the server again when needed, until it is dropped.
 pub(crate) struct Keeper(JoinHandle<()>);
 
 impl Keeper {
-    /// For whoever holds a lock in local mode, or waits for one.
+    /// Returns a keeper for a command that holds a lock in local mode, or waits for one.
     pub(crate) fn of(service: &Service, talk: &Arc<Talk>) -> Option<Self> {
         match service.endpoint {
             Endpoint::Local => Some(Self(tokio::spawn(keep(service.connect_timeout, Arc::clone(talk))))),
@@ -35,7 +35,7 @@ impl Drop for Keeper {
     }
 }
 
-/// One that cannot be started is not tried again and again: what is wrong was said.
+/// Watches the server. Ends after a failed start, whose error it prints.
 async fn keep(patience: Duration, talk: Arc<Talk>) {
     let Ok(dir) = StateDir::open() else { return };
     loop {
@@ -43,7 +43,7 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
         if dir.file(STOPPED).exists() || look(&dir).ok() != Some(State::Absent) {
             continue;
         }
-        talk.note("this user's server is gone; starting it again");
+        talk.note("this user's server has ended; starting it again");
         if let Err(failure) = running(patience).await {
             talk.note(failure);
             return;
@@ -51,12 +51,12 @@ async fn keep(patience: Duration, talk: Arc<Talk>) {
     }
 }
 
-/// Tells keepers that the server is not to come back until somebody new needs it.
+/// Tells keepers not to start the server again. The next command starts it.
 pub(crate) fn stopped(dir: &StateDir) -> Result<(), crate::exit::Failure> {
     std::fs::write(dir.file(STOPPED), "").map_err(|error| dir.failed("write", STOPPED, &error))
 }
 
-/// Takes that back.
+/// Lets keepers start the server again.
 pub(super) fn started(dir: &StateDir) {
     let _ = std::fs::remove_file(dir.file(STOPPED));
 }

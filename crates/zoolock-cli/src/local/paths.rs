@@ -1,4 +1,4 @@
-//! Where this user's server keeps its files.
+//! The directory for the files of this user's server.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use super::storage;
 use crate::exit::{Exit, Failure};
 
-/// The directory, which is this user's alone.
+/// The directory, to which only this user has access.
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     path: PathBuf,
 }
 
 impl StateDir {
-    /// Finds it, creates it where it is missing, and refuses it where others could have a hand in it.
+    /// Finds the directory, or creates it. Refuses it if other users have access.
     pub(crate) fn open() -> Result<Self, Failure> {
         let path = choose(|name| std::env::var_os(name))?;
         let failed = |error: io::Error| {
@@ -62,17 +62,17 @@ impl StateDir {
         Ok(Self { path })
     }
 
-    /// The directory itself.
+    /// Returns the path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A file in it.
+    /// Returns the path of a file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// What to say when `what` did not work on a file in it.
+    /// Returns the failure of the action `what` on a file in the directory.
     pub(crate) fn failed(&self, what: &str, name: &str, error: &io::Error) -> Failure {
         storage(format!("cannot {what} {}: {error}", self.file(name).display()), error)
     }
@@ -83,8 +83,8 @@ impl StateDir {
     }
 }
 
-/// The rule of the XDG base directories: state, not runtime, since a cron job has no runtime directory, and two
-/// servers would exclude nobody.
+/// Chooses the directory by the rules of the XDG base directories. It is the one for state, because a cron job has no
+/// runtime directory, and the locks of two servers would not exclude each other.
 fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
     let absolute = |name: &str| {
         variable(name).filter(|value| !value.is_empty()).map(PathBuf::from).filter(|path| path.is_absolute())
@@ -128,7 +128,7 @@ mod tests {
         let home = ("HOME", "/home/me");
         assert_eq!(chosen(&[home]).as_deref(), Some("/home/me/.local/state/zoolock"));
         assert_eq!(chosen(&[home, ("XDG_STATE_HOME", "/s")]).as_deref(), Some("/s/zoolock"));
-        // What is not absolute does not count.
+        // A relative path is ignored.
         assert_eq!(
             chosen(&[home, ("XDG_STATE_HOME", "s")]).as_deref(),
             Some("/home/me/.local/state/zoolock")
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_what_they_should_be() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
+    fn directory_is_created_for_its_user_alone() {
+        let dir = tempfile::tempdir().expect("temporary directory is created");
         let path = dir.path().join("state");
         DirBuilder::new().mode(0o700).create(&path).expect("created");
         let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();

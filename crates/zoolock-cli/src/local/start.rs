@@ -1,4 +1,4 @@
-//! Finding this user's server, and starting it where there is none.
+//! Finds this user's server, and starts it if it does not run.
 
 use std::fs::{OpenOptions, TryLockError};
 use std::io;
@@ -7,35 +7,34 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
-use super::secret::Secret;
-use super::{Running, State, identity, look, open_lock};
+use super::{Running, SOCKET, State, elsewhere, look, open_lock};
 use crate::exit::{Exit, Failure};
 
 const PAUSE: Duration = Duration::from_millis(10);
-/// Longer than any session of a local server, which is 40 s at most.
+/// Maximum time for a start after a crash. The server waits for the end of the sessions, which is at most 40 s away.
 const AFTER_A_CRASH: Duration = Duration::from_secs(60);
-/// Near enough for every clock.
+/// The longest time to wait. The clock cannot count to every later time.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
-/// How much of the end of the log is worth a look when a server did not start.
+/// Number of bytes at the end of the log in which to look for the reason if the server did not start.
 const LAST_WORDS: usize = 300;
 
-/// Finds the server; starts it if there is none. Of many who come at once, one starts it and all find it.
+/// Finds the server, or starts it. Of many commands at once, one starts it and all find it.
 pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
     let dir = StateDir::open()?;
-    let secret = Secret::of(&dir)?;
-    // A server that follows one which ended with sessions first waits until they are over.
+    // After a server that ended with sessions, the next one waits until they are over.
     let patience = if dir.file("data/owed").exists() { patience.max(AFTER_A_CRASH) } else { patience };
     let deadline = Instant::now() + patience.min(NEVER);
-    let address = loop {
+    loop {
         match look(&dir)? {
-            State::Listening(address) => break address,
+            State::Listening(_) => return Ok(Running { socket: dir.file(SOCKET) }),
+            State::Elsewhere(process) => return Err(elsewhere(&dir, &process)),
             State::Busy => {}
             State::Absent => {
                 let lock = open_lock(&dir, "starting")?;
                 match lock.try_lock() {
-                    // Somebody may have been quicker between our look and the lock.
+                    // Another command may have started it between the look and the lock.
                     Ok(()) if look(&dir)? == State::Absent => start(&dir, deadline).await?,
-                    // Another starts it; or it is there now.
+                    // Another command starts it, or it runs now.
                     Ok(()) | Err(TryLockError::WouldBlock) => {}
                     Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "starting", &error)),
                 }
@@ -48,12 +47,10 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
             )));
         }
         tokio::time::sleep(PAUSE).await;
-    };
-    let tls = identity::of_client(&dir);
-    Ok(Running { address: address.socket, secret_file: dir.file("secret"), tls, secret })
+    }
 }
 
-/// Starts one and waits until it listens, or has ended, or time is up.
+/// Starts a server, and waits until it listens, has ended, or the deadline has passed.
 async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     let mut server = launch(dir)
         .map_err(|error| Failure::unavailable(format!("cannot start this user's server: {error}")))?;
@@ -77,7 +74,7 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
                     ),
                 ));
             }
-            // It found another server there; so will we.
+            // It has found another server.
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
             Err(error) => {
@@ -88,10 +85,10 @@ async fn start(dir: &StateDir, deadline: Instant) -> Result<(), Failure> {
     }
 }
 
-/// The server makes itself independent of us ([`super::server::serve`]).
+/// Launches a server, which makes itself independent of this process ([`super::server::serve`]).
 fn launch(dir: &StateDir) -> io::Result<Child> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.file("log"))?;
-    // Not its path, which an upgrade may have given to another.
+    // An upgrade may have put another program at its path.
     Command::new("/proc/self/exe")
         .args(["serve", "--local"])
         .env("ZOOLOCK_STATE_DIR", dir.path())
@@ -106,6 +103,6 @@ fn last_words(dir: &StateDir) -> String {
     let log = std::fs::read(dir.file("log")).unwrap_or_default();
     let tail = &log[log.len().saturating_sub(LAST_WORDS)..];
     let tail = String::from_utf8_lossy(tail);
-    let line = tail.lines().next_back().unwrap_or("it said nothing");
+    let line = tail.lines().next_back().unwrap_or("it printed no message");
     line.strip_prefix("zoolock: ").unwrap_or(line).to_owned()
 }

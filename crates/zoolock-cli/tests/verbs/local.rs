@@ -1,8 +1,5 @@
 //! Local mode: one server per user, which starts when needed and exits when idle.
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-
 use crate::common::{Done, Running, Sandbox, is_alive, set_mode, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -165,87 +162,33 @@ fn server_exits_when_its_files_are_removed() {
 }
 
 #[test]
-fn secret_is_required() {
+fn deep_state_directory_works() {
     let sandbox = Sandbox::new();
-    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
-    let address = status(&sandbox)["address"].as_str().expect("the server has an address").to_owned();
-    let identity = sandbox.state().join("identity").display().to_string();
-    for args in [&["ls"][..], &["run", "x", "--", "touch", "ran"]] {
-        let flags = ["--connect", &address, "--cacert", &identity, "--connect-timeout", "2s"];
-        let done = sandbox.output(&[&flags[..], args].concat());
-        assert_eq!(done.code, 77, "without a secret: {done:?}");
-    }
-    assert!(!sandbox.path("ran").exists());
-    let secret = sandbox.state().join("secret");
-    assert_eq!(std::fs::metadata(&secret).expect("the secret exists").permissions().mode() & 0o777, 0o600);
-    let old = std::fs::read_to_string(&secret).expect("readable");
-    std::fs::write(&secret, format!("{}\n", "0".repeat(64))).expect("file written");
-    let done = sandbox.output(&["ls", "--connect-timeout", "2s"]);
-    assert_eq!(done.code, 77, "with a wrong secret: {done:?}");
-    assert!(done.stderr.contains("secret") && !done.stderr.contains(old.trim()), "{done:?}");
+    // The kernel accepts socket paths of at most 107 bytes.
+    let deep = sandbox.path("deep").join("x".repeat(200));
+    let zoolock = |args: &[&str]| {
+        let mut command = sandbox.zoolock(args);
+        Done::from(command.env("ZOOLOCK_STATE_DIR", &deep).output().expect("zoolock starts"))
+    };
+    let done = zoolock(&["run", "x", "--", "true"]);
+    let status = zoolock(&["serve", "--status"]);
+    let stopped = zoolock(&["serve", "--stop"]);
+    assert_eq!((done.code, status.code, stopped.code), (0, 0, 0), "{done:?} {status:?} {stopped:?}");
 }
 
 #[test]
-fn unverifiable_server_exits_69_with_remedy() {
+fn socket_can_be_named_in_a_connect_string() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
-    let identity = sandbox.state().join("identity");
-    let other_sandbox = Sandbox::new();
-    assert_eq!(other_sandbox.output(&["run", "x", "--", "true"]).code, 0);
-    std::fs::copy(other_sandbox.state().join("identity"), &identity).expect("file copied");
-    for _ in 0..2 {
-        for args in [&["ls"][..], &["doctor"], &["run", "x", "--", "touch", "ran"]] {
-            let done = sandbox.output(&[&["--connect-timeout", "1s"], args].concat());
-            assert_eq!(done.code, 69, "{done:?}");
-            assert!(done.stderr.contains("zoolock serve --stop"), "{done:?}");
-        }
-        // The second round runs without an identity.
-        let _ = std::fs::remove_file(&identity);
-    }
-    assert!(!sandbox.path("ran").exists());
-    assert_eq!(sandbox.output(&["serve", "--stop"]).code, 0);
-    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0, "the next server has an identity again");
-}
-
-#[test]
-fn process_reusing_server_port_never_sees_secret() {
-    let sandbox = Sandbox::new();
-    let mut holder = sandbox.converse(&["hold", "x"]);
-    sandbox.wait_for_contenders("x", 1);
-    let address = status(&sandbox)["address"].as_str().expect("the server has an address").to_owned();
-    let secret = std::fs::read_to_string(sandbox.state().join("secret")).expect("readable");
-    kill_process(server_pid(&sandbox), Signal::KILL).expect("server killed");
-    let mut taken = None;
-    wait_until("the port is free", || {
-        taken = std::net::TcpListener::bind(&address).ok();
-        taken.is_some()
-    });
-    let listener = taken.expect("bound above");
-    listener.set_nonblocking(true).expect("socket set");
-    let mut received = Vec::new();
-    let mut connections = 0;
-    // Answers each client like an older server without TLS, and records all that the client sends.
-    wait_until("the holder has reconnected three times", || {
-        if let Ok((mut client, _)) = listener.accept() {
-            client.set_nonblocking(false).expect("socket set");
-            client.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("timeout set");
-            let mut response =
-                vec![0, 0, 0, 37, 0, 0, 0, 0, 0, 0, 0x75, 0x30, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 16];
-            response.extend([0; 17]);
-            let _ = client.write_all(&response);
-            let _ = client.read_to_end(&mut received);
-            connections += 1;
-        }
-        connections >= 3
-    });
-    let received = String::from_utf8_lossy(&received);
-    assert!(!received.is_empty() && !received.contains(secret.trim()), "{received:?}");
-    assert!(!received.contains("zoolock:"), "{received:?}");
-    // New commands use another server, at another port.
-    drop(listener);
-    assert_eq!(sandbox.output(&["run", "y", "--", "true"]).code, 0);
-    holder.end_of_input();
-    holder.wait();
+    let status = status(&sandbox);
+    let address = format!("unix:{}", status["socket"].as_str().expect("the server has a socket"));
+    let done = sandbox.output(&["--connect", &address, "run", "x", "--", "true"]);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let done = sandbox.output(&["--connect", "unix:/nowhere", "--connect-timeout", "500ms", "ls"]);
+    assert_eq!(done.code, 69, "{done:?}");
+    assert!(done.stderr.contains("unix:/nowhere") && done.stderr.contains("No such file"), "{done:?}");
+    let done = sandbox.output(&["--connect", "unix:nowhere", "ls"]);
+    assert!(done.code == 64 && done.stderr.contains("absolute path"), "{done:?}");
 }
 
 #[test]

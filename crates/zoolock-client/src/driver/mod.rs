@@ -4,8 +4,6 @@
 //! state changes reach the handler in the order in which the server sent them, and never beside a call of
 //! [`Client::with`].
 
-mod stream;
-
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +11,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::runtime::Handle;
+use tokio::io::{AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-pub(crate) use stream::Stream;
-
-use crate::hosts::{self, DialError, Host, Hosts, Security, random};
+use crate::hosts::{self, DialError, Host, Hosts, Security};
+use crate::platform::{Platform, Stream};
 use crate::sasl::{Exchange, Mechanism};
 use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, State};
-use crate::{Instant, RequestError, RequestId, clock};
+use crate::{Instant, RequestError, RequestId};
 use zoolock_wire::{Reply, Request, WatchEvent};
 
 /// The receiver of everything that happens to a session, in order.
@@ -76,6 +72,7 @@ struct Shared<H> {
     core: Mutex<Core<H>>,
     /// Wakes the driver when there are bytes to write or timers changed.
     wake: Notify,
+    platform: Arc<dyn Platform>,
 }
 
 /// The machine, and the receiver of its outputs.
@@ -105,7 +102,7 @@ impl<H> Clone for Client<H> {
 impl<H> Drop for Inner<H> {
     fn drop(&mut self) {
         let mut core = self.shared.lock();
-        core.session.close(clock::now());
+        core.session.close(self.shared.platform.now());
         drop(core);
         self.shared.wake.notify_one();
     }
@@ -120,17 +117,19 @@ impl<H: Handler> Client<H> {
         mut config: SessionConfig,
         servers: impl Into<Servers>,
         handler: H,
-        runtime: &Handle,
+        platform: Arc<dyn Platform>,
     ) -> Client<H> {
         let servers = servers.into();
         assert!(!servers.hosts.is_empty(), "a session needs at least one server");
         config.sasl = servers.sasl.is_some();
-        let session = Session::new(config, clock::now());
+        let session = Session::new(config, platform.now());
         let core = Core { session, handler, actions: Vec::new(), dial_errors: Vec::new() };
-        let shared = Arc::new(Shared { core: Mutex::new(core), wake: Notify::new() });
+        let hosts = Hosts::new(servers.hosts, &*platform);
+        let shared =
+            Arc::new(Shared { core: Mutex::new(core), wake: Notify::new(), platform: platform.clone() });
         let driver = Driver {
             shared: shared.clone(),
-            hosts: Hosts::new(servers.hosts),
+            hosts,
             #[cfg(feature = "tls")]
             tls: servers.tls,
             mechanism: servers.sasl,
@@ -141,7 +140,7 @@ impl<H: Handler> Client<H> {
             input: vec![0; READ_BYTES],
             reads: 0,
         };
-        runtime.spawn(driver.run());
+        platform.spawn(Box::pin(driver.run()));
         Client { inner: Arc::new(Inner { shared }) }
     }
 
@@ -152,7 +151,7 @@ impl<H: Handler> Client<H> {
     pub fn with<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         let result = {
             let core = &mut *self.inner.shared.lock();
-            let result = call(&mut core.session, &mut core.handler, clock::now());
+            let result = call(&mut core.session, &mut core.handler, self.inner.shared.platform.now());
             core.dispatch();
             result
         };
@@ -214,7 +213,7 @@ const READ_BYTES: usize = 16 * 1024;
 /// The largest number of reads before the timer is checked.
 const MAX_READS: u32 = 64;
 
-type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Stream), Vec<DialError>>> + Send>>;
+type DialFuture = Pin<Box<dyn Future<Output = Result<(usize, Box<dyn Stream>), Vec<DialError>>> + Send>>;
 
 type StepFuture = Pin<Box<dyn Future<Output = (Box<dyn Exchange>, SaslStep)> + Send>>;
 
@@ -247,7 +246,7 @@ struct Connection {
     id: ConnectionId,
     /// The name of the server.
     host: String,
-    stream: Stream,
+    stream: Box<dyn Stream>,
     /// Set if the stream has bytes that it has not sent yet, as TLS may.
     is_unflushed: bool,
     /// Set if the stream takes no more bytes. What the server has sent before is still read.
@@ -262,7 +261,7 @@ enum Wake {
     Closed,
     /// The socket took bytes.
     Wrote,
-    Dialed(Result<(usize, Stream), Vec<DialError>>),
+    Dialed(Result<(usize, Box<dyn Stream>), Vec<DialError>>),
     /// The next step of the SASL exchange is known.
     Stepped(Box<dyn Exchange>, SaslStep),
     Timer,
@@ -273,7 +272,7 @@ enum Wake {
 impl<H: Handler> Drop for Driver<H> {
     /// Reports the end if the runtime stops before the session has ended, so that no caller waits for ever.
     fn drop(&mut self) {
-        self.with_session(|session, _| session.abandon());
+        self.with_session(|session, _, _| session.abandon());
     }
 }
 
@@ -289,7 +288,7 @@ impl<H: Handler> Driver<H> {
                     self.reads += 1;
                     if self.reads >= MAX_READS {
                         self.reads = 0;
-                        self.with_session(|session, now| session.timer(now, random()));
+                        self.with_session(Session::timer);
                     }
                 }
                 Wake::Closed => self.closed(),
@@ -297,15 +296,17 @@ impl<H: Handler> Driver<H> {
                 Wake::Stepped(exchange, step) => self.stepped(exchange, step),
                 Wake::Timer => {
                     self.reads = 0;
-                    self.with_session(|session, now| session.timer(now, random()));
+                    self.with_session(Session::timer);
                 }
             }
         }
     }
 
-    fn with_session(&mut self, call: impl FnOnce(&mut Session, Instant)) {
+    /// Calls the session with the time and a random number, and passes its outputs on.
+    fn with_session(&mut self, call: impl FnOnce(&mut Session, Instant, u64)) {
         let core = &mut *self.shared.lock();
-        call(&mut core.session, clock::now());
+        let platform = &self.shared.platform;
+        call(&mut core.session, platform.now(), platform.random());
         core.dispatch();
     }
 
@@ -352,7 +353,7 @@ impl<H: Handler> Driver<H> {
     async fn next_wake(&mut self, timer: Option<Instant>) -> Wake {
         let shared = self.shared.clone();
         let mut called = pin!(shared.wake.notified());
-        let delay = timer.map_or(LONGEST_SLEEP, |at| clock::now().until(at).min(LONGEST_SLEEP));
+        let delay = timer.map_or(LONGEST_SLEEP, |at| shared.platform.now().until(at).min(LONGEST_SLEEP));
         let mut sleep = pin!(tokio::time::sleep(delay));
         let Driver { connection, dial, sasl, output, input, .. } = self;
         poll_fn(move |cx| {
@@ -389,7 +390,7 @@ impl<H: Handler> Driver<H> {
                         Poll::Pending => {}
                     }
                 }
-                match poll_read(stream, cx, input) {
+                match poll_read(&mut **stream, cx, input) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
                     Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(bytes)),
                     Poll::Pending => {}
@@ -406,7 +407,7 @@ impl<H: Handler> Driver<H> {
     fn receive(&mut self, bytes: usize) {
         let Some(id) = self.connection.as_ref().map(|connection| connection.id) else { return };
         let input = std::mem::take(&mut self.input);
-        self.with_session(|session, now| session.received(id, &input[..bytes], now, random()));
+        self.with_session(|session, now, random| session.received(id, &input[..bytes], now, random));
         self.input = input;
     }
 
@@ -414,16 +415,16 @@ impl<H: Handler> Driver<H> {
         let Some(Connection { id, .. }) = self.connection.take() else { return };
         self.output.clear();
         self.sasl = None;
-        self.with_session(|session, now| session.disconnected(id, now, random()));
+        self.with_session(|session, now, random| session.disconnected(id, now, random));
     }
 
-    fn dialed(&mut self, result: Result<(usize, Stream), Vec<DialError>>) {
+    fn dialed(&mut self, result: Result<(usize, Box<dyn Stream>), Vec<DialError>>) {
         let Some((id, _)) = self.dial.take() else { return };
         match result {
             Ok((at, stream)) => {
                 let host = self.hosts.reached(at).to_owned();
                 let mut used = false;
-                self.with_session(|session, now| used = session.connected(id, now, random()));
+                self.with_session(|session, now, random| used = session.connected(id, now, random));
                 if used {
                     self.shared.lock().dial_errors.clear();
                     // The bytes for the old connection are never written.
@@ -439,7 +440,7 @@ impl<H: Handler> Driver<H> {
                     core.handler.unreachable(&errors);
                     core.dial_errors = errors;
                 }
-                self.with_session(|session, now| session.dial_failed(id, now, random()));
+                self.with_session(|session, now, random| session.dial_failed(id, now, random));
             }
         }
     }
@@ -447,15 +448,15 @@ impl<H: Handler> Driver<H> {
 
 impl<H: Handler> Driver<H> {
     fn start_dial(&mut self, elsewhere: bool, head_start: Duration) -> DialFuture {
-        let round = self.hosts.round(elsewhere);
+        let (round, platform) = (self.hosts.round(elsewhere), self.shared.platform.clone());
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls.clone() {
             return Box::pin(async move {
                 let security = Security { tls: Some(tls.config().await) };
-                hosts::dial(round, head_start, security).await
+                hosts::dial(round, head_start, security, platform).await
             });
         }
-        Box::pin(hosts::dial(round, head_start, Security::default()))
+        Box::pin(hosts::dial(round, head_start, Security::default(), platform))
     }
 
     /// Starts the next step of the SASL exchange.
@@ -477,7 +478,7 @@ impl<H: Handler> Driver<H> {
     fn stepped(&mut self, exchange: Box<dyn Exchange>, step: SaslStep) {
         self.sasl = matches!(step, SaslStep::Send(_)).then_some(Sasl::Idle(exchange));
         let Some(id) = self.connection.as_ref().map(|connection| connection.id) else { return };
-        self.with_session(|session, now| session.sasl_step(id, step, now, random()));
+        self.with_session(|session, now, random| session.sasl_step(id, step, now, random));
     }
 }
 
@@ -487,7 +488,11 @@ const MAX_HEAD_START: Duration = Duration::from_millis(500);
 /// The longest time between two looks at the clock. It counts suspend, and the timers of the runtime do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-fn poll_read(stream: &mut Stream, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<std::io::Result<usize>> {
+fn poll_read(
+    stream: &mut dyn Stream,
+    cx: &mut Context<'_>,
+    input: &mut [u8],
+) -> Poll<std::io::Result<usize>> {
     let mut buffer = ReadBuf::new(input);
     match Pin::new(stream).poll_read(cx, &mut buffer) {
         Poll::Ready(Ok(())) => Poll::Ready(Ok(buffer.filled().len())),

@@ -146,6 +146,9 @@ pub enum Loss {
     /// The server did not answer in time, and another server was found.
     #[error("the server did not answer for {0:?}")]
     Silent(Duration),
+    /// [`Session::reattach`] was called.
+    #[error("the session was attached on a new connection")]
+    Replaced,
     /// The server sent bytes that are no reply.
     #[error("the server sent bytes that are no reply: {0}")]
     Protocol(String),
@@ -278,6 +281,10 @@ pub struct Session {
     failures: u32,
     /// The number of connections in a row that ended soon after the session was attached.
     short_connections: u32,
+    /// The number of attaches that were not answered in time since the last working connection.
+    slow_attaches: u32,
+    /// Set if the dial goes on although the connected server answers.
+    must_move: bool,
     connection: Option<Connection>,
     /// Set if the session has created an ephemeral znode. Before, it may be local to one server.
     has_ephemeral: bool,
@@ -308,6 +315,8 @@ impl Session {
             dial: Dial::Idle,
             failures: 0,
             short_connections: 0,
+            slow_attaches: 0,
+            must_move: false,
             connection: None,
             has_ephemeral: false,
             last_move: None,
@@ -397,6 +406,20 @@ impl Session {
         })
     }
 
+    /// Attaches the session on a new connection, at another server if one accepts. For a lease that ends soon: the leader counts
+    /// the session's timeout from the attach on. Does nothing unless the session has been attached for a fifteenth of
+    /// its timeout.
+    pub fn reattach(&mut self, now: Instant) {
+        let attached_at = self.connection.as_ref().and_then(|connection| connection.attached_at);
+        let has_had_time = attached_at.is_some_and(|at| at.until(now) >= self.pace.timeout / 15);
+        if self.is_connected() && has_had_time {
+            self.must_move = true;
+            if self.dial == Dial::Idle {
+                self.start_dial(now);
+            }
+        }
+    }
+
     /// Closes the session: the server deletes its ephemeral znodes. The end is [`Output::State`].
     ///
     /// If the connection is lost before the reply, the session attaches once more, only to close. It gives up after the
@@ -435,11 +458,14 @@ impl Session {
         }
         self.dial = Dial::Idle;
         if let Some(old) = &self.connection {
-            let silent = old.silent_for(now);
+            let loss = if self.must_move { Loss::Replaced } else { Loss::Silent(old.silent_for(now)) };
             self.last_move = Some(now);
-            self.drop_connection(Loss::Silent(silent));
+            self.drop_connection(loss);
         }
-        let mut connection = Connection::new(id, now, self.pace.attach_deadline(now), random);
+        // A SASL exchange may need a ticket first.
+        let is_holder = self.has_ephemeral && !self.config.sasl;
+        let deadline = self.pace.attach_deadline(now, is_holder, self.slow_attaches);
+        let mut connection = Connection::new(id, now, deadline, random);
         connection.write_connect(self.id, &self.password, self.newest_zxid, self.requested_timeout());
         self.connection = Some(connection);
         true
@@ -534,6 +560,7 @@ impl Session {
                 if deadline <= now =>
             {
                 let silent = self.connection.as_ref().map_or(Duration::ZERO, |c| c.silent_for(now));
+                self.slow_attaches = self.slow_attaches.saturating_add(1);
                 self.lose(Loss::Silent(silent), now, random);
             }
             Some(Stage::Attached) => {
@@ -598,7 +625,11 @@ impl Session {
     /// Stops a dial if the connected server has answered meanwhile.
     fn stop_needless_move(&mut self, now: Instant) {
         let is_attached = self.connection.as_ref().is_some_and(Connection::is_attached);
-        if is_attached && self.dial != Dial::Idle && self.move_time().is_none_or(|at| now < at) {
+        if is_attached
+            && !self.must_move
+            && self.dial != Dial::Idle
+            && self.move_time().is_none_or(|at| now < at)
+        {
             if let Dial::Dialing { id, .. } = self.dial {
                 self.outputs.push_back(Output::AbortDial(id));
             }
@@ -613,7 +644,8 @@ impl Session {
         self.dial = Dial::Dialing { id, deadline: self.pace.dial_deadline(now) };
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
         // After a third of the timeout, the silent connection may be half open, and its server be well.
-        let elsewhere = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
+        let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
+        let elsewhere = is_fresh && !self.must_move;
         self.outputs.push_back(Output::Dial { id, elsewhere });
     }
 
@@ -653,6 +685,7 @@ impl Session {
     /// Fails the requests of the connection and closes it.
     fn drop_connection(&mut self, loss: Loss) {
         let Some(connection) = self.connection.take() else { return };
+        self.must_move = false;
         let was_attached = connection.is_attached();
         let id = connection.id;
         self.fail_requests(connection.into_lost(), RequestError::ConnectionLoss, RequestError::NotSent);

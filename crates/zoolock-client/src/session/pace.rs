@@ -39,8 +39,16 @@ impl Pace {
     }
 
     /// Returns the time by which the server must have attached the session.
-    pub(super) fn attach_deadline(&self, now: Instant) -> Instant {
-        now.after((self.timeout / 4).max(SHORTEST_HANDSHAKE))
+    ///
+    /// The lease of a holder runs out meanwhile, and the next server may be well. So it waits for a short time at first, and
+    /// longer after every third attach that was too slow: then the leader may be slow.
+    pub(super) fn attach_deadline(&self, now: Instant, is_holder: bool, slow_attaches: u32) -> Instant {
+        let longest = (self.timeout / 4).max(SHORTEST_HANDSHAKE);
+        if !is_holder {
+            return now.after(longest);
+        }
+        let shortest = (self.timeout / 24).max(SHORTEST_HANDSHAKE / 2);
+        now.after((shortest * (1 << (slow_attaches / 3).min(8))).min(longest))
     }
 
     /// Returns the shortest time between two dials.
@@ -93,6 +101,16 @@ fn between(least: Duration, most: Duration, random: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn holders_wait_for_a_slow_attach_longer_each_third_time() {
+        let pace = Pace::new(Duration::from_secs(30));
+        let wait = |is_holder, slow| {
+            Instant::default().until(pace.attach_deadline(Instant::default(), is_holder, slow)).as_millis()
+        };
+        assert_eq!([0, 2, 3, 6, 9, 1000].map(|slow| wait(true, slow)), [1250, 1250, 2500, 5000, 7500, 7500]);
+        assert_eq!([0, 9].map(|slow| wait(false, slow)), [7500, 7500]);
+    }
 
     #[test]
     fn holders_retry_often_and_others_back_off() {

@@ -1,11 +1,12 @@
-//! Where connections come in, with TLS or without.
+//! The sockets that a server listens on: TCP, TCP with TLS, and Unix sockets.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use rustix::process::geteuid;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -16,14 +17,24 @@ use super::{Shared, connection, stopped};
 use crate::error::Error;
 use crate::x500;
 
-/// An address that is listened on.
-pub(crate) struct Door {
-    pub(crate) addr: SocketAddr,
-    pub(crate) tls: Option<Tls>,
-    pub(super) listener: TcpListener,
+/// A socket that the server listens on.
+pub(crate) enum Door {
+    /// A TCP socket, for TLS if that is set.
+    Tcp { addr: SocketAddr, tls: Option<Tls>, listener: TcpListener },
+    /// A Unix socket.
+    Unix(UnixListener),
 }
 
-/// What a handshake needs.
+/// An accepted connection.
+pub(super) enum Accepted {
+    Tcp(TcpStream, SocketAddr, Option<Tls>),
+    Unix(UnixStream),
+}
+
+/// The address that stands for the other end of a Unix socket.
+const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// The settings of a TLS handshake.
 #[derive(Clone)]
 pub(crate) struct Tls {
     pub(crate) acceptor: TlsAcceptor,
@@ -35,12 +46,96 @@ impl Door {
         let failed = |source| Error::Listen { addr: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
-        Ok(Door { addr, tls, listener })
+        Ok(Door::Tcp { addr, tls, listener })
+    }
+
+    /// Listens on a bound Unix socket.
+    pub(crate) fn unix(listener: &std::os::unix::net::UnixListener) -> Result<Self, Error> {
+        let listen = || {
+            let listener = listener.try_clone()?;
+            listener.set_nonblocking(true)?;
+            UnixListener::from_std(listener)
+        };
+        let failed = |error| Error::Invalid { what: format!("the Unix socket cannot be used: {error}") };
+        Ok(Door::Unix(listen().map_err(failed)?))
+    }
+
+    /// Returns the TCP address, with the actual port.
+    pub(crate) fn addr(&self) -> Option<SocketAddr> {
+        match self {
+            Door::Tcp { addr, .. } => Some(*addr),
+            Door::Unix(_) => None,
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Door::Tcp { tls, listener, .. } => {
+                let (socket, peer) = listener.accept().await?;
+                let _ = socket.set_nodelay(true);
+                Ok(Accepted::Tcp(socket, peer, tls.clone()))
+            }
+            Door::Unix(listener) => Ok(Accepted::Unix(listener.accept().await?.0)),
+        }
     }
 }
 
+impl std::fmt::Display for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Door::Tcp { addr, tls: None, .. } => write!(f, "{addr}"),
+            Door::Tcp { addr, .. } => write!(f, "{addr} with TLS"),
+            Door::Unix(_) => f.write_str("a Unix socket"),
+        }
+    }
+}
+
+impl Accepted {
+    pub(super) fn peer(&self) -> SocketAddr {
+        match self {
+            Accepted::Tcp(_, peer, _) => *peer,
+            Accepted::Unix(_) => LOCAL,
+        }
+    }
+
+    /// Serves the connection to its end.
+    pub(super) async fn serve(self, shared: Arc<Shared>, stop: watch::Receiver<bool>) {
+        match self {
+            Accepted::Tcp(socket, peer, None) => connection::run(shared, socket, peer, None, stop).await,
+            // Boxed, so that tasks without TLS do not take the memory that a handshake needs.
+            Accepted::Tcp(socket, peer, Some(tls)) => {
+                Box::pin(admit(shared, socket, peer, tls, stop)).await;
+            }
+            Accepted::Unix(socket) => match user_of(&socket) {
+                Ok(user) => connection::run(shared, socket, LOCAL, Some(user), stop).await,
+                Err(error) => {
+                    tracing::debug!(%error, "closing a connection on the Unix socket");
+                    shared.lock().rejected += 1;
+                }
+            },
+        }
+    }
+}
+
+/// Returns the identity of the process at the other end of a Unix socket.
+///
+/// # Errors
+/// The process does not run as our user or as root.
+fn user_of(socket: &UnixStream) -> io::Result<Identity> {
+    let user = socket.peer_cred()?.uid();
+    if !may_connect(user, geteuid().as_raw()) {
+        let message = format!("user {user} is not the user of this server");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    Ok(Identity::new("uid", user.to_string()))
+}
+
+fn may_connect(user: u32, ours: u32) -> bool {
+    user == 0 || user == ours
+}
+
 /// Shakes hands, then serves the connection to its end.
-pub(super) async fn admit(
+async fn admit(
     shared: Arc<Shared>,
     socket: TcpStream,
     peer: SocketAddr,
@@ -72,7 +167,7 @@ async fn shake_hands(
     acceptor: &TlsAcceptor,
 ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
     let mut first = [0; 1];
-    // Whoever speaks plainly would take an alert for a frame, and wait for its end.
+    // A client without TLS would take an alert for a frame, and wait for its end.
     if socket.peek(&mut first).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -83,7 +178,7 @@ async fn shake_hands(
     let stream = acceptor.accept(socket).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let who = match certificates.first().map(|certificate| x500::subject(certificate)) {
-        // A name that says nothing names nobody.
+        // An empty name is no identity.
         None => None,
         Some(Some(name)) if name.is_empty() => None,
         Some(Some(name)) => Some(Identity::new("x509", name)),
@@ -100,7 +195,7 @@ async fn shake_hands(
 /// The type of a TLS record that begins a connection.
 const HANDSHAKE: u8 = 22;
 
-/// What else these first bytes of a plain connection are the start of. None of them is the length of a frame.
+/// Returns the other protocol that starts with these bytes. None of them is the length of a frame.
 pub(super) fn other_protocol(input: &[u8]) -> Option<&'static str> {
     match input.first_chunk::<4>()? {
         [HANDSHAKE, 3, ..] => Some("TLS"),
@@ -109,5 +204,16 @@ pub(super) fn other_protocol(input: &[u8]) -> Option<&'static str> {
         }
         b"SSH-" => Some("SSH"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unix_socket_is_for_its_user_and_root() {
+        assert!(may_connect(1000, 1000) && may_connect(0, 1000));
+        assert!(!may_connect(1001, 1000) && !may_connect(1000, 0));
     }
 }

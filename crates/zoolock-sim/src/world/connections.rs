@@ -1,31 +1,119 @@
-//! The connections between clients and servers, and what servers answer by themselves.
+//! The connections between clients and servers, the protocol on them, and what a server answers by itself.
+
+use std::io;
+use std::task::Poll;
+
+use zoolock_wire::{
+    ConnectRequest, ConnectResponse, Hidden, MAX_FRAME, Reader, ReplyHeader, RequestHeader, WatchEvent,
+    Writer, op, split_frame,
+};
 
 use super::*;
 
+/// The client's end.
 impl World {
-    pub(crate) fn dial(&mut self, client: u64, server: usize) -> u64 {
+    /// Starts a dial. Returns the number of the connection.
+    pub(crate) fn dial(&mut self, host: usize, server: usize) -> u64 {
         let id = self.next_conn;
         self.next_conn += 1;
         self.conns.insert(
             id,
             Conn {
-                client,
+                host,
                 server,
+                dial: Dial::Waiting,
+                requested: None,
                 session: 0,
+                timeout: 0,
                 client_open: true,
                 server_open: true,
                 up: VecDeque::new(),
                 down: VecDeque::new(),
                 up_at: 0,
                 down_at: 0,
+                input: BytesMut::new(),
+                unread: BytesMut::new(),
+                has_ended: false,
+                granted: Vec::new(),
+                reader: None,
+                asked: VecDeque::new(),
                 work: VecDeque::new(),
                 busy: false,
             },
         );
+        self.trace.note(self.now, "dials", &[id, host as u64, server as u64], "");
+        self.send_up(id, Up::Dial);
         id
     }
 
-    pub(crate) fn send_up(&mut self, id: u64, message: Up) {
+    /// Returns whether the server has accepted the connection.
+    pub(crate) fn poll_dial(&mut self, id: u64, waker: &Waker) -> Poll<bool> {
+        let Some(conn) = self.conns.get_mut(&id) else { return Poll::Ready(false) };
+        match conn.dial {
+            Dial::Accepted => Poll::Ready(true),
+            Dial::Refused => Poll::Ready(false),
+            Dial::Waiting => {
+                conn.reader = Some(waker.clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Reads at most `most` bytes. No bytes are the end of the stream.
+    pub(crate) fn read(&mut self, id: u64, most: usize, waker: &Waker) -> Poll<Bytes> {
+        let Some(conn) = self.conns.get_mut(&id) else { return Poll::Ready(Bytes::new()) };
+        if conn.unread.is_empty() && !conn.has_ended {
+            conn.reader = Some(waker.clone());
+            return Poll::Pending;
+        }
+        let bytes = conn.unread.split_to(conn.unread.len().min(most)).freeze();
+        if let Some(session) = self.sessions.get_mut(&conn.session).filter(|_| !bytes.is_empty()) {
+            session.heard = self.now;
+        }
+        for session in std::mem::take(&mut conn.granted) {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.is_shortened = false;
+            }
+        }
+        Poll::Ready(bytes)
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// The client has lost the connection.
+    pub(crate) fn write(&mut self, id: u64, bytes: &[u8]) -> io::Result<()> {
+        if !self.conns.get(&id).is_some_and(|conn| conn.client_open) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.send_up(id, Up::Bytes(self.now, Bytes::copy_from_slice(bytes)));
+        Ok(())
+    }
+
+    /// Closes the client's end. Only a part of what is under way still arrives.
+    pub(crate) fn give_up(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.client_open) else { return };
+        conn.client_open = false;
+        conn.has_ended = true;
+        conn.down.clear();
+        conn.unread.clear();
+        conn.wake();
+        let (host, attached) = (conn.host, conn.session != 0);
+        let keep = self.rng.usize(..=conn.up.len());
+        conn.up.truncate(keep);
+        // A part of what has arrived is not even read.
+        if !conn.work.is_empty() && self.rng.bool() {
+            let keep = self.rng.usize(1..=conn.work.len());
+            conn.work.truncate(keep);
+        }
+        if attached {
+            self.hosts[host].slow = Some(self.now);
+            self.trace.note(self.now, "loses", &[id], "");
+        }
+        self.send_up(id, Up::Bye);
+    }
+
+    fn send_up(&mut self, id: u64, message: Up) {
         let latency = self.latency();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.up_at = conn.up_at.max(self.now + latency);
@@ -34,11 +122,65 @@ impl World {
         self.at(at, Event::Up(id));
     }
 
-    pub(super) fn send_down(&mut self, id: u64, message: Down) {
-        let latency = self.latency();
+    pub(super) fn arrive_down(&mut self, id: u64) {
+        let now = self.now;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let machine = &self.hosts[conn.host];
+        if now < machine.down_until && conn.client_open {
+            conn.down_at = conn.down_at.max(machine.down_until);
+            let clear = machine.down_until;
+            return self.at(clear, Event::Down(id));
+        }
+        let Some(message) = conn.down.pop_front() else { return };
+        if !conn.client_open || machine.dead {
+            return;
+        }
+        let mut sent = None;
+        match message {
+            Down::Accepted => conn.dial = Dial::Accepted,
+            Down::Bytes(bytes, content) => {
+                conn.unread.extend_from_slice(&bytes);
+                match content {
+                    Content::Reply => sent = conn.asked.pop_front(),
+                    Content::Event => {}
+                    Content::Granted(session) => {
+                        sent = conn.asked.pop_front();
+                        conn.granted.push(session);
+                    }
+                    Content::Unknown(session) => {
+                        if let Some(session) = self.sessions.get_mut(&session) {
+                            session.is_over = true;
+                        }
+                    }
+                }
+            }
+            Down::Bye => {
+                conn.has_ended = true;
+                if conn.dial == Dial::Waiting {
+                    conn.dial = Dial::Refused;
+                }
+                self.hosts[conn.host].slow = Some(now);
+            }
+        }
+        conn.wake();
+        let host = conn.host;
+        if sent.is_some_and(|sent| self.is_late(sent)) {
+            self.hosts[host].slow = Some(now);
+        }
+    }
+}
+
+/// The server's end.
+impl World {
+    fn send_down(&mut self, id: u64, message: Down) {
+        let mut latency = self.latency();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if !conn.server_open || !conn.client_open {
             return;
+        }
+        let server = &self.servers[conn.server];
+        if self.now < server.late_until {
+            latency += self.rng.u64(..=server.late_by);
         }
         conn.down_at = conn.down_at.max(self.now + latency);
         conn.down.push_back(message);
@@ -46,22 +188,13 @@ impl World {
         self.at(at, Event::Down(id));
     }
 
-    /// The client gives a connection up: only a part of what is under way still arrives.
-    pub(crate) fn give_up(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.client_open = false;
-        conn.down.clear();
-        let keep = self.rng.usize(..=conn.up.len());
-        conn.up.truncate(keep);
-        // A part of what has arrived is not even read.
-        if !conn.work.is_empty() && self.rng.bool() {
-            let keep = self.rng.usize(1..=conn.work.len());
-            conn.work.truncate(keep);
-        }
-        self.send_up(id, Up::Bye);
+    fn send_frame(&mut self, id: u64, content: Content, body: impl FnOnce(&mut Writer<'_>)) {
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, body);
+        self.send_down(id, Down::Bytes(frame.freeze(), content));
     }
 
-    /// A server ends a connection.
+    /// Ends a connection from the side of the server.
     pub(super) fn hang_up(&mut self, id: u64) {
         self.send_down(id, Down::Bye);
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -71,10 +204,14 @@ impl World {
     }
 
     pub(super) fn arrive_up(&mut self, id: u64) {
+        let now = self.now;
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let (server, host) = (conn.server, self.clients.get(&conn.client).map_or(0, |client| client.host));
-        let clear = self.hosts[host].up_until;
-        if self.now < clear {
+        let server = &mut self.servers[conn.server];
+        let is_dial = matches!(conn.up.front(), Some(Up::Dial));
+        // The system accepts connections for a server that does nothing.
+        let silent = if is_dial { 0 } else { server.silent_until };
+        let clear = self.hosts[conn.host].up_until.max(silent);
+        if now < clear {
             conn.up_at = conn.up_at.max(clear);
             return self.at(clear, Event::Up(id));
         }
@@ -82,55 +219,76 @@ impl World {
         if !conn.server_open {
             return;
         }
-        let known = &mut self.servers[server];
-        if self.now < known.down_until {
+        if now < server.down_until || (now < server.refuses_until && !is_dial) {
             return self.hang_up(id);
         }
         match message {
-            Up::Hello { session, seen, timeout } => {
-                if seen > known.state.zxid.get() {
-                    // It would see time go back.
-                    return self.hang_up(id);
-                }
-                if known.deposed && known.is_cut(self.now) {
-                    let alive = known.state.sessions.keys().any(|id| id.get() == session);
-                    return if alive { self.welcome(id, session) } else { self.hang_up(id) };
-                }
-                let life = known.life;
-                let latency = self.latency();
-                let ask = Ask::Session { conn: id, session, timeout };
-                self.after(latency, Event::ToLeader(server, life, ask));
-            }
-            Up::Request(xid, request) => {
-                known.touched.insert(conn.session);
-                conn.work.push_back((xid, Work::Do(request)));
-                self.pump(id);
-            }
-            Up::SetWatches { seen, watches } => {
-                conn.work.push_back((SET_WATCHES, Work::SetWatches(seen, watches)));
-                self.pump(id);
+            Up::Dial => self.send_down(id, Down::Accepted),
+            Up::Bytes(sent, bytes) => {
+                conn.input.extend_from_slice(&bytes);
+                self.handle_frames(id, sent);
             }
             Up::Bye => {
                 conn.server_open = false;
-                known.forget(id);
+                server.forget(id);
             }
         }
     }
 
-    /// Does what comes first, as long as that needs nobody else.
+    fn handle_frames(&mut self, id: u64, sent: u64) {
+        while let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.server_open) {
+            let frame = split_frame(&mut conn.input, MAX_FRAME).expect("no client sends such frames");
+            let Some(frame) = frame else { break };
+            conn.asked.push_back(sent);
+            if conn.requested.is_none() {
+                let request = ConnectRequest::decode(&frame).expect("clients encode connect requests");
+                self.handle_connect(id, &request);
+                continue;
+            }
+            let mut reader = Reader::new(&frame);
+            let header = RequestHeader::decode(&mut reader).expect("clients encode headers");
+            let request = Request::decode(header.op, &mut reader).expect("clients encode requests");
+            let (session, timeout) = (conn.session, conn.timeout);
+            conn.work.push_back((header.xid, request));
+            self.servers[conn.server].touched.insert(session, timeout);
+        }
+        self.pump(id);
+    }
+
+    fn handle_connect(&mut self, id: u64, request: &ConnectRequest) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.requested = Some(request.session);
+        let server = &self.servers[conn.server];
+        let asked = u64::try_from(request.timeout_ms).unwrap_or(0);
+        let timeout = asked.clamp(2 * TICK, server.longest_timeout);
+        conn.timeout = timeout;
+        // The client would see time go back.
+        if request.last_zxid_seen > server.state.zxid.get() {
+            return self.hang_up(id);
+        }
+        let session = request.session;
+        if server.deposed && server.is_cut(self.now) {
+            let is_known = server.state.sessions.keys().any(|id| id.get() == session);
+            return if is_known { self.welcome(id, session) } else { self.hang_up(id) };
+        }
+        let (at, life, latency) = (conn.server, server.life, self.latency());
+        self.after(latency, Event::ToLeader(at, life, Ask::Session { conn: id, session, timeout }));
+    }
+
+    /// Carries out the requests of a connection, until one needs the leader.
     pub(super) fn pump(&mut self, id: u64) {
         while let Some(conn) = self.conns.get_mut(&id) {
             if conn.busy {
                 return;
             }
             let (server, session, heard) = (conn.server, conn.session, conn.server_open && conn.client_open);
-            let Some((xid, work)) = conn.work.front() else { return };
+            let Some((xid, request)) = conn.work.front() else { return };
             let xid = *xid;
             let known = &mut self.servers[server];
-            let ask = match work {
-                Work::Do(request) if is_write(request) => Some(Ask::Write { conn: id }),
-                // It knows of nobody else whom it could ask.
-                Work::Do(Request::Sync { .. }) if !(known.deposed && known.is_cut(self.now)) => {
+            let ask = match request {
+                request if is_write(request) => Some(Ask::Write { conn: id }),
+                // A deposed leader answers a sync by itself.
+                Request::Sync { .. } if !(known.deposed && known.is_cut(self.now)) => {
                     Some(Ask::Sync { conn: id, xid })
                 }
                 _ => None,
@@ -141,39 +299,43 @@ impl World {
                 let latency = self.latency();
                 return self.after(latency, Event::ToLeader(server, life, ask));
             }
-            let Some((_, work)) = conn.work.pop_front() else { return };
-            // Nobody listens, and it must set no watch.
+            let Some((_, request)) = conn.work.pop_front() else { return };
+            // A lost connection sets no watch.
             if !heard {
                 continue;
             }
-            match work {
-                Work::SetWatches(since, watches) => {
-                    for told in known.set_watches(id, since, &watches) {
-                        self.send_down(id, Down::Told(told));
-                    }
-                    self.reply(id, xid, Ok(Reply::Empty));
-                }
-                Work::Do(Request::Ping | Request::Sync { .. }) => self.reply(id, xid, Ok(Reply::Empty)),
-                Work::Do(Request::RemoveWatches { path, kind }) => {
-                    known.unwatch(id, &path, if kind == 1 { Side::Children } else { Side::Data });
-                    self.reply(id, xid, Ok(Reply::Empty));
-                }
-                Work::Do(request) => {
-                    let reply = known.read(&request, session, id);
-                    self.reply(id, xid, reply);
-                }
-            }
+            let reply = match request {
+                Request::Ping => Ok(Reply::Empty),
+                request => known.read(&request, session, id),
+            };
+            self.reply(id, xid, &reply);
         }
     }
 
-    pub(super) fn reply(&mut self, id: u64, xid: i32, reply: Result<Reply, Code>) {
+    fn reply(&mut self, id: u64, xid: i32, reply: &Result<Reply, Code>) {
         let Some(conn) = self.conns.get(&id) else { return };
         let zxid = self.servers[conn.server].state.zxid.get();
-        self.send_down(id, Down::Reply { xid, zxid, reply });
+        let err = reply.as_ref().err().map_or(0, |code| code.number());
+        self.trace.note(self.now, "answer", &[id, u64::from(err.unsigned_abs())], "");
+        self.send_frame(id, Content::Reply, |writer| {
+            ReplyHeader { xid, zxid, err }.encode(writer);
+            if let Ok(reply) = reply {
+                reply.encode(writer);
+            }
+        });
     }
 
-    /// The answer to what came first, which needed the leader.
-    pub(super) fn answer(&mut self, id: u64, xid: i32, reply: Result<Reply, Code>) {
+    /// Sends a watch event.
+    pub(super) fn tell(&mut self, id: u64, told: &Told) {
+        self.trace.note(self.now, "told", &[id, told.kind.code() as u64], &told.path);
+        self.send_frame(id, Content::Event, |writer| {
+            ReplyHeader { xid: op::XID_EVENT, zxid: -1, err: 0 }.encode(writer);
+            WatchEvent { kind: told.kind, path: told.path.clone() }.encode(writer);
+        });
+    }
+
+    /// Replies to the first request of a connection, which needed the leader.
+    pub(super) fn answer(&mut self, id: u64, xid: i32, reply: &Result<Reply, Code>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.busy = false;
         if conn.work.front().is_some_and(|(first, _)| *first == xid) {
@@ -183,26 +345,63 @@ impl World {
         self.pump(id);
     }
 
+    /// Replies to the sync that is the first request of a connection.
+    pub(super) fn answer_sync(&mut self, id: u64, xid: i32) {
+        let first = self.conns.get(&id).and_then(|conn| conn.work.front());
+        if let Some((_, Request::Sync { path })) = first.filter(|(first, _)| *first == xid) {
+            let reply = Ok(Reply::Path(path.clone()));
+            self.answer(id, xid, &reply);
+        }
+    }
+
+    /// Tells a client that its session is attached.
     pub(super) fn welcome(&mut self, id: u64, session: i64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.session = session;
-        let server = conn.server;
-        self.servers[server].touched.insert(session);
-        self.send_down(id, Down::Welcome { session });
+        let (server, timeout) = (conn.server, conn.timeout);
+        self.servers[server].touched.insert(session, timeout);
+        self.trace.note(self.now, "attached", &[id, session as u64 & 0xffff, timeout], "");
+        self.send_connect_response(id, session, timeout, Content::Granted(session));
     }
 
-    pub(super) fn validated(&mut self, server: usize, id: u64, alive: bool) {
+    fn send_connect_response(&mut self, id: u64, session: i64, timeout: u64, content: Content) {
+        let response = ConnectResponse {
+            protocol: 0,
+            timeout_ms: i32::try_from(timeout).unwrap_or(i32::MAX),
+            session,
+            password: Hidden(vec![0; 16]),
+            read_only: Some(false),
+        };
+        self.send_frame(id, content, |writer| response.encode(writer));
+    }
+
+    /// Handles the leader's answer to an attach: whether the session exists.
+    pub(super) fn validated(&mut self, server: usize, id: u64, is_alive: bool) {
         let Some(conn) = self.conns.get(&id) else { return };
         if !conn.server_open || self.now < self.servers[server].down_until {
             return;
         }
-        let client = conn.client;
-        let session = self.clients.get(&client).map_or(0, |client| client.session);
-        if alive {
-            self.welcome(id, session);
-        } else {
-            self.send_down(id, Down::NoSession);
-            self.hang_up(id);
+        let session = conn.requested.unwrap_or(0);
+        if is_alive {
+            return self.welcome(id, session);
         }
+        self.trace.note(self.now, "unknown", &[id, session as u64 & 0xffff], "");
+        if self.plan.replaces {
+            // As ClickHouse Keeper does: the answer is a new session.
+            let (life, timeout) = (self.servers[server].life, conn.timeout);
+            self.session_ended(session);
+            let ask = Ask::Session { conn: id, session: 0, timeout };
+            return self.after(1, Event::ToLeader(server, life, ask));
+        }
+        self.send_connect_response(id, 0, 0, Content::Unknown(session));
+        self.hang_up(id);
+    }
+
+    /// Returns the open connections of a session at a server.
+    pub(super) fn attached(&self, server: usize, session: i64) -> Vec<u64> {
+        let conns = self.conns.iter();
+        let attached =
+            conns.filter(|(_, conn)| conn.server == server && conn.server_open && conn.session == session);
+        attached.map(|(id, _)| *id).collect()
     }
 }

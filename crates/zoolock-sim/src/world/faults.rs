@@ -1,4 +1,4 @@
-//! What goes wrong: the faults of the plan.
+//! The faults of the plan, and which servers a host can use.
 
 use super::*;
 
@@ -26,9 +26,9 @@ impl World {
                     self.at(until, Event::Resume(host));
                 }
             }
-            // The tasks are ended by whoever sees that it is dead.
+            // `Sim::drive` ends its tasks.
             Fault::Crash(host) => {
-                // Somebody has to live.
+                // One host stays alive.
                 if self.hosts.iter().filter(|host| !host.dead).count() > 1 {
                     self.hosts[host].dead = true;
                     self.break_all(host);
@@ -50,7 +50,34 @@ impl World {
                     self.leader.elect(now + election);
                 }
             }
-            Fault::Restart { server, until } => self.begin_anew(server, until),
+            Fault::Restart { server, until } => {
+                self.begin_anew(server, until);
+                if self.servers.len() == 1 {
+                    self.leader.elected_at = until;
+                    self.leader.elect(until);
+                }
+            }
+            Fault::Reconfigure { longest_timeout, until } => {
+                for server in 0..self.servers.len() {
+                    self.begin_anew(server, until);
+                    self.servers[server].longest_timeout = longest_timeout;
+                }
+                self.leader.elected_at = until;
+                self.leader.elect(until);
+            }
+            Fault::Silent { server, until } => {
+                self.servers[server].silent_until = self.servers[server].silent_until.max(until);
+                if self.servers.len() == 1 {
+                    self.leader.stalled_until = self.leader.stalled_until.max(until);
+                }
+                self.cut_off(server, until, false);
+            }
+            Fault::Refuse { server, until } => self.servers[server].refuses_until = until,
+            Fault::Late { server, by, until } => {
+                let server = &mut self.servers[server];
+                (server.late_until, server.late_by) = (until, by);
+            }
+            Fault::Stall { until } => self.leader.stalled_until = self.leader.stalled_until.max(until),
             Fault::Lag { server, by, until } => {
                 let server = &mut self.servers[server];
                 (server.slow_until, server.slow_by) = (until, by);
@@ -59,12 +86,15 @@ impl World {
                 self.acts.iter_mut().for_each(|acts| *acts += 1);
                 let before = self.leader.log.len();
                 let sessions: Vec<i64> = self
-                    .clients
-                    .values()
-                    .filter(|client| client.host == host)
-                    .map(|client| client.session)
+                    .sessions
+                    .iter()
+                    .filter(|(_, session)| session.host == host)
+                    .map(|(session, _)| *session)
                     .collect();
-                sessions.into_iter().for_each(|session| self.leader.end(session, now));
+                for session in sessions {
+                    self.leader.end(session, now);
+                    self.session_ended(session);
+                }
                 (before..self.leader.log.len()).for_each(|_| self.spread());
             }
             Fault::Remove(lock) => {
@@ -77,7 +107,7 @@ impl World {
     }
 
     pub(super) fn cut_off(&mut self, server: usize, until: u64, deposed: bool) {
-        // One server is its own leader, and no one can cut it off from itself.
+        // A single server is its own leader.
         if self.servers.len() == 1 {
             return;
         }
@@ -86,11 +116,11 @@ impl World {
         known.deposed = deposed;
         let life = known.life;
         self.after(SYNC_LIMIT * TICK, Event::GiveUp(server, life));
-        // What the leader asked meanwhile is what it hears first.
+        // The leader asks for its sessions at once.
         self.at(until, Event::Flush(server));
     }
 
-    /// A server ends all connections, and forgets what was under way.
+    /// Restarts a server: it ends all connections, and loses the messages under way.
     pub(super) fn begin_anew(&mut self, server: usize, until: u64) {
         let known = &mut self.servers[server];
         known.life += 1;
@@ -105,7 +135,7 @@ impl World {
             .collect();
         for id in conns {
             self.hang_up(id);
-            // What has left for the leader may have got there; the rest is lost.
+            // The request on its way to the leader may have arrived. The others are lost.
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.work.truncate(usize::from(conn.busy));
             }
@@ -114,7 +144,28 @@ impl World {
 
     pub(super) fn break_all(&mut self, host: usize) {
         let broken: Vec<u64> =
-            self.clients.iter().filter(|(_, client)| client.host == host).map(|(id, _)| *id).collect();
-        broken.into_iter().for_each(|client| self.lose(client));
+            self.conns.iter().filter(|(_, conn)| conn.host == host).map(|(id, _)| *id).collect();
+        broken.into_iter().for_each(|conn| self.give_up(conn));
+    }
+
+    /// Returns a server that a host could use all the time since `since`, if there is one: the network passed messages, and
+    /// the server answered and had a leader.
+    pub(crate) fn usable_server(&self, host: usize, since: u64) -> Option<usize> {
+        let host = &self.hosts[host];
+        let own = [host.paused_until, host.up_until, host.down_until];
+        let leader = [self.leader.elected_at, self.leader.stalled_until];
+        (0..self.servers.len()).find(|server| {
+            let server = &self.servers[*server];
+            let its = [
+                server.cut_until,
+                server.down_until,
+                server.refuses_until,
+                server.silent_until,
+                // The last late message, and all behind it, may arrive later by this.
+                server.late_until + server.late_by,
+                server.slow_until + server.slow_by,
+            ];
+            own.iter().chain(&leader).chain(&its).all(|until| *until <= since)
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! What the leader decides, and how it reaches the servers and those connected to them.
+//! The decisions of the leader, and how they reach the servers and the clients that are connected to them.
 
 use super::*;
 
@@ -6,7 +6,7 @@ impl World {
     pub(super) fn ask_leader(&mut self, server: usize, life: u64, ask: Ask) {
         let known = &self.servers[server];
         if known.life != life {
-            // It was on its way when the server began anew: perhaps it got through before.
+            // The message was under way when the server restarted. A write may have arrived before.
             if !matches!(ask, Ask::Write { .. }) || self.rng.bool() {
                 return;
             }
@@ -17,18 +17,38 @@ impl World {
         if self.now < self.leader.elected_at {
             return;
         }
+        if self.now < self.leader.stalled_until {
+            let until = self.leader.stalled_until;
+            return self.at(until, Event::ToLeader(server, life, ask));
+        }
         let latency = self.latency();
         match ask {
             Ask::Session { conn, session: 0, timeout } => {
                 let id = self.rng.u64(..);
                 let session = self.leader.begin_session(id, timeout, (server, conn, 0), self.now);
                 self.trace.note(self.now, "session", &[session as u64 & 0xffff, conn], "");
+                if let Some(conn) = self.conns.get(&conn) {
+                    let owned = Owned {
+                        host: conn.host,
+                        is_over: false,
+                        is_closed: false,
+                        heard: self.now,
+                        timeout,
+                        shortest: timeout,
+                        is_shortened: false,
+                    };
+                    self.sessions.insert(session, owned);
+                }
                 self.spread();
             }
-            Ask::Session { conn, session, .. } => {
-                let alive = self.leader.sessions.contains_key(&session);
-                self.leader.touch(session, self.now);
-                self.after(latency, Event::Validated(server, conn, alive));
+            Ask::Session { conn, session, timeout } => {
+                let is_alive = self.leader.sessions.contains_key(&session);
+                self.leader.touch(session, timeout, self.now);
+                if let Some(owned) = self.sessions.get_mut(&session).filter(|owned| timeout < owned.shortest)
+                {
+                    (owned.shortest, owned.is_shortened) = (timeout, true);
+                }
+                self.after(latency, Event::Validated(server, conn, is_alive));
             }
             Ask::Sync { conn, xid } => {
                 let upto = self.leader.log.len();
@@ -36,13 +56,17 @@ impl World {
             }
             Ask::Write { conn: id } => {
                 let Some(conn) = self.conns.get(&id) else { return };
-                let Some((xid, Work::Do(request))) = conn.work.front() else { return };
+                let Some((xid, request)) = conn.work.front() else { return };
                 let (xid, request, session) = (*xid, request.clone(), conn.session);
                 self.requests += 1;
                 let from: From = (server, id, xid);
                 let what = describe(&request);
+                let closes = request == Request::CloseSession;
                 match self.leader.write(request, session, from, self.now) {
                     Decided::Logged => {
+                        if let Some(owned) = self.sessions.get_mut(&session).filter(|_| closes) {
+                            owned.is_closed = true;
+                        }
                         let refused = matches!(
                             self.leader.log.last().map(|entry| &entry.txn.change),
                             Some(zoolock_server::txn::Change::Refused(_))
@@ -60,7 +84,7 @@ impl World {
         }
     }
 
-    /// All servers learn of the newest decision, sometime.
+    /// Sends the newest decision to all servers.
     pub(super) fn spread(&mut self) {
         for server in 0..self.servers.len() {
             let mut lag = self.latency();
@@ -73,8 +97,8 @@ impl World {
 
     pub(super) fn apply(&mut self, server: usize) {
         let known = &mut self.servers[server];
-        if known.is_cut(self.now) {
-            let until = known.cut_until;
+        let until = known.cut_until.max(known.silent_until);
+        if self.now < until {
             return self.at(until, Event::Apply(server));
         }
         let Some(entry) = self.leader.log.get(known.applied) else { return };
@@ -85,15 +109,15 @@ impl World {
             true => self.attached(server, session.get()),
             false => Vec::new(),
         };
-        // Whose session is over hears nothing of its own nodes: it would take them for deleted by somebody.
+        // A client whose session has ended gets no events of its own znodes: it would think that another client deleted them.
         for (conn, told) in applied.told.into_iter().filter(|(conn, _)| !conns.contains(conn)) {
-            self.send_down(conn, Down::Told(told));
+            self.tell(conn, &told);
         }
         if let Some((_, conn, xid)) = from.filter(|(by, ..)| *by == server) {
             if greeting {
                 self.welcome(conn, session.get());
             } else {
-                self.answer(conn, xid, applied.reply);
+                self.answer(conn, xid, &applied.reply);
             }
         }
         conns.into_iter().for_each(|conn| self.hang_up(conn));
@@ -104,31 +128,7 @@ impl World {
         known.syncs = waiting;
         let ready: Vec<(usize, u64, i32)> = ready;
         for (_, conn, xid) in ready {
-            self.answer(conn, xid, Ok(Reply::Empty));
-        }
-    }
-
-    pub(super) fn attached(&self, server: usize, session: i64) -> Vec<u64> {
-        let conns = self.conns.iter();
-        let attached =
-            conns.filter(|(_, conn)| conn.server == server && conn.server_open && conn.session == session);
-        attached.map(|(id, _)| *id).collect()
-    }
-
-    pub(super) fn arrive_down(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let client = conn.client;
-        let Some(host) = self.clients.get(&client).map(|client| client.host) else { return };
-        let machine = &self.hosts[host];
-        let clear = machine.paused_until.max(machine.down_until);
-        if self.now < clear && conn.client_open {
-            conn.down_at = conn.down_at.max(clear);
-            return self.at(clear, Event::Down(id));
-        }
-        let dead = machine.dead;
-        let Some(message) = conn.down.pop_front() else { return };
-        if conn.client_open && !dead {
-            self.hear(client, id, message);
+            self.answer_sync(conn, xid);
         }
     }
 }

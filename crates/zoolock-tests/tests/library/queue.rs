@@ -66,7 +66,8 @@ on_both_arms!(bytes_per_waiter_are_independent_of_queue_length, |place| async mo
     let few = bytes_per_waiter(&place, 200).await;
     let many = bytes_per_waiter(&place, 2000).await;
     println!("bytes read per waiter: {few:.0} with 200, {many:.0} with 2,000");
-    assert!(many <= few * 1.1, "{few:.0} bytes per waiter with 200, {many:.0} with 2,000");
+    // Some waiters read once more, depending on the pace. A cost that grows with the queue would be ten times as high.
+    assert!(many <= few * 1.25, "{few:.0} bytes per waiter with 200, {many:.0} with 2,000");
     place.assert_no_watches().await;
 });
 

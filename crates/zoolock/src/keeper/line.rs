@@ -1,5 +1,4 @@
 //! Implements [`Keeper`] over a [`Line`]: the requests and replies of ZooKeeper, on one session.
-#![cfg_attr(not(feature = "simulation"), allow(unreachable_pub))]
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::runtime::Handle;
 use zoolock_core::contender::{Failure, Refusal};
 use zoolock_core::{Sequence, SessionId, Zxid};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
@@ -15,28 +13,28 @@ use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request,
 use super::held_back::{HeldBack, Undone};
 use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, NO_IDENTITY, Op, Stat, Watch};
 use crate::session::lock;
+use crate::tasks::Tasks;
 
 /// A function that is told when an attach was requested, and the shortest session timeout that was granted so far.
-pub type OnGrant = Box<dyn Fn(zoolock_core::Instant, Duration) + Send + Sync>;
+pub(crate) type OnGrant = Box<dyn Fn(zoolock_core::Instant, Duration) + Send + Sync>;
 
 /// A boxed future.
-pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+pub(crate) type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// The client's end of one session. Dropping it closes the session.
-pub trait Line: Send + Sync + 'static {
+pub(crate) trait Line: Send + Sync + 'static {
     /// Returns the session id.
     fn session(&self) -> i64;
     /// Returns the shortest session timeout that was granted so far.
     fn timeout(&self) -> Duration;
-    /// Calls `callback` whenever a server has granted a timeout, under the lock of the session. In the simulation all
-    /// servers grant the same.
-    fn on_grant(&self, callback: OnGrant) {
-        drop(callback);
-    }
+    /// Calls `callback` whenever a server has granted a timeout, under the lock of the session.
+    fn on_grant(&self, callback: OnGrant);
     /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
     /// Returns how many times a connection was made or lost. Counted before every later event or answer.
     fn interruptions(&self) -> u64;
+    /// Attaches the session on a new connection.
+    fn reattach(&self);
     /// Sends a request now. `None` if its outcome is unknown.
     fn send(&self, request: Request) -> Later<Option<LineAnswer>>;
     /// Sends a request that renews the lease, ahead of the requests that wait for the server.
@@ -46,27 +44,11 @@ pub trait Line: Send + Sync + 'static {
 }
 
 /// The answer to a request.
-pub struct LineAnswer {
+pub(crate) struct LineAnswer {
     /// The reply, or the error code.
-    pub reply: Result<Reply, Code>,
+    pub(crate) reply: Result<Reply, Code>,
     /// The watch that the request set: whether the znode was deleted. Dropping it removes the watch.
-    pub watch: Option<Later<bool>>,
-}
-
-/// The state of a line in the simulation.
-#[cfg(feature = "simulation")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineState {
-    /// There is a connection.
-    Up,
-    /// There is no connection, and another one is being made.
-    Down,
-    /// The session has expired.
-    Expired,
-    /// The session was closed.
-    Closed,
-    /// The server refused the credentials.
-    Refused,
+    pub(crate) watch: Option<Later<bool>>,
 }
 
 /// One session.
@@ -79,8 +61,8 @@ pub(crate) struct LineKeeper {
 
 /// The deferral of releases: a create that follows at once joins the transaction of the release.
 struct Deferral {
-    /// Sends a deferred release that no create joins. `None`: releases are sent at once.
-    runtime: Option<Handle>,
+    /// Sends a deferred release that no create joins.
+    tasks: Tasks,
     /// A deferred release, sent before any other request.
     held_back: Mutex<Option<HeldBack>>,
     /// Set if a transaction returns the zxid of its creates (ZOOKEEPER-4026: from 3.7.2 and 3.8.2 on). Assumed until
@@ -99,10 +81,10 @@ const ANY_VERSION: i32 = -1;
 type Read = (Reply, Option<Watch>);
 
 impl LineKeeper {
-    /// Wraps a line. Releases are deferred if there is a runtime for that.
-    pub(crate) fn new(line: Arc<dyn Line>, access: &Access, runtime: Option<Handle>) -> LineKeeper {
+    /// Wraps a line. Deferred releases are sent by `tasks`.
+    pub(crate) fn new(line: Arc<dyn Line>, access: &Access, tasks: Tasks) -> LineKeeper {
         let deferral = Deferral {
-            runtime,
+            tasks,
             held_back: Mutex::default(),
             returns_zxids: AtomicBool::new(true),
             guesses_names: AtomicBool::new(true),
@@ -409,6 +391,10 @@ impl Keeper for LineKeeper {
         self.read_answer(self.line.renew(Request::Sync { path: "/".to_owned() }), |_| Some(()))
     }
 
+    fn reattach(&self) {
+        self.line.reattach();
+    }
+
     fn check(&self, path: &str) -> Answer<()> {
         let check = Request::Check { path: path.to_owned(), version: ANY_VERSION };
         let answer =
@@ -444,7 +430,6 @@ impl Keeper for LineKeeper {
     }
 
     fn commit_soon(&self, ops: Vec<Op>) -> Answer<()> {
-        let Some(runtime) = &self.deferral.runtime else { return self.commit_now(ops) };
         let (next, sent) = HeldBack::new(ops);
         {
             let held_back = &mut *lock(&self.deferral.held_back);
@@ -452,7 +437,7 @@ impl Keeper for LineKeeper {
             *held_back = Some(next);
         }
         let keeper = self.clone();
-        runtime.spawn(async move { keeper.send_release(&mut lock(&keeper.deferral.held_back)) });
+        self.deferral.tasks.spawn(async move { keeper.send_release(&mut lock(&keeper.deferral.held_back)) });
         Box::pin(
             async move { sent.await.map_err(|_| failed(Failure::Unknown, "the session is over"))?.await },
         )
@@ -557,6 +542,10 @@ mod tests {
             true
         }
 
+        fn on_grant(&self, _: OnGrant) {}
+
+        fn reattach(&self) {}
+
         fn interruptions(&self) -> u64 {
             0
         }
@@ -568,12 +557,13 @@ mod tests {
     }
 
     fn check(answer: fn() -> Option<Result<Reply, Code>>) -> Result<(), Failure> {
-        let keeper = LineKeeper::new(Arc::new(Answers(answer)), &Access::Everybody, None);
+        let tasks = Tasks::Runtime(tokio::runtime::Handle::current());
+        let keeper = LineKeeper::new(Arc::new(Answers(answer)), &Access::Everybody, tasks);
         keeper.check("/a").now_or_never().expect("an answer").map_err(|error| error.failure)
     }
 
-    #[test]
-    fn only_success_of_the_check_confirms() {
+    #[tokio::test]
+    async fn only_success_of_the_check_confirms() {
         assert_eq!(check(|| Some(Ok(Reply::Multi(vec![OpResult::Check])))), Ok(()));
         let missing = || Some(Ok(Reply::Multi(vec![OpResult::Error(Code::NoNode.number())])));
         assert_eq!(check(missing), Err(Failure::NoNode));

@@ -9,7 +9,7 @@ mod held_back;
 pub(crate) mod line;
 mod network;
 
-pub(crate) use network::open_requests;
+pub(crate) use network::{open, open_requests};
 
 pub(crate) use line::OnGrant;
 
@@ -20,11 +20,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 pub(crate) use tokio::time::Instant as Deadline;
 use zeroize::Zeroizing;
-use zoolock_client::DialError;
+use zoolock_client::{DialError, Host};
 
 use zoolock_core::contender::{Failure, SessionEnd};
 use zoolock_core::{Instant, Sequence, SessionId, Zxid};
 
+use crate::tasks::Tasks;
 use crate::transport::Transport;
 
 /// The error if the server finds no identity for an ACL that grants access to the creator only.
@@ -33,15 +34,13 @@ pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to w
 /// The parameters of a new session.
 #[derive(Clone)]
 pub(crate) struct Opening {
-    /// The names and ports of the servers.
-    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) timeout: Duration,
     pub(crate) auth: Vec<(String, Zeroizing<Vec<u8>>)>,
     pub(crate) access: Access,
     pub(crate) transport: Transport,
-    /// The simulation that opens the session instead.
-    #[cfg(feature = "simulation")]
-    pub(crate) host: Option<Arc<dyn crate::sim::Host>>,
+    /// Runs the session.
+    pub(crate) tasks: Tasks,
 }
 
 /// A session that was opened.
@@ -61,16 +60,6 @@ pub(crate) enum OpenError {
     Unreachable(Vec<DialError>),
     /// A server was reached, or may have been, and no session was opened in time.
     NotInTime,
-}
-
-/// Opens a session. Call it on the runtime that drives the session. It tries the servers until the deadline.
-pub(crate) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened, OpenError> {
-    #[cfg(feature = "simulation")]
-    if let Some(host) = &opening.host {
-        let opened = tokio::time::timeout_at(deadline, crate::sim::open(host, opening.timeout)).await;
-        return opened.map_err(|_| OpenError::NotInTime);
-    }
-    network::open(opening, deadline).await
 }
 
 /// The answer to a request.
@@ -189,6 +178,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)>;
     /// Sends a `sync`, ahead of the requests that wait for the server.
     fn sync_ahead(&self) -> Answer<()>;
+    /// Attaches the session on a new connection.
+    fn reattach(&self);
     /// Checks in a transaction that a znode exists, ahead of the requests that wait for the server. Only a quorum can confirm
     /// it.
     fn check(&self, path: &str) -> Answer<()>;

@@ -1,12 +1,11 @@
 //! Sessions on the network, with `zoolock-client`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use zoolock_client::{
@@ -20,15 +19,15 @@ use super::{Deadline, Link, OpenError, Opened, Opening};
 use crate::session::lock;
 
 /// Opens a session. It tries the servers until the deadline.
-pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened, OpenError> {
+pub(crate) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened, OpenError> {
     // The credentials may have been renewed since the last session was opened.
     in_time(deadline, opening.transport.prepare()).await?;
     let (links, mut link) = watch::channel(Link::Down);
     let interruptions = Arc::new(AtomicU64::new(0));
     let dropped = Arc::default();
     let registry = Registry {
-        pending: HashMap::new(),
-        watches: HashMap::new(),
+        pending: BTreeMap::new(),
+        watches: BTreeMap::new(),
         last_watch: 0,
         dropped: Arc::clone(&dropped),
         interruptions: interruptions.clone(),
@@ -37,7 +36,7 @@ pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened
         on_grant: None,
     };
     let servers = opening.transport.servers(&opening.hosts);
-    let client = Client::start(config(opening), servers, registry, &Handle::current());
+    let client = Client::start(config(opening), servers, registry, opening.tasks.platform());
     let opened = timeout_at(deadline, link.wait_for(|link| *link != Link::Down)).await;
     match opened.map(|link| link.map(|link| *link)) {
         Ok(Ok(Link::Up)) => {}
@@ -58,7 +57,7 @@ pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened
         let answer = known.map_err(|_| OpenError::NotInTime)?.ok_or(OpenError::NotInTime)?;
         check_sasl_identity(answer.reply.map_err(Some))?;
     }
-    let keeper = LineKeeper::new(Arc::new(line), &opening.access, Some(Handle::current()));
+    let keeper = LineKeeper::new(Arc::new(line), &opening.access, opening.tasks.clone());
     Ok(Opened { keeper: Arc::new(keeper), link, requested: zoolock_core::Instant(attached.0) })
 }
 
@@ -66,12 +65,14 @@ pub(super) async fn open(opening: &Opening, deadline: Deadline) -> Result<Opened
 pub(crate) async fn open_requests(opening: &Opening, deadline: Deadline) -> Result<Requests, OpenError> {
     in_time(deadline, opening.transport.prepare()).await?;
     let servers = opening.transport.servers(&opening.hosts);
-    let opened = timeout_at(deadline, Requests::open(config(opening), servers, &Handle::current())).await;
-    let requests = opened.map_err(|_| OpenError::NotInTime)?.map_err(|error| match error {
-        zoolock_client::OpenError::Denied => OpenError::Denied,
-        zoolock_client::OpenError::Unreachable(errors) => OpenError::Unreachable(errors),
-        _ => OpenError::NotInTime,
-    })?;
+    let opened = Requests::open(config(opening), servers, opening.tasks.platform());
+    let requests = timeout_at(deadline, opened).await.map_err(|_| OpenError::NotInTime)?.map_err(
+        |error| match error {
+            zoolock_client::OpenError::Denied => OpenError::Denied,
+            zoolock_client::OpenError::Unreachable(errors) => OpenError::Unreachable(errors),
+            _ => OpenError::NotInTime,
+        },
+    )?;
     if opening.transport.has_sasl() {
         let known = timeout_at(deadline, requests.call(&Request::WhoAmI)).await;
         let reply = known.map_err(|_| OpenError::NotInTime)?.map_err(|error| error.code());
@@ -106,7 +107,7 @@ fn check_sasl_identity(reply: Result<Reply, Option<Code>>) -> Result<(), OpenErr
 }
 
 /// The kind of a watch: on the data of a znode, or on its children. The deletion of the znode fires both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WatchKind {
     Data,
     Children,
@@ -117,10 +118,10 @@ type WatchKey = (String, WatchKind);
 /// The watches that their owners have dropped, and that are to be forgotten.
 type Dropped = Mutex<Vec<(WatchKey, u64)>>;
 
-/// The pending requests and the watches of a session.
+/// The pending requests and the watches of a session. The maps are ordered, so that a simulation repeats itself.
 struct Registry {
-    pending: HashMap<RequestId, (oneshot::Sender<LineAnswer>, Option<WatchKey>)>,
-    watches: HashMap<WatchKey, Vec<(u64, oneshot::Sender<bool>)>>,
+    pending: BTreeMap<RequestId, (oneshot::Sender<LineAnswer>, Option<WatchKey>)>,
+    watches: BTreeMap<WatchKey, Vec<(u64, oneshot::Sender<bool>)>>,
     last_watch: u64,
     /// Behind a mutex of its own: a watch may be dropped while the session is locked.
     dropped: Arc<Dropped>,
@@ -272,6 +273,10 @@ impl Line for NetworkLine {
 
     fn is_connected(&self) -> bool {
         self.client.is_connected()
+    }
+
+    fn reattach(&self) {
+        self.client.with(|session, _, now| session.reattach(now));
     }
 
     fn interruptions(&self) -> u64 {

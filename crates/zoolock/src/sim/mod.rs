@@ -1,67 +1,46 @@
-//! The seams by which a simulation drives the real lock code. Internal: for this workspace's simulation alone.
+//! Replaces the operating system in a simulation. For the simulation of this workspace alone.
 //!
-//! A [`Host`] is one simulated machine. Whatever of ours runs on it runs inside [`enter`], and takes from it what it
-//! takes from the operating system elsewhere: the clock that counts suspend, its alarm, random numbers, tasks, and
-//! sessions. Timers are tokio's; a simulation pauses its clock. There is no other difference: sessions, leases, drivers,
-//! tenures and guards are the ones that everybody runs.
-//!
-//! A session speaks ZooKeeper's own requests and replies (`zoolock_wire`), by way of a [`Line`].
+//! A [`Host`] is one simulated machine. Everything that runs inside [`enter`] takes its clock, its alarm, its random numbers
+//! and its tasks from it. Its sessions are those of `zoolock-client`, on the host's network ([`Platform`]). Timers are
+//! tokio's, and a simulation pauses tokio's clock. There is no other difference.
 
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::watch;
+use zoolock_client::Platform;
 use zoolock_core::Instant;
-use zoolock_core::contender::SessionEnd;
 
 use crate::builder::Builder;
 use crate::error::Error;
-pub use crate::keeper::line::{Later, Line, LineAnswer as Answer, LineState, OnGrant};
-use crate::keeper::{self, Access, Link, line::LineKeeper};
-use crate::tasks::Tasks;
 use crate::zoolock::{SessionThread, Zoolock};
 
+/// A boxed future.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
 /// A simulated machine.
-pub trait Host: Send + Sync + 'static {
-    /// The clock that counts suspend, in nanoseconds.
-    fn now(&self) -> Instant;
-    /// Waits on that clock. It may wake up too early.
+pub trait Host: Platform {
+    /// Waits until a time of [`Platform::now`]. It may end too early.
     fn alarm(&self, at: Instant) -> Later<()>;
-    /// A random number.
-    fn random(&self) -> u128;
-    /// Runs a task, inside [`enter`].
-    fn spawn(&self, task: Later<()>) -> Arc<dyn Job>;
-    /// How many tasks there are.
+    /// Starts a task, which runs inside [`enter`].
+    fn start(&self, task: Later<()>) -> Arc<dyn Job>;
+    /// Returns the number of tasks that have not ended.
     fn jobs(&self) -> usize;
-    /// Opens a session with this timeout, if it can.
-    fn open(&self, timeout: Duration) -> Later<Option<Opened>>;
 }
 
 /// A task of a [`Host`].
 pub trait Job: Send + Sync + 'static {
-    /// Ends it where it next would wait, but not before this returns.
+    /// Ends the task where it would wait next, but not before this returns.
     fn abort(&self);
-    /// Whether it has ended.
+    /// Returns whether the task has ended.
     fn is_finished(&self) -> bool;
 }
-
-/// One session.
-pub struct Opened {
-    /// Closes the session when dropped.
-    pub line: Arc<dyn Line>,
-    /// What its connection is doing.
-    pub states: watch::Receiver<LineState>,
-}
-
-/// Pause between two rounds over the servers.
-const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
 
 thread_local! {
     static HOST: RefCell<Option<Arc<dyn Host>>> = const { RefCell::new(None) };
 }
 
-/// What runs until it is dropped runs on this host.
+/// Makes this thread run on a host until the returned value is dropped.
 #[must_use = "it ends when it is dropped"]
 pub fn enter(host: &Arc<dyn Host>) -> Inside {
     Inside(HOST.replace(Some(host.clone())))
@@ -81,43 +60,15 @@ impl Drop for Inside {
 ///
 /// # Errors
 /// As [`Builder::connect`].
-pub async fn connect(builder: Builder, host: Arc<dyn Host>) -> Result<Zoolock, Error> {
-    builder.open_on("simulated:2181", None, || Ok(SessionThread::simulated(host))).await
+pub async fn connect(builder: Builder, address: &str, host: Arc<dyn Host>) -> Result<Zoolock, Error> {
+    builder.open_on(address, None, || Ok(SessionThread::simulated(host))).await
 }
 
 pub(crate) fn host() -> Option<Arc<dyn Host>> {
     HOST.with_borrow(Clone::clone)
 }
 
-/// `None`: this is no simulation.
+/// Calls `what` with the host that this thread runs on. `None` outside of a simulation.
 pub(crate) fn on_host<T>(what: impl FnOnce(&Arc<dyn Host>) -> T) -> Option<T> {
     HOST.with_borrow(|host| host.as_ref().map(what))
-}
-
-/// Opens a session as [`crate::keeper::open`] does.
-pub(crate) async fn open(host: &Arc<dyn Host>, timeout: Duration) -> keeper::Opened {
-    let (requested, Opened { line, mut states }) = loop {
-        let requested = host.now();
-        if let Some(opened) = host.open(timeout).await {
-            break (requested, opened);
-        }
-        tokio::time::sleep(BETWEEN_ROUNDS).await;
-    };
-    let (sender, receiver) = watch::channel(Link::Up);
-    Tasks::Simulated(host.clone()).spawn(async move {
-        while states.changed().await.is_ok() {
-            let link = match *states.borrow_and_update() {
-                LineState::Up => Link::Up,
-                LineState::Down => Link::Down,
-                LineState::Expired => Link::Over(SessionEnd::Expired),
-                LineState::Closed => Link::Over(SessionEnd::Closed),
-                LineState::Refused => Link::Over(SessionEnd::AuthFailed),
-            };
-            if sender.send(link).is_err() || matches!(link, Link::Over(_)) {
-                return;
-            }
-        }
-    });
-    let keeper = Arc::new(LineKeeper::new(line, &Access::Everybody, None));
-    keeper::Opened { keeper, link: receiver, requested }
 }

@@ -47,6 +47,8 @@ impl Keeper for Changing {
 
     fn on_grant(&self, _: crate::keeper::OnGrant) {}
 
+    fn reattach(&self) {}
+
     fn is_connected(&self) -> bool {
         true
     }

@@ -166,12 +166,79 @@ fn holder_dials_often_during_an_outage() {
 
 #[test]
 fn server_that_does_not_answer_the_connect_request_is_left() {
+    for (mut harness, share) in [(holder(0), 24), (Harness::attached(), 4)] {
+        harness.disconnect();
+        let id = harness.dial();
+        harness.connect(id);
+        harness.connect_request();
+        let left = harness.run(T, |harness| harness.outputs.contains(&Output::Close(id)));
+        assert_eq!(left, Some(T / share), "a holder has no time for a silent server");
+        assert!(harness.run(T, Harness::has_dial).expect("a dial") <= T / 60);
+    }
+}
+
+#[test]
+fn slow_leader_gets_more_time_to_attach_after_three_servers() {
     let mut harness = holder(0);
+    harness.disconnect();
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        let id = harness.dial();
+        harness.connect(id);
+        harness.connect_request();
+        let wait = harness.run(T, |harness| harness.outputs.contains(&Output::Close(id)));
+        waits.push((T.as_millis() / wait.expect("the connection is given up").as_millis()) as u32);
+    }
+    assert_eq!(waits, [24, 24, 24, 12, 12, 12, 6], "shares of the timeout");
+    // A working connection ends that.
+    harness.attach();
     harness.disconnect();
     let id = harness.dial();
     harness.connect(id);
     harness.connect_request();
-    let left = harness.run(T, Harness::has_dial).expect("a dial");
-    assert!(left >= T / 4 && left < T / 3, "{left:?}");
-    assert!(harness.outputs.contains(&Output::Close(id)));
+    let wait = harness.run(T, |harness| harness.outputs.contains(&Output::Close(id)));
+    assert_eq!(wait, Some(T / 24));
+}
+
+#[test]
+fn reattach_moves_although_the_server_answers() {
+    let mut harness = holder(0);
+    harness.session.reattach(harness.now);
+    harness.collect();
+    assert!(!harness.has_dial(), "the attach is too young");
+    harness.now = harness.now.after(T / 15);
+    harness.session.reattach(harness.now);
+    harness.collect();
+    assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: false, .. }]), "{:?}", harness.outputs);
+    let id = harness.dial();
+    // An answer does not stop this move.
+    harness.renew();
+    harness.reply(op::XID_PING, Reply::Empty);
+    assert!(harness.outputs().is_empty());
+    harness.bytes.clear();
+    harness.connect(id);
+    assert!(harness.outputs().contains(&Output::State(State::Disconnected(Loss::Replaced))));
+    harness.connect_request();
+    harness.respond_connect(ID, T);
+    harness.answer_ping();
+    assert_eq!(harness.granted.last(), Some(&(T, harness.now)), "the lease counts from the new attach");
+    // The next move is an ordinary one again.
+    harness.outputs();
+    harness.renew();
+    assert_eq!(harness.run(T, Harness::has_dial), Some(T / 3));
+}
+
+#[test]
+fn reattach_without_a_connection_does_nothing() {
+    let mut harness = holder(0);
+    harness.disconnect();
+    let id = harness.dial();
+    harness.session.reattach(harness.now.after(T / 15));
+    harness.collect();
+    assert!(harness.outputs().is_empty());
+    harness.session.dial_failed(id, harness.now, 0);
+    harness.session.close(harness.now);
+    harness.session.reattach(harness.now);
+    harness.collect();
+    assert!(harness.session.id() == ID);
 }

@@ -2,12 +2,9 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::process::Command;
-use zoolock::{Error, Tls};
 use zoolock_tests::ZoolockBinary;
-use zoolock_tests::locks::settings;
 use zoolock_tests::skip::Availability;
 
 /// The user id of `nobody`.
@@ -38,9 +35,9 @@ async fn other_user_cannot_use_local_server() {
     assert!(ours(&["run", "nightly", "--", "true"]).status().await.expect("command started").success());
     let status = ours(&["serve", "--status", "--json"]).output().await.expect("command started");
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("the output is JSON");
-    let address = status["address"].as_str().expect("the server runs").to_owned();
+    let socket = status["socket"].as_str().expect("the server runs").to_owned();
 
-    for file in ["secret", "identity", "address", "log", "data/owed"] {
+    for file in ["socket", "server", "log", "data/owed"] {
         let mut cat = Command::new("cat");
         cat.arg(state.join(file)).uid(OTHER).gid(OTHER).stdout(Stdio::piped()).stderr(Stdio::null());
         let read = cat.output().await.expect("cat started");
@@ -57,15 +54,6 @@ async fn other_user_cannot_use_local_server() {
     };
     let done = theirs(&["ls"]).env("ZOOLOCK_STATE_DIR", &state).output().await.expect("command started");
     assert_eq!(done.status.code(), Some(77), "{done:?}");
-    // The server speaks only TLS, and the other user cannot read its certificate. Assume that this user has it all the
-    // same.
-    let known = zoolock.home().join("known.pem");
-    let identity = std::fs::read_to_string(state.join("identity")).expect("file read");
-    let certificate =
-        &identity[identity.find("-----BEGIN CERTIFICATE").expect("the identity has a certificate")..];
-    std::fs::write(&known, certificate).expect("file written");
-    std::fs::set_permissions(&known, PermissionsExt::from_mode(0o644)).expect("mode set");
-    let known = known.display().to_string();
     // This user holds a lock. Assume that the other user has its fencing token, too.
     let mut holder = ours(&["hold", "nightly", "--json"]);
     let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("command started");
@@ -76,19 +64,22 @@ async fn other_user_cannot_use_local_server() {
         token = lock["holder"]["token"].as_str().map(str::to_owned);
     }
     let token = token.expect("the lock is held");
-    for args in [&["ls"][..], &["break", "nightly", "--token", &token], &["run", "nightly", "--", "true"]] {
-        let flags = ["--connect", &address, "--cacert", &known, "--connect-timeout", "2s"];
-        let args = [&flags[..], args].concat();
-        let done = theirs(&args).output().await.expect("command started");
-        let stderr = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(77), "{args:?}: {done:?}");
-        assert!(stderr.contains("give credentials"), "{args:?}: {stderr}");
+    let address = format!("unix:{socket}");
+    // At first the directory keeps the other user out. Then it is open, and the server still closes the connection.
+    for fragment in ["Permission denied", "hangs up"] {
+        for args in [&["ls"][..], &["break", "nightly", "--token", &token], &["run", "nightly", "--", "true"]]
+        {
+            let flags = ["--connect", &address, "--connect-timeout", "1s"];
+            let args = [&flags[..], args].concat();
+            let done = theirs(&args).output().await.expect("command started");
+            let stderr = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(69), "{args:?}: {done:?}");
+            assert!(stderr.contains(fragment), "{args:?}: {stderr}");
+        }
+        std::fs::set_permissions(&state, PermissionsExt::from_mode(0o755)).expect("mode set");
+        std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o777)).expect("mode set");
     }
-    let guessed = settings().tls(Tls::with_ca(certificate)).auth("digest", "zoolock:0000");
-    match guessed.connect_timeout(Duration::from_secs(2)).connect(&address).await {
-        Err(Error::Denied { .. }) => {}
-        other => panic!("a guessed secret: {other:?}"),
-    }
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).expect("mode set");
     // The holder still holds the lock, and releases it at the end of its input.
     drop(holder.stdin.take());
     assert!(holder.wait().await.expect("holder ended").success());

@@ -1,0 +1,59 @@
+//! Paths of Unix sockets.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// The longest path that the kernel accepts for a Unix socket, in bytes.
+const LONGEST: usize = 107;
+
+/// A path of a Unix socket that the kernel accepts. A longer path leads through the open directory.
+#[derive(Debug)]
+pub struct SocketPath {
+    path: PathBuf,
+    /// Keeps the directory open.
+    _directory: Option<File>,
+}
+
+impl SocketPath {
+    /// Returns a path to the same socket that the kernel accepts.
+    ///
+    /// # Errors
+    /// The path is longer than 107 bytes, and its directory cannot be opened.
+    pub fn new(path: &Path) -> io::Result<SocketPath> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(SocketPath { path: path.to_owned(), _directory: None });
+        };
+        if path.as_os_str().len() <= LONGEST {
+            return Ok(SocketPath { path: path.to_owned(), _directory: None });
+        }
+        let directory = File::open(directory)?;
+        let path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+        Ok(SocketPath { path, _directory: Some(directory) })
+    }
+}
+
+impl AsRef<Path> for SocketPath {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn socket_with_a_long_path_is_reached() {
+        let long = std::env::temp_dir().join(format!("zoolock-{}-{}", std::process::id(), "x".repeat(120)));
+        std::fs::create_dir_all(&long).expect("directory is created");
+        let socket = long.join("socket");
+        let listening = UnixListener::bind(SocketPath::new(&socket).expect("directory is opened"));
+        let connected = UnixStream::connect(SocketPath::new(&socket).expect("directory is opened"));
+        std::fs::remove_dir_all(&long).expect("directory is removed");
+        assert!(listening.is_ok() && connected.is_ok(), "{listening:?} {connected:?}");
+    }
+}
