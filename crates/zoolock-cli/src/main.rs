@@ -49,6 +49,7 @@ mod ui;
 mod watch;
 mod why;
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -62,28 +63,24 @@ use crate::plan::Plan;
 use crate::talk::Talk;
 
 fn main() -> ExitCode {
-    let args = match Args::read(std::env::args_os()) {
-        Ok(args) => args,
-        Err(error) => {
-            // Help and version are not errors. A closed standard output does not matter here.
-            if !error.use_stderr() {
-                let _ = error.print();
-                return Exit::OK.into();
-            }
-            let text = error.render().to_string();
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            let _ = std::io::stderr().write_all(format!("zoolock: {text}").as_bytes());
-            return Exit::USAGE.into();
+    let line: Vec<OsString> = std::env::args_os().collect();
+    // Before the first thread starts, and before any file is opened.
+    match args::Internal::read(&line) {
+        None => {}
+        Some(Ok(args::Internal::Reap(reap))) => return reaper::reap(&reap).into(),
+        Some(Ok(args::Internal::Become(command))) => {
+            let failure = become_command::become_command(&command);
+            Talk::plain().error(&failure);
+            return failure.exit.into();
         }
+        Some(Err(error)) => return refuse(&error).into(),
+    }
+    let args = match Args::read(&line) {
+        Ok(args) => args,
+        Err(error) => return refuse(&error).into(),
     };
     // Before the first thread starts, so that it applies to all threads, and before any file is opened.
     match &args.command {
-        args::Command::Reap(reap) => return reaper::reap(reap).into(),
-        args::Command::Become(command) => {
-            let failure = become_command::become_command(command);
-            Talk::new(&args.global).error(&failure);
-            return failure.exit.into();
-        }
         args::Command::Serve(serve) if serve.local => inherited::close(inherited::files()),
         args::Command::Run(_) | args::Command::Hold(_) => terminal::survive_output_stop(),
         _ => {}
@@ -102,6 +99,19 @@ fn main() -> ExitCode {
         failure.exit
     });
     exit.into()
+}
+
+/// Prints what is wrong with the command line, or the help that it asks for.
+fn refuse(error: &clap::Error) -> Exit {
+    // Help and version are not errors. A closed standard output does not matter here.
+    if !error.use_stderr() {
+        let _ = error.print();
+        return Exit::OK;
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let _ = std::io::stderr().write_all(format!("zoolock: {text}").as_bytes());
+    Exit::USAGE
 }
 
 /// Runs the command on the async runtime.

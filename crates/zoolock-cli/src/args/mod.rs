@@ -55,9 +55,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Parses a command line and the environment.
-    pub(crate) fn read(
-        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    ) -> Result<Args, clap::Error> {
+    pub(crate) fn read(line: &[OsString]) -> Result<Args, clap::Error> {
         let mut matches = short_help::shorten(Args::command()).try_get_matches_from(line)?;
         Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Args::command()))
     }
@@ -98,12 +96,24 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print a manual page
     Man(ManArgs),
+}
+
+/// The processes that `run` starts. They have a command line of their own, which is parsed in a fraction of the time.
+#[derive(Debug, Parser)]
+#[command(name = "zoolock")]
+pub(crate) enum Internal {
     /// Execute the command of `run` in place of this process
-    #[command(hide = true, name = "become")]
     Become(BecomeArgs),
     /// Kill the command of `run` if `run` is killed
-    #[command(hide = true)]
     Reap(ReapArgs),
+}
+
+impl Internal {
+    /// Parses a command line. `None` if it is for [`Args`].
+    pub(crate) fn read(line: &[OsString]) -> Option<Result<Internal, clap::Error>> {
+        let is_internal = line.get(1).is_some_and(|command| command == "become" || command == "reap");
+        is_internal.then(|| Internal::try_parse_from(line))
+    }
 }
 
 #[cfg(test)]

@@ -226,9 +226,6 @@ impl Plan {
                 Ok(Self::Completions(asked.shell))
             }
             Command::Man(asked) => man(&global, asked),
-            Command::Become(_) | Command::Reap(_) => {
-                Err(Failure::usage("`become` and `reap` are not for the command line"))
-            }
         }
     }
 }
