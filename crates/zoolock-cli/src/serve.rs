@@ -129,7 +129,7 @@ pub(crate) fn status(json: bool) -> Result<Exit, Failure> {
                 "running on {socket}, {}, {}\n",
                 match status.pid {
                     Some(pid) => format!("pid {pid}"),
-                    None => "in another container".to_owned(),
+                    None => "in another process namespace".to_owned(),
                 },
                 match sessions {
                     Some(1) => "1 session".to_owned(),
@@ -148,8 +148,11 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
     let dir = StateDir::open()?;
     let deadline = Instant::now() + STOP_BOUND;
     let mut told = None;
-    local::stopped(&dir)?;
     loop {
+        match local::look(&dir)? {
+            State::Absent | State::Busy if told.is_none() => local::stopped(&dir)?,
+            _ => {}
+        }
         match local::look(&dir)? {
             State::Absent if told.is_none() => {
                 talk.note("this user's server is not running");
@@ -163,10 +166,10 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
             State::Listening(process) if told.as_ref() != Some(&process.pid) => {
                 if !process.is_in_our_namespace() {
                     return Err(Failure::unavailable(
-                        "this user's server runs in another container; stop it there".to_owned(),
+                        "this user's server runs in another process namespace, such as a container; stop it there".to_owned(),
                     ));
                 }
-                // A server that has just started has removed the file.
+                // Commands that hold or wait do not start it again.
                 local::stopped(&dir)?;
                 // The server still has its lock, so no other process has this pid.
                 kill_process(process.pid, Signal::TERM).map_err(|error| {

@@ -65,7 +65,7 @@ pub(crate) struct Security {
 #[derive(Debug, Clone)]
 pub(crate) struct Hosts {
     hosts: Vec<Host>,
-    /// The first server to try. It is never the server that failed last.
+    /// The first server to try, unless it was reached last.
     next: usize,
     last_reached: Option<usize>,
 }
@@ -80,16 +80,17 @@ impl Hosts {
         Hosts { hosts, next: 0, last_reached: None }
     }
 
-    /// Returns the servers in the order of this dial. The next dial starts one further. The server that was reached last comes
-    /// last. `elsewhere` leaves it out.
+    /// Returns the servers in the order of this dial. The next dial starts with the second one of this one. The server that was
+    /// reached last comes last. `elsewhere` leaves it out.
     pub(crate) fn round(&mut self, elsewhere: bool) -> Vec<(usize, Host)> {
         let count = self.hosts.len();
         let order = (0..count).map(|step| (self.next + step) % count);
-        let others = order.filter(|at| self.last_reached != Some(*at));
+        let others: Vec<usize> = order.filter(|at| self.last_reached != Some(*at)).collect();
+        if let Some(first) = others.first() {
+            self.next = (first + 1) % count;
+        }
         let last = self.last_reached.filter(|_| !elsewhere);
-        let round = others.chain(last).map(|at| (at, self.hosts[at].clone())).collect();
-        self.next = (self.next + 1) % count.max(1);
-        round
+        others.into_iter().chain(last).map(|at| (at, self.hosts[at].clone())).collect()
     }
 
     /// Records the server that was reached: the next dial starts behind it. Returns its name.
@@ -202,9 +203,14 @@ mod tests {
         let mut hosts = hosts(3).await;
         let (at, _) = hosts.round(false)[1].clone();
         hosts.reached(at);
-        for _ in 0..4 {
-            assert_eq!(hosts.round(false).last().map(|(at, _)| *at), Some(1));
-        }
+        let firsts: Vec<usize> = (0..4)
+            .map(|_| {
+                let round = hosts.round(false);
+                assert_eq!((round.len(), round[2].0), (3, 1));
+                round[0].0
+            })
+            .collect();
+        assert!(firsts == [2, 0, 2, 0], "the others take turns: {firsts:?}");
         // A move away from it does not try it at all.
         let elsewhere: Vec<usize> = hosts.round(true).iter().map(|(at, _)| *at).collect();
         assert!(elsewhere.len() == 2 && !elsewhere.contains(&1), "{elsewhere:?}");

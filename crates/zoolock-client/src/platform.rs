@@ -34,7 +34,7 @@ pub trait Platform: Send + Sync + 'static {
     fn now(&self) -> Instant;
     /// Returns a random number.
     fn random(&self) -> u64;
-    /// Runs a task until it ends.
+    /// Runs the task that drives a session until it ends. Attempts to connect are tasks of the current tokio runtime.
     fn spawn(&self, task: Task);
     /// Connects to a server. Each of its addresses gets `head_start` before the next one is tried beside it.
     fn connect(&self, host: &Host, head_start: Duration) -> Connecting;

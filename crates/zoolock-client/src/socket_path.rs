@@ -1,26 +1,27 @@
 //! Paths of Unix sockets.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 /// The longest path that the kernel accepts for a Unix socket, in bytes.
 const LONGEST: usize = 107;
 
-/// A path of a Unix socket that the kernel accepts. A longer path leads through the open directory.
+/// A path of a Unix socket that the kernel accepts. A longer path leads through the open directory, by way of `/proc`.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
     /// Keeps the directory open.
-    _directory: Option<File>,
+    _directory: Option<OwnedFd>,
 }
 
 impl SocketPath {
-    /// Returns a path to the same socket that the kernel accepts.
+    /// Returns a path to the same socket that the kernel accepts. A file name of more than 80 bytes is still too long for it.
     ///
     /// # Errors
-    /// The path is longer than 107 bytes, and its directory cannot be opened.
+    /// The path is longer than 107 bytes, and its directory does not exist or may not be searched.
     pub fn new(path: &Path) -> io::Result<SocketPath> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(SocketPath { path: path.to_owned(), _directory: None });
@@ -28,7 +29,8 @@ impl SocketPath {
         if path.as_os_str().len() <= LONGEST {
             return Ok(SocketPath { path: path.to_owned(), _directory: None });
         }
-        let directory = File::open(directory)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty())?;
         let path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
         Ok(SocketPath { path, _directory: Some(directory) })
     }

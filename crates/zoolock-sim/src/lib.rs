@@ -14,6 +14,7 @@
 //! * *The clock.* Each host's clock drifts by at most three hundredths. Timers are tokio's, whose clock jumps to the next
 //!   event.
 //! * *Tasks.* `executor.rs` draws the next task to run. The tasks of a paused host are not drawn, while its clock goes on.
+//!   Attempts to connect are tasks of tokio, which go on in a pause, as in a kernel.
 //! * *Random numbers.*
 //!
 //! The ensemble (`ensemble.rs`) is a leader that decides by the server's own pure `prepare` and `commit`, and servers that
@@ -26,8 +27,8 @@
 //! # What is checked
 //! `history.rs` sees all hosts at once. At each grant, no other host holds a valid guard (by its own clock) that excludes the new
 //! one. The znode is the first in the queue, tokens rise, and permits suffice. A loss is reported in time,
-//! once, for a true reason, and only if no server could be used all the time of the last sixth of the session timeout. A
-//! released znode is gone. After the last fault all tasks get their locks in bounded time, and no contender,
+//! once, for a true reason. A released znode is gone. On a fast network, and unless an operator acted, a holder loses its lock
+//! only if no server could be used all the time of the last sixth of the session timeout. After the last fault all tasks get their locks in bounded time, and no contender,
 //! task or session remains.
 
 #![forbid(unsafe_code)]

@@ -52,6 +52,8 @@ pub(crate) struct World {
 /// A host, as the network sees it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Machine {
+    /// The beginning of the last pause.
+    pub(crate) paused_at: u64,
     pub(crate) paused_until: u64,
     pub(crate) resumed_at: u64,
     pub(crate) up_until: u64,
@@ -64,8 +66,8 @@ pub(crate) struct Machine {
 /// A session, as the simulation knows it in addition to the leader.
 struct Owned {
     host: usize,
-    /// Set when the service has ended it, or has told the client that it is unknown.
-    is_over: bool,
+    /// The time at which the servers ended it, or told the client that it is unknown.
+    over_at: Option<u64>,
     /// Set when the client has closed it.
     is_closed: bool,
     /// The last time at which the client read something on an attached connection.
@@ -235,13 +237,18 @@ impl World {
         locks.iter().map(|lock| self.acts[*lock]).sum()
     }
 
-    /// Returns whether any session of this host has expired, or was given up because no server attached it.
+    /// Returns whether a session of this host has expired lately, or was given up because no server attached it. A paused host
+    /// learns of it later.
     pub(crate) fn any_expired(&self, host: usize) -> bool {
-        let mut sessions = self.sessions.values().filter(|session| session.host == host);
+        let since = self.now.saturating_sub(2 * self.plan.timeout);
+        let since = since.min(self.hosts[host].paused_at);
+        let mut sessions =
+            self.sessions.values().filter(|session| session.host == host && !session.is_closed);
         sessions.any(|session| {
             // The clock of the host may be fast by three hundredths.
             let given_up = session.heard + session.timeout * 7 / 5 * 96 / 100;
-            session.is_over || (!session.is_closed && self.now >= given_up)
+            session.over_at.is_some_and(|at| at >= since)
+                || (self.now >= given_up && given_up + session.timeout >= since)
         })
     }
 
@@ -261,7 +268,8 @@ impl World {
     /// Returns whether the leader counts a shorter timeout for a session of this host than the host knows. No client can
     /// know that while the reply to its attach is under way (docs/CLIENT.md).
     pub(crate) fn is_shortened(&self, host: usize) -> bool {
-        self.sessions.values().any(|session| session.host == host && session.is_shortened)
+        let mut sessions = self.sessions.values().filter(|session| session.host == host);
+        sessions.any(|session| session.is_shortened && session.over_at.is_none() && !session.is_closed)
     }
 
     /// Returns whether an operator removed the directory of one of these locks. A client that listed it before may still
@@ -312,6 +320,15 @@ impl World {
     /// Carries out the next event. Returns whether the checks are due.
     pub(crate) fn step(&mut self) -> bool {
         let Some(Reverse((_, _, event))) = self.calendar.pop() else { return false };
+        if let Event::Validated(server, ..)
+        | Event::Synced(server, ..)
+        | Event::Refused(server, ..)
+        | Event::GiveUp(server, _) = event
+            && self.now < self.servers[server].silent_until
+        {
+            self.at(self.servers[server].silent_until, event);
+            return false;
+        }
         match event {
             Event::Up(conn) => self.arrive_up(conn),
             Event::Down(conn) => self.arrive_down(conn),
@@ -358,7 +375,8 @@ impl World {
                         self.spread();
                     }
                 }
-                self.after(TICK, Event::Expiry);
+                // Buckets end at whole ticks.
+                self.at((self.now / TICK + 1) * TICK, Event::Expiry);
             }
             Event::Reap => {
                 if self.now >= self.leader.elected_at {
@@ -401,7 +419,7 @@ impl World {
 
     fn session_ended(&mut self, session: i64) {
         if let Some(session) = self.sessions.get_mut(&session) {
-            session.is_over = true;
+            session.over_at = Some(self.now);
         }
     }
 }

@@ -383,8 +383,14 @@ impl Builder {
                 None => None,
                 Some(tls) => {
                     for host in connect.hosts() {
-                        if let Host::Tcp { name, .. } = host {
-                            crate::tls::server_name(name)?;
+                        match host {
+                            Host::Tcp { name, .. } => drop(crate::tls::server_name(name)?),
+                            Host::Unix(_) => {
+                                return Err(Error::invalid(
+                                    format!("connect string {:?}", connect.endpoints()),
+                                    "is a Unix socket, to which there is no TLS; leave the certificates out",
+                                ));
+                            }
                         }
                     }
                     Some(crate::tls::Certificates::new(tls.clone())?)

@@ -124,7 +124,7 @@ fn is_forbidden(c: char) -> bool {
     matches!(c, '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// A parsed connect string: `host:port,host:port/chroot`.
+/// A parsed connect string: `host:port,host:port/chroot`, or `unix:/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectString {
     hosts: Vec<Host>,
@@ -146,7 +146,7 @@ impl ConnectString {
     /// ```
     pub fn parse(text: &str) -> Result<ConnectString, Error> {
         let shown = || format!("connect string {text:?}");
-        if let Some(path) = text.strip_prefix("unix:") {
+        if let Some(path) = text.strip_prefix("unix:").filter(|rest| rest.parse::<u16>().is_err()) {
             if !path.starts_with('/') || path.contains('\0') {
                 return Err(Error::invalid(shown(), "needs the absolute path of a socket after unix:"));
             }

@@ -47,6 +47,8 @@ pub(crate) struct Session {
     /// End of the lease in nanoseconds; zero if there never was one. Read on every `is_valid`.
     valid_until: AtomicU64,
     lease_moved: Notify,
+    /// The time at which the end of the lease moved last, in nanoseconds.
+    lease_moved_at: AtomicU64,
     connection: watch::Sender<Connection>,
     link: watch::Receiver<Link>,
     end: Mutex<Option<SessionEnd>>,
@@ -114,6 +116,7 @@ impl Session {
             tasks: tasks.clone(),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
+            lease_moved_at: AtomicU64::new(0),
             connection: watch::Sender::new(Connection::Connected),
             link: link.clone(),
             end: Mutex::new(None),
@@ -211,6 +214,7 @@ impl Session {
             }
             let moved = change(&mut lease);
             if moved {
+                self.lease_moved_at.store(clock::now().0, Ordering::Release);
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
@@ -240,9 +244,14 @@ impl Session {
         lock(&self.lease).is_low(clock::now())
     }
 
-    /// Attaches the session on a new connection if the lease would end before the leader is surely told of the session.
+    /// Attaches the session on a new connection if the lease ends soon and is not renewed. If answers are slow, its end still
+    /// moves at each beat, and a new connection would only lose the answers under way.
     fn attach_again_if_needed(&self) {
-        if lock(&self.lease).needs_attach(clock::now())
+        let now = clock::now();
+        let moved_at = Instant(self.lease_moved_at.load(Ordering::Acquire));
+        let is_stuck = moved_at.until(now) >= self.timeout() / 4;
+        if is_stuck
+            && lock(&self.lease).needs_attach(now)
             && let Some(keeper) = self.keeper()
         {
             keeper.reattach();
@@ -564,12 +573,11 @@ impl Renewer {
             return self.keep_alive();
         }
         let Some(keeper) = self.session.keeper() else { return };
-        let Some(directory) = self.session.checked_znode(self.missing.load(Ordering::Relaxed)) else {
-            return;
-        };
+        let turn = self.missing.load(Ordering::Relaxed);
+        let Some(path) = self.session.checked_znode(turn) else { return };
         let Ok(slot) = self.pending.clone().try_acquire_owned() else { return };
         let (session, sent) = (self.session.clone(), clock::now());
-        let (answer, missing) = (keeper.check(&directory), self.missing.clone());
+        let (answer, missing) = (keeper.check(&path), self.missing.clone());
         self.session.tasks.spawn(async move {
             let outcome = answer.await;
             metrics::renewed(outcome.is_ok());
@@ -578,7 +586,9 @@ impl Renewer {
                 Err(error) => {
                     // The next renewal checks another znode.
                     if matches!(error.failure, Failure::NoNode | Failure::Refused(_)) {
-                        missing.fetch_add(1, Ordering::Relaxed);
+                        // Once for several checks of this znode.
+                        let _ =
+                            missing.compare_exchange(turn, turn + 1, Ordering::Relaxed, Ordering::Relaxed);
                     }
                     tracing::debug!(message = error.message, "the lease was not renewed");
                 }

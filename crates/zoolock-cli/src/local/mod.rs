@@ -118,6 +118,16 @@ pub(crate) enum State {
     Elsewhere(Process),
 }
 
+/// Removes the file of a server that has crashed. The caller knows that none runs.
+fn forget_crashed(dir: &StateDir) -> Result<(), Failure> {
+    match std::fs::remove_file(dir.file("server")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(dir.failed("delete", "server", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the state of the server, without changing it.
 pub(crate) fn look(dir: &StateDir) -> Result<State, Failure> {
     let lock = open_lock(dir, "lock")?;

@@ -47,7 +47,7 @@ pub(crate) async fn serve(idle: Duration, talk: &Talk) -> Result<Exit, Failure> 
     talk.note(format_args!("{} serving on {}", stamp(), dir.file(SOCKET).display()));
     let why = until_done(&server, &dir, &lock, idle, &mut signals).await;
     // Files that were removed and created again belong to another server.
-    if is_still_at(&lock, &dir.file("lock")) {
+    if is_still_at(&lock, &dir.file("lock")) && !is_another_process(&dir) {
         for name in ["server", "sessions", SOCKET] {
             let _ = remove(&dir, name);
         }
@@ -97,6 +97,11 @@ async fn until_done(
             // The next command finds no lock and starts another server. This one must not run beside it.
             return Err(Failure::unavailable("the files of this server were removed; exiting"));
         }
+        if is_another_process(dir) {
+            return Err(Failure::unavailable(
+                "another server uses the state directory: its file system does not share locks between machines",
+            ));
+        }
         let sessions = server.sessions();
         // Only `--status` reads it. So a full disk is no reason to stop.
         if sessions != known && write(dir, "sessions", &sessions.to_string()).is_ok() {
@@ -113,6 +118,13 @@ async fn until_done(
         }
         publish(dir)?;
     }
+}
+
+/// Returns whether the file `server` names another process.
+fn is_another_process(dir: &StateDir) -> bool {
+    let named =
+        std::fs::read_to_string(dir.file("server")).ok().and_then(|text| text.parse::<Process>().ok());
+    named.is_some_and(|named| named != Process::current())
 }
 
 /// Returns whether a path still leads to this open file.

@@ -7,12 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
-use super::{Running, SOCKET, State, elsewhere, look, open_lock};
+use super::{Running, SOCKET, State, elsewhere, forget_crashed, look, open_lock};
 use crate::exit::{Exit, Failure};
 
 const PAUSE: Duration = Duration::from_millis(10);
-/// Maximum time for a start after a crash. The server waits for the end of the sessions, which is at most 40 s away.
-const AFTER_A_CRASH: Duration = Duration::from_secs(60);
 /// The longest time to wait. The clock cannot count to every later time.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
 /// Number of bytes at the end of the log in which to look for the reason if the server did not start.
@@ -21,8 +19,6 @@ const LAST_WORDS: usize = 300;
 /// Finds the server, or starts it. Of many commands at once, one starts it and all find it.
 pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
     let dir = StateDir::open()?;
-    // After a server that ended with sessions, the next one waits until they are over.
-    let patience = if dir.file("data/owed").exists() { patience.max(AFTER_A_CRASH) } else { patience };
     let deadline = Instant::now() + patience.min(NEVER);
     loop {
         match look(&dir)? {
@@ -33,7 +29,11 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
                 let lock = open_lock(&dir, "starting")?;
                 match lock.try_lock() {
                     // Another command may have started it between the look and the lock.
-                    Ok(()) if look(&dir)? == State::Absent => start(&dir, deadline).await?,
+                    Ok(()) if look(&dir)? == State::Absent => {
+                        // Otherwise a command could take it for that of the server which starts now.
+                        forget_crashed(&dir)?;
+                        start(&dir, deadline).await?;
+                    }
                     // Another command starts it, or it runs now.
                     Ok(()) | Err(TryLockError::WouldBlock) => {}
                     Err(TryLockError::Error(error)) => return Err(dir.failed("lock", "starting", &error)),

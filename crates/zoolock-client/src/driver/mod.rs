@@ -122,6 +122,7 @@ impl<H: Handler> Client<H> {
         let servers = servers.into();
         assert!(!servers.hosts.is_empty(), "a session needs at least one server");
         config.sasl = servers.sasl.is_some();
+        config.servers = u32::try_from(servers.hosts.len()).unwrap_or(u32::MAX);
         let session = Session::new(config, platform.now());
         let core = Core { session, handler, actions: Vec::new(), dial_errors: Vec::new() };
         let hosts = Hosts::new(servers.hosts, &*platform);

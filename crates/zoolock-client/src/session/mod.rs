@@ -41,6 +41,8 @@ pub struct SessionConfig {
     pub max_frame: usize,
     /// The largest number of requests in flight. A server stops reading at 1,000 by default.
     pub max_in_flight: usize,
+    /// The number of servers. [`Client`](crate::Client) sets it.
+    pub servers: u32,
 }
 
 impl SessionConfig {
@@ -52,6 +54,7 @@ impl SessionConfig {
             sasl: false,
             max_frame: 4 * MAX_FRAME,
             max_in_flight: 800,
+            servers: 1,
         }
     }
 }
@@ -146,9 +149,9 @@ pub enum Loss {
     /// The server did not answer in time, and another server was found.
     #[error("the server did not answer for {0:?}")]
     Silent(Duration),
-    /// [`Session::reattach`] was called.
-    #[error("the session was attached on a new connection")]
-    Replaced,
+    /// The lease ends soon, so another server is tried ([`Session::reattach`]).
+    #[error("the lease ends soon, and another server was found")]
+    GivenUp,
     /// The server sent bytes that are no reply.
     #[error("the server sent bytes that are no reply: {0}")]
     Protocol(String),
@@ -283,8 +286,8 @@ pub struct Session {
     short_connections: u32,
     /// The number of attaches that were not answered in time since the last working connection.
     slow_attaches: u32,
-    /// Set if the dial goes on although the connected server answers.
-    must_move: bool,
+    /// The time until which an answer of the connected server does not stop the dial.
+    must_move_until: Option<Instant>,
     connection: Option<Connection>,
     /// Set if the session has created an ephemeral znode. Before, it may be local to one server.
     has_ephemeral: bool,
@@ -316,7 +319,7 @@ impl Session {
             failures: 0,
             short_connections: 0,
             slow_attaches: 0,
-            must_move: false,
+            must_move_until: None,
             connection: None,
             has_ephemeral: false,
             last_move: None,
@@ -407,13 +410,13 @@ impl Session {
     }
 
     /// Attaches the session on a new connection, at another server if one accepts. For a lease that ends soon: the leader counts
-    /// the session's timeout from the attach on. Does nothing unless the session has been attached for a fifteenth of
-    /// its timeout.
+    /// the session's timeout from the attach on. Does nothing unless the session has been attached for an eighth of
+    /// its timeout, and has created an ephemeral znode: before, it may be local to its server.
     pub fn reattach(&mut self, now: Instant) {
         let attached_at = self.connection.as_ref().and_then(|connection| connection.attached_at);
-        let has_had_time = attached_at.is_some_and(|at| at.until(now) >= self.pace.timeout / 15);
-        if self.is_connected() && has_had_time {
-            self.must_move = true;
+        let has_had_time = attached_at.is_some_and(|at| at.until(now) >= self.pace.timeout / 8);
+        if self.is_connected() && self.has_ephemeral && has_had_time {
+            self.must_move_until = Some(now.after(self.pace.timeout / 6));
             if self.dial == Dial::Idle {
                 self.start_dial(now);
             }
@@ -458,13 +461,14 @@ impl Session {
         }
         self.dial = Dial::Idle;
         if let Some(old) = &self.connection {
-            let loss = if self.must_move { Loss::Replaced } else { Loss::Silent(old.silent_for(now)) };
+            let loss = if self.must_move(now) { Loss::GivenUp } else { Loss::Silent(old.silent_for(now)) };
             self.last_move = Some(now);
             self.drop_connection(loss);
         }
         // A SASL exchange may need a ticket first.
-        let is_holder = self.has_ephemeral && !self.config.sasl;
-        let deadline = self.pace.attach_deadline(now, is_holder, self.slow_attaches);
+        let is_in_haste = self.has_ephemeral && !self.config.sasl;
+        let rounds = is_in_haste.then(|| self.slow_attaches / self.config.servers.max(1));
+        let deadline = self.pace.attach_deadline(now, rounds.filter(|_| self.config.servers > 1));
         let mut connection = Connection::new(id, now, deadline, random);
         connection.write_connect(self.id, &self.password, self.newest_zxid, self.requested_timeout());
         self.connection = Some(connection);
@@ -622,11 +626,15 @@ impl Session {
         Some(silent.max(earliest))
     }
 
+    fn must_move(&self, now: Instant) -> bool {
+        self.must_move_until.is_some_and(|until| now < until)
+    }
+
     /// Stops a dial if the connected server has answered meanwhile.
     fn stop_needless_move(&mut self, now: Instant) {
         let is_attached = self.connection.as_ref().is_some_and(Connection::is_attached);
         if is_attached
-            && !self.must_move
+            && !self.must_move(now)
             && self.dial != Dial::Idle
             && self.move_time().is_none_or(|at| now < at)
         {
@@ -645,7 +653,7 @@ impl Session {
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
         // After a third of the timeout, the silent connection may be half open, and its server be well.
         let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
-        let elsewhere = is_fresh && !self.must_move;
+        let elsewhere = is_fresh && !self.must_move(now);
         self.outputs.push_back(Output::Dial { id, elsewhere });
     }
 
@@ -685,7 +693,7 @@ impl Session {
     /// Fails the requests of the connection and closes it.
     fn drop_connection(&mut self, loss: Loss) {
         let Some(connection) = self.connection.take() else { return };
-        self.must_move = false;
+        self.must_move_until = None;
         let was_attached = connection.is_attached();
         let id = connection.id;
         self.fail_requests(connection.into_lost(), RequestError::ConnectionLoss, RequestError::NotSent);

@@ -8,8 +8,11 @@ use super::connection::Connection;
 /// The longest pause between two dials of a session that holds locks.
 const HOLDER_RETRY: Duration = Duration::from_millis(500);
 
-/// The shortest time for a dial, and for an attach: a server may grant a timeout in which nothing can succeed.
+/// The shortest time for a dial, and for an attach without haste: a server may grant a timeout in which nothing can succeed.
 const SHORTEST_HANDSHAKE: Duration = Duration::from_millis(500);
+
+/// The shortest time for an attach of a holder that can try another server.
+const SHORTEST_ATTACH: Duration = Duration::from_millis(250);
 
 /// The shortest time between two pings.
 const SHORTEST_PING: Duration = Duration::from_millis(30);
@@ -40,15 +43,16 @@ impl Pace {
 
     /// Returns the time by which the server must have attached the session.
     ///
-    /// The lease of a holder runs out meanwhile, and the next server may be well. So it waits for a short time at first, and
-    /// longer after every third attach that was too slow: then the leader may be slow.
-    pub(super) fn attach_deadline(&self, now: Instant, is_holder: bool, slow_attaches: u32) -> Instant {
+    /// The lease of a holder runs out meanwhile, and the next server may be well. So in the first round over the servers it
+    /// waits for a short time, and longer after each round without success: then the leader is slow. `rounds` is the number of
+    /// those rounds, and `None` if there is no haste or no other server.
+    pub(super) fn attach_deadline(&self, now: Instant, rounds: Option<u32>) -> Instant {
         let longest = (self.timeout / 4).max(SHORTEST_HANDSHAKE);
-        if !is_holder {
-            return now.after(longest);
-        }
-        let shortest = (self.timeout / 24).max(SHORTEST_HANDSHAKE / 2);
-        now.after((shortest * (1 << (slow_attaches / 3).min(8))).min(longest))
+        let wait = match rounds {
+            Some(rounds) => (self.timeout / 24).max(SHORTEST_ATTACH) * 4u32.pow(rounds.min(8)),
+            None => longest,
+        };
+        now.after(wait.min(longest))
     }
 
     /// Returns the shortest time between two dials.
@@ -103,13 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holders_wait_for_a_slow_attach_longer_each_third_time() {
+    fn holders_wait_longer_for_an_attach_after_each_round() {
         let pace = Pace::new(Duration::from_secs(30));
-        let wait = |is_holder, slow| {
-            Instant::default().until(pace.attach_deadline(Instant::default(), is_holder, slow)).as_millis()
-        };
-        assert_eq!([0, 2, 3, 6, 9, 1000].map(|slow| wait(true, slow)), [1250, 1250, 2500, 5000, 7500, 7500]);
-        assert_eq!([0, 9].map(|slow| wait(false, slow)), [7500, 7500]);
+        let wait =
+            |rounds| Instant::default().until(pace.attach_deadline(Instant::default(), rounds)).as_millis();
+        assert_eq!([Some(0), Some(1), Some(2), Some(1000), None].map(wait), [1250, 5000, 7500, 7500, 7500]);
     }
 
     #[test]

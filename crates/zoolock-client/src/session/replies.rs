@@ -216,7 +216,7 @@ impl Session {
             Purpose::Ping => {
                 // The connection works.
                 self.failures = 0;
-                self.slow_attaches = 0;
+                self.slow_attaches = self.slow_attaches.saturating_sub(self.config.servers);
             }
             Purpose::Close if result.is_ok() => return Ok(Outcome::Finish(End::Closed)),
             // The session is attached again, only to be closed.

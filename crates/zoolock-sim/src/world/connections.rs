@@ -98,7 +98,7 @@ impl World {
         conn.down.clear();
         conn.unread.clear();
         conn.wake();
-        let (host, attached) = (conn.host, conn.session != 0);
+        let is_attached = conn.session != 0;
         let keep = self.rng.usize(..=conn.up.len());
         conn.up.truncate(keep);
         // A part of what has arrived is not even read.
@@ -106,8 +106,7 @@ impl World {
             let keep = self.rng.usize(1..=conn.work.len());
             conn.work.truncate(keep);
         }
-        if attached {
-            self.hosts[host].slow = Some(self.now);
+        if is_attached {
             self.trace.note(self.now, "loses", &[id], "");
         }
         self.send_up(id, Up::Bye);
@@ -149,7 +148,7 @@ impl World {
                     }
                     Content::Unknown(session) => {
                         if let Some(session) = self.sessions.get_mut(&session) {
-                            session.is_over = true;
+                            session.over_at = Some(now);
                         }
                     }
                 }
@@ -269,7 +268,12 @@ impl World {
         let session = request.session;
         if server.deposed && server.is_cut(self.now) {
             let is_known = server.state.sessions.keys().any(|id| id.get() == session);
-            return if is_known { self.welcome(id, session) } else { self.hang_up(id) };
+            return match (is_known, session) {
+                (true, _) => self.welcome(id, session),
+                // Nobody confirms a new session.
+                (false, 0) => {}
+                (false, _) => self.refuse_session(id, session),
+            };
         }
         let (at, life, latency) = (conn.server, server.life, self.latency());
         self.after(latency, Event::ToLeader(at, life, Ask::Session { conn: id, session, timeout }));
@@ -358,8 +362,7 @@ impl World {
     pub(super) fn welcome(&mut self, id: u64, session: i64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.session = session;
-        let (server, timeout) = (conn.server, conn.timeout);
-        self.servers[server].touched.insert(session, timeout);
+        let timeout = conn.timeout;
         self.trace.note(self.now, "attached", &[id, session as u64 & 0xffff, timeout], "");
         self.send_connect_response(id, session, timeout, Content::Granted(session));
     }
@@ -393,6 +396,10 @@ impl World {
             let ask = Ask::Session { conn: id, session: 0, timeout };
             return self.after(1, Event::ToLeader(server, life, ask));
         }
+        self.refuse_session(id, session);
+    }
+
+    fn refuse_session(&mut self, id: u64, session: i64) {
         self.send_connect_response(id, 0, 0, Content::Unknown(session));
         self.hang_up(id);
     }

@@ -21,7 +21,7 @@ impl World {
             Fault::Pause { host, until } => {
                 let machine = &mut self.hosts[host];
                 if !machine.dead && machine.paused_until <= now {
-                    machine.paused_until = until;
+                    (machine.paused_at, machine.paused_until) = (now, until);
                     self.executor.stop(host);
                     self.at(until, Event::Resume(host));
                 }
@@ -146,6 +146,7 @@ impl World {
         let broken: Vec<u64> =
             self.conns.iter().filter(|(_, conn)| conn.host == host).map(|(id, _)| *id).collect();
         broken.into_iter().for_each(|conn| self.give_up(conn));
+        self.hosts[host].slow = Some(self.now);
     }
 
     /// Returns a server that a host could use all the time since `since`, if there is one: the network passed messages, and

@@ -30,7 +30,7 @@ impl World {
                 if let Some(conn) = self.conns.get(&conn) {
                     let owned = Owned {
                         host: conn.host,
-                        is_over: false,
+                        over_at: None,
                         is_closed: false,
                         heard: self.now,
                         timeout,
@@ -44,7 +44,8 @@ impl World {
             Ask::Session { conn, session, timeout } => {
                 let is_alive = self.leader.sessions.contains_key(&session);
                 self.leader.touch(session, timeout, self.now);
-                if let Some(owned) = self.sessions.get_mut(&session).filter(|owned| timeout < owned.shortest)
+                if let Some(owned) =
+                    self.sessions.get_mut(&session).filter(|owned| is_alive && timeout < owned.shortest)
                 {
                     (owned.shortest, owned.is_shortened) = (timeout, true);
                 }

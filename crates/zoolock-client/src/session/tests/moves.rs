@@ -164,40 +164,50 @@ fn holder_dials_often_during_an_outage() {
     assert!(dials >= 15, "{dials} dials in {:?}", T / 4);
 }
 
+/// Returns a holder that can choose between three servers.
+fn holder_with_three_servers() -> Harness {
+    let mut harness = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
+    harness.attach();
+    harness.create_ephemeral();
+    harness
+}
+
+/// Dials a server that does not answer the connect request. Returns the time after which it is given up.
+fn wait_for_attach(harness: &mut Harness) -> Duration {
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness
+        .run(T, |harness| harness.outputs.contains(&Output::Close(id)))
+        .expect("the connection is given up")
+}
+
 #[test]
 fn server_that_does_not_answer_the_connect_request_is_left() {
-    for (mut harness, share) in [(holder(0), 24), (Harness::attached(), 4)] {
-        harness.disconnect();
-        let id = harness.dial();
-        harness.connect(id);
-        harness.connect_request();
-        let left = harness.run(T, |harness| harness.outputs.contains(&Output::Close(id)));
-        assert_eq!(left, Some(T / share), "a holder has no time for a silent server");
+    let idle = Harness::with(SessionConfig { servers: 3, ..SessionConfig::new(T) });
+    for (mut harness, share) in [(holder_with_three_servers(), 24), (idle, 4), (holder(0), 4)] {
+        if harness.connection.is_some() {
+            harness.disconnect();
+        }
+        assert_eq!(
+            wait_for_attach(&mut harness),
+            T / share,
+            "a holder with other servers has no time for this one"
+        );
         assert!(harness.run(T, Harness::has_dial).expect("a dial") <= T / 60);
     }
 }
 
 #[test]
-fn slow_leader_gets_more_time_to_attach_after_three_servers() {
-    let mut harness = holder(0);
+fn slow_leader_gets_more_time_to_attach_after_each_round() {
+    let mut harness = holder_with_three_servers();
     harness.disconnect();
-    let mut waits = Vec::new();
-    for _ in 0..7 {
-        let id = harness.dial();
-        harness.connect(id);
-        harness.connect_request();
-        let wait = harness.run(T, |harness| harness.outputs.contains(&Output::Close(id)));
-        waits.push((T.as_millis() / wait.expect("the connection is given up").as_millis()) as u32);
-    }
-    assert_eq!(waits, [24, 24, 24, 12, 12, 12, 6], "shares of the timeout");
-    // A working connection ends that.
+    let waits: Vec<Duration> = (0..7).map(|_| wait_for_attach(&mut harness)).collect();
+    assert_eq!(waits, [24, 24, 24, 6, 6, 6, 4].map(|share| T / share));
+    // A working connection leads back by one round.
     harness.attach();
     harness.disconnect();
-    let id = harness.dial();
-    harness.connect(id);
-    harness.connect_request();
-    let wait = harness.run(T, |harness| harness.outputs.contains(&Output::Close(id)));
-    assert_eq!(wait, Some(T / 24));
+    assert_eq!(wait_for_attach(&mut harness), T / 6);
 }
 
 #[test]
@@ -206,7 +216,7 @@ fn reattach_moves_although_the_server_answers() {
     harness.session.reattach(harness.now);
     harness.collect();
     assert!(!harness.has_dial(), "the attach is too young");
-    harness.now = harness.now.after(T / 15);
+    harness.now = harness.now.after(T / 8);
     harness.session.reattach(harness.now);
     harness.collect();
     assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: false, .. }]), "{:?}", harness.outputs);
@@ -217,7 +227,7 @@ fn reattach_moves_although_the_server_answers() {
     assert!(harness.outputs().is_empty());
     harness.bytes.clear();
     harness.connect(id);
-    assert!(harness.outputs().contains(&Output::State(State::Disconnected(Loss::Replaced))));
+    assert!(harness.outputs().contains(&Output::State(State::Disconnected(Loss::GivenUp))));
     harness.connect_request();
     harness.respond_connect(ID, T);
     harness.answer_ping();
@@ -229,11 +239,34 @@ fn reattach_moves_although_the_server_answers() {
 }
 
 #[test]
+fn reattach_that_reaches_no_server_is_stopped_by_an_answer() {
+    let mut harness = holder(0);
+    harness.now = harness.now.after(T / 8);
+    harness.session.reattach(harness.now);
+    harness.collect();
+    let id = harness.dial();
+    harness.now = harness.now.after(T / 6);
+    harness.renew();
+    harness.reply(op::XID_PING, Reply::Empty);
+    assert!(harness.outputs().contains(&Output::AbortDial(id)));
+    assert!(harness.session.is_connected());
+}
+
+#[test]
+fn session_without_ephemerals_is_not_attached_again() {
+    let mut harness = Harness::attached();
+    harness.now = harness.now.after(T / 8);
+    harness.session.reattach(harness.now);
+    harness.collect();
+    assert!(!harness.has_dial());
+}
+
+#[test]
 fn reattach_without_a_connection_does_nothing() {
     let mut harness = holder(0);
     harness.disconnect();
     let id = harness.dial();
-    harness.session.reattach(harness.now.after(T / 15));
+    harness.session.reattach(harness.now.after(T / 8));
     harness.collect();
     assert!(harness.outputs().is_empty());
     harness.session.dial_failed(id, harness.now, 0);
