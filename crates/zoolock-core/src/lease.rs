@@ -190,12 +190,29 @@ impl Lease {
         self.end.is_none_or(|end| now.until(end) < low)
     }
 
-    /// Returns whether the lease ends soon, so that the session should be attached by another server.
+    /// Returns whether the lease ends soon and can hardly be renewed on this connection, so that the session should be attached
+    /// on another one.
     ///
     /// Either the connected server has no quorum and confirms nothing, or it has answered too little since an outage to prove
-    /// that the leader was told of the session. An attach helps in both cases: it tells the leader at once.
+    /// in time that the leader was told of the session. An attach helps in both cases: it tells the leader at once. To be asked
+    /// at a beat, just before a request is sent.
     pub fn needs_attach(&self, now: Instant) -> bool {
-        self.end.is_some_and(|end| now < end && now.until(end) < self.timeout / 6)
+        let Some(end) = self.end.filter(|end| now < *end && now.until(*end) < self.timeout / 6) else {
+            return false;
+        };
+        let beat = self.timeout / BEATS;
+        let last_sent = match (self.reported.is_empty(), self.answered.front()) {
+            _ if self.confirmed.is_none_or(|confirmed| confirmed <= self.told) => return true,
+            // The third request is sent now.
+            (false, _) => now,
+            // The second one is sent now or at a later beat, and the third at the next beat.
+            (true, Some((_, answered))) => {
+                let second = answered.after(report_interval(self.timeout, self.tick));
+                if second <= now { now.after(beat) } else { second.after(beat * 2) }
+            }
+            (true, None) => return true,
+        };
+        last_sent.after(beat / 2) > end
     }
 
     /// Returns whether a holder may rely on its lock at `now`.
@@ -230,12 +247,21 @@ mod tests {
         let mut lease = lease();
         assert!(!lease.needs_attach(at(100)), "it has not begun");
         lease.confirm(at(100), at(100));
-        // It ends at 99 + 22 s.
+        // It ends at 99 + 22 s. The request at 100 is of no help if no other one was answered.
         let needed: Vec<u64> = (100..125).filter(|now| lease.needs_attach(at(*now))).collect();
-        assert_eq!(needed, [118, 119, 120]);
+        assert_eq!(needed, [119, 120]);
+        // After an outage a write is confirmed. The third answer would come too late.
+        let mut proved = lease.clone();
+        lease.attach(at(99), T);
+        lease.confirm(at(118), at(118));
+        assert!(lease.needs_attach(at(119)));
         lease.attach(at(119), T);
         lease.confirm(at(120), at(120));
         assert!(!lease.needs_attach(at(121)));
+        // Without an outage the next answer proves that the leader was told.
+        proved.hear(at(102), at(102));
+        proved.confirm(at(104), at(118));
+        assert!(proved.valid_until() > Some(at(121)) || !proved.needs_attach(at(118)));
     }
 
     #[test]

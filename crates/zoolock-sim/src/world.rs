@@ -248,7 +248,7 @@ impl World {
             // The clock of the host may be fast by three hundredths.
             let given_up = session.heard + session.timeout * 7 / 5 * 96 / 100;
             session.over_at.is_some_and(|at| at >= since)
-                || (self.now >= given_up && given_up + session.timeout >= since)
+                || (self.now >= given_up && given_up + 3 * session.timeout >= since)
         })
     }
 

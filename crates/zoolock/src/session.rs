@@ -47,8 +47,6 @@ pub(crate) struct Session {
     /// End of the lease in nanoseconds; zero if there never was one. Read on every `is_valid`.
     valid_until: AtomicU64,
     lease_moved: Notify,
-    /// The time at which the end of the lease moved last, in nanoseconds.
-    lease_moved_at: AtomicU64,
     connection: watch::Sender<Connection>,
     link: watch::Receiver<Link>,
     end: Mutex<Option<SessionEnd>>,
@@ -116,7 +114,6 @@ impl Session {
             tasks: tasks.clone(),
             valid_until: AtomicU64::new(0),
             lease_moved: Notify::new(),
-            lease_moved_at: AtomicU64::new(0),
             connection: watch::Sender::new(Connection::Connected),
             link: link.clone(),
             end: Mutex::new(None),
@@ -214,7 +211,6 @@ impl Session {
             }
             let moved = change(&mut lease);
             if moved {
-                self.lease_moved_at.store(clock::now().0, Ordering::Release);
                 self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
                 self.lease_moved.notify_waiters();
             }
@@ -244,14 +240,10 @@ impl Session {
         lock(&self.lease).is_low(clock::now())
     }
 
-    /// Attaches the session on a new connection if the lease ends soon and is not renewed. If answers are slow, its end still
-    /// moves at each beat, and a new connection would only lose the answers under way.
+    /// Attaches the session on a new connection if the lease ends soon. With prompt answers that happens only if the server
+    /// confirms nothing, or cannot prove in time that the leader knows of the session.
     fn attach_again_if_needed(&self) {
-        let now = clock::now();
-        let moved_at = Instant(self.lease_moved_at.load(Ordering::Acquire));
-        let is_stuck = moved_at.until(now) >= self.timeout() / 4;
-        if is_stuck
-            && lock(&self.lease).needs_attach(now)
+        if lock(&self.lease).needs_attach(clock::now())
             && let Some(keeper) = self.keeper()
         {
             keeper.reattach();

@@ -286,6 +286,8 @@ pub struct Session {
     short_connections: u32,
     /// The number of attaches that were not answered in time since the last working connection.
     slow_attaches: u32,
+    /// The time that the last ping took.
+    ping_time: Duration,
     /// The time until which an answer of the connected server does not stop the dial.
     must_move_until: Option<Instant>,
     connection: Option<Connection>,
@@ -319,6 +321,7 @@ impl Session {
             failures: 0,
             short_connections: 0,
             slow_attaches: 0,
+            ping_time: Duration::ZERO,
             must_move_until: None,
             connection: None,
             has_ephemeral: false,
@@ -410,12 +413,17 @@ impl Session {
     }
 
     /// Attaches the session on a new connection, at another server if one accepts. For a lease that ends soon: the leader counts
-    /// the session's timeout from the attach on. Does nothing unless the session has been attached for an eighth of
-    /// its timeout, and has created an ephemeral znode: before, it may be local to its server.
+    /// the session's timeout from the attach on.
+    ///
+    /// Does nothing until the session has been attached for a fifteenth of its timeout, and for twice as long as the attach
+    /// took: before, no request can have been answered. A session without an ephemeral znode stays, too, because it may be
+    /// local to its server.
     pub fn reattach(&mut self, now: Instant) {
-        let attached_at = self.connection.as_ref().and_then(|connection| connection.attached_at);
-        let has_had_time = attached_at.is_some_and(|at| at.until(now) >= self.pace.timeout / 8);
-        if self.is_connected() && self.has_ephemeral && has_had_time {
+        let Some(connection) = self.connection.as_ref().filter(|_| self.has_ephemeral) else { return };
+        let Some(attached_at) = connection.attached_at else { return };
+        let attach_time = connection.connect_sent.until(attached_at);
+        let has_had_time = attached_at.until(now) >= (self.pace.timeout / 15).max(attach_time * 2);
+        if self.is_connected() && has_had_time {
             self.must_move_until = Some(now.after(self.pace.timeout / 6));
             if self.dial == Dial::Idle {
                 self.start_dial(now);
@@ -467,8 +475,13 @@ impl Session {
         }
         // A SASL exchange may need a ticket first.
         let is_in_haste = self.has_ephemeral && !self.config.sasl;
-        let rounds = is_in_haste.then(|| self.slow_attaches / self.config.servers.max(1));
-        let deadline = self.pace.attach_deadline(now, rounds.filter(|_| self.config.servers > 1));
+        let others = self.config.servers.saturating_sub(1);
+        let deadline = if is_in_haste && others > 0 {
+            let longer = self.ping_time * 3;
+            self.pace.short_attach_deadline(now, longer, self.slow_attaches, self.config.servers)
+        } else {
+            self.pace.attach_deadline(now)
+        };
         let mut connection = Connection::new(id, now, deadline, random);
         connection.write_connect(self.id, &self.password, self.newest_zxid, self.requested_timeout());
         self.connection = Some(connection);

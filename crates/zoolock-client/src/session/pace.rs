@@ -42,17 +42,30 @@ impl Pace {
     }
 
     /// Returns the time by which the server must have attached the session.
+    pub(super) fn attach_deadline(&self, now: Instant) -> Instant {
+        now.after((self.timeout / 4).max(SHORTEST_HANDSHAKE))
+    }
+
+    /// Returns the time by which the server must have attached the session of a holder that can try other servers.
     ///
-    /// The lease of a holder runs out meanwhile, and the next server may be well. So in the first round over the servers it
-    /// waits for a short time, and longer after each round without success: then the leader is slow. `rounds` is the number of
-    /// those rounds, and `None` if there is no haste or no other server.
-    pub(super) fn attach_deadline(&self, now: Instant, rounds: Option<u32>) -> Instant {
-        let longest = (self.timeout / 4).max(SHORTEST_HANDSHAKE);
-        let wait = match rounds {
-            Some(rounds) => (self.timeout / 24).max(SHORTEST_ATTACH) * 4u32.pow(rounds.min(8)),
-            None => longest,
+    /// The lease runs out meanwhile, and the next server may be well. So the holder waits for a short time, or for `longer` on a
+    /// slow network. After each second round over the servers it waits longer once, because the leader may be slow.
+    /// `slow_attaches` is the number of attaches that took too long since the last working connection.
+    pub(super) fn short_attach_deadline(
+        &self,
+        now: Instant,
+        longer: Duration,
+        slow_attaches: u32,
+        servers: u32,
+    ) -> Instant {
+        let period = servers.saturating_mul(2).saturating_add(1);
+        let wait = match (slow_attaches / period, slow_attaches % period == period - 1) {
+            (_, false) => longer.clamp(self.timeout / 24, self.timeout / 12),
+            (0, true) => self.timeout / 8,
+            // The lease has ended by now.
+            (_, true) => return self.attach_deadline(now),
         };
-        now.after(wait.min(longest))
+        now.after(wait.max(SHORTEST_ATTACH))
     }
 
     /// Returns the shortest time between two dials.
@@ -107,11 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holders_wait_longer_for_an_attach_after_each_round() {
-        let pace = Pace::new(Duration::from_secs(30));
-        let wait =
-            |rounds| Instant::default().until(pace.attach_deadline(Instant::default(), rounds)).as_millis();
-        assert_eq!([Some(0), Some(1), Some(2), Some(1000), None].map(wait), [1250, 5000, 7500, 7500, 7500]);
+    fn holders_wait_longer_for_an_attach_once_in_two_rounds() {
+        let pace = Pace::new(Duration::from_secs(24));
+        let wait = |longer, slow| {
+            let now = Instant::default();
+            now.until(pace.short_attach_deadline(now, Duration::from_millis(longer), slow, 2)).as_millis()
+        };
+        let waits: Vec<u128> = (0..11).map(|slow| wait(20, slow)).collect();
+        assert_eq!(waits, [1000, 1000, 1000, 1000, 3000, 1000, 1000, 1000, 1000, 6000, 1000]);
+        assert_eq!([wait(1500, 0), wait(9000, 0)], [1500, 2000], "on a slow network");
     }
 
     #[test]

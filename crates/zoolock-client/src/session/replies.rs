@@ -215,8 +215,9 @@ impl Session {
             }
             Purpose::Ping => {
                 // The connection works.
+                self.ping_time = entry.sent.until(now);
                 self.failures = 0;
-                self.slow_attaches = self.slow_attaches.saturating_sub(self.config.servers);
+                self.slow_attaches = 0;
             }
             Purpose::Close if result.is_ok() => return Ok(Outcome::Finish(End::Closed)),
             // The session is attached again, only to be closed.

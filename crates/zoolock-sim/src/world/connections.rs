@@ -98,13 +98,16 @@ impl World {
         conn.down.clear();
         conn.unread.clear();
         conn.wake();
-        let is_attached = conn.session != 0;
+        let (host, is_attached, waiting) = (conn.host, conn.session != 0, conn.oldest_unanswered());
         let keep = self.rng.usize(..=conn.up.len());
         conn.up.truncate(keep);
         // A part of what has arrived is not even read.
         if !conn.work.is_empty() && self.rng.bool() {
             let keep = self.rng.usize(1..=conn.work.len());
             conn.work.truncate(keep);
+        }
+        if waiting.is_some_and(|sent| self.is_late(sent)) {
+            self.hosts[host].slow = Some(self.now);
         }
         if is_attached {
             self.trace.note(self.now, "loses", &[id], "");
@@ -255,6 +258,7 @@ impl World {
     }
 
     fn handle_connect(&mut self, id: u64, request: &ConnectRequest) {
+        self.trace.note(self.now, "connects", &[id, request.session as u64 & 0xffff], "");
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.requested = Some(request.session);
         let server = &self.servers[conn.server];

@@ -150,8 +150,13 @@ impl World {
     }
 
     /// Returns a server that a host could use all the time since `since`, if there is one: the network passed messages, and
-    /// the server answered and had a leader.
+    /// the server answered and had a leader. `None` also if the connected server answers, but slowly: the host stays there.
     pub(crate) fn usable_server(&self, host: usize, since: u64) -> Option<usize> {
+        let mut attached = self.conns.values().filter(|conn| conn.host == host && conn.session != 0);
+        let is_slow = |server: &Server| since < server.late_until.max(server.slow_until);
+        if attached.any(|conn| conn.client_open && is_slow(&self.servers[conn.server])) {
+            return None;
+        }
         let host = &self.hosts[host];
         let own = [host.paused_until, host.up_until, host.down_until];
         let leader = [self.leader.elected_at, self.leader.stalled_until];

@@ -199,15 +199,15 @@ fn server_that_does_not_answer_the_connect_request_is_left() {
 }
 
 #[test]
-fn slow_leader_gets_more_time_to_attach_after_each_round() {
+fn slow_leader_gets_more_time_to_attach_once_in_two_rounds() {
     let mut harness = holder_with_three_servers();
     harness.disconnect();
-    let waits: Vec<Duration> = (0..7).map(|_| wait_for_attach(&mut harness)).collect();
-    assert_eq!(waits, [24, 24, 24, 6, 6, 6, 4].map(|share| T / share));
-    // A working connection leads back by one round.
+    let waits: Vec<Duration> = (0..8).map(|_| wait_for_attach(&mut harness)).collect();
+    assert_eq!(waits, [24, 24, 24, 24, 24, 24, 8, 24].map(|share| T / share));
+    // A working connection ends that.
     harness.attach();
     harness.disconnect();
-    assert_eq!(wait_for_attach(&mut harness), T / 6);
+    assert_eq!(wait_for_attach(&mut harness), T / 24);
 }
 
 #[test]
@@ -250,6 +250,25 @@ fn reattach_that_reaches_no_server_is_stopped_by_an_answer() {
     harness.reply(op::XID_PING, Reply::Empty);
     assert!(harness.outputs().contains(&Output::AbortDial(id)));
     assert!(harness.session.is_connected());
+}
+
+#[test]
+fn session_whose_attach_was_slow_is_not_attached_again_soon() {
+    let mut harness = holder(0);
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.now = harness.now.after(T / 8);
+    harness.respond_connect(ID, T);
+    harness.answer_ping();
+    harness.outputs();
+    for (wait, moves) in [(T / 8, false), (T / 8, true)] {
+        harness.now = harness.now.after(wait);
+        harness.session.reattach(harness.now);
+        harness.collect();
+        assert_eq!(harness.has_dial(), moves, "no request can have been answered before");
+    }
 }
 
 #[test]
