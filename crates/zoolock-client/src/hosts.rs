@@ -81,8 +81,8 @@ impl Hosts {
     }
 
     /// Returns the servers in the order of this dial. The next dial starts with the second one of this one. The server that was
-    /// reached last comes last. `elsewhere` leaves it out.
-    pub(crate) fn round(&mut self, elsewhere: bool) -> Vec<(usize, Host)> {
+    /// reached last comes last, or first with `same_first`. `elsewhere` leaves it out.
+    pub(crate) fn round(&mut self, elsewhere: bool, same_first: bool) -> Vec<(usize, Host)> {
         let count = self.hosts.len();
         let order = (0..count).map(|step| (self.next + step) % count);
         let others: Vec<usize> = order.filter(|at| self.last_reached != Some(*at)).collect();
@@ -90,7 +90,9 @@ impl Hosts {
             self.next = (first + 1) % count;
         }
         let last = self.last_reached.filter(|_| !elsewhere);
-        others.into_iter().chain(last).map(|at| (at, self.hosts[at].clone())).collect()
+        let first = last.filter(|_| same_first);
+        let order = first.into_iter().chain(others).chain(last.filter(|_| !same_first));
+        order.map(|at| (at, self.hosts[at].clone())).collect()
     }
 
     /// Records the server that was reached: the next dial starts behind it. Returns its name.
@@ -193,27 +195,28 @@ mod tests {
     #[tokio::test]
     async fn each_round_has_all_servers_and_starts_at_another() {
         let mut hosts = hosts(3).await;
-        let firsts: Vec<usize> = (0..6).map(|_| hosts.round(false)[0].0).collect();
+        let firsts: Vec<usize> = (0..6).map(|_| hosts.round(false, false)[0].0).collect();
         assert_eq!(firsts, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(hosts.round(false).len(), 3);
+        assert_eq!(hosts.round(false, false).len(), 3);
     }
 
     #[tokio::test]
     async fn server_that_failed_is_not_first() {
         let mut hosts = hosts(3).await;
-        let (at, _) = hosts.round(false)[1].clone();
+        let (at, _) = hosts.round(false, false)[1].clone();
         hosts.reached(at);
         let firsts: Vec<usize> = (0..4)
             .map(|_| {
-                let round = hosts.round(false);
+                let round = hosts.round(false, false);
                 assert_eq!((round.len(), round[2].0), (3, 1));
                 round[0].0
             })
             .collect();
         assert!(firsts == [2, 0, 2, 0], "the others take turns: {firsts:?}");
         // A move away from it does not try it at all.
-        let elsewhere: Vec<usize> = hosts.round(true).iter().map(|(at, _)| *at).collect();
+        let elsewhere: Vec<usize> = hosts.round(true, false).iter().map(|(at, _)| *at).collect();
         assert!(elsewhere.len() == 2 && !elsewhere.contains(&1), "{elsewhere:?}");
+        assert_eq!(hosts.round(false, true)[0].0, 1, "a new connection to the same server");
     }
 
     #[test]

@@ -190,19 +190,26 @@ impl Lease {
         self.end.is_none_or(|end| now.until(end) < low)
     }
 
-    /// Returns whether the lease ends soon and can hardly be renewed on this connection, so that the session should be attached
-    /// on another one.
+    /// Returns whether the lease ends soon, and the session may have to be attached on another connection.
+    pub fn ends_soon(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| now < end && now.until(end) < self.timeout / 6)
+    }
+
+    /// Returns whether a quorum confirmed the session after the newest request of which the leader surely knows.
+    pub fn is_confirmed_last(&self) -> bool {
+        self.confirmed.is_some_and(|confirmed| confirmed > self.told)
+    }
+
+    /// Returns whether a lease that ends soon can hardly be renewed on this connection, even if answers are prompt.
     ///
     /// Either the connected server has no quorum and confirms nothing, or it has answered too little since an outage to prove
     /// in time that the leader was told of the session. An attach helps in both cases: it tells the leader at once. To be asked
     /// at a beat, just before a request is sent.
     pub fn needs_attach(&self, now: Instant) -> bool {
-        let Some(end) = self.end.filter(|end| now < *end && now.until(*end) < self.timeout / 6) else {
-            return false;
-        };
+        let Some(end) = self.end.filter(|_| self.ends_soon(now)) else { return false };
         let beat = self.timeout / BEATS;
         let last_sent = match (self.reported.is_empty(), self.answered.front()) {
-            _ if self.confirmed.is_none_or(|confirmed| confirmed <= self.told) => return true,
+            _ if !self.is_confirmed_last() => return true,
             // The third request is sent now.
             (false, _) => now,
             // The second one is sent now or at a later beat, and the third at the next beat.

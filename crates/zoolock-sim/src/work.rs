@@ -9,7 +9,7 @@ use zoolock::{Error, LossReason, Mutex, RwLock, Semaphore, Ticket, Zoolock};
 use crate::ensemble::TICK;
 use crate::history::{AnyGuard, By, Stage};
 use crate::plan::{Family, Lock};
-use crate::world::name;
+use crate::world::{name, slowest};
 use crate::{Sim, lock};
 
 /// How long everybody may take to be served once nothing goes wrong any more, and to be gone.
@@ -399,7 +399,10 @@ impl Worker {
             }
             Error::Lost { reason: LossReason::Unreachable, .. } | Error::Unavailable { .. } => {
                 // An answer in time is all that a lease needs.
-                !self.sim.plan.faults.is_empty() || self.sim.world(|world| world.was_slow(self.host))
+                let network_is_slow = slowest(self.sim.plan.latency) > self.sim.plan.timeout / 8;
+                network_is_slow
+                    || !self.sim.plan.faults.is_empty()
+                    || self.sim.world(|world| world.was_slow(self.host))
             }
             Error::Conflict { .. } => {
                 locks.iter().any(|lock| self.sim.plan.locks[*lock].family == Family::ReadWrite)

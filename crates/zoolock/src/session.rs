@@ -240,13 +240,16 @@ impl Session {
         lock(&self.lease).is_low(clock::now())
     }
 
-    /// Attaches the session on a new connection if the lease ends soon. With prompt answers that happens only if the server
-    /// confirms nothing, or cannot prove in time that the leader knows of the session.
+    /// Attaches the session on a new connection if the lease ends soon, and the server does not answer, confirms nothing, or
+    /// cannot prove in time that the leader knows of the session.
     fn attach_again_if_needed(&self) {
-        if lock(&self.lease).needs_attach(clock::now())
-            && let Some(keeper) = self.keeper()
-        {
-            keeper.reattach();
+        let now = clock::now();
+        let (ends_soon, is_hopeless, server_works) = {
+            let lease = lock(&self.lease);
+            (lease.ends_soon(now), lease.needs_attach(now), lease.is_confirmed_last())
+        };
+        if ends_soon && let Some(keeper) = self.keeper() {
+            keeper.reattach(is_hopeless, server_works);
         }
     }
 

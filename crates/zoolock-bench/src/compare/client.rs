@@ -12,6 +12,7 @@ use crate::worker;
 #[allow(clippy::enum_variant_names, reason = "zookeeper-client is a name")]
 pub(super) enum Client {
     Zoolock,
+    Floor,
     Raw,
     Same,
     SameAtOnce,
@@ -38,6 +39,7 @@ impl Client {
     pub(super) fn name(self) -> &'static str {
         match self {
             Client::Zoolock => "zoolock",
+            Client::Floor => "floor",
             Client::Raw => "create + delete",
             Client::Same => "zoolock's requests",
             Client::SameAtOnce => "zoolock's requests, held for no time",
@@ -57,6 +59,7 @@ impl Client {
         };
         match self {
             Client::Zoolock => rust(worker::Client::Zoolock),
+            Client::Floor => rust(worker::Client::Floor),
             Client::Raw => rust(worker::Client::Raw),
             Client::Same => rust(worker::Client::Same),
             Client::SameAtOnce => rust(worker::Client::SameAtOnce),

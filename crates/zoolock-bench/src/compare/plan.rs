@@ -112,7 +112,7 @@ impl Work {
             // Those of one session would take each other's znode for their own.
             (Client::WriteLock | Client::Etcd, "crowd") => self.job.clone().with("sessions", FEW_TASKS),
             // The limit for two writes of which each is awaited.
-            (Client::Raw, "solo") => self.job.clone().with("release", "await"),
+            (Client::Raw | Client::Floor, "solo") => self.job.clone().with("release", "await"),
             _ => self.job.clone(),
         }
     }
@@ -132,7 +132,9 @@ const ZOOKEEPERS: [Kind; 2] = [Kind::Apache, Kind::Ours];
 
 /// All works.
 pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
-    use Client::{Curator, Etcd, Kazoo, Raw, Redis, Same, SameAtOnce, WriteLock, ZookeeperClient, Zoolock};
+    use Client::{
+        Curator, Etcd, Floor, Kazoo, Raw, Redis, Same, SameAtOnce, WriteLock, ZookeeperClient, Zoolock,
+    };
     let solo = |count: usize| {
         Job::new("solo").with("count", count).with("warm", sizes.warm).with("release", "await")
     };
@@ -153,8 +155,8 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             Figure::Median,
             sizes,
         ))
-        // What of it is the requests themselves.
-        .by(&[SameAtOnce], &ZOOKEEPERS)
+        // The time of the requests alone.
+        .by(&[Floor, SameAtOnce], &ZOOKEEPERS)
         .oftener(3, sizes),
         Work {
             network: Network::Delayed,
@@ -174,7 +176,7 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
             Figure::Median,
             sizes,
         )
-        .by(&[Zoolock, Raw, ZookeeperClient], &ZOOKEEPERS)
+        .by(&[Zoolock, Floor, Raw, ZookeeperClient], &ZOOKEEPERS)
         .oftener(5, sizes),
         Work::new(
             "few",
@@ -265,23 +267,25 @@ pub(super) fn works(sizes: &Sizes, rtt: Duration) -> Vec<Work> {
 
 /// What must be shown.
 pub(super) fn targets() -> Vec<Target> {
-    use Client::{Curator, Raw, Same, ZookeeperClient};
+    use Client::{Curator, Floor, Raw, Same, ZookeeperClient};
     let at = |client: Client| Of::One("", client, Kind::Apache);
     let mut targets = vec![
+        Target::new("alone", 1.15, at(Floor)),
+        Target::new("alone", 1.20, Of::One("", Floor, Kind::Ours)).with_our_server(),
         Target::new("alone", 1.10, at(Raw)),
-        Target::new("alone", 1.0, Of::BestPeer),
+        Target::new("alone", 0.8, at(Curator)),
         Target::new("alone", 1.0, Of::One("", Client::Etcd, Kind::Etcd)),
-        Target::cpu("alone", 1.0),
+        Target::cpu("alone", 0.6),
         Target::new("far", 1.05, at(Raw)),
         Target::new("far", 1.0 / 1.25, Of::BestPeer),
-        Target::new("loop", 0.65, at(Raw)),
-        Target::new("few", 0.8, Of::BestPeer),
-        Target::new("many", 0.3, at(Curator)),
-        Target::new("many", 0.5, at(ZookeeperClient)),
+        Target::new("loop", 0.6, at(Floor)),
+        Target::new("few", 0.65, Of::BestPeer),
+        Target::new("many", 0.25, at(Curator)),
+        Target::new("many", 0.4, at(ZookeeperClient)),
         Target::new("most", 1.2, Of::One("many", Client::Zoolock, Kind::Apache)),
         Target::new("most", 1.0, Of::NobodyElse),
         Target::new("locks", 1.0 / 0.9, at(Same)),
-        Target::new("locks", 1.0 / 0.55, at(Raw)),
+        Target::new("locks", 1.0 / 0.6, at(Raw)),
         Target::new("process", 1.0 / 50.0, at(Curator)),
         // A fifth of the 3 ms that were published.
         Target::new("articles", 1.0, Of::Micros(600.0)),

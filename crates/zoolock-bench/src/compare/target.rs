@@ -40,6 +40,11 @@ impl Target {
         Self { work, ours: Kind::Apache, at_most, of, cpu: false }
     }
 
+    /// Judges zoolock's figure on our server.
+    pub(super) fn with_our_server(self) -> Self {
+        Self { ours: Kind::Ours, ..self }
+    }
+
     /// Processor time rather than time.
     pub(super) fn cpu(work: &'static str, at_most: f64) -> Self {
         Self { cpu: true, ..Self::new(work, at_most, Of::BestPeer) }
@@ -84,6 +89,7 @@ impl Target {
             Of::One(work, client, server) => {
                 let there = if work.is_empty() { String::new() } else { format!(" in “{work}”") };
                 let name = match client {
+                    Client::Floor => format!("floor on {}", server.name()),
                     Client::Etcd | Client::Redis => Who { client, server }.name(),
                     Client::Zoolock => format!("zoolock on {}", server.name()),
                     client => client.name().to_owned(),

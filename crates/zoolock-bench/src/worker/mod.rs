@@ -3,6 +3,7 @@
 
 mod crowd;
 mod etcd;
+mod floor;
 mod ours;
 mod raw;
 mod redis_lock;
@@ -29,7 +30,9 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Client {
     /// Our own.
     Zoolock,
-    /// A create and a delete, one awaited after the other, and no lock.
+    /// A create and a delete over one blocking socket, and no lock.
+    Floor,
+    /// A create and a delete, each awaited, with the client of zoolock, and no lock.
     Raw,
     /// The requests that zoolock sends where nobody else is, and no lock.
     Same,
@@ -51,6 +54,7 @@ pub(crate) fn run(client: Client) -> Outcome<()> {
         let taken = runtime.block_on(async {
             match client {
                 Client::Zoolock => work::<ours::Ours>(&line).await,
+                Client::Floor => work::<Session<floor::Floor>>(&line).await,
                 Client::Raw => work::<Session<raw::Raw>>(&line).await,
                 Client::Same => work::<Session<raw::Same<true>>>(&line).await,
                 Client::SameAtOnce => work::<Session<raw::Same<false>>>(&line).await,

@@ -28,7 +28,7 @@ async fn open(address: &str) -> Outcome<Arc<Client>> {
     Ok(Arc::new(Client::open(config, hosts, Os::on(&Handle::current())).await?))
 }
 
-fn creation(path: &str) -> Request {
+pub(super) fn creation(path: &str) -> Request {
     Request::Create(CreateRequest {
         op: op::CREATE2,
         path: format!("{path}/lock-"),
@@ -39,7 +39,7 @@ fn creation(path: &str) -> Request {
     })
 }
 
-fn created(reply: Reply) -> Outcome<String> {
+pub(super) fn created(reply: Reply) -> Outcome<String> {
     match reply {
         Reply::PathStat { path, .. } => Ok(path),
         other => Err(format!("the reply to a create is {other:?}").into()),

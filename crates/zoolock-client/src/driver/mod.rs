@@ -87,7 +87,7 @@ struct Core<H> {
 
 /// Work for the driver.
 enum Action {
-    Dial { id: ConnectionId, elsewhere: bool },
+    Dial { id: ConnectionId, elsewhere: bool, same_first: bool },
     AbortDial(ConnectionId),
     Close(ConnectionId),
     Challenge(ConnectionId, Option<Bytes>),
@@ -195,7 +195,9 @@ impl<H: Handler> Core<H> {
     fn dispatch(&mut self) {
         while let Some(output) = self.session.next_output() {
             match output {
-                Output::Dial { id, elsewhere } => self.actions.push(Action::Dial { id, elsewhere }),
+                Output::Dial { id, elsewhere, same_first } => {
+                    self.actions.push(Action::Dial { id, elsewhere, same_first });
+                }
                 Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
                 Output::Close(id) => self.actions.push(Action::Close(id)),
                 Output::SaslChallenge(id, challenge) => self.actions.push(Action::Challenge(id, challenge)),
@@ -319,9 +321,9 @@ impl<H: Handler> Driver<H> {
         core.dispatch();
         for action in std::mem::take(&mut core.actions) {
             match action {
-                Action::Dial { id, elsewhere } => {
+                Action::Dial { id, elsewhere, same_first } => {
                     let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
-                    self.dial = Some((id, self.start_dial(elsewhere, head_start)));
+                    self.dial = Some((id, self.start_dial(elsewhere, same_first, head_start)));
                 }
                 Action::Challenge(id, challenge) => self.answer_challenge(id, challenge),
                 Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
@@ -448,8 +450,8 @@ impl<H: Handler> Driver<H> {
 }
 
 impl<H: Handler> Driver<H> {
-    fn start_dial(&mut self, elsewhere: bool, head_start: Duration) -> DialFuture {
-        let (round, platform) = (self.hosts.round(elsewhere), self.shared.platform.clone());
+    fn start_dial(&mut self, elsewhere: bool, same_first: bool, head_start: Duration) -> DialFuture {
+        let (round, platform) = (self.hosts.round(elsewhere, same_first), self.shared.platform.clone());
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls.clone() {
             return Box::pin(async move {

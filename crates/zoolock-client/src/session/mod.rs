@@ -76,6 +76,8 @@ pub enum Output {
         id: ConnectionId,
         /// Set if the connected server is silent for a short time only: another one is wanted.
         elsewhere: bool,
+        /// Set if the connected server works, and only a new connection is wanted.
+        same_first: bool,
     },
     /// Stop this dial. No report is needed.
     AbortDial(ConnectionId),
@@ -290,6 +292,8 @@ pub struct Session {
     ping_time: Duration,
     /// The time until which an answer of the connected server does not stop the dial.
     must_move_until: Option<Instant>,
+    /// Set if that dial should begin with the connected server.
+    same_first: bool,
     connection: Option<Connection>,
     /// Set if the session has created an ephemeral znode. Before, it may be local to one server.
     has_ephemeral: bool,
@@ -323,6 +327,7 @@ impl Session {
             slow_attaches: 0,
             ping_time: Duration::ZERO,
             must_move_until: None,
+            same_first: false,
             connection: None,
             has_ephemeral: false,
             last_move: None,
@@ -412,18 +417,22 @@ impl Session {
         })
     }
 
-    /// Attaches the session on a new connection, at another server if one accepts. For a lease that ends soon: the leader counts
-    /// the session's timeout from the attach on.
+    /// Attaches the session on a new connection: at the connected server if that `works`, or else at another one. For a lease
+    /// that ends soon: the leader counts the session's timeout from the attach on. If not `is_hopeless`, answers that are under way can still renew the lease. Then
+    /// this does nothing unless no answer has come for an eighth of the timeout.
     ///
     /// Does nothing until the session has been attached for a fifteenth of its timeout, and for twice as long as the attach
     /// took: before, no request can have been answered. A session without an ephemeral znode stays, too, because it may be
     /// local to its server.
-    pub fn reattach(&mut self, now: Instant) {
+    pub fn reattach(&mut self, is_hopeless: bool, works: bool, now: Instant) {
         let Some(connection) = self.connection.as_ref().filter(|_| self.has_ephemeral) else { return };
         let Some(attached_at) = connection.attached_at else { return };
         let attach_time = connection.connect_sent.until(attached_at);
         let has_had_time = attached_at.until(now) >= (self.pace.timeout / 15).max(attach_time * 2);
-        if self.is_connected() && has_had_time {
+        let is_silent = connection.silent_for(now) > self.pace.timeout / 8;
+        let is_hopeless = is_hopeless || is_silent;
+        if self.is_connected() && has_had_time && is_hopeless {
+            self.same_first = works && !is_silent;
             self.must_move_until = Some(now.after(self.pace.timeout / 6));
             if self.dial == Dial::Idle {
                 self.start_dial(now);
@@ -662,12 +671,14 @@ impl Session {
     fn start_dial(&mut self, now: Instant) {
         self.last_connection += 1;
         let id = ConnectionId(self.last_connection);
-        self.dial = Dial::Dialing { id, deadline: self.pace.dial_deadline(now) };
+        let is_in_haste = self.has_ephemeral && self.config.servers > 1;
+        self.dial = Dial::Dialing { id, deadline: self.pace.dial_deadline(now, is_in_haste) };
         let attached = self.connection.as_ref().filter(|connection| connection.is_attached());
         // After a third of the timeout, the silent connection may be half open, and its server be well.
         let is_fresh = attached.is_some_and(|connection| connection.silent_for(now) < self.pace.timeout / 3);
         let elsewhere = is_fresh && !self.must_move(now);
-        self.outputs.push_back(Output::Dial { id, elsewhere });
+        let same_first = self.same_first && self.must_move(now);
+        self.outputs.push_back(Output::Dial { id, elsewhere, same_first });
     }
 
     fn retry_dial(&mut self, now: Instant, random: u64) {

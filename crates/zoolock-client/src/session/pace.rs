@@ -36,9 +36,11 @@ impl Pace {
         (self.timeout / 3).max(SHORTEST_PING)
     }
 
-    /// Returns the time by which a dial must have succeeded.
-    pub(super) fn dial_deadline(&self, now: Instant) -> Instant {
-        now.after((self.timeout / 6).max(SHORTEST_HANDSHAKE))
+    /// Returns the time by which a dial must have succeeded. A holder with other servers tries all of them again sooner: one may
+    /// accept slowly while the others start.
+    pub(super) fn dial_deadline(&self, now: Instant, is_in_haste: bool) -> Instant {
+        let share = if is_in_haste { 12 } else { 6 };
+        now.after((self.timeout / share).max(SHORTEST_HANDSHAKE))
     }
 
     /// Returns the time by which the server must have attached the session.

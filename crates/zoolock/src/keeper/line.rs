@@ -34,7 +34,7 @@ pub(crate) trait Line: Send + Sync + 'static {
     /// Returns how many times a connection was made or lost. Counted before every later event or answer.
     fn interruptions(&self) -> u64;
     /// Attaches the session on a new connection.
-    fn reattach(&self);
+    fn reattach(&self, is_hopeless: bool, works: bool);
     /// Sends a request now. `None` if its outcome is unknown.
     fn send(&self, request: Request) -> Later<Option<LineAnswer>>;
     /// Sends a request that renews the lease, ahead of the requests that wait for the server.
@@ -391,8 +391,8 @@ impl Keeper for LineKeeper {
         self.read_answer(self.line.renew(Request::Sync { path: "/".to_owned() }), |_| Some(()))
     }
 
-    fn reattach(&self) {
-        self.line.reattach();
+    fn reattach(&self, is_hopeless: bool, works: bool) {
+        self.line.reattach(is_hopeless, works);
     }
 
     fn check(&self, path: &str) -> Answer<()> {
@@ -544,7 +544,7 @@ mod tests {
 
         fn on_grant(&self, _: OnGrant) {}
 
-        fn reattach(&self) {}
+        fn reattach(&self, _: bool, _: bool) {}
 
         fn interruptions(&self) -> u64 {
             0

@@ -178,8 +178,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn watch_children(&self, path: &str) -> Answer<(Vec<String>, Stat, Watch)>;
     /// Sends a `sync`, ahead of the requests that wait for the server.
     fn sync_ahead(&self) -> Answer<()>;
-    /// Attaches the session on a new connection.
-    fn reattach(&self);
+    /// Attaches the session on a new connection, as [`zoolock_client::Session::reattach`] says.
+    fn reattach(&self, is_hopeless: bool, works: bool);
     /// Checks in a transaction that a znode exists, ahead of the requests that wait for the server. Only a quorum can confirm
     /// it.
     fn check(&self, path: &str) -> Answer<()>;

@@ -275,8 +275,8 @@ impl Line for NetworkLine {
         self.client.is_connected()
     }
 
-    fn reattach(&self) {
-        self.client.with(|session, _, now| session.reattach(now));
+    fn reattach(&self, is_hopeless: bool, works: bool) {
+        self.client.with(|session, _, now| session.reattach(is_hopeless, works, now));
     }
 
     fn interruptions(&self) -> u64 {

@@ -47,7 +47,7 @@ impl Keeper for Changing {
 
     fn on_grant(&self, _: crate::keeper::OnGrant) {}
 
-    fn reattach(&self) {}
+    fn reattach(&self, _: bool, _: bool) {}
 
     fn is_connected(&self) -> bool {
         true

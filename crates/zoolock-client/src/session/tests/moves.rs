@@ -213,11 +213,11 @@ fn slow_leader_gets_more_time_to_attach_once_in_two_rounds() {
 #[test]
 fn reattach_moves_although_the_server_answers() {
     let mut harness = holder(0);
-    harness.session.reattach(harness.now);
+    harness.session.reattach(true, false, harness.now);
     harness.collect();
     assert!(!harness.has_dial(), "the attach is too young");
     harness.now = harness.now.after(T / 8);
-    harness.session.reattach(harness.now);
+    harness.session.reattach(true, false, harness.now);
     harness.collect();
     assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: false, .. }]), "{:?}", harness.outputs);
     let id = harness.dial();
@@ -242,7 +242,7 @@ fn reattach_moves_although_the_server_answers() {
 fn reattach_that_reaches_no_server_is_stopped_by_an_answer() {
     let mut harness = holder(0);
     harness.now = harness.now.after(T / 8);
-    harness.session.reattach(harness.now);
+    harness.session.reattach(true, false, harness.now);
     harness.collect();
     let id = harness.dial();
     harness.now = harness.now.after(T / 6);
@@ -265,17 +265,32 @@ fn session_whose_attach_was_slow_is_not_attached_again_soon() {
     harness.outputs();
     for (wait, moves) in [(T / 8, false), (T / 8, true)] {
         harness.now = harness.now.after(wait);
-        harness.session.reattach(harness.now);
+        harness.session.reattach(true, false, harness.now);
         harness.collect();
         assert_eq!(harness.has_dial(), moves, "no request can have been answered before");
     }
 }
 
 #[test]
+fn reattach_waits_for_answers_under_way() {
+    let mut harness = holder(0);
+    harness.now = harness.now.after(T / 8);
+    harness.renew();
+    harness.requests();
+    harness.session.reattach(false, true, harness.now);
+    harness.collect();
+    assert!(!harness.has_dial(), "an answer may come");
+    harness.now = harness.now.after(T / 8 + Duration::from_millis(1));
+    harness.session.reattach(false, true, harness.now);
+    harness.collect();
+    assert!(harness.has_dial(), "none came for an eighth");
+}
+
+#[test]
 fn session_without_ephemerals_is_not_attached_again() {
     let mut harness = Harness::attached();
     harness.now = harness.now.after(T / 8);
-    harness.session.reattach(harness.now);
+    harness.session.reattach(true, false, harness.now);
     harness.collect();
     assert!(!harness.has_dial());
 }
@@ -285,12 +300,12 @@ fn reattach_without_a_connection_does_nothing() {
     let mut harness = holder(0);
     harness.disconnect();
     let id = harness.dial();
-    harness.session.reattach(harness.now.after(T / 8));
+    harness.session.reattach(true, false, harness.now.after(T / 8));
     harness.collect();
     assert!(harness.outputs().is_empty());
     harness.session.dial_failed(id, harness.now, 0);
     harness.session.close(harness.now);
-    harness.session.reattach(harness.now);
+    harness.session.reattach(true, false, harness.now);
     harness.collect();
     assert!(harness.session.id() == ID);
 }

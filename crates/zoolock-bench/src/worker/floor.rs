@@ -1,0 +1,101 @@
+//! One blocking socket and one thread, without a lock: the least time that two awaited writes take.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::BytesMut;
+use zoolock_wire::{
+    ConnectRequest, Hidden, MAX_FRAME, Reader, Reply, ReplyHeader, Request, RequestHeader, Writer,
+    split_frame,
+};
+
+use super::SESSION_TIMEOUT;
+use super::raw::{created, creation};
+use super::session::Requests;
+use crate::Outcome;
+
+/// One create and one delete, each awaited. The calls block their thread.
+#[derive(Clone)]
+pub(super) struct Floor;
+
+pub(super) struct Connection {
+    stream: TcpStream,
+    input: BytesMut,
+    last_xid: i32,
+}
+
+impl Connection {
+    fn open(address: &str) -> Outcome<Connection> {
+        let first = address.split(',').next().unwrap_or(address);
+        let stream = TcpStream::connect(first)?;
+        stream.set_nodelay(true)?;
+        let mut connection = Connection { stream, input: BytesMut::new(), last_xid: 0 };
+        let request = ConnectRequest {
+            protocol: 0,
+            last_zxid_seen: 0,
+            timeout_ms: i32::try_from(SESSION_TIMEOUT.as_millis())?,
+            session: 0,
+            password: Hidden(vec![0; 16]),
+            read_only: Some(false),
+        };
+        connection.send(|writer| request.encode(writer))?;
+        connection.frame()?;
+        Ok(connection)
+    }
+
+    fn send(&mut self, body: impl FnOnce(&mut Writer<'_>)) -> Outcome<()> {
+        let mut frame = BytesMut::new();
+        Writer::frame(&mut frame, body);
+        Ok(self.stream.write_all(&frame)?)
+    }
+
+    fn frame(&mut self) -> Outcome<bytes::Bytes> {
+        loop {
+            if let Some(frame) = split_frame(&mut self.input, MAX_FRAME)? {
+                return Ok(frame);
+            }
+            let mut bytes = [0; 4096];
+            let count = self.stream.read(&mut bytes)?;
+            if count == 0 {
+                return Err("the server closed the connection".into());
+            }
+            self.input.extend_from_slice(&bytes[..count]);
+        }
+    }
+
+    fn call(&mut self, request: &Request) -> Outcome<Reply> {
+        self.last_xid += 1;
+        let header = RequestHeader { xid: self.last_xid, op: request.op() };
+        self.send(|writer| {
+            header.encode(writer);
+            request.encode(writer);
+        })?;
+        let frame = self.frame()?;
+        let mut reader = Reader::new(&frame);
+        let answer = ReplyHeader::decode(&mut reader)?;
+        if answer.xid != header.xid || answer.err != 0 {
+            return Err(format!("the server answered {answer:?}").into());
+        }
+        Ok(Reply::decode(header.op, &mut reader)?)
+    }
+}
+
+impl Requests for Floor {
+    type Client = Arc<Mutex<Connection>>;
+    type Held = String;
+
+    async fn open(address: &str) -> Outcome<Self::Client> {
+        Ok(Arc::new(Mutex::new(Connection::open(address)?)))
+    }
+
+    async fn acquire(client: &Self::Client, path: &str) -> Outcome<String> {
+        let mut connection = client.lock().unwrap_or_else(PoisonError::into_inner);
+        created(connection.call(&creation(path))?)
+    }
+
+    async fn release(client: &Self::Client, _: &str, held: String) -> Outcome<()> {
+        let mut connection = client.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.call(&Request::Delete { path: held, version: -1 }).map(drop)
+    }
+}
