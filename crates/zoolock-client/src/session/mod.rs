@@ -429,7 +429,8 @@ impl Session {
         let Some(attached_at) = connection.attached_at else { return };
         let attach_time = connection.connect_sent.until(attached_at);
         let has_had_time = attached_at.until(now) >= (self.pace.timeout / 15).max(attach_time * 2);
-        let is_silent = connection.silent_for(now) > self.pace.timeout / 8;
+        let oldest = connection.oldest_pending();
+        let is_silent = oldest.is_some_and(|(sent, _)| sent.until(now) > self.pace.timeout / 8);
         let is_hopeless = is_hopeless || is_silent;
         if self.is_connected() && has_had_time && is_hopeless {
             self.same_first = works && !is_silent;

@@ -275,6 +275,9 @@ fn session_whose_attach_was_slow_is_not_attached_again_soon() {
 fn reattach_waits_for_answers_under_way() {
     let mut harness = holder(0);
     harness.now = harness.now.after(T / 8);
+    harness.session.reattach(false, true, harness.now);
+    harness.collect();
+    assert!(!harness.has_dial(), "every request was answered");
     harness.renew();
     harness.requests();
     harness.session.reattach(false, true, harness.now);
