@@ -143,6 +143,8 @@ struct Conn {
     timeout: u64,
     /// Set until the client gives the connection up.
     client_open: bool,
+    /// The time at which it did.
+    given_up_at: u64,
     server_open: bool,
     up: VecDeque<Up>,
     down: VecDeque<Down>,

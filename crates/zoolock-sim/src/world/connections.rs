@@ -26,6 +26,7 @@ impl World {
                 session: 0,
                 timeout: 0,
                 client_open: true,
+                given_up_at: 0,
                 server_open: true,
                 up: VecDeque::new(),
                 down: VecDeque::new(),
@@ -94,6 +95,7 @@ impl World {
     pub(crate) fn give_up(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.client_open) else { return };
         conn.client_open = false;
+        conn.given_up_at = self.now;
         conn.has_ended = true;
         conn.down.clear();
         conn.unread.clear();

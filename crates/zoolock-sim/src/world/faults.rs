@@ -150,11 +150,13 @@ impl World {
     }
 
     /// Returns a server that a host could use all the time since `since`, if there is one: the network passed messages, and
-    /// the server answered and had a leader. `None` also if the connected server answers, but slowly: the host stays there.
+    /// the server answered and had a leader. `None` also if the connected server answered slowly: the host
+    /// stayed there.
     pub(crate) fn usable_server(&self, host: usize, since: u64) -> Option<usize> {
         let mut attached = self.conns.values().filter(|conn| conn.host == host && conn.session != 0);
         let is_slow = |server: &Server| since < server.late_until.max(server.slow_until);
-        if attached.any(|conn| conn.client_open && is_slow(&self.servers[conn.server])) {
+        let was_in_use = |conn: &Conn| conn.client_open || conn.given_up_at >= since;
+        if attached.any(|conn| was_in_use(conn) && is_slow(&self.servers[conn.server])) {
             return None;
         }
         let host = &self.hosts[host];
