@@ -149,11 +149,11 @@ pub(crate) async fn stop(talk: &Talk) -> Result<Exit, Failure> {
     let deadline = Instant::now() + STOP_BOUND;
     let mut told = None;
     loop {
-        match local::look(&dir)? {
-            State::Absent | State::Busy if told.is_none() => local::stopped(&dir)?,
-            _ => {}
+        let state = local::look(&dir)?;
+        if told.is_none() && matches!(state, State::Absent | State::Busy) {
+            local::stopped(&dir)?;
         }
-        match local::look(&dir)? {
+        match state {
             State::Absent if told.is_none() => {
                 talk.note("this user's server is not running");
                 return Ok(Exit::OK);

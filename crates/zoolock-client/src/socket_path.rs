@@ -23,12 +23,10 @@ impl SocketPath {
     /// # Errors
     /// The path is longer than 107 bytes, and its directory does not exist or may not be searched.
     pub fn new(path: &Path) -> io::Result<SocketPath> {
-        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        let is_long = path.as_os_str().len() > LONGEST;
+        let Some((directory, name)) = path.parent().zip(path.file_name()).filter(|_| is_long) else {
             return Ok(SocketPath { path: path.to_owned(), _directory: None });
         };
-        if path.as_os_str().len() <= LONGEST {
-            return Ok(SocketPath { path: path.to_owned(), _directory: None });
-        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(directory, flags, Mode::empty())?;
         let path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);

@@ -118,12 +118,10 @@ pub(crate) enum State {
     Elsewhere(Process),
 }
 
-/// Removes the file of a server that has crashed. The caller knows that none runs.
-fn forget_crashed(dir: &StateDir) -> Result<(), Failure> {
-    match std::fs::remove_file(dir.file("server")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(dir.failed("delete", "server", &error))
-        }
+/// Removes a file, if it is there.
+fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
+    match std::fs::remove_file(dir.file(name)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(dir.failed("delete", name, &error)),
         _ => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ use zoolock_server::{Server, ServerHandle};
 
 use super::keep;
 use super::paths::StateDir;
-use super::{Process, SOCKET, open_lock};
+use super::{Process, SOCKET, open_lock, remove};
 use crate::exit::{Exit, Failure};
 use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
@@ -140,13 +140,6 @@ fn is_still_at(file: &File, path: &Path) -> bool {
 /// Lets commands find the server.
 fn publish(dir: &StateDir) -> Result<(), Failure> {
     write(dir, "server", &Process::current().to_string())
-}
-
-fn remove(dir: &StateDir, name: &str) -> Result<(), Failure> {
-    match std::fs::remove_file(dir.file(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(dir.failed("delete", name, &error)),
-        _ => Ok(()),
-    }
 }
 
 /// Replaces the content of a file. Readers see the old one or the new one.

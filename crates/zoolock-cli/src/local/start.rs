@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::paths::StateDir;
-use super::{Running, SOCKET, State, elsewhere, forget_crashed, look, open_lock};
+use super::{Running, SOCKET, State, elsewhere, look, open_lock, remove};
 use crate::exit::{Exit, Failure};
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -30,8 +30,8 @@ pub(crate) async fn running(patience: Duration) -> Result<Running, Failure> {
                 match lock.try_lock() {
                     // Another command may have started it between the look and the lock.
                     Ok(()) if look(&dir)? == State::Absent => {
-                        // Otherwise a command could take it for that of the server which starts now.
-                        forget_crashed(&dir)?;
+                        // A server that crashed leaves it. A command could take it for that of the server which starts now.
+                        remove(&dir, "server")?;
                         start(&dir, deadline).await?;
                     }
                     // Another command starts it, or it runs now.

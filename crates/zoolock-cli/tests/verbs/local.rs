@@ -162,6 +162,18 @@ fn server_exits_when_its_files_are_removed() {
 }
 
 #[test]
+fn server_exits_if_another_machine_uses_its_directory() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.output(&["run", "x", "--", "true"]).code, 0);
+    let old = server_pid(&sandbox).as_raw_nonzero().to_string();
+    std::fs::write(sandbox.state().join("server"), "1 pid:[1] boot build7\n").expect("file written");
+    wait_until("the server exits", || !is_alive(&old));
+    let log = std::fs::read_to_string(sandbox.state().join("log")).expect("the log exists");
+    assert!(log.contains("another server uses the state directory"), "{log}");
+    assert!(sandbox.state().join("server").exists(), "the file of the other server stays");
+}
+
+#[test]
 fn deep_state_directory_works() {
     let sandbox = Sandbox::new();
     // The kernel accepts socket paths of at most 107 bytes.

@@ -276,7 +276,7 @@ impl World {
             let is_known = server.state.sessions.keys().any(|id| id.get() == session);
             return match (is_known, session) {
                 (true, _) => self.welcome(id, session),
-                // Nobody confirms a new session.
+                // A new session needs the leader.
                 (false, 0) => {}
                 (false, _) => self.refuse_session(id, session),
             };

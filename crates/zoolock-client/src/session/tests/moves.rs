@@ -219,7 +219,8 @@ fn reattach_moves_although_the_server_answers() {
     harness.now = harness.now.after(T / 8);
     harness.session.reattach(true, false, harness.now);
     harness.collect();
-    assert!(matches!(harness.outputs[..], [Output::Dial { elsewhere: false, .. }]), "{:?}", harness.outputs);
+    let outputs = &harness.outputs[..];
+    assert!(matches!(outputs, [Output::Dial { elsewhere: false, same_first: false, .. }]), "{outputs:?}");
     let id = harness.dial();
     // An answer does not stop this move.
     harness.renew();
@@ -268,6 +269,26 @@ fn session_whose_attach_was_slow_is_not_attached_again_soon() {
         harness.session.reattach(true, false, harness.now);
         harness.collect();
         assert_eq!(harness.has_dial(), moves, "no request can have been answered before");
+    }
+}
+
+#[test]
+fn reattach_begins_with_a_server_that_works() {
+    let mut harness = holder(0);
+    harness.now = harness.now.after(T / 8);
+    harness.session.reattach(true, true, harness.now);
+    harness.collect();
+    let outputs = &harness.outputs[..];
+    assert!(matches!(outputs, [Output::Dial { elsewhere: false, same_first: true, .. }]), "{outputs:?}");
+}
+
+#[test]
+fn holder_with_other_servers_gives_up_a_dial_sooner() {
+    for (mut harness, share) in [(holder_with_three_servers(), 12), (holder(0), 6)] {
+        harness.disconnect();
+        let id = harness.dial();
+        let given_up = harness.run(T, |harness| harness.outputs.contains(&Output::AbortDial(id)));
+        assert_eq!(given_up, Some(T / share));
     }
 }
 
