@@ -1,4 +1,4 @@
-//! The workers, each a process behind ways of its own to each node.
+//! The workers: processes, each with a link of its own to each node.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use zoolock_tests::ports::Port;
 
 use crate::Outcome;
 use crate::link::{Fault, Link};
+use crate::reach::Span;
 use crate::worker::Break;
 
 /// All workers.
@@ -31,7 +32,7 @@ struct Worker {
 }
 
 impl Crew {
-    /// Opens the ways of so many workers, and starts none of them.
+    /// Opens the links of this number of workers. Starts no worker.
     pub(crate) async fn new(
         count: usize,
         nodes: &[SocketAddr],
@@ -54,12 +55,12 @@ impl Crew {
         self.workers.len()
     }
 
-    /// The life that a worker lives, or lived last.
+    /// Returns the number of times that a worker was started.
     pub(crate) fn life(&self, worker: usize) -> u32 {
         self.workers[worker].life
     }
 
-    /// Starts a worker unless it runs. Whether it was started.
+    /// Starts a worker unless it runs. Returns whether it was started.
     pub(crate) fn start(&mut self, number: usize) -> Outcome<bool> {
         let worker = &mut self.workers[number];
         if let Some(child) = &mut worker.child
@@ -92,19 +93,19 @@ impl Crew {
             && let Ok(None) = child.try_wait()
             && let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32))
         {
-            // Until it is waited for, the number is our child's.
+            // The pid is that of our child until it is waited for.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Kills a worker as it stands.
+    /// Kills a worker.
     pub(crate) async fn kill(&mut self, worker: usize) {
         if let Some(mut child) = self.workers[worker].child.take() {
             let _ = child.kill().await;
         }
     }
 
-    /// How many connections a worker has to a node.
+    /// Returns the number of connections of a worker to a node.
     pub(crate) fn connections(&self, worker: usize, node: usize) -> usize {
         self.workers[worker].links[node].connections()
     }
@@ -123,7 +124,13 @@ impl Crew {
         }
     }
 
-    /// Workers that ended though nobody told them to, with their status.
+    /// Returns the spans in which the links were broken, by worker and node.
+    pub(crate) fn broken(&self) -> Vec<Vec<Vec<Span>>> {
+        let links = |worker: &Worker| worker.links.iter().map(Link::broken).collect();
+        self.workers.iter().map(links).collect()
+    }
+
+    /// Returns the workers that ended without being told to, with their status.
     pub(crate) fn fallen(&mut self) -> Vec<String> {
         let mut fallen = Vec::new();
         for (number, worker) in self.workers.iter_mut().enumerate() {
@@ -135,11 +142,11 @@ impl Crew {
         fallen
     }
 
-    /// Tells all to stop and waits until they have. Who has not is named, and killed.
+    /// Tells all workers to stop, and waits for them. Kills those that do not stop, and returns their names.
     pub(crate) async fn stop(&mut self, patience: Duration) -> Vec<String> {
         let mut inputs = Vec::new();
         for worker in &mut self.workers {
-            // Taken, as waiting for a child closes its input, and that is for those whose master is gone.
+            // Waiting for a child closes its input, which tells it to end at once.
             if let Some(mut input) = worker.child.as_mut().and_then(|child| child.stdin.take()) {
                 let _ = input.write_all(b"stop\n").await;
                 inputs.push(input);

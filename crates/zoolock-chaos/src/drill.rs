@@ -1,4 +1,4 @@
-//! One run: everything is started, broken and healed in turn, stopped, and judged.
+//! One run: starts the ensemble and the workers, injects and heals one fault after the other, stops, and judges.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -18,47 +18,48 @@ use crate::ensemble::{Ensemble, NODES, SYNC_LIMIT};
 use crate::faults::{Field, Kind};
 use crate::judge;
 use crate::mend;
+use crate::reach::{Prober, Reach};
 use crate::referee::Referee;
 use crate::report;
 use crate::timeline::Sample;
 use crate::tree;
 use crate::worker::{Break, TIMEOUTS};
 
-/// A machine under load starts three virtual machines slowly.
+/// The time in which three virtual machines start on a busy machine.
 const START: Duration = Duration::from_secs(120);
-/// How long after healing the ensemble may take to be whole, and everybody who waits to be served.
+/// The time after healing in which the ensemble is whole, and all waiters are served.
 const WHOLE: Duration = Duration::from_secs(60);
 const SERVED: Duration = Duration::from_secs(60);
-/// How long somebody waits before it is looked whether ZooKeeper itself is in order.
+/// The time that a task waits before the trees of the nodes are compared.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The settings of a run.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
-    /// How long to break things: `90s`, `30m`.
+    /// The length of the run: `90s`, `30m`.
     #[arg(long, default_value = "60s", value_parser = duration)]
     pub(crate) time: Duration,
-    /// What the plan of faults is made of; a random one unless given. It is printed.
+    /// The seed of the plan of faults. A random one by default. It is printed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Only these kinds of fault, in turn.
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     only: Vec<Kind>,
-    /// How many processes take locks, with twenty-two tasks each.
+    /// The number of workers, with twenty-two tasks each.
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
-    /// Does something wrong on purpose: the run must fail.
+    /// Seeds a bug: the run must fail.
     #[arg(long = "break", value_name = "WHAT")]
     pub(crate) broken: Option<Break>,
-    /// Where the servers and the referee keep their data while the run lasts.
+    /// The directory for the data of the servers and the referee.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Where to leave the report, the plot and the referee's file.
+    /// The directory for the report, the plot and the referee's file.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// `90s`, `30m`.
+/// Parses `90s` or `30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.len().saturating_sub(1));
     let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; say 90s or 30m"))?;
@@ -69,19 +70,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What a run saw apart from the referee's file.
+/// The observations of a run that are not in the referee's file.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// What must not be.
+    /// Violations, in words.
     pub(crate) violations: Vec<String>,
-    /// Where a node had another tree than the others.
+    /// The nodes whose tree differed from that of the others.
     pub(crate) diverged: Vec<String>,
     pub(crate) samples: Vec<Sample>,
+    /// When the nodes were usable, and the workers reached them.
+    pub(crate) reach: Reach,
     pub(crate) began: i64,
     pub(crate) ended: i64,
 }
 
-/// Runs, and says whether all went well.
+/// Runs, and returns whether there were no violations.
 pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} workers, {:?}", settings.workers, settings.time);
@@ -93,6 +96,7 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     ensemble.whole(START).await?;
     let referee = Arc::new(Referee::start(&file, &socket, settings.broken != Some(Break::Unfenced))?);
     let nodes: Vec<_> = (0..NODES).map(|node| ensemble.client_addr(node)).collect();
+    let prober = Prober::start(&nodes);
     let crew = Crew::new(settings.workers, &nodes, socket, seed, settings.broken).await?;
     let mut field = Field { ensemble, crew };
     field.heal()?;
@@ -102,17 +106,19 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         ended = campaign.wage() => ended?,
-        _ = tokio::signal::ctrl_c() => eprintln!("interrupted: everything is healed and judged now"),
+        _ = tokio::signal::ctrl_c() => eprintln!("interrupted: healing and judging now"),
         _ = terminated.recv() => return Err("terminated".into()),
     }
     finish(&mut field, &referee, &seen).await?;
     sampling.abort();
     let _ = sampling.await;
+    let reach = Reach { usable: prober.usable(), broken: field.crew.broken() };
+    drop(prober);
     drop(field);
-    let referee = Arc::into_inner(referee).ok_or("somebody still speaks to the referee")?;
+    let referee = Arc::into_inner(referee).ok_or("the referee is still in use")?;
     referee.close().await?;
-    let seen = Arc::into_inner(seen).ok_or("somebody still looks")?;
-    let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let seen = Arc::into_inner(seen).ok_or("a task still records observations")?;
+    let seen = Seen { reach, ..seen.into_inner().unwrap_or_else(PoisonError::into_inner) };
     let verdict = judge::judge(&file, seen)?;
     let text = report::text(settings, seed, &verdict);
     println!("{text}");
@@ -222,7 +228,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Waits until everybody who asked before `since` has had an answer.
+    /// Waits until all tasks that asked before `since` have an answer.
     async fn until_served(&mut self, since: i64) -> Outcome<()> {
         let deadline = Instant::now() + SERVED;
         let mut look = Instant::now() + LOOK;
@@ -262,7 +268,7 @@ impl Campaign<'_> {
     }
 }
 
-/// What ZooKeeper itself does wrong is no violation of ours.
+/// Restarts a node whose tree differs from that of the others. That is no violation of ours.
 async fn mend(field: &mut Field, seen: &Mutex<Seen>) -> Outcome<()> {
     let diverged = mend::mend(&mut field.ensemble, WHOLE).await?;
     seen.lock().unwrap_or_else(PoisonError::into_inner).diverged.extend(diverged);
@@ -273,7 +279,7 @@ fn ticket(czxid: i64) -> String {
     format!("{:08x}-{czxid:016x}-{:08x}", 0, 0)
 }
 
-/// Lets everybody end, and looks what is left.
+/// Ends all workers, and looks for znodes that are left.
 async fn finish(field: &mut Field, referee: &Referee, seen: &Mutex<Seen>) -> Outcome<()> {
     field.heal()?;
     field.ensemble.whole(WHOLE).await?;
@@ -284,7 +290,7 @@ async fn finish(field: &mut Field, referee: &Referee, seen: &Mutex<Seen>) -> Out
     seen.lock().unwrap_or_else(PoisonError::into_inner).ended = now();
     mend(field, seen).await?;
     let client = tree::connect(&field.ensemble.connect_string()).await?;
-    // Sessions of those who were killed live on for a while.
+    // The sessions of killed workers expire.
     let deadline = Instant::now() + 3 * TIMEOUTS[1];
     loop {
         let left = tree::contenders(&client).await?;

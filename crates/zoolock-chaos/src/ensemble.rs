@@ -1,4 +1,4 @@
-//! Three Apache ZooKeepers on loopback that reach each other by links only.
+//! Three Apache ZooKeeper nodes on loopback, which reach each other through links only.
 
 use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
@@ -15,27 +15,29 @@ use zoolock_tests::ports::Port;
 use crate::Outcome;
 use crate::link::{Fault, Link};
 
-/// So many nodes.
+/// The number of nodes.
 pub(crate) const NODES: usize = 3;
-/// The tick of the ensemble, and after how many of them a follower is given up, unless it is said otherwise.
+/// The tick of the ensemble, and the usual number of ticks after which the leader gives up a follower.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
 pub(crate) const SYNC_LIMIT: u32 = 5;
+/// The longest session timeout that a node grants.
+const LONGEST_SESSION: Duration = Duration::from_secs(40);
 const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar";
 const PROBE: Duration = Duration::from_millis(500);
 
-/// What a node is at the moment.
+/// The current role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Leader,
     Follower,
-    /// It does not serve, or does not answer.
+    /// The node does not serve or answer.
     None,
 }
 
-/// The nodes and all ways between them; they end with this value.
+/// The nodes, and all links between them. Dropping it stops them.
 pub(crate) struct Ensemble {
     nodes: Vec<Node>,
-    /// `ways[from][to]`: for the quorum and for elections.
+    /// `ways[from][to]`: the links for the quorum and for elections.
     ways: Vec<Vec<Vec<Link>>>,
 }
 
@@ -43,17 +45,19 @@ struct Node {
     dir: PathBuf,
     client: Port,
     config: String,
+    /// The longest session timeout to grant, if not the usual one.
+    longest_session: Option<Duration>,
     child: Option<Child>,
 }
 
 impl Ensemble {
-    /// Writes the configuration of each node and opens the ways. Nothing is started.
+    /// Writes the configuration of each node and opens the links. Starts no node.
     pub(crate) async fn lay_out(dir: &Path, sync_limit: u32) -> Outcome<Self> {
         let mut own = Vec::new();
         for _ in 0..NODES {
             own.push((Port::reserve()?, [Port::reserve()?, Port::reserve()?]));
         }
-        // Each names the ways to it before they are open: whoever is called back comes by one of them.
+        // The ports of all links are known before the first link opens, since a node is told the address of its own.
         let mut gates: Vec<Vec<Option<[Port; 2]>>> = Vec::new();
         for from in 0..NODES {
             let gate = |to| Ok((from != to).then_some([Port::reserve()?, Port::reserve()?]));
@@ -98,17 +102,17 @@ impl Ensemble {
             for (to, [quorum, election]) in seen[at].iter().enumerate() {
                 config += &format!("server.{}=127.0.0.1:{}:{}\n", to + 1, quorum.port(), election.port());
             }
-            nodes.push(Node { dir, client, config, child: None });
+            nodes.push(Node { dir, client, config, longest_session: None, child: None });
         }
         Ok(Ensemble { nodes, ways })
     }
 
-    /// Where clients reach a node past all links.
+    /// Returns the address of a node for clients, past all links.
     pub(crate) fn client_addr(&self, node: usize) -> SocketAddr {
         self.nodes[node].client.addr()
     }
 
-    /// All of them, for a client that is not broken.
+    /// Returns the addresses of all nodes, past all links.
     pub(crate) fn connect_string(&self) -> String {
         let addrs = self.nodes.iter().map(|node| node.client.addr().to_string());
         addrs.collect::<Vec<_>>().join(",")
@@ -120,7 +124,8 @@ impl Ensemble {
         if node.runs() {
             return Ok(());
         }
-        std::fs::write(node.dir.join("zoo.cfg"), &node.config)?;
+        let longest = node.longest_session.unwrap_or(LONGEST_SESSION).as_millis();
+        std::fs::write(node.dir.join("zoo.cfg"), format!("{}maxSessionTimeout={longest}\n", node.config))?;
         let log = node.log()?;
         let mut command = Command::new("java");
         command
@@ -139,16 +144,21 @@ impl Ensemble {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // An interrupt at the terminal is for us, and we end them.
+            // An interrupt at the terminal is for this process, which stops the nodes.
             .process_group(0);
         node.child = Some(command.spawn().map_err(|error| format!("starting java: {error}"))?);
         Ok(())
     }
 
+    /// Sets the longest session timeout that a node grants from its next start on, or the usual one.
+    pub(crate) fn limit_sessions(&mut self, node: usize, longest: Option<Duration>) {
+        self.nodes[node].longest_session = longest;
+    }
+
     /// Sends a signal to a node that runs.
     pub(crate) fn signal(&mut self, node: usize, signal: Signal) {
         if let Some(child) = self.nodes[node].running() {
-            // Until it is waited for, the number is our child's.
+            // The pid is that of our child until it is waited for.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
@@ -165,8 +175,8 @@ impl Ensemble {
         }
     }
 
-    /// Forbids a node to write files beyond so many bytes, or lets it again. The kernel then refuses a write as it does
-    /// on a full disk, with another number of the error.
+    /// Sets or removes the limit of the files that a node writes, in bytes. The kernel then refuses a write as it does on a
+    /// full disk, with another error number.
     pub(crate) fn limit_files(&mut self, node: usize, bytes: Option<u64>) {
         if let Some(child) = self.nodes[node].running() {
             let limit = Rlimit { current: bytes, maximum: None };
@@ -174,17 +184,17 @@ impl Ensemble {
         }
     }
 
-    /// Ends a node and takes its data away.
+    /// Ends a node and deletes its data.
     ///
-    /// ZooKeeper 3.8 goes on without a word where its disk was full and is not any more: what it could not write is missing
-    /// in its log, and from its next start on in its tree. It then serves znodes that were deleted long ago: seen here, a
-    /// lock that nobody held and nobody got.
+    /// ZooKeeper 3.8 goes on silently after its disk was full. The transactions that it could not write are missing in its
+    /// log, and from its next start on in its tree. Then it serves znodes that were deleted long ago. Seen here: a lock that
+    /// had no holder, and that no waiter got.
     pub(crate) async fn wipe(&mut self, node: usize) -> Outcome<()> {
         self.end(node, Signal::KILL).await;
         Ok(std::fs::remove_dir_all(self.nodes[node].dir.join("data/version-2"))?)
     }
 
-    /// What a node says it is.
+    /// Asks a node for its role.
     pub(crate) async fn role(&self, node: usize) -> Role {
         match timeout(PROBE, four_letter(self.client_addr(node), "srvr")).await {
             Ok(Ok(answer)) if answer.contains("Mode: leader") => Role::Leader,
@@ -193,7 +203,7 @@ impl Ensemble {
         }
     }
 
-    /// The node that leads; where two say so, or none, it is asked again.
+    /// Returns the leader. Asks again while no node, or more than one, says that it leads.
     pub(crate) async fn leader(&self, patience: Duration) -> Outcome<usize> {
         let deadline = Instant::now() + patience;
         loop {
@@ -211,7 +221,7 @@ impl Ensemble {
         }
     }
 
-    /// Waits until a leader and two followers serve. Starts whoever ended by itself.
+    /// Waits until a leader and two followers serve. Starts nodes that do not run.
     pub(crate) async fn whole(&mut self, patience: Duration) -> Outcome<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -231,7 +241,7 @@ impl Ensemble {
         }
     }
 
-    /// Sets what is wrong with what `from` says to `to`, whoever of them connected.
+    /// Stops all messages of `from` to `to`, on connections of either.
     pub(crate) fn silence(&self, from: usize, to: usize) {
         for link in &self.ways[from][to] {
             link.set(Fault { no_way_forth: true, ..link.fault() });
@@ -241,21 +251,21 @@ impl Ensemble {
         }
     }
 
-    /// Makes everything between two nodes late.
+    /// Delays all messages between two nodes.
     pub(crate) fn slow(&self, one: usize, other: usize, delay: Duration) {
         for link in self.ways[one][other].iter().chain(&self.ways[other][one]) {
             link.set(Fault { delay, ..link.fault() });
         }
     }
 
-    /// Opens all ways.
+    /// Opens all links between nodes.
     pub(crate) fn open_ways(&self) {
         for link in self.ways.iter().flatten().flatten() {
             link.set(Fault::default());
         }
     }
 
-    /// The last lines of what a node logged.
+    /// Returns the last lines of a node's log.
     pub(crate) fn said(&self, node: usize) -> String {
         let log = std::fs::read(self.nodes[node].dir.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);

@@ -1,15 +1,17 @@
-//! What all guards have in common here.
+//! The common methods of all guards.
 
 use std::future::Future;
 
-use zoolock::{Error, Guard, MultiGuard, PermitGuard, ReadGuard, ReentrantGuard, WriteGuard};
+use zoolock::{Error, Guard, LossReason, MultiGuard, PermitGuard, ReadGuard, ReentrantGuard, WriteGuard};
 
 /// A guard of any kind.
 pub(crate) trait Held: Send {
     fn is_valid(&self) -> bool;
-    /// Where it holds alone.
+    /// Returns the fencing token of an exclusive lock.
     fn token(&self) -> Option<String>;
     fn ticket(&self) -> String;
+    /// Returns the reason of the loss, if the lock is lost.
+    fn loss(&self) -> Option<LossReason>;
     fn release(self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
@@ -27,6 +29,10 @@ macro_rules! held {
 
             fn ticket(&self) -> String {
                 self.ticket().to_string()
+            }
+
+            fn loss(&self) -> Option<LossReason> {
+                self.loss()
             }
 
             async fn release(self) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use crate::Outcome;
 use crate::clock::seconds;
 use crate::drill::Seen;
 use crate::notes::{Section, Share};
+use crate::reach::Reach;
 use crate::timeline::Sample;
 use crate::worker::TIMEOUTS;
 
@@ -54,6 +55,10 @@ pub(crate) struct Verdict {
     pub(crate) excused: u64,
     /// Number of confirmed releases.
     pub(crate) released: u64,
+    /// Number of locks that were lost with their session or its lease.
+    pub(crate) lost: u64,
+    /// Number of locks that were lost although a server could have kept them.
+    pub(crate) needlessly_lost: u64,
     /// Errors of acquisitions and losses, each with its number.
     pub(crate) ends: BTreeMap<String, u64>,
     /// The longest time from an acquire call to its grant, in seconds.
@@ -64,6 +69,7 @@ pub(crate) struct Verdict {
 pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {
     let db = Connection::open(file)?;
     let faults = faults(&db)?;
+    let reach = seen.reach;
     let mut verdict = Verdict {
         violations: seen.violations,
         diverged: seen.diverged,
@@ -77,6 +83,7 @@ pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {
     let sections = sections(&db)?;
     for section in &sections {
         verdict.count(section);
+        verdict.judge_loss(section, &reach);
     }
     verdict.judge_beliefs(&sections);
     Ok(verdict)
@@ -165,6 +172,36 @@ impl Verdict {
         }
     }
 
+    /// Checks that a lock was not lost while a server could have kept it. Such a server was usable, and the worker reached it,
+    /// for the last sixth of the session timeout before the last time at which the guard was valid, until the loss.
+    fn judge_loss(&mut self, section: &Section, reach: &Reach) {
+        let (Some(valid), Some(lost)) = (section.believed, section.lost) else { return };
+        self.lost += 1;
+        let timeout = TIMEOUTS[section.who.task % TIMEOUTS.len()];
+        let span = (valid - i64::try_from(timeout.as_nanos() / 6).unwrap_or(i64::MAX), lost);
+        let worker = format!("worker {}", section.who.worker);
+        // A stopped process renews nothing, and a session may be closed by an intruder.
+        let is_excused = self.faults.iter().any(|fault| {
+            let hits = match fault.kind.trim_end_matches(NOT_DONE) {
+                "stop-client" | "kill-client" => fault.target.starts_with(&worker),
+                "take-session" => true,
+                _ => false,
+            };
+            hits && fault.struck < span.1 && span.0 < fault.settled
+        });
+        if let Some(node) = reach.usable_node(section.who.worker, span).filter(|_| !is_excused) {
+            self.needlessly_lost += 1;
+            self.violations.push(format!(
+                "lock {}: {:?} lost it needlessly between {:.3} and {:.3} s: node {} was usable",
+                section.locks.join(" and "),
+                section.who,
+                seconds(valid - self.began),
+                seconds(lost - self.began),
+                node + 1,
+            ));
+        }
+    }
+
     /// Checks that guards of two holders are valid at the same time only if their locks can be shared.
     fn judge_beliefs(&mut self, sections: &[Section]) {
         let mut holding: BTreeMap<&str, Vec<(i64, &Section)>> = BTreeMap::new();
@@ -240,6 +277,7 @@ mod tests {
             asked: 0,
             granted: Some(granted),
             believed: Some(believed),
+            lost: None,
             released: None,
             ticket: None,
             refused_in_belief: 0,
@@ -277,6 +315,37 @@ mod tests {
         let third = section(2, Share::Permits(1, 3), 2, 10);
         assert_eq!(overlaps(&[one.clone(), other.clone()], Vec::new()), (0, 0));
         assert_eq!(overlaps(&[one, other, third], Vec::new()), (1, 0));
+    }
+
+    #[test]
+    fn needless_loss_is_found() {
+        const SECOND: i64 = 1_000_000_000;
+        let mut loss = section(0, Share::Alone, 0, 10 * SECOND);
+        loss.lost = Some(11 * SECOND);
+        let reach = |usable_from| Reach {
+            usable: vec![vec![(usable_from, 20 * SECOND)]],
+            broken: vec![vec![Vec::new()]],
+        };
+        let fault = |kind: &str, target: &str| Fault {
+            kind: kind.to_owned(),
+            target: target.to_owned(),
+            struck: 5 * SECOND,
+            healed: 6 * SECOND,
+            settled: 12 * SECOND,
+        };
+        let needless = |section: &Section, reach: &Reach, faults: Vec<Fault>| {
+            let mut verdict = Verdict { faults, ..Verdict::default() };
+            verdict.judge_loss(section, reach);
+            assert_eq!(verdict.violations.len() as u64, verdict.needlessly_lost);
+            verdict.needlessly_lost == 1
+        };
+        assert!(needless(&loss, &reach(9 * SECOND), Vec::new()));
+        assert!(!needless(&loss, &reach(95 * SECOND / 10), Vec::new()), "the server came back too late");
+        assert!(!needless(&loss, &reach(0), vec![fault("stop-client", "worker 0, before a write")]));
+        assert!(needless(&loss, &reach(0), vec![fault("stop-client", "worker 1")]));
+        assert!(needless(&loss, &reach(0), vec![fault("kill-leader", "node 1")]));
+        loss.lost = None;
+        assert!(!needless(&loss, &reach(0), Vec::new()), "it was not lost");
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! One way between two of us: a port whose bytes go on to another, later, not now, or not at all.
+//! A port that forwards its bytes to another port: at once, late, or not at all.
 //!
-//! What it does not do as a broken network does: a connection that is opened while the way is shut is accepted here, so
-//! that whoever opened it waits for an answer rather than for the connection; what is sent meanwhile is acknowledged and
-//! kept, not sent again. Nothing passes all the same.
+//! Two things differ from a broken network. A connection that is opened while the link is shut is accepted, so its client
+//! waits for a reply and not for the connection. Bytes that are sent meanwhile are acknowledged and kept, and not sent again.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,14 +17,18 @@ use tokio::time::{Instant, sleep, sleep_until};
 use zoolock_tests::ports::Port;
 
 use crate::Outcome;
+use crate::clock::now;
+use crate::reach::Span;
 
-/// How many reads may be on their way, which bounds what is kept while the way is shut.
+/// The largest number of reads that are kept while the link is shut.
 const IN_FLIGHT: usize = 256;
 const CHUNK: usize = 16 << 10;
-/// Longer than any address that a node names.
+/// The time in nanoseconds for which a link counts as broken after its connections were closed.
+const CUT: i64 = 200_000_000;
+/// The largest size of an address.
 const LONGEST_NAME: usize = 1024;
 
-/// What is wrong with a way. `forth` is from who connects to who listens.
+/// What is wrong with a link. `forth` is the direction from the client to the listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) no_way_forth: bool,
@@ -33,7 +36,7 @@ pub(crate) struct Fault {
     pub(crate) delay: Duration,
 }
 
-/// A way; it ends with this value.
+/// A link. Dropping it closes its connections.
 #[derive(Debug)]
 pub(crate) struct Link {
     port: Port,
@@ -44,18 +47,22 @@ pub(crate) struct Link {
 #[derive(Debug)]
 struct Way {
     to: SocketAddr,
-    /// The address that the node behind us is to hear of: connections between nodes for elections begin with the address
-    /// at which who connects wants to be called back, and that one would go past us.
+    /// The address to put into the first message. A connection for elections begins with the address at which its client
+    /// listens, and that one would lead past the link.
     call_back: Option<SocketAddr>,
-    /// How long to wait for who is to listen.
+    /// The time to wait for the listener.
     patience: Duration,
     fault: watch::Sender<Fault>,
+    /// The number of times that bytes of a client were forwarded.
+    forwarded: watch::Sender<u64>,
     cuts: watch::Sender<u64>,
     open: AtomicUsize,
+    /// The spans in which the link was broken. The end of the last one may be unknown yet.
+    broken: Mutex<Vec<(i64, Option<i64>)>>,
 }
 
 impl Link {
-    /// Opens a way to `to` on a port of its own.
+    /// Opens a link to `to` on this port.
     pub(crate) async fn open(
         port: Port,
         to: SocketAddr,
@@ -64,7 +71,17 @@ impl Link {
     ) -> Outcome<Self> {
         let listener = TcpListener::bind(port.addr()).await?;
         let (fault, cuts) = (watch::Sender::new(Fault::default()), watch::Sender::new(0));
-        let way = Arc::new(Way { to, call_back, patience, fault, cuts, open: AtomicUsize::new(0) });
+        let forwarded = watch::Sender::new(0);
+        let way = Arc::new(Way {
+            to,
+            call_back,
+            patience,
+            fault,
+            forwarded,
+            cuts,
+            open: AtomicUsize::new(0),
+            broken: Mutex::default(),
+        });
         let task = tokio::spawn(listen(listener, way.clone()));
         Ok(Link { port, way, task })
     }
@@ -74,21 +91,44 @@ impl Link {
     }
 
     pub(crate) fn set(&self, fault: Fault) {
+        let mut broken = self.way.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        match broken.last_mut().filter(|(_, until)| until.is_none()) {
+            Some((_, until)) if fault == Fault::default() => *until = Some(now()),
+            None if fault != Fault::default() => broken.push((now(), None)),
+            _ => {}
+        }
         self.way.fault.send_replace(fault);
+    }
+
+    /// Returns the spans in which the link was broken.
+    pub(crate) fn broken(&self) -> Vec<Span> {
+        let broken = self.way.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        broken.iter().map(|(from, until)| (*from, until.unwrap_or(i64::MAX))).collect()
     }
 
     pub(crate) fn fault(&self) -> Fault {
         *self.way.fault.borrow()
     }
 
-    /// Ends all connections, and lets new ones come.
+    /// Closes all connections. New ones are accepted.
     pub(crate) fn cut(&self) {
+        let at = now();
+        let mut broken = self.way.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        // In front of a fault that goes on, which stays the last one.
+        let place = broken.iter().position(|(_, until)| until.is_none()).unwrap_or(broken.len());
+        broken.insert(place, (at, Some(at + CUT)));
         self.way.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.way.open.load(Ordering::Relaxed)
+    }
+
+    /// Waits until bytes of a client are forwarded.
+    pub(crate) async fn next_forwarded(&self) {
+        let mut forwarded = self.way.forwarded.subscribe();
+        forwarded.changed().await.expect("the sender is in self");
     }
 }
 
@@ -123,7 +163,7 @@ async fn serve(from: TcpStream, way: Arc<Way>) {
 
 async fn carry(mut from: TcpStream, way: &Way) -> std::io::Result<()> {
     way.passable(|fault| !fault.no_way_forth).await;
-    // Nobody there: the connection is closed, as a kernel would refuse it.
+    // If nothing listens, the connection is closed, as a kernel would refuse it.
     let mut to = way.connect().await?;
     from.set_nodelay(true)?;
     to.set_nodelay(true)?;
@@ -132,15 +172,15 @@ async fn carry(mut from: TcpStream, way: &Way) -> std::io::Result<()> {
     }
     let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
     let done = tokio::try_join!(
-        pump(way, |fault| !fault.no_way_forth, from_read, to_write),
-        pump(way, |fault| !fault.no_way_back, to_read, from_write),
+        pump(way, |fault| !fault.no_way_forth, from_read, to_write, Some(&way.forwarded)),
+        pump(way, |fault| !fault.no_way_back, to_read, from_write, None),
     );
-    // The word that it is over does not travel where nothing does.
+    // The end of a connection does not pass a shut link either.
     way.passable(|fault| !fault.no_way_forth && !fault.no_way_back).await;
     done.map(|_| ())
 }
 
-/// Passes on version, number and address of a node, with another address.
+/// Forwards the version, the number and the address of a node, with another address.
 async fn introduce(from: &mut TcpStream, to: &mut TcpStream, call_back: SocketAddr) -> std::io::Result<()> {
     let mut head = [0; 20];
     from.read_exact(&mut head).await?;
@@ -158,6 +198,7 @@ async fn pump(
     open: impl Fn(&Fault) -> bool + Copy,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
+    forwarded: Option<&watch::Sender<u64>>,
 ) -> std::io::Result<()> {
     let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(IN_FLIGHT);
     let read = async move {
@@ -176,6 +217,9 @@ async fn pump(
             }
             way.passable(open).await;
             to.write_all(&chunk).await?;
+            if let Some(forwarded) = forwarded {
+                forwarded.send_modify(|count| *count += 1);
+            }
         }
         way.passable(open).await;
         to.shutdown().await
@@ -184,8 +228,8 @@ async fn pump(
 }
 
 impl Way {
-    /// A node that was just elected listens a little later than those who look for it; they try again where they are
-    /// refused, and begin a new election where they are let in and then dropped.
+    /// Connects to the listener, again and again for the patience of the link. A new leader listens a little later than its
+    /// followers connect. They try again if they are refused, but begin a new election if they are accepted and dropped.
     async fn connect(&self) -> std::io::Result<TcpStream> {
         let deadline = Instant::now() + self.patience;
         loop {

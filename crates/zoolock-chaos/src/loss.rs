@@ -1,9 +1,8 @@
-//! Whether who has lost its lock knows it in time: many holders at once, each a process, each with a rival in its queue
-//! that comes by another node.
+//! Checks that holders learn of the loss of their locks in time. There are many holders at once, each a process. Each has a
+//! rival in its queue, on another node.
 //!
-//! Each round takes the holders from the ensemble in one way, waits until every rival has its lock, and puts all right
-//! again. Everybody reads the same clock, so that the last moment at which a holder believed can be put beside the one at
-//! which its rival was granted.
+//! Each round injects one fault, waits until every rival has its lock, and heals the fault. All processes read the same
+//! clock, so the last time at which a guard was valid can be compared with the grant of the rival.
 
 pub(crate) mod holder;
 mod judge;
@@ -35,33 +34,42 @@ use crate::tree;
 use judge::Case;
 use post::{Ground, Post};
 
-/// The shortest session that the command takes, which cannot see the tick of the ensemble.
+/// The shortest session timeout that the command accepts, because it does not know the tick of the ensemble.
 pub(crate) const SESSION: Duration = Duration::from_secs(6);
-/// Ten seconds, as of a ZooKeeper that nobody has configured: a follower that was cut off serves its clients for longer
-/// than their sessions live.
+/// Ten seconds, the default of ZooKeeper: a follower that was cut off serves its clients for longer than their session
+/// timeout.
 pub(crate) const SYNC_LIMIT: u32 = 20;
-/// One holder of so many is `zoolock run`.
+/// Every fourth holder is `zoolock run`.
 const RUNS: usize = 4;
-/// A machine under load starts three virtual machines slowly.
+/// The time in which three virtual machines start on a busy machine.
 const START: Duration = Duration::from_secs(120);
 const WHOLE: Duration = Duration::from_secs(60);
-/// How long it may take until all hold and their rivals wait.
+/// The time in which all holders have their locks and all rivals are in their queues.
 const READY: Duration = Duration::from_secs(60);
-/// How long rivals may wait: the session has to end, on a tick, and the answer to come.
+/// The time that rivals wait for the expiry of a session, and for the server's answer.
 const SERVED: Duration = Duration::from_secs(20);
-/// How long holders have to hear what they could not hear before.
+/// The time in which holders learn of the loss after the fault is healed.
 const KNOWN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
+/// The longest session timeout that a restarted node grants.
+const SHORTER: Duration = Duration::from_secs(2);
+/// The longest time from the forwarding of a renewal to the end of its node, in microseconds.
+const FORWARDED: u64 = 3_000;
 
-/// What is done to all holders of a round at once.
+/// A fault. It hits all holders of a round at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 pub(crate) enum Fault {
-    /// Nothing passes between them and their node: in every other round their connections are closed first.
+    /// The holders do not reach their node. In every other round their connections are closed first.
     Cut,
-    /// SIGSTOP, and SIGCONT when their rivals have the locks.
+    /// SIGSTOP, and SIGCONT after the rivals have the locks.
     Stopped,
-    /// The follower that they all are on is cut off from the other two, and they still reach it.
+    /// The node of the holders is cut off from the other two, and the holders still reach it.
     Isolated,
+    /// SIGKILL to the node of the holders, right after it has forwarded the renewal of one of them.
+    Killed,
+    /// The node of the holders restarts with a shorter limit for session timeouts. After the holders are attached again, they
+    /// are stopped as by `Stopped`.
+    Shortened,
 }
 
 impl Fault {
@@ -70,41 +78,43 @@ impl Fault {
             Fault::Cut => "link cut",
             Fault::Stopped => "holder stopped",
             Fault::Isolated => "follower isolated",
+            Fault::Killed => "follower killed",
+            Fault::Shortened => "timeout shortened",
         }
     }
 }
 
-/// What holders do wrong, so that the judge is seen to find it.
+/// A seeded bug of the holders, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Break {
-    /// They say that their guards are valid, whatever those say; commands go on when their lock is lost.
+    /// Holders report their guards as valid in any case, and commands go on after the loss.
     NeverLost,
 }
 
 /// The settings of the drill.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
-    /// How many rounds of each fault.
+    /// The number of rounds of each fault.
     #[arg(long, default_value_t = 10)]
     rounds: usize,
-    /// How many hold at once; every fourth is `zoolock run` with a command.
+    /// The number of holders at once. Every fourth is `zoolock run` with a command.
     #[arg(long, default_value_t = 20)]
     holders: usize,
-    /// What decides who is hit when; a random one unless given. It is printed.
+    /// The seed of the random choices. A random one by default. It is printed.
     #[arg(long)]
     seed: Option<u64>,
     /// Only these faults.
     #[arg(long, value_delimiter = ',', value_name = "FAULT")]
     only: Vec<Fault>,
-    /// Does something wrong on purpose: the drill must fail.
+    /// Seeds a bug: the drill must fail.
     #[arg(long = "break", value_name = "WHAT")]
     broken: Option<Break>,
-    /// Where to leave the table, all figures as JSON and the logs of the servers.
+    /// The directory for the table, all figures as JSON and the logs of the servers.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Runs it, and says whether everybody knew in time.
+/// Runs the drill. Returns whether all holders learned of the loss in time.
 pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} holders, {} rounds of each fault", settings.holders, settings.rounds);
@@ -150,21 +160,21 @@ struct Drill {
     ground: Ground,
     ensemble: Ensemble,
     cases: Vec<Case>,
-    /// What no holder is to blame for.
+    /// Violations that belong to no holder.
     violations: Vec<String>,
     diverged: Vec<String>,
 }
 
-/// When a rival had its lock.
+/// The time of a rival's grant, and its guard.
 type Granted = Result<(i64, Guard), zoolock::Error>;
 
-/// The rivals of one round. Those of a node share a session.
+/// The rivals of one round. The rivals on one node share a session.
 struct Rivals {
     clients: Vec<Zoolock>,
     waiting: JoinSet<(usize, Granted)>,
     granted: Vec<Option<i64>>,
     guards: Vec<Guard>,
-    /// What did not go well with them; the round goes on, and its table is not lost.
+    /// Errors of the rivals. The round goes on, so that its table is not lost.
     failed: Vec<String>,
 }
 
@@ -196,8 +206,13 @@ impl Drill {
         let client = tree::connect(&self.ensemble.client_addr(leader).to_string()).await?;
         let mut rivals = self.rivals(follower, &posts).await?;
         queued(&client, &posts).await?;
+        if fault == Fault::Shortened {
+            self.limit_sessions(follower, Some(SHORTER)).await?;
+            until("all are attached", READY, || posts.iter().all(|post| post.connections() > 0)).await?;
+        }
         // At any time between two renewals.
         sleep(Duration::from_millis(self.rng.u64(1_000..2_000))).await;
+        posts.iter_mut().for_each(|post| post.has_lost_before = post.knows());
         let mut struck = Vec::new();
         match fault {
             Fault::Cut => {
@@ -209,11 +224,17 @@ impl Drill {
                     struck.push(now());
                 }
             }
-            Fault::Stopped => {
+            Fault::Stopped | Fault::Shortened => {
                 for post in &mut posts {
                     post.signal(Signal::STOP);
                     struck.push(now());
                 }
+            }
+            Fault::Killed => {
+                posts[self.rng.usize(..posts.len())].next_forwarded().await;
+                sleep(Duration::from_micros(self.rng.u64(..FORWARDED))).await;
+                self.ensemble.signal(follower, Signal::KILL);
+                struck.resize(posts.len(), now());
             }
             Fault::Isolated => {
                 isolate(&self.ensemble, follower);
@@ -225,7 +246,8 @@ impl Drill {
         let mut continued = vec![None; posts.len()];
         match fault {
             Fault::Cut => posts.iter().for_each(Post::open),
-            Fault::Stopped => {
+            Fault::Killed => {}
+            Fault::Stopped | Fault::Shortened => {
                 for (post, continued) in posts.iter_mut().zip(&mut continued) {
                     *continued = Some(now());
                     post.signal(Signal::CONT);
@@ -234,21 +256,24 @@ impl Drill {
             Fault::Isolated => self.ensemble.open_ways(),
         }
         self.ensemble.whole(WHOLE).await?;
-        // Who never hears of it is judged, not waited for.
+        // A holder that never learns of the loss is a violation.
         let _ = until("all know", KNOWN, || posts.iter_mut().all(Post::knows)).await;
         let mut ending = JoinSet::new();
         for (number, post) in posts.into_iter().enumerate() {
-            let (lock, runs) = (post.lock().to_owned(), post.runs());
+            let (lock, runs, has_lost_before) = (post.lock().to_owned(), post.runs(), post.has_lost_before);
             let (struck, continued, rival) = (struck[number], continued[number], rivals.granted[number]);
             ending.spawn(async move {
                 let (record, exit) = post.end().await;
-                Case { fault, round, lock, runs, struck, continued, rival, exit, record }
+                Case { fault, round, lock, runs, has_lost_before, struck, continued, rival, exit, record }
             });
         }
         while let Some(case) = ending.join_next().await {
             self.cases.push(case?);
         }
         let failed = rivals.release().await;
+        if fault == Fault::Shortened {
+            self.limit_sessions(follower, None).await?;
+        }
         self.violations
             .extend(failed.into_iter().map(|error| format!("round {round}, {}: {error}", fault.name())));
         self.diverged.extend(mend(&mut self.ensemble, WHOLE).await?);
@@ -259,7 +284,14 @@ impl Drill {
         Ok(())
     }
 
-    /// Those who wait for the locks of all, each by one of the nodes that nothing is done to.
+    /// Restarts a node with another limit for session timeouts.
+    async fn limit_sessions(&mut self, node: usize, longest: Option<Duration>) -> Outcome<()> {
+        self.ensemble.end(node, Signal::TERM).await;
+        self.ensemble.limit_sessions(node, longest);
+        self.ensemble.whole(WHOLE).await
+    }
+
+    /// Queues a rival behind each holder, on one of the other nodes.
     async fn rivals(&self, follower: usize, posts: &[Post]) -> Outcome<Rivals> {
         let mut clients = Vec::new();
         for node in (0..NODES).filter(|node| *node != follower) {
@@ -284,7 +316,7 @@ impl Drill {
 }
 
 impl Rivals {
-    /// Until all have what they wait for, or that time. An early grant is one, too.
+    /// Waits until all rivals have their locks, or until the deadline.
     async fn until_granted(&mut self, deadline: Instant) -> Outcome<()> {
         while let Ok(Some(ended)) = timeout_at(deadline, self.waiting.join_next()).await {
             let (number, granted) = ended?;
@@ -293,18 +325,18 @@ impl Rivals {
                     self.granted[number] = Some(at);
                     self.guards.push(guard);
                 }
-                Err(error) => self.failed.push(format!("a rival is not served: {error}")),
+                Err(error) => self.failed.push(format!("a rival was not granted: {error}")),
             }
         }
         Ok(())
     }
 
-    /// Lets all go. What did not go well.
+    /// Releases all locks of the rivals. Returns their errors.
     async fn release(mut self) -> Vec<String> {
         self.waiting.shutdown().await;
         for guard in self.guards {
             if let Err(error) = guard.release().await {
-                self.failed.push(format!("a rival could not let go: {error}"));
+                self.failed.push(format!("a rival could not release: {error}"));
             }
         }
         for client in self.clients {
@@ -314,7 +346,7 @@ impl Rivals {
     }
 }
 
-/// Waits until behind each holder there is a rival.
+/// Waits until a rival is behind each holder.
 async fn queued(client: &Client, posts: &[Post]) -> Outcome<()> {
     let deadline = Instant::now() + READY;
     loop {
@@ -327,13 +359,13 @@ async fn queued(client: &Client, posts: &[Post]) -> Outcome<()> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("not everybody is in its queue after {READY:?}").into());
+            return Err(format!("a contender is not in its queue after {READY:?}").into());
         }
         sleep(LOOK).await;
     }
 }
 
-/// Whoever is left when all should be gone.
+/// Returns the znodes that are left after the end of all sessions.
 async fn left(client: &Client) -> Outcome<Vec<String>> {
     let deadline = Instant::now() + 3 * SESSION;
     loop {
@@ -349,7 +381,7 @@ async fn until(what: &str, patience: Duration, mut is_so: impl FnMut() -> bool) 
     let deadline = Instant::now() + patience;
     while !is_so() {
         if Instant::now() > deadline {
-            return Err(format!("not so after {patience:?}: {what}").into());
+            return Err(format!("after {patience:?} it is not true that {what}").into());
         }
         sleep(LOOK).await;
     }

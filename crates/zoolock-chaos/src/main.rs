@@ -1,8 +1,8 @@
-//! Breaks a real ensemble under zoolock, on purpose and by a plan, while a referee watches that nobody who has lost a lock
-//! writes after who has it.
+//! Injects faults into a real ensemble under zoolock, while a referee checks that no write of a former holder comes after a
+//! write of its successor.
 //!
-//! `cargo run --release -p zoolock-chaos -- run --time 30m` needs no privileges: three Apache ZooKeepers on loopback, whose
-//! every way to each other and to each client goes through a port that can be shut, one way or both, or made late.
+//! `cargo run --release -p zoolock-chaos -- run --time 30m` needs no privileges: three Apache ZooKeeper nodes on loopback. All
+//! connections, between nodes and from clients, go through ports that can be shut in one or both directions, or delayed.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,9 @@ mod loss;
 mod mend;
 mod notes;
 mod orders;
+mod outages;
 mod process;
+mod reach;
 mod referee;
 mod report;
 mod task;
@@ -32,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What is an error here: shown, and the end.
+/// A result whose error ends the program.
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Parser)]
@@ -44,19 +46,21 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Starts an ensemble and workers, breaks them, and judges.
+    /// Starts an ensemble and workers, injects faults, and judges.
     Run(drill::Settings),
-    /// Takes holders from an ensemble in three ways, and looks whether they know in time that their locks are lost.
+    /// Cuts holders off in several ways, and checks that they learn of the loss of their locks in time.
     Loss(loss::Settings),
-    /// Thousands of sessions and locks that come and go: memory and files are to stay as they are.
+    /// Checks that short outages cost no lock.
+    Outages(outages::Settings),
+    /// Opens and closes thousands of sessions and locks: memory and files must not grow.
     Load(load::Settings),
-    /// Some tasks that take locks.
+    /// Runs some tasks that acquire locks.
     #[command(hide = true)]
     Worker(worker::Settings),
-    /// Holds one lock and says what its guard says.
+    /// Holds one lock and reports what its guard reports.
     #[command(hide = true)]
     Holder(loss::holder::Settings),
-    /// Some of the thousands of sessions.
+    /// Opens some of the thousands of sessions.
     #[command(hide = true)]
     Churn(load::churn::Settings),
 }
@@ -66,6 +70,7 @@ async fn main() -> ExitCode {
     let ended = match Args::parse().what {
         What::Run(settings) => drill::run(&settings).await,
         What::Loss(settings) => loss::run(&settings).await,
+        What::Outages(settings) => outages::run(&settings).await,
         What::Load(settings) => load::run(&settings).await,
         What::Worker(settings) => worker::run(settings).await.map(|()| true),
         What::Holder(settings) => loss::holder::hold(settings).await.map(|()| true),

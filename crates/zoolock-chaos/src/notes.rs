@@ -1,31 +1,29 @@
-//! What workers tell the referee, a line of JSON each.
+//! The messages of workers to the referee, one line of JSON each.
 
 use serde::{Deserialize, Serialize};
 
-/// Who speaks: a task of one life of a worker.
+/// A task of a worker. `life` counts the starts of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Who {
     pub(crate) worker: usize,
-    /// Rises each time the worker is started.
     pub(crate) life: u32,
     pub(crate) task: usize,
 }
 
-/// A line.
+/// A message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Note {
-    /// It asks for a lock now.
+    /// The task asks for a lock now.
     Asks { who: Who, locks: Vec<String> },
-    /// It has looked whether it holds its lock, and writes only so many milliseconds later.
+    /// The task has asked its guard, and writes this number of milliseconds later.
     Ponders { who: Who, millis: u64 },
-    /// It writes under a lock, and believes that it holds it. The answer is a line, `true` or `false`: whether it was
-    /// written.
+    /// The task writes under a lock that it holds. The answer is a line, `true` or `false`: whether the write was accepted.
     Writes { who: Who, locks: Vec<String>, token: String },
-    /// It is done with a lock, in whatever way.
+    /// The attempt to hold a lock has ended.
     Done(Section),
 }
 
-/// What came of asking for a lock once. Times are those of [`now`](crate::clock::now).
+/// One attempt to hold a lock. Times are those of [`now`](crate::clock::now).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Section {
     pub(crate) who: Who,
@@ -33,27 +31,30 @@ pub(crate) struct Section {
     pub(crate) locks: Vec<String>,
     pub(crate) share: Share,
     pub(crate) asked: i64,
-    /// When the lock was granted, unless it was not.
+    /// The time of the grant.
     pub(crate) granted: Option<i64>,
-    /// The last time before which it was sure to hold it: it looked at the clock, then asked the guard.
+    /// The last time at which the guard was valid. The task read the clock, then asked the guard.
     pub(crate) believed: Option<i64>,
-    /// When the service said that the lock is released.
+    /// The time at which the session was found to be over, or its lease to have ended. `None` if the lock was broken, or not
+    /// lost.
+    pub(crate) lost: Option<i64>,
+    /// The time at which the service confirmed the release.
     pub(crate) released: Option<i64>,
     pub(crate) ticket: Option<String>,
-    /// Writes that the referee refused while the guard still said that it is valid, after the refusal.
+    /// The number of writes that the referee refused, after which the guard was still valid.
     pub(crate) refused_in_belief: u32,
-    /// Writes that the referee refused and the guard then knew why.
+    /// The number of writes that the referee refused, after which the guard was not valid.
     pub(crate) refused_in_time: u32,
     pub(crate) end: String,
 }
 
-/// What part of a lock somebody holds.
+/// The share of a lock that a task holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Share {
-    /// All of it.
+    /// The whole lock.
     Alone,
-    /// It reads beside others.
+    /// A read lock.
     Reads,
-    /// So many permits of so many.
+    /// The first number of permits, of the second number.
     Permits(u32, u32),
 }

@@ -1,4 +1,4 @@
-//! The report in words and tables.
+//! The report, as tables in Markdown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use crate::clock::seconds;
 use crate::drill::Settings;
 use crate::judge::Verdict;
 
-/// How many violations are shown.
+/// The number of violations that are shown.
 pub(crate) const SHOWN: usize = 40;
 
-/// What came out, as Markdown.
+/// Returns the report.
 pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String {
     let mut text = String::new();
     let sections: u64 = verdict.sections.values().sum();
@@ -31,17 +31,16 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
         let _ = writeln!(text, "| {what} | {figure} |");
     };
     row("critical sections", by_kind.join(", "));
-    row("writes done, each under a token", verdict.written.to_string());
+    row("writes accepted, each with a token", verdict.written.to_string());
     row("writes that only the token refused", verdict.refused.len().to_string());
-    row(
-        "… of them of holders whose node somebody else had deleted a moment ago",
-        verdict.refused_in_belief.to_string(),
-    );
-    row("beliefs that overlapped because somebody else had deleted the node", verdict.excused.to_string());
+    row("… of them by holders whose znode a fault had just deleted", verdict.refused_in_belief.to_string());
+    row("overlapping holds after a fault had deleted the znode", verdict.excused.to_string());
     row("confirmed releases", verdict.released.to_string());
+    row("locks lost with their session or its lease", verdict.lost.to_string());
+    row("locks lost although a server could have kept them", verdict.needlessly_lost.to_string());
     row("longest wait for a lock, faults included", format!("{:.1} s", verdict.longest_wait));
     row(
-        "nodes of ZooKeeper that had another tree than the others, and began anew",
+        "ZooKeeper nodes whose tree differed from that of the others, restarted without data",
         verdict.diverged.len().to_string(),
     );
     row("violations", verdict.violations.len().to_string());
@@ -55,10 +54,9 @@ pub(crate) fn text(settings: &Settings, seed: u64, verdict: &Verdict) -> String 
         let (median, longest) = (times[(times.len() - 1) / 2], times[times.len() - 1]);
         let _ = writeln!(text, "| {kind} | {} | {median:.1} s | {longest:.1} s |", times.len());
     }
-    let _ =
-        writeln!(text, "\n| what became of asking, where it was not released in good order | times |\n|-|-|");
+    let _ = writeln!(text, "\n| end of an attempt without a release | times |\n|-|-|");
     for (end, count) in &verdict.ends {
-        let _ = writeln!(text, "| {} | {count} |", if end.is_empty() { "never said" } else { end });
+        let _ = writeln!(text, "| {} | {count} |", if end.is_empty() { "not reported" } else { end });
     }
     for violation in verdict.violations.iter().take(SHOWN) {
         let _ = writeln!(text, "\nVIOLATION: {violation}");

@@ -1,4 +1,4 @@
-//! One task of a worker: asks for a lock, writes under it, lets go, again and again.
+//! One task of a worker: it acquires a lock, writes under it and releases it, again and again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::sleep;
-use zoolock::{Error, Owner, Zoolock};
+use zoolock::{Error, LossReason, Owner, Zoolock};
 
 use crate::Outcome;
 use crate::clock::now;
@@ -18,7 +18,7 @@ use crate::held::Held;
 use crate::notes::{Note, Section, Share, Who};
 use crate::worker::Break;
 
-/// How many permits the semaphore has.
+/// The number of permits of the semaphore.
 const PERMITS: u32 = 3;
 
 /// A kind of lock.
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// Names of its locks; those of a multi-lock are single ones, too.
+    /// Returns the names of its locks. Those of a multi-lock are also mutexes.
     pub(crate) fn locks(self) -> &'static [&'static str] {
         match self {
             Kind::Mutex | Kind::Multi => &["m0", "m1", "m2", "m3", "m4", "m5"],
@@ -85,7 +85,7 @@ impl Kind {
     }
 }
 
-/// It has a connection of its own to the referee.
+/// A task. It has its own connection to the referee.
 pub(crate) struct Task {
     who: Who,
     kind: Kind,
@@ -111,7 +111,7 @@ impl Task {
         Ok(Task { who, kind, zoolock, from, to, rng, broken, owner: Owner::new() })
     }
 
-    /// Until it is told to stop, and the lock it waits for then was had.
+    /// Runs until it is told to stop, and its last attempt has ended.
     pub(crate) async fn run(mut self, stop: Arc<AtomicBool>) -> Outcome<()> {
         while !stop.load(Ordering::Relaxed) {
             self.turn().await?;
@@ -190,7 +190,7 @@ impl Task {
                 self.work(begun, got).await
             }
             8 => {
-                // Its part as a writer is not looked at, as its end is not known by the clock.
+                // The time of the downgrade is not known, so it counts as a reader only.
                 let begun = self.begin(one, Share::Reads).await?;
                 let got = match lock.write().await {
                     Ok(writer) => writer.downgrade().await,
@@ -224,6 +224,7 @@ impl Task {
             asked: now(),
             granted: None,
             believed: None,
+            lost: None,
             released: None,
             ticket: None,
             refused_in_belief: 0,
@@ -232,7 +233,7 @@ impl Task {
         })
     }
 
-    /// What it does with a lock, and without it where it was not granted.
+    /// Works under the lock, if it was granted.
     async fn work<G: Held>(&mut self, mut section: Section, got: Result<G, Error>) -> Outcome<()> {
         match got {
             Ok(guard) => self.under(&mut section, guard).await?,
@@ -250,10 +251,11 @@ impl Task {
         let token = guard.token();
         for round in 0..2 {
             if !self.believes(section, &guard) {
+                section.note_loss(guard.loss());
                 section.end = "lost".to_owned();
                 break;
             }
-            // Some work longer than others between their look and their write, and most not at all.
+            // Some tasks work for a while between the look and the write.
             let pause = match self.rng.u16(..1000) {
                 0..10 => self.rng.u64(100..1000),
                 10..50 => self.rng.u64(5..50),
@@ -276,7 +278,9 @@ impl Task {
                 break;
             }
         }
-        self.believes(section, &guard);
+        if !self.believes(section, &guard) {
+            section.note_loss(guard.loss());
+        }
         if self.broken == Some(Break::NoRelease) && self.rng.u8(..100) == 0 {
             std::mem::forget(guard);
             section.released = Some(now());
@@ -287,12 +291,18 @@ impl Task {
                 section.released = Some(now());
                 section.end = "released".to_owned();
             }
-            Err(error) => section.end = format!("not released: {error}"),
+            Err(error) => {
+                if let Error::Lost { reason, .. } = &error {
+                    section.note_loss(Some(*reason));
+                }
+                section.end = format!("not released: {error}");
+            }
         }
         Ok(())
     }
 
-    /// Looks at the clock first: however long we are stopped in between, at that time the lock was ours.
+    /// Asks the guard whether it is valid. The clock is read before: if the process is stopped in between, the lock was held
+    /// at that time.
     fn believes<G: Held>(&self, section: &mut Section, guard: &G) -> bool {
         let at = now();
         let valid = guard.is_valid() || self.broken == Some(Break::NoCheck);
@@ -302,7 +312,7 @@ impl Task {
         valid
     }
 
-    /// Works without the lock.
+    /// Pretends to hold the lock without acquiring it.
     async fn barge(&mut self, locks: Vec<String>) -> Outcome<()> {
         let mut section = self.begin(locks, Share::Alone).await?;
         section.granted = Some(now());
@@ -321,5 +331,14 @@ impl Task {
         let mut line = serde_json::to_string(note)?;
         line.push('\n');
         Ok(self.to.write_all(line.as_bytes()).await?)
+    }
+}
+
+impl Section {
+    /// Records the loss of the lock by the end of the session or the lease, at its first notice.
+    fn note_loss(&mut self, reason: Option<LossReason>) {
+        if matches!(reason, Some(LossReason::SessionExpired | LossReason::Unreachable)) {
+            self.lost.get_or_insert(now());
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! A worker: a process with two sessions and some tasks that take locks of every kind, write under them, and let go.
+//! A worker: a process with two sessions, and tasks that acquire locks of every kind, write under them and release them.
 //!
-//! It ends when it reads `stop`, after its tasks have had what they wait for, and at once when its input ends.
+//! It ends when it reads `stop`, after the attempts of its tasks have ended. It ends at once when its input ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::ensemble::TICK;
 use crate::notes::Who;
 use crate::task::{Kind, Task};
 
-/// One session is renewed by writes and one by `sync`, as their timeouts have it.
+/// The session timeouts of a worker's sessions. A task uses the session of its number, modulo their count.
 pub(crate) const TIMEOUTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(8)];
 
-/// What a worker does wrong, so that the judge is seen to find it.
+/// A seeded bug, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Break {
     /// The referee lets older tokens write.
     Unfenced,
-    /// Guards are never asked whether they are valid.
+    /// Tasks do not ask their guards.
     NoCheck,
-    /// One in ten goes ahead without the lock.
+    /// In one attempt of ten the task does not acquire the lock.
     NoLock,
-    /// One in a hundred says that it has released the lock, and has not.
+    /// In one attempt of a hundred the task reports a release without releasing.
     NoRelease,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Settings {
     pub(crate) broken: Option<Break>,
 }
 
-/// Works until it is told to stop.
+/// Runs the tasks until the worker is told to stop.
 pub(crate) async fn run(settings: Settings) -> Outcome<()> {
     let stop = Arc::new(AtomicBool::new(false));
     // A thread of its own, which blocks until the end.
@@ -85,11 +85,11 @@ fn listen(stop: &AtomicBool) {
         stop.store(true, Ordering::Relaxed);
         let _ = lines.next();
     }
-    // Whoever started us is gone.
+    // The drill has ended.
     std::process::exit(3);
 }
 
-/// Until it is told to stop, as the ensemble may be anything but whole.
+/// Connects. Tries again until the worker is told to stop, since the ensemble may be down.
 async fn connect(addresses: &str, timeout: Duration, stop: &AtomicBool) -> Option<Zoolock> {
     while !stop.load(Ordering::Relaxed) {
         let builder = Zoolock::builder().tick_time(TICK).session_timeout(timeout);

@@ -64,7 +64,9 @@ mod loss {
         let output = drill("loss", &["--rounds", "1", "--holders", "3"]);
         assert_eq!(output.status.code(), Some(0), "a holder learned of the loss too late");
         let report = String::from_utf8_lossy(&output.stdout);
-        for fault in ["link cut", "holder stopped", "follower isolated"] {
+        for fault in
+            ["link cut", "holder stopped", "follower isolated", "follower killed", "timeout shortened"]
+        {
             assert!(report.contains(&format!("| {fault} | 3 |")), "no {fault}");
         }
     }
@@ -76,8 +78,25 @@ mod loss {
         }
         let args = ["--rounds", "1", "--holders", "2", "--only", "cut", "--break", "never-lost"];
         let output = drill("loss", &args);
-        assert_finds(&output, ", holder of l00: believed ");
+        assert_finds(&output, ", holder of l00: its guard was valid ");
         assert_finds(&output, ", command of l01: ");
+    }
+}
+
+mod outages {
+    use super::*;
+
+    #[test]
+    fn short_outages_of_apache_cost_no_lock() {
+        if !availability().or_skip("short_outages_of_apache_cost_no_lock") {
+            return;
+        }
+        let output = drill("outages", &["--rounds", "1", "--holders", "10"]);
+        assert_eq!(output.status.code(), Some(0), "a lock was lost, or sessions moved");
+        let report = String::from_utf8_lossy(&output.stdout);
+        for outage in ["leader stalled for 2 s", "one node silent", "all nodes away for T/4"] {
+            assert!(report.contains(&format!("| {outage} |")), "no {outage}");
+        }
     }
 }
 

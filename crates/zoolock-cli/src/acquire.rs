@@ -77,7 +77,9 @@ pub(crate) async fn acquire(
             Err(Interruption::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
-            Err(Interruption::Error(error)) if should_rejoin(&error, service) => {
+            Err(Interruption::Error(error))
+                if should_rejoin(&error, service) && until.is_none_or(|until| Instant::now() < until) =>
+            {
                 talk.note(format_args!(
                     "{error}; waiting for {} again, at the end of the queue",
                     wanted.name

@@ -29,7 +29,7 @@ mod time;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use driver::{Client, Handler, Servers};
+pub use driver::{Client, Flight, Handler, Servers};
 pub use hosts::{DialError, Host};
 pub use platform::{Connecting, Os, Platform, Stream, Task};
 pub use requests::{Notice, Notices, OpenError, Requests};

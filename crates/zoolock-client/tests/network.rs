@@ -232,6 +232,36 @@ fn session_survives_a_pause_of_the_process() {
 }
 
 #[test]
+fn caller_writes_without_the_driver() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let server = runtime.block_on(server());
+    let host = tcp(server.local_addr());
+    let stopped = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut session = stopped.block_on(async {
+        let mut session = Session::start(vec![host.clone()]);
+        session.connected().await;
+        session.call(create("/a", 0)).await.expect("created");
+        session
+    });
+    // Nothing drives the session now.
+    let request = session.client.request(&create("/b", 0)).expect("a connection");
+    runtime.block_on(async {
+        let mut other = Session::start(vec![host]);
+        other.connected().await;
+        let is_there = async {
+            while other.call(Request::Exists { path: "/b".to_owned(), watch: false }).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_there).await.expect("the request reached the server");
+    });
+    let reply = stopped.block_on(session.next());
+    assert!(matches!(reply, Happened::Reply(id, Ok(_)) if id == request), "{reply:?}");
+    runtime.block_on(server.shutdown());
+}
+
+#[test]
 fn stopped_runtime_ends_the_session() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (_server, mut session) = runtime.block_on(async {

@@ -145,7 +145,8 @@ macro_rules! ask {
             Way::ForEver => $lock.await.map(Some),
             Way::Try => $try.await,
             Way::Within(patience) => match $within(patience).await {
-                Err(Error::Timeout { .. }) => Ok(None),
+                // The server did not answer in time, or the lock was busy.
+                Err(Error::Timeout { .. } | Error::Unavailable { .. }) => Ok(None),
                 outcome => outcome.map(Some),
             },
             Way::Cancel(after) => match tokio::time::timeout(after, $lock).await {

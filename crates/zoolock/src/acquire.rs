@@ -54,6 +54,16 @@ impl Patience {
     pub(crate) fn timeout(timeout: Duration) -> Patience {
         Patience::Until(Zoolock::deadline_after(timeout))
     }
+
+    /// Returns whether a server that works answers in this time, counted from now on.
+    fn leaves_time_for_an_answer(self) -> bool {
+        match self {
+            Patience::Until(deadline) => {
+                deadline.saturating_duration_since(clock::monotonic()) >= ANSWER_TIME
+            }
+            Patience::Try | Patience::ForEver => true,
+        }
+    }
 }
 
 impl Lock {
@@ -127,14 +137,17 @@ impl Lock {
         self.names_for(kind)?;
         let directories = self.directories()?;
         let reserved = watched_bytes(kind, self.options.naming, &directories);
+        let expects_answer = patience.leaves_time_for_an_answer();
         loop {
             let kind_name = kind_name(kind, directories.len());
             let Some((reservation, metrics)) = self.begin(kind_name, reserved, patience).await? else {
-                return Ok(None);
+                return if expects_answer { Err(self.no_answer()) } else { Ok(None) };
             };
             match self.acquire_on(reservation, kind, directories.clone(), patience, None, metrics).await? {
                 Attempt::Held(held) => return Ok(Some(held)),
-                Attempt::Missed => return Ok(None),
+                Attempt::Busy => return Ok(None),
+                Attempt::Unanswered if expects_answer => return Err(self.no_answer()),
+                Attempt::Unanswered => return Ok(None),
                 Attempt::Again => {}
             }
         }
@@ -162,6 +175,13 @@ impl Lock {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the error of an acquisition that ended in an outage: whether the lock is busy is not known.
+    fn no_answer(&self) -> Error {
+        let message =
+            format!("no answer in the time to wait for lock {}; check that the service runs", self.path());
+        Error::unavailable(self.zoolock.endpoints(), message)
     }
 
     /// Reserves watch capacity on a session. Before the first acquisition of a semaphore's handle, also
@@ -258,7 +278,8 @@ impl Lock {
         let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
         match self.acquire_on(reservation, kind, directories, patience, Some(reader), metrics).await? {
             Attempt::Held(held) => Ok(Some(held)),
-            Attempt::Missed => Ok(None),
+            Attempt::Busy => Ok(None),
+            Attempt::Unanswered => Err(self.no_answer()),
             Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
     }
@@ -345,7 +366,8 @@ impl Lock {
             {
                 Ok(Attempt::Again)
             }
-            Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Missed),
+            Progress::Failed(Reason::TimedOut) if !acquisition.knows_its_queue() => Ok(Attempt::Unanswered),
+            Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Busy),
             Progress::Pending => unreachable!("outcome() waits until it is decided"),
         }
     }
@@ -467,11 +489,16 @@ impl Lock {
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(crate) enum Attempt {
     Held(Held),
-    /// Busy, or timed out.
-    Missed,
+    /// The lock is busy, and the patience has ended.
+    Busy,
+    /// The patience has ended before the server told how long the queue is, or in an outage.
+    Unanswered,
     /// The session has ended; another session may work.
     Again,
 }
+
+/// The time in which a server that works answers. After a shorter wait without an answer nothing is known.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Milliseconds that a lock is held before its node is watched.
 const WATCH_OWN_AFTER: u32 = 5;

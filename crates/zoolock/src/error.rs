@@ -9,7 +9,8 @@ use zoolock_core::contender::{Loss, SessionEnd};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock was not acquired in time. Try again, or wait longer.
+    /// The lock is busy: another contender held it for all of the time to wait. Or the wait was shorter than half a second, and
+    /// no answer came. An outage is [`Error::Unavailable`].
     #[error(
         "lock {path}: not acquired within {waited:?}; wait longer, or look who holds it with `zoolock show`"
     )]

@@ -87,9 +87,9 @@ pub(crate) struct Listeners {
 
 /// The listeners of the task that currently has a lock which passes among the tasks of a process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Relay(Arc<Mutex<Listeners>>);
+pub(crate) struct ListenerSlot(Arc<Mutex<Listeners>>);
 
-impl Relay {
+impl ListenerSlot {
     /// Replaces the listeners.
     pub(crate) fn set(&self, listeners: Listeners) {
         let before = std::mem::replace(&mut *lock(&self.0), listeners);
@@ -107,7 +107,7 @@ enum EventFilter {
     LossAndRevocation,
     /// The listeners of the task that currently has the lock, for all events but the grant and giving up. The
     /// tenure reports those two.
-    Relayed(Relay),
+    Slot(ListenerSlot),
 }
 
 impl Listeners {
@@ -116,9 +116,9 @@ impl Listeners {
         Listeners { filter: EventFilter::LossAndRevocation, ..self.clone() }
     }
 
-    /// Returns the listeners that are set in `relay` at the time of each event.
-    pub(crate) fn relayed(relay: Relay) -> Listeners {
-        Listeners { filter: EventFilter::Relayed(relay), ..Listeners::default() }
+    /// Returns the listeners that are set in `slot` at the time of each event.
+    pub(crate) fn in_slot(slot: ListenerSlot) -> Listeners {
+        Listeners { filter: EventFilter::Slot(slot), ..Listeners::default() }
     }
 
     pub(crate) fn tell(&self, event: LockEvent) {
@@ -126,10 +126,10 @@ impl Listeners {
         match &self.filter {
             EventFilter::All => self.send(event),
             EventFilter::LossAndRevocation if matches!(event, Lost(..) | Revoked(_)) => self.send(event),
-            EventFilter::Relayed(Relay(present)) if !matches!(event, Acquired(_) | GaveUp) => {
+            EventFilter::Slot(ListenerSlot(present)) if !matches!(event, Acquired(_) | GaveUp) => {
                 lock(present).tell(event);
             }
-            EventFilter::LossAndRevocation | EventFilter::Relayed(_) => {}
+            EventFilter::LossAndRevocation | EventFilter::Slot(_) => {}
         }
     }
 
@@ -142,7 +142,7 @@ impl Listeners {
 
     /// Returns whether there is a listener, or the next task to have the lock may bring one.
     pub(crate) fn may_have_listeners(&self) -> bool {
-        matches!(self.filter, EventFilter::Relayed(_)) || self.has_listeners()
+        matches!(self.filter, EventFilter::Slot(_)) || self.has_listeners()
     }
 
     /// Returns whether there is a listener to all events now.
@@ -150,7 +150,7 @@ impl Listeners {
         match &self.filter {
             EventFilter::All => self.sender.get().is_some_and(|sender| sender.receiver_count() > 0),
             EventFilter::LossAndRevocation => false,
-            EventFilter::Relayed(Relay(present)) => lock(present).has_listeners(),
+            EventFilter::Slot(ListenerSlot(present)) => lock(present).has_listeners(),
         }
     }
 

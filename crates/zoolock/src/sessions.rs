@@ -77,6 +77,11 @@ impl Sessions {
         lock(&self.pool).checkout(bytes)
     }
 
+    /// Returns the addresses of the servers.
+    pub(crate) fn endpoints(&self) -> String {
+        self.connect.endpoints()
+    }
+
     /// Returns every session that has not ended.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.pool).live.iter().filter(|session| session.end().is_none()).cloned().collect()

@@ -221,6 +221,11 @@ impl Zoolock {
         session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }
 
+    /// Returns the addresses of the servers.
+    pub(crate) fn endpoints(&self) -> String {
+        self.inner.sessions.endpoints()
+    }
+
     /// Returns every session that has not ended.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         self.inner.sessions.all()

@@ -1,4 +1,4 @@
-//! The judge: whether one holder knew in time.
+//! The judge: checks that one holder learned of the loss in time.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::post::Record;
 use super::{Fault, SESSION};
 use crate::clock::seconds;
 
-/// How much later than its deadline a command may be dead.
+/// The time after its deadline in which a command may still end.
 const SLACK: Duration = Duration::from_millis(200);
-/// Who looks every few milliseconds believed this long before it was struck, or the round says nothing of it.
+/// A holder looks every few milliseconds. Its guard must have been valid at most this long before the fault.
 const FRESH: Duration = Duration::from_secs(1);
-/// What `zoolock run` says when the lock was lost.
+/// The exit code of `zoolock run` after a loss.
 const LOST: i32 = 70;
 
 /// One holder in one round. Times are those of [`now`](crate::clock::now).
@@ -18,50 +18,53 @@ pub(crate) struct Case {
     pub(crate) fault: Fault,
     pub(crate) round: usize,
     pub(crate) lock: String,
-    /// It is `zoolock run` with a command.
+    /// Set for `zoolock run` with a command.
     pub(crate) runs: bool,
-    /// When it was cut off or stopped.
+    /// Set if the lock was lost in the preparation of the fault.
+    pub(crate) has_lost_before: bool,
+    /// The time of the fault.
     pub(crate) struck: i64,
-    /// When it was let go on.
+    /// The time of SIGCONT.
     pub(crate) continued: Option<i64>,
-    /// When its rival had the lock.
+    /// The time of the rival's grant.
     pub(crate) rival: Option<i64>,
     pub(crate) exit: Option<i32>,
     pub(crate) record: Record,
 }
 
 impl Case {
-    /// The last moment at which the guard was valid.
+    /// Returns the last time at which the guard was valid.
     pub(crate) fn last_belief(&self) -> Option<i64> {
         self.record.looks.iter().filter(|(_, valid)| *valid).map(|(at, _)| *at).max()
     }
 
-    /// How long it took to hear of the loss, from when it could: somebody who is stopped cannot.
+    /// Returns the time from the fault to the notice of the loss. For a stopped process it counts from SIGCONT on.
     pub(crate) fn noticed(&self) -> Option<i64> {
         let (at, _) = self.record.lost.as_ref()?;
         Some(at - self.continued.unwrap_or(self.struck))
     }
 
-    /// From the fault to the rival's grant.
+    /// Returns the time from the fault to the rival's grant.
     pub(crate) fn moved_on(&self) -> Option<i64> {
         Some(self.rival? - self.struck)
     }
 
-    /// From the last belief to the rival's grant, below zero where they overlap.
+    /// Returns the time from the last valid guard to the rival's grant. It is negative if they overlap.
     pub(crate) fn margin(&self) -> Option<i64> {
         let end = if self.runs { self.record.dead } else { self.last_belief() };
         Some(self.rival? - end?)
     }
 
-    /// From the fault to the end of the command.
+    /// Returns the time from the fault to the end of the command.
     pub(crate) fn dead(&self) -> Option<i64> {
         Some(self.record.dead? - self.struck)
     }
 
-    /// What must not be.
+    /// Returns the violations of this holder.
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut found = Vec::new();
         match self.rival {
+            _ if self.has_lost_before => found.push("lost its lock while its node was restarted".to_owned()),
             None => found.push("the rival never had the lock".to_owned()),
             Some(rival) if rival < self.struck => {
                 found.push("the rival had the lock before anything happened".to_owned())
@@ -78,24 +81,26 @@ impl Case {
         let after = |at: i64| seconds(at - self.struck);
         match self.last_belief() {
             Some(at) if at > rival => found.push(format!(
-                "believed {:.3} s after it was struck, and its rival had the lock at {:.3} s",
+                "its guard was valid {:.3} s after the fault, and its rival had the lock at {:.3} s",
                 after(at),
                 after(rival)
             )),
             Some(at) if at > self.struck - nanos(FRESH) => {}
-            _ => found.push("did not believe when it was struck".to_owned()),
+            _ => found.push("its guard was not valid at the fault".to_owned()),
         }
         if let Some(continued) = self.continued {
             match self.record.looks.iter().find(|(at, _)| *at >= continued) {
                 Some((_, false)) => {}
-                Some((_, true)) => found.push("believed at its first look after it was stopped".to_owned()),
-                None => found.push("never looked after it was stopped".to_owned()),
+                Some((_, true)) => {
+                    found.push("its guard was valid at the first look after SIGCONT".to_owned())
+                }
+                None => found.push("never looked after SIGCONT".to_owned()),
             }
         }
         match &self.record.lost {
             None => found.push("was never told that the lock is lost".to_owned()),
             Some((at, why)) if *at > rival && self.continued.is_none() => found.push(format!(
-                "was told {:.3} s after it was struck ({why}), and its rival had the lock at {:.3} s",
+                "was told {:.3} s after the fault ({why}), and its rival had the lock at {:.3} s",
                 after(*at),
                 after(rival)
             )),
@@ -136,7 +141,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    /// Struck at 100 s, believes until 103.9 s, and its rival has the lock at 106.5 s.
+    /// Fault at 100 s, valid until 103.9 s, rival's grant at 106.5 s.
     fn good(fault: Fault) -> Case {
         let looks = [(990, true), (1000, true), (1039, true), (1041, false)];
         let looks = looks.map(|(tenths, valid)| (tenths * SECOND / 10, valid)).to_vec();
@@ -146,6 +151,7 @@ mod tests {
             round: 1,
             lock: "l00".to_owned(),
             runs: false,
+            has_lost_before: false,
             struck: 100 * SECOND,
             continued: None,
             rival: Some(1065 * SECOND / 10),
@@ -168,21 +174,28 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_in_time_is_no_violation() {
+    fn loss_before_the_fault_is_found() {
+        let mut case = good(Fault::Shortened);
+        case.has_lost_before = true;
+        finds(&case, "while its node was restarted");
+    }
+
+    #[test]
+    fn loss_that_is_noticed_in_time_is_no_violation() {
         assert_eq!(good(Fault::Cut).violations(), Vec::<String>::new());
         assert_eq!(good(Fault::Cut).margin(), Some(26 * SECOND / 10));
         assert_eq!(command().violations(), Vec::<String>::new());
     }
 
     #[test]
-    fn belief_beside_the_rival_is_found() {
+    fn valid_guard_beside_the_rival_is_found() {
         let mut case = good(Fault::Isolated);
         case.record.looks.push((1066 * SECOND / 10, true));
-        finds(&case, "believed 6.600 s after it was struck, and its rival had the lock at 6.500 s");
+        finds(&case, "its guard was valid 6.600 s after the fault, and its rival had the lock at 6.500 s");
     }
 
     #[test]
-    fn who_was_told_late_or_never_is_found() {
+    fn late_or_missing_notice_is_found() {
         let mut case = good(Fault::Cut);
         case.record.lost = Some((107 * SECOND, "why".to_owned()));
         finds(&case, "was told 7.000 s");
@@ -191,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stopped_is_to_know_at_its_first_look() {
+    fn stopped_holder_must_know_at_its_first_look() {
         let mut case = good(Fault::Stopped);
         case.record.looks.truncate(2);
         (case.continued, case.record.lost) = (Some(107 * SECOND), Some((108 * SECOND, "why".to_owned())));
@@ -204,10 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_did_not_hold_proves_nothing() {
+    fn holder_that_did_not_hold_is_found() {
         let mut case = good(Fault::Cut);
         case.record.looks.retain(|(at, _)| *at > 104 * SECOND);
-        finds(&case, "did not believe");
+        finds(&case, "was not valid at the fault");
         case = good(Fault::Cut);
         case.rival = Some(99 * SECOND);
         finds(&case, "before anything happened");
@@ -216,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_outlives_its_time_is_found() {
+    fn command_that_outlives_its_deadline_is_found() {
         let mut case = command();
         case.record.dead = Some(1043 * SECOND / 10);
         finds(&case, "was dead after 4.300 s, later than 4.2s");

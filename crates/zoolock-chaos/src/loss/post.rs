@@ -1,4 +1,4 @@
-//! A holder as the drill has it: a process behind a way of its own, and what was seen of it.
+//! A holder as the drill sees it: a process with a link of its own, and the record of what it reported.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -25,14 +25,14 @@ use crate::clock::now;
 use crate::faults::SHUT;
 use crate::link::{Fault, Link};
 
-/// It takes no notice of TERM, nor does what it has started. Each of them keeps the pipe open for as long as it lives.
+/// The command of `zoolock run`. It and its child ignore SIGTERM, and keep the pipe open as long as they live.
 const COMMAND: &str = r#"trap '' TERM; exec 9> "$BAND"; sleep 1000 & echo up >&9; wait"#;
-/// For who looks for the writer of a pipe that has none yet.
+/// Pause between two looks for the writer of a pipe.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a process may take to end that was told to.
+/// The time in which a process must end after it was told to.
 const END: Duration = Duration::from_secs(20);
 
-/// What posts have in common.
+/// The settings that all holders share.
 pub(crate) struct Ground {
     pub(crate) dir: PathBuf,
     pub(crate) zoolock: PathBuf,
@@ -41,6 +41,8 @@ pub(crate) struct Ground {
 
 /// A holder.
 pub(crate) struct Post {
+    /// Set if the lock was lost in the preparation of the fault.
+    pub(crate) has_lost_before: bool,
     lock: String,
     runs: bool,
     link: Link,
@@ -49,21 +51,21 @@ pub(crate) struct Post {
     listening: JoinHandle<()>,
 }
 
-/// What was seen of a holder. Times are those of [`now`].
+/// The record of a holder. Times are those of [`now`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    /// When it had the lock.
+    /// The time of its grant.
     pub(crate) held: Option<i64>,
-    /// When it looked, and whether its guard was valid.
+    /// The time of each look, and whether its guard was valid.
     pub(crate) looks: Vec<(i64, bool)>,
-    /// When its guard said that it is lost, and why.
+    /// The time at which its guard reported the loss, and the reason.
     pub(crate) lost: Option<(i64, String)>,
-    /// When the last process of its command was gone.
+    /// The time at which the last process of its command had ended.
     pub(crate) dead: Option<i64>,
 }
 
 impl Post {
-    /// Starts a holder that reaches one node only. `runs`: it is `zoolock run` with a command.
+    /// Starts a holder that reaches one node only. With `runs` it is `zoolock run` with a command.
     pub(crate) async fn start(ground: &Ground, node: SocketAddr, lock: &str, runs: bool) -> Outcome<Self> {
         let link = Link::open(Port::reserve()?, node, None, Duration::ZERO).await?;
         let address = link.addr().to_string();
@@ -81,7 +83,7 @@ impl Post {
             let said = child.stdout.take().ok_or("it is piped")?;
             (child, tokio::spawn(listen(said, record.clone())))
         };
-        Ok(Post { lock: lock.to_owned(), runs, link, child, record, listening })
+        Ok(Post { has_lost_before: false, lock: lock.to_owned(), runs, link, child, record, listening })
     }
 
     pub(crate) fn lock(&self) -> &str {
@@ -96,12 +98,17 @@ impl Post {
         lock(&self.record)
     }
 
-    /// How many connections it has to its node.
+    /// Returns the number of connections to its node.
     pub(crate) fn connections(&self) -> usize {
         self.link.connections()
     }
 
-    /// Lets nothing pass any more. With `reset` the connection it has is closed, else it is silent.
+    /// Waits until a request is forwarded to its node.
+    pub(crate) async fn next_forwarded(&self) {
+        self.link.next_forwarded().await;
+    }
+
+    /// Shuts its link. With `reset` its connections are closed. Otherwise they are silent.
     pub(crate) fn shut(&self, reset: bool) {
         self.link.set(SHUT);
         if reset {
@@ -117,12 +124,12 @@ impl Post {
         if let Ok(None) = self.child.try_wait()
             && let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid as i32))
         {
-            // Until it is waited for, the number is our child's.
+            // The pid is that of our child until it is waited for.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Whether it knows by now that the lock is lost.
+    /// Returns whether it knows that the lock is lost.
     pub(crate) fn knows(&mut self) -> bool {
         match self.runs {
             true => !matches!(self.child.try_wait(), Ok(None)),
@@ -130,10 +137,10 @@ impl Post {
         }
     }
 
-    /// Lets it end; its exit code, where it did.
+    /// Ends it. Returns its record, and its exit code.
     pub(crate) async fn end(mut self) -> (Record, Option<i32>) {
         if self.runs {
-            // Most often it has ended by itself. A second request kills the command.
+            // Usually it has ended by itself. The second signal kills the command.
             for _ in 0..2 {
                 self.signal(Signal::TERM);
                 let _ = timeout(Duration::from_millis(500), self.child.wait()).await;
@@ -148,7 +155,7 @@ impl Post {
                 None
             }
         };
-        // Whatever it has said is in the pipe, and so is its end.
+        // All its reports are in the pipe, and so is their end.
         let _ = timeout(END, &mut self.listening).await;
         self.listening.abort();
         let record = std::mem::take(&mut *self.record());
@@ -178,7 +185,7 @@ fn run(ground: &Ground, address: &str, lock: &str, band: &Path) -> Command {
     command
 }
 
-/// Writes down what a holder says.
+/// Records the reports of a holder.
 async fn listen(said: ChildStdout, record: Arc<Mutex<Record>>) {
     let mut lines = BufReader::new(said).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -187,13 +194,13 @@ async fn listen(said: ChildStdout, record: Arc<Mutex<Record>>) {
             Ok(Word::Held { at }) => record.held = Some(at),
             Ok(Word::Looked { at, valid }) => record.looks.push((at, valid)),
             Ok(Word::Lost { at, why }) => record.lost = Some((at, why)),
-            Err(error) => eprintln!("a holder says `{line}`: {error}"),
+            Err(error) => eprintln!("a holder reported `{line}`: {error}"),
         }
     }
 }
 
-/// Waits until a command is up, and until nobody is left who has its end of the pipe: the kernel closes that when a
-/// process dies, whoever waits for it and when.
+/// Waits until a command runs, and until all its processes have ended: the kernel closes the end of the pipe that each of
+/// them has.
 async fn attend(mut pipe: pipe::Receiver, record: Arc<Mutex<Record>>) {
     let mut bytes = [0; 64];
     loop {

@@ -1,4 +1,4 @@
-//! What came out, as a table and as JSON.
+//! The report, as a table and as JSON.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::clock::seconds;
 use crate::report::SHOWN;
 
-/// The table.
+/// Returns the table.
 pub(super) fn text(
     settings: &Settings,
     seed: u64,
@@ -29,9 +29,9 @@ pub(super) fn text(
         settings.rounds,
         cases.len(),
     );
-    text += "Seconds, as least / median / most. Who was stopped is told when it goes on; its loss is counted from there, all \
-             else from the fault.\n\n";
-    text += "| fault | cases | `lost()` resolved | rival granted | from the last belief to that | the command dead | \
+    text += "Seconds, as least / median / most, counted from the fault. The loss of a stopped holder is counted from SIGCONT \
+             on.\n\n";
+    text += "| fault | cases | `lost()` resolved | rival granted | from the last valid guard to that | the command dead | \
              from its death to the rival's grant |\n|-|-|-|-|-|-|-|\n";
     for fault in Fault::value_variants() {
         let these: Vec<&Case> = cases.iter().filter(|case| case.fault == *fault).collect();
@@ -53,7 +53,7 @@ pub(super) fn text(
     let looks: usize = cases.iter().map(|case| case.record.looks.len()).sum();
     let _ = writeln!(text, "\n{looks} looks at guards, {} violations.", violations.len());
     for diverged in diverged {
-        let _ = writeln!(text, "\nZooKeeper itself: {diverged}; it began anew.");
+        let _ = writeln!(text, "\nZooKeeper itself: {diverged}. It restarted without data.");
     }
     for violation in violations.iter().take(SHOWN) {
         let _ = writeln!(text, "\nVIOLATION: {violation}");
@@ -61,7 +61,7 @@ pub(super) fn text(
     text
 }
 
-/// All cases, with times in seconds after the fault.
+/// Returns all cases, with times in seconds after the fault.
 pub(super) fn json(seed: u64, cases: &[Case], violations: &[String]) -> Outcome<String> {
     let cases: Vec<_> = cases
         .iter()

@@ -1,14 +1,14 @@
-//! What a holder says, a line of JSON each. Times are those of [`now`](crate::clock::now).
+//! The reports of a holder, one line of JSON each. Times are those of [`now`](crate::clock::now).
 
 use serde::{Deserialize, Serialize};
 
-/// A line.
+/// A report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Word {
-    /// It has the lock.
+    /// The lock was granted.
     Held { at: i64 },
-    /// It looked at the clock, then asked its guard whether it is valid.
+    /// The holder read the clock, then asked its guard whether it is valid.
     Looked { at: i64, valid: bool },
-    /// Its guard said that the lock is lost.
+    /// Its guard reported the loss.
     Lost { at: i64, why: String },
 }

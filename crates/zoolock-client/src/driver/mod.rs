@@ -1,24 +1,28 @@
 //! The driver: owns the socket of a session, reads the clock, and carries out what the machine asks for.
 //!
-//! One task drives a session. The machine and the caller's [`Handler`] are behind one mutex, so replies, watch events and
-//! state changes reach the handler in the order in which the server sent them, and never beside a call of
-//! [`Client::with`].
+//! One task drives a session. The machine, the caller's [`Handler`] and the stream are behind one mutex, so replies, watch
+//! events and state changes reach the handler in the order in which the server sent them, and never beside a call of
+//! [`Client::with`]. Such a call writes to the stream itself, without the driver's task, unless the stream is full or many
+//! requests are in flight: then the task writes them together.
+
+mod link;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use tokio::io::{AsyncWrite, ReadBuf};
+use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 
 use crate::hosts::{self, DialError, Host, Hosts, Security};
 use crate::platform::{Platform, Stream};
 use crate::sasl::{Exchange, Mechanism};
 use crate::session::{ConnectionId, Output, SaslStep, Session, SessionConfig, State};
 use crate::{Instant, RequestError, RequestId};
+use link::Link;
 use zoolock_wire::{Reply, Request, WatchEvent};
 
 /// The receiver of everything that happens to a session, in order.
@@ -70,15 +74,20 @@ struct Inner<H> {
 
 struct Shared<H> {
     core: Mutex<Core<H>>,
-    /// Wakes the driver when there are bytes to write or timers changed.
+    /// Wakes the driver when it has something to do before its alarm.
     wake: Notify,
     platform: Arc<dyn Platform>,
 }
 
-/// The machine, and the receiver of its outputs.
+/// The machine, its stream, and the receiver of its outputs.
 struct Core<H> {
     session: Session,
     handler: H,
+    link: Option<Link>,
+    /// The time at which the driver looks at the timers, unless it is woken before.
+    alarm: Option<Instant>,
+    /// The number of flights that are being composed.
+    flights: usize,
     /// Outputs for the driver.
     actions: Vec<Action>,
     /// The errors of the last dial, in which no server was reached.
@@ -89,7 +98,6 @@ struct Core<H> {
 enum Action {
     Dial { id: ConnectionId, elsewhere: bool, same_first: bool },
     AbortDial(ConnectionId),
-    Close(ConnectionId),
     Challenge(ConnectionId, Option<Bytes>),
 }
 
@@ -124,7 +132,15 @@ impl<H: Handler> Client<H> {
         config.sasl = servers.sasl.is_some();
         config.servers = u32::try_from(servers.hosts.len()).unwrap_or(u32::MAX);
         let session = Session::new(config, platform.now());
-        let core = Core { session, handler, actions: Vec::new(), dial_errors: Vec::new() };
+        let core = Core {
+            session,
+            handler,
+            link: None,
+            alarm: None,
+            flights: 0,
+            actions: Vec::new(),
+            dial_errors: Vec::new(),
+        };
         let hosts = Hosts::new(servers.hosts, &*platform);
         let shared =
             Arc::new(Shared { core: Mutex::new(core), wake: Notify::new(), platform: platform.clone() });
@@ -134,10 +150,8 @@ impl<H: Handler> Client<H> {
             #[cfg(feature = "tls")]
             tls: servers.tls,
             mechanism: servers.sasl,
-            connection: None,
             dial: None,
             sasl: None,
-            output: Bytes::new(),
             input: vec![0; READ_BYTES],
             reads: 0,
         };
@@ -150,14 +164,20 @@ impl<H: Handler> Client<H> {
     ///
     /// `call` must not block.
     pub fn with<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
-        let result = {
-            let core = &mut *self.inner.shared.lock();
-            let result = call(&mut core.session, &mut core.handler, self.inner.shared.platform.now());
-            core.dispatch();
-            result
-        };
-        self.inner.shared.wake.notify_one();
-        result
+        self.inner.shared.with(false, call)
+    }
+
+    /// Does the same as [`Client::with`], but in a [flight](Client::begin_flight) what the session wants to send is written at
+    /// its end.
+    pub fn with_in_flight<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
+        self.inner.shared.with(true, call)
+    }
+
+    /// Begins a flight: requests of [`Client::with_in_flight`] that are written together, when the returned value is dropped.
+    /// That saves system calls, here and on the server.
+    pub fn begin_flight(&self) -> Flight<H> {
+        self.inner.shared.lock().flights += 1;
+        Flight { shared: self.inner.shared.clone() }
     }
 
     /// Sends a request.
@@ -184,6 +204,35 @@ impl<H: Handler> Client<H> {
     }
 }
 
+/// Requests that are written together. See [`Client::begin_flight`].
+#[must_use = "the flight ends when this is dropped"]
+pub struct Flight<H: Handler> {
+    shared: Arc<Shared<H>>,
+}
+
+impl<H: Handler> Drop for Flight<H> {
+    fn drop(&mut self) {
+        self.shared.lock().flights -= 1;
+        self.shared.with(false, |_, _, _| ());
+    }
+}
+
+impl<H: Handler> Shared<H> {
+    fn with<T>(&self, in_flight: bool, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
+        let (result, needs_driver) = {
+            let core = &mut *self.lock();
+            let result = call(&mut core.session, &mut core.handler, self.platform.now());
+            core.dispatch();
+            let is_written = (in_flight && core.flights > 0) || core.write_now();
+            (result, !is_written || core.needs_driver())
+        };
+        if needs_driver {
+            self.wake.notify_one();
+        }
+        result
+    }
+}
+
 impl<H> Shared<H> {
     fn lock(&self) -> MutexGuard<'_, Core<H>> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
@@ -199,7 +248,7 @@ impl<H: Handler> Core<H> {
                     self.actions.push(Action::Dial { id, elsewhere, same_first });
                 }
                 Output::AbortDial(id) => self.actions.push(Action::AbortDial(id)),
-                Output::Close(id) => self.actions.push(Action::Close(id)),
+                Output::Close(id) => drop(self.link.take_if(|link| link.id == id)),
                 Output::SaslChallenge(id, challenge) => self.actions.push(Action::Challenge(id, challenge)),
                 Output::Granted { timeout, sent } => self.handler.granted(timeout, sent),
                 Output::State(state) => self.handler.state(state),
@@ -208,7 +257,33 @@ impl<H: Handler> Core<H> {
             }
         }
     }
+
+    /// Writes on the caller's thread, if few requests are in flight. Returns whether nothing is left to write.
+    fn write_now(&mut self) -> bool {
+        if self.session.in_flight() > MAX_CALLER_WRITES {
+            return false;
+        }
+        self.poll_write(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.link {
+            Some(link) => link.poll_write(&mut self.session, cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// Returns whether the driver must act before its alarm.
+    fn needs_driver(&self) -> bool {
+        let timer = self.session.next_timer();
+        let is_early = timer.is_some_and(|timer| self.alarm.is_none_or(|alarm| timer < alarm));
+        is_early || !self.actions.is_empty() || self.session.end().is_some()
+    }
 }
+
+/// The largest number of requests in flight at which a caller writes by itself. With more, the driver is busy with replies
+/// anyway, and writes many requests at once.
+const MAX_CALLER_WRITES: usize = 8;
 
 /// The size of the read buffer in bytes.
 const READ_BYTES: usize = 16 * 1024;
@@ -233,37 +308,20 @@ struct Driver<H: Handler> {
     #[cfg(feature = "tls")]
     tls: Option<Arc<dyn crate::TlsSource>>,
     mechanism: Option<Arc<dyn Mechanism>>,
-    connection: Option<Connection>,
     dial: Option<(ConnectionId, DialFuture)>,
-    /// The exchange on the connection, until it is complete.
-    sasl: Option<Sasl>,
-    /// Bytes that the stream has not taken yet.
-    output: Bytes,
+    /// The exchange on this connection, until it is complete.
+    sasl: Option<(ConnectionId, Sasl)>,
     input: Vec<u8>,
     /// The number of reads since the timer was last checked.
     reads: u32,
 }
 
-/// A connection in use.
-struct Connection {
-    id: ConnectionId,
-    /// The name of the server.
-    host: String,
-    stream: Box<dyn Stream>,
-    /// Set if the stream has bytes that it has not sent yet, as TLS may.
-    is_unflushed: bool,
-    /// Set if the stream takes no more bytes. What the server has sent before is still read.
-    is_broken: bool,
-}
-
 /// The reason why the driver woke up.
 enum Wake {
-    /// The socket has bytes, in the input buffer.
-    Read(usize),
+    /// The connection has bytes, in the input buffer.
+    Read(ConnectionId, usize),
     /// The connection ended.
-    Closed,
-    /// The socket took bytes.
-    Wrote,
+    Closed(ConnectionId),
     Dialed(Result<(usize, Box<dyn Stream>), Vec<DialError>>),
     /// The next step of the SASL exchange is known.
     Stepped(Box<dyn Exchange>, SaslStep),
@@ -281,12 +339,12 @@ impl<H: Handler> Drop for Driver<H> {
 
 impl<H: Handler> Driver<H> {
     async fn run(mut self) {
-        loop {
-            let Some(timer) = self.carry_out() else { return };
-            match self.next_wake(timer).await {
-                Wake::Called | Wake::Wrote => {}
-                Wake::Read(bytes) => {
-                    self.receive(bytes);
+        let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
+        while self.carry_out(sleep.as_mut()) {
+            match self.next_wake(sleep.as_mut()).await {
+                Wake::Called => {}
+                Wake::Read(id, bytes) => {
+                    self.receive(id, bytes);
                     // A server that always has bytes must not keep the session from its timers.
                     self.reads += 1;
                     if self.reads >= MAX_READS {
@@ -294,11 +352,14 @@ impl<H: Handler> Driver<H> {
                         self.with_session(Session::timer);
                     }
                 }
-                Wake::Closed => self.closed(),
+                Wake::Closed(id) => {
+                    self.with_session(|session, now, random| session.disconnected(id, now, random));
+                }
                 Wake::Dialed(result) => self.dialed(result),
                 Wake::Stepped(exchange, step) => self.stepped(exchange, step),
                 Wake::Timer => {
                     self.reads = 0;
+                    self.shared.lock().alarm = None;
                     self.with_session(Session::timer);
                 }
             }
@@ -313,89 +374,68 @@ impl<H: Handler> Driver<H> {
         core.dispatch();
     }
 
-    /// Carries out the actions, and fetches the bytes to write. Returns the time of the next timer, or `None` after the
-    /// end of the session.
-    fn carry_out(&mut self) -> Option<Option<Instant>> {
+    /// Carries out the actions, and sets the alarm. Returns whether the session goes on.
+    fn carry_out(&mut self, sleep: Pin<&mut Sleep>) -> bool {
         let shared = self.shared.clone();
         let core = &mut *shared.lock();
         core.dispatch();
+        let connected = core.link.as_ref().map(|link| link.id);
+        self.sasl.take_if(|(id, _)| Some(*id) != connected);
         for action in std::mem::take(&mut core.actions) {
             match action {
                 Action::Dial { id, elsewhere, same_first } => {
                     let head_start = (core.session.timeout() / 60).min(MAX_HEAD_START);
                     self.dial = Some((id, self.start_dial(elsewhere, same_first, head_start)));
                 }
-                Action::Challenge(id, challenge) => self.answer_challenge(id, challenge),
-                Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
-                Action::Close(id) => {
-                    if self.connection.take_if(|connection| connection.id == id).is_some() {
-                        self.output.clear();
-                        self.sasl = None;
+                Action::Challenge(id, challenge) => {
+                    if let Some(link) = core.link.as_ref().filter(|link| link.id == id) {
+                        self.answer_challenge(link, challenge);
                     }
                 }
+                Action::AbortDial(id) => drop(self.dial.take_if(|(dialing, _)| *dialing == id)),
             }
         }
         if core.session.end().is_some() {
-            return None;
+            return false;
         }
-        if self.output.is_empty()
-            && let Some((id, bytes)) = core.session.take_bytes()
-        {
-            // Bytes of a lost connection are never written.
-            if self.connection.as_ref().is_some_and(|connection| connection.id == id) {
-                self.output = bytes;
-            }
+        let now = shared.platform.now();
+        let latest = now.after(LONGEST_SLEEP);
+        let next = core.session.next_timer().map_or(latest, |timer| timer.min(latest));
+        // An alarm that is too early costs less than setting it again after every reply.
+        if core.alarm.is_none_or(|alarm| next < alarm) {
+            core.alarm = Some(next);
+            sleep.reset(tokio::time::Instant::now() + now.until(next));
         }
-        Some(core.session.next_timer())
+        true
     }
 
-    /// Waits for something to do.
+    /// Waits for something to do, and writes meanwhile.
     ///
     /// The socket comes before the timer: after a pause of the process every deadline is past, while the replies wait in
     /// the socket. The runtime learns of both at the same time.
-    async fn next_wake(&mut self, timer: Option<Instant>) -> Wake {
+    async fn next_wake(&mut self, mut sleep: Pin<&mut Sleep>) -> Wake {
         let shared = self.shared.clone();
         let mut called = pin!(shared.wake.notified());
-        let delay = timer.map_or(LONGEST_SLEEP, |at| shared.platform.now().until(at).min(LONGEST_SLEEP));
-        let mut sleep = pin!(tokio::time::sleep(delay));
-        let Driver { connection, dial, sasl, output, input, .. } = self;
-        poll_fn(move |cx| {
+        let Driver { dial, sasl, input, .. } = self;
+        poll_fn(|cx| {
             // A stream that always has bytes must not keep a dial or the SASL exchange waiting.
             if let Some((_, dial)) = dial
                 && let Poll::Ready(result) = dial.as_mut().poll(cx)
             {
                 return Poll::Ready(Wake::Dialed(result));
             }
-            if let Some(Sasl::Stepping(step)) = sasl
+            if let Some((_, Sasl::Stepping(step))) = sasl
                 && let Poll::Ready((exchange, step)) = step.as_mut().poll(cx)
             {
                 return Poll::Ready(Wake::Stepped(exchange, step));
             }
-            if let Some(Connection { stream, is_unflushed, is_broken, .. }) = connection {
-                if *is_broken {
-                    output.clear();
-                }
-                if !output.is_empty() {
-                    match Pin::new(&mut *stream).poll_write(cx, output) {
-                        Poll::Ready(Ok(0) | Err(_)) => *is_broken = true,
-                        Poll::Ready(Ok(bytes)) => {
-                            output.advance(bytes);
-                            *is_unflushed = true;
-                            return Poll::Ready(Wake::Wrote);
-                        }
-                        Poll::Pending => {}
-                    }
-                }
-                if *is_unflushed && !*is_broken {
-                    match Pin::new(&mut *stream).poll_flush(cx) {
-                        Poll::Ready(Err(_)) => *is_broken = true,
-                        Poll::Ready(Ok(())) => *is_unflushed = false,
-                        Poll::Pending => {}
-                    }
-                }
-                match poll_read(&mut **stream, cx, input) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed),
-                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(bytes)),
+            let core = &mut *shared.lock();
+            // Full or not: the server may have to be read before it takes more.
+            let _ = core.poll_write(cx);
+            if let Some(link) = &mut core.link {
+                match link.poll_read(cx, input) {
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Wake::Closed(link.id)),
+                    Poll::Ready(Ok(bytes)) => return Poll::Ready(Wake::Read(link.id, bytes)),
                     Poll::Pending => {}
                 }
             }
@@ -407,43 +447,33 @@ impl<H: Handler> Driver<H> {
         .await
     }
 
-    fn receive(&mut self, bytes: usize) {
-        let Some(id) = self.connection.as_ref().map(|connection| connection.id) else { return };
+    fn receive(&mut self, id: ConnectionId, bytes: usize) {
         let input = std::mem::take(&mut self.input);
         self.with_session(|session, now, random| session.received(id, &input[..bytes], now, random));
         self.input = input;
     }
 
-    fn closed(&mut self) {
-        let Some(Connection { id, .. }) = self.connection.take() else { return };
-        self.output.clear();
-        self.sasl = None;
-        self.with_session(|session, now, random| session.disconnected(id, now, random));
-    }
-
     fn dialed(&mut self, result: Result<(usize, Box<dyn Stream>), Vec<DialError>>) {
         let Some((id, _)) = self.dial.take() else { return };
+        let Shared { core, platform, .. } = &*self.shared;
+        let core = &mut *core.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, random) = (platform.now(), platform.random());
         match result {
             Ok((at, stream)) => {
                 let host = self.hosts.reached(at).to_owned();
-                let mut used = false;
-                self.with_session(|session, now, random| used = session.connected(id, now, random));
-                if used {
-                    self.shared.lock().dial_errors.clear();
-                    // The bytes for the old connection are never written.
-                    self.output.clear();
-                    self.sasl = None;
-                    self.connection =
-                        Some(Connection { id, host, stream, is_unflushed: false, is_broken: false });
+                let is_used = core.session.connected(id, now, random);
+                // Closes the old connection.
+                core.dispatch();
+                if is_used {
+                    core.dial_errors.clear();
+                    core.link = Some(Link::new(id, host, stream));
                 }
             }
             Err(errors) => {
-                {
-                    let core = &mut *self.shared.lock();
-                    core.handler.unreachable(&errors);
-                    core.dial_errors = errors;
-                }
-                self.with_session(|session, now, random| session.dial_failed(id, now, random));
+                core.handler.unreachable(&errors);
+                core.dial_errors = errors;
+                core.session.dial_failed(id, now, random);
+                core.dispatch();
             }
         }
     }
@@ -463,24 +493,24 @@ impl<H: Handler> Driver<H> {
     }
 
     /// Starts the next step of the SASL exchange.
-    fn answer_challenge(&mut self, id: ConnectionId, challenge: Option<Bytes>) {
-        let Some(connection) = self.connection.as_ref().filter(|connection| connection.id == id) else {
-            return;
-        };
+    fn answer_challenge(&mut self, link: &Link, challenge: Option<Bytes>) {
         let mut exchange = match (self.sasl.take(), &self.mechanism) {
-            (Some(Sasl::Idle(exchange)), _) => exchange,
-            (_, Some(mechanism)) => mechanism.start(&connection.host),
+            (Some((_, Sasl::Idle(exchange))), _) => exchange,
+            (_, Some(mechanism)) => mechanism.start(&link.host),
             (_, None) => return,
         };
-        self.sasl = Some(Sasl::Stepping(Box::pin(async move {
+        let step = async move {
             let step = exchange.step(challenge).await;
             (exchange, step)
-        })));
+        };
+        self.sasl = Some((link.id, Sasl::Stepping(Box::pin(step))));
     }
 
     fn stepped(&mut self, exchange: Box<dyn Exchange>, step: SaslStep) {
-        self.sasl = matches!(step, SaslStep::Send(_)).then_some(Sasl::Idle(exchange));
-        let Some(id) = self.connection.as_ref().map(|connection| connection.id) else { return };
+        let Some((id, _)) = self.sasl.take() else { return };
+        if matches!(step, SaslStep::Send(_)) {
+            self.sasl = Some((id, Sasl::Idle(exchange)));
+        }
         self.with_session(|session, now, random| session.sasl_step(id, step, now, random));
     }
 }
@@ -490,16 +520,3 @@ const MAX_HEAD_START: Duration = Duration::from_millis(500);
 
 /// The longest time between two looks at the clock. It counts suspend, and the timers of the runtime do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-
-fn poll_read(
-    stream: &mut dyn Stream,
-    cx: &mut Context<'_>,
-    input: &mut [u8],
-) -> Poll<std::io::Result<usize>> {
-    let mut buffer = ReadBuf::new(input);
-    match Pin::new(stream).poll_read(cx, &mut buffer) {
-        Poll::Ready(Ok(())) => Poll::Ready(Ok(buffer.filled().len())),
-        Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-        Poll::Pending => Poll::Pending,
-    }
-}

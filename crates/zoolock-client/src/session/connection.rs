@@ -113,6 +113,10 @@ impl Connection {
         self.stage == Stage::Attached
     }
 
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
     /// Returns when the oldest request without a reply was sent, and whether the leader must answer it.
     pub(super) fn oldest_pending(&self) -> Option<(Instant, bool)> {
         let oldest = self.in_flight.front()?;

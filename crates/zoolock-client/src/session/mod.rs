@@ -366,6 +366,11 @@ impl Session {
         self.closing.is_none() && self.connection.as_ref().is_some_and(Connection::is_attached)
     }
 
+    /// Returns the number of requests in flight.
+    pub fn in_flight(&self) -> usize {
+        self.connection.as_ref().map_or(0, Connection::in_flight)
+    }
+
     /// Returns the end of the session, if it has ended.
     pub fn end(&self) -> Option<End> {
         self.end

@@ -3,5 +3,6 @@
 mod clients;
 mod interop;
 mod mixed_queues;
+mod other_client;
 mod peers;
 mod programs;

@@ -90,6 +90,8 @@ struct State {
     ticket: Option<Ticket>,
     /// Set once the listeners know that it is queued.
     queued: bool,
+    /// Set once the server has answered how many contenders are in the queue.
+    has_read_queue: bool,
     /// Set while the caller does not wait for the requests that are sent.
     in_background: bool,
     over: bool,
@@ -161,6 +163,7 @@ impl Acquisition {
                 previous: None,
                 ticket: None,
                 queued: false,
+                has_read_queue: false,
                 in_background: false,
                 over: false,
                 was_queued: false,
@@ -215,6 +218,11 @@ impl Acquisition {
     /// Returns whether it ever had a znode in the queue, as far as we know.
     pub(crate) fn was_queued(&self) -> bool {
         lock(&self.state).was_queued
+    }
+
+    /// Returns whether its queue was read, and there is a connection: if it is not granted, its lock is busy.
+    pub(crate) fn knows_its_queue(&self) -> bool {
+        self.session.is_up() && lock(&self.state).has_read_queue
     }
 
     /// Returns whether only clean-up is left.
@@ -351,10 +359,14 @@ impl Acquisition {
 
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
         let others = others_in(&event);
+        state.has_read_queue |= others.is_some();
         let actions = state.machine.step(event, self.session.lease_valid());
         // Callers wait for the other actions, or for the watch on our znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
         let wakes = state.machine.watches_own() || actions.iter().any(is_news);
+        let sends = actions.iter().filter(|action| matches!(action, Action::Send(..))).count();
+        // The first requests of an acquisition are one packet.
+        let _flight = self.session.keeper().filter(|_| sends > 1).map(|keeper| keeper.begin_flight());
         for action in actions {
             match action {
                 Action::Send(id, Request::Sleep(ms)) => self.sleep(id, ms),

@@ -11,7 +11,9 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 use zoolock_wire::{Acl, Code, CreateRequest, Identity, OpResult, Reply, Request, op, perms};
 
 use super::held_back::{HeldBack, Undone};
-use super::{Access, Answer, Created, Interruptions, Keeper, KeeperError, NO_IDENTITY, Op, Stat, Watch};
+use super::{
+    Access, Answer, Created, Flight, Interruptions, Keeper, KeeperError, NO_IDENTITY, Op, Stat, Watch,
+};
 use crate::session::lock;
 use crate::tasks::Tasks;
 
@@ -29,6 +31,10 @@ pub(crate) trait Line: Send + Sync + 'static {
     fn timeout(&self) -> Duration;
     /// Calls `callback` whenever a server has granted a timeout, under the lock of the session.
     fn on_grant(&self, callback: OnGrant);
+    /// Sends the next requests together, when the returned value is dropped. Renewals are sent at once.
+    fn begin_flight(&self) -> Flight {
+        Box::new(())
+    }
     /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
     /// Returns how many times a connection was made or lost. Counted before every later event or answer.
@@ -292,6 +298,10 @@ impl LineKeeper {
 }
 
 impl Keeper for LineKeeper {
+    fn begin_flight(&self) -> Flight {
+        self.line.begin_flight()
+    }
+
     fn session(&self) -> SessionId {
         SessionId(self.line.session())
     }

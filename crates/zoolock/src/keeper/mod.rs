@@ -13,6 +13,7 @@ pub(crate) use network::{open, open_requests};
 
 pub(crate) use line::OnGrant;
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,9 @@ use crate::transport::Transport;
 
 /// The error if the server finds no identity for an ACL that grants access to the creator only.
 pub(crate) const NO_IDENTITY: &str = "the service knows no identity of ours to which the lock could belong; does it ask clients for certificates?";
+
+/// A flight of requests. It ends when it is dropped.
+pub(crate) type Flight = Box<dyn Any + Send>;
 
 /// The parameters of a new session.
 #[derive(Clone)]
@@ -158,6 +162,8 @@ pub(crate) trait Keeper: Send + Sync + 'static {
     fn on_grant(&self, callback: OnGrant);
     /// Returns whether a request would be sent now.
     fn is_connected(&self) -> bool;
+    /// Sends the next requests together, when the returned value is dropped. Renewals are sent at once.
+    fn begin_flight(&self) -> Flight;
     /// Reports interruptions. An interruption is reported before every later event or answer.
     fn interruptions(&self) -> Interruptions;
 

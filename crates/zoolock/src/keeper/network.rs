@@ -15,7 +15,7 @@ use zoolock_core::contender::SessionEnd;
 use zoolock_wire::{Code, EventKind, Hidden, Reply, Request, WatchEvent};
 
 use super::line::{Later, Line, LineAnswer, LineKeeper, OnGrant};
-use super::{Deadline, Link, OpenError, Opened, Opening};
+use super::{Deadline, Flight, Link, OpenError, Opened, Opening};
 use crate::session::lock;
 
 /// Opens a session. It tries the servers until the deadline.
@@ -255,6 +255,10 @@ struct NetworkLine {
 }
 
 impl Line for NetworkLine {
+    fn begin_flight(&self) -> Flight {
+        Box::new(self.client.begin_flight())
+    }
+
     fn session(&self) -> i64 {
         self.session
     }
@@ -284,27 +288,30 @@ impl Line for NetworkLine {
     }
 
     fn send(&self, request: Request) -> Later<Option<LineAnswer>> {
-        self.send_with(&request, Session::request)
+        self.send_with(&request, true, Session::request)
     }
 
     fn renew(&self, request: Request) -> Later<Option<LineAnswer>> {
-        self.send_with(&request, Session::renew)
+        self.send_with(&request, false, Session::renew)
     }
 }
 
 impl NetworkLine {
+    /// Sends a request, at the end of its flight if it may wait for that.
     fn send_with(
         &self,
         request: &Request,
+        in_flight: bool,
         send: impl FnOnce(&mut Session, &Request, Instant) -> Result<RequestId, RequestError>,
     ) -> Later<Option<LineAnswer>> {
         let (sender, answer) = oneshot::channel();
-        let sent = self.client.with(|session, registry, now| {
+        let call = |session: &mut Session, registry: &mut Registry, now| {
             if lock(&self.dropped).len() >= MAX_DROPPED {
                 registry.forget_dropped();
             }
             send(session, request, now).map(|id| registry.pending.insert(id, (sender, watched(request))))
-        });
+        };
+        let sent = if in_flight { self.client.with_in_flight(call) } else { self.client.with(call) };
         match sent {
             Ok(_) => Box::pin(async move { answer.await.ok() }),
             Err(RequestError::NotSent) => {

@@ -9,7 +9,7 @@ use zoolock_core::{Sequence, SessionId, Zxid};
 
 use super::reader::Reader;
 use super::{Known, Snapshot, View, describe, gathered, read};
-use crate::keeper::{Answer, Created, Interruptions, Keeper, Op, Stat, Watch};
+use crate::keeper::{Answer, Created, Flight, Interruptions, Keeper, Op, Stat, Watch};
 use crate::path::LockPath;
 use crate::session::lock;
 
@@ -37,6 +37,10 @@ fn stat() -> Stat {
 }
 
 impl Keeper for Changing {
+    fn begin_flight(&self) -> Flight {
+        Box::new(())
+    }
+
     fn session(&self) -> SessionId {
         SessionId(1)
     }

@@ -14,7 +14,7 @@ use super::{Settings, news};
 use crate::acquire::{Lock, Patience};
 use crate::clock;
 use crate::error::{Error, LossReason};
-use crate::events::{Listeners, LockEvent, Relay};
+use crate::events::{ListenerSlot, Listeners, LockEvent};
 use crate::held::Held;
 use crate::options::Options;
 use crate::session::lock;
@@ -33,9 +33,9 @@ pub(super) struct State {
     pub(super) waiting: BTreeMap<LocalId, Waiter>,
     held: Option<Held>,
     /// The listeners of the task that has the lock.
-    relay: Relay,
+    slot: ListenerSlot,
     /// The task whose listeners are told how many contenders are ahead in the lock's queue.
-    asking: Option<(LocalId, Relay)>,
+    asking: Option<(LocalId, ListenerSlot)>,
     next: u64,
     /// Number of the current acquisition. It tells events of earlier acquisitions.
     pub(super) number: u64,
@@ -80,7 +80,7 @@ impl Shared {
                 machine: Tenure::new(settings.limits),
                 waiting: BTreeMap::new(),
                 held: None,
-                relay: Relay::default(),
+                slot: ListenerSlot::default(),
                 asking: None,
                 next: 0,
                 number: 0,
@@ -126,10 +126,10 @@ impl Shared {
 
     /// Takes the lock if it is free. The tasks share it from then on, unless others asked for it meanwhile.
     pub(super) async fn try_alone(self: &Arc<Self>, options: &Options) -> Result<Option<Held>, Error> {
-        let relay = Relay::default();
-        relay.set(options.listeners.clone());
+        let slot = ListenerSlot::default();
+        slot.set(options.listeners.clone());
         let gave_up = || options.listeners.tell(LockEvent::GaveUp);
-        let outcome = self.acquire_with(&relay, Patience::Try).await;
+        let outcome = self.acquire_with(&slot, Patience::Try).await;
         let Some(held) = outcome.inspect_err(|_| gave_up())? else {
             gave_up();
             return Ok(None);
@@ -143,7 +143,7 @@ impl Shared {
         // We already have the acquisition that it asks for.
         let _ = self.step(state, Input::Ask(who));
         state.number += 1;
-        self.begin(state, held, relay);
+        self.begin(state, held, slot);
         let outputs = self.step(state, Input::Granted);
         let granted = self.run(state, outputs, Some((who, options)));
         if granted.is_none() {
@@ -175,7 +175,7 @@ impl Shared {
             Some(held) if !lets_go => {
                 // Report before the next task is told that it has the lock.
                 options.listeners.tell(LockEvent::Released(held.ticket()));
-                state.relay.set(Listeners::default());
+                state.slot.set(Listeners::default());
                 TurnEnd::PassedOn
             }
             _ => TurnEnd::LetGo,
@@ -208,13 +208,13 @@ impl Shared {
             match output {
                 Output::Acquire => {
                     state.number += 1;
-                    let relay = Relay::default();
+                    let slot = ListenerSlot::default();
                     // The other tasks know already how many are ahead of them.
                     if let Some((who, options)) = asker {
-                        relay.set(options.listeners.clone());
-                        state.asking = Some((who, relay.clone()));
+                        slot.set(options.listeners.clone());
+                        state.asking = Some((who, slot.clone()));
                     }
-                    let asking = self.clone().acquire_shared(state.number, relay);
+                    let asking = self.clone().acquire_shared(state.number, slot);
                     self.spawn(state, asking);
                 }
                 Output::Cancel => state.end(),
@@ -255,7 +255,7 @@ impl Shared {
         let held = state.held.as_ref().expect("the machine grants only a lock that is held");
         let worked = state.machine.has_worked();
         let shared = held.shared(Share::new(self.clone(), who, pass), worked, options.clone());
-        state.relay.set(options.listeners.clone());
+        state.slot.set(options.listeners.clone());
         options.listeners.tell(LockEvent::Acquired(shared.ticket()));
         shared
     }
@@ -304,24 +304,24 @@ impl Shared {
         self.handle_event(state, Input::Failed);
     }
 
-    /// Acquires the lock. The listeners of the relay get its events.
-    async fn acquire_with(&self, relay: &Relay, patience: Patience) -> Result<Option<Held>, Error> {
+    /// Acquires the lock. The listeners of the slot get its events.
+    async fn acquire_with(&self, slot: &ListenerSlot, patience: Patience) -> Result<Option<Held>, Error> {
         let mut asked = self.lock.clone();
-        asked.options.listeners = Listeners::relayed(relay.clone());
+        asked.options.listeners = Listeners::in_slot(slot.clone());
         asked.acquire_alone(Kind::Mutex, patience).await
     }
 
-    fn begin(self: &Arc<Self>, state: &mut State, held: Held, relay: Relay) {
+    fn begin(self: &Arc<Self>, state: &mut State, held: Held, slot: ListenerSlot) {
         let heeding = news::heed(Arc::downgrade(self), held.acquisition().clone(), state.number);
         self.spawn(state, heeding);
         state.held = Some(held);
-        state.relay = relay;
+        state.slot = slot;
         state.asking = None;
     }
 
-    async fn acquire_shared(self: Arc<Self>, number: u64, relay: Relay) {
+    async fn acquire_shared(self: Arc<Self>, number: u64, slot: ListenerSlot) {
         let outcome = loop {
-            match self.acquire_with(&relay, Patience::ForEver).await {
+            match self.acquire_with(&slot, Patience::ForEver).await {
                 // The task polled the grant only after the lease had ended. The waiters may still get the
                 // lock.
                 Err(Error::Lost { reason: LossReason::Unreachable, .. }) => {}
@@ -331,7 +331,7 @@ impl Shared {
         let state = &mut *lock(&self.state);
         match outcome {
             Ok(Some(held)) if state.number == number => {
-                self.begin(state, held, relay);
+                self.begin(state, held, slot);
                 self.handle_event(state, Input::Granted);
             }
             // No task wants the lock any more.
@@ -364,14 +364,14 @@ impl State {
         self.tasks.drain(..).for_each(|task| task.abort());
         self.alarm = None;
         // Does not clear the listeners: the last task must still be told of its release.
-        self.relay = Relay::default();
+        self.slot = ListenerSlot::default();
         self.asking = None;
     }
 
     /// Stops the events of a task that does not wait any more.
     pub(super) fn stop_events(&mut self, who: LocalId) {
-        if let Some((_, relay)) = self.asking.take_if(|(asking, _)| *asking == who) {
-            relay.set(Listeners::default());
+        if let Some((_, slot)) = self.asking.take_if(|(asking, _)| *asking == who) {
+            slot.set(Listeners::default());
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Attacks by a server on its clients.
 
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use zoolock_tests::locks::settings;
 use zoolock_tests::{ZoolockBinary, opcode};
 use zoolock_wire::{ConnectResponse, Hidden, Reader, ReplyHeader, RequestHeader, Stat, Writer};
@@ -39,10 +41,15 @@ enum Attack {
     UnknownError,
     WrongReplyType,
     UnrequestedEvents,
+    ManyEvents,
+    EndlessEvents,
+    HugeList,
+    ReplacedSession,
+    FallingZxid,
     ClosesOnRequest,
 }
 
-const ATTACKS: [Attack; 17] = [
+const ATTACKS: [Attack; 22] = [
     Attack::Silent,
     Attack::ClosesConnection,
     Attack::Garbage,
@@ -59,8 +66,19 @@ const ATTACKS: [Attack; 17] = [
     Attack::UnknownError,
     Attack::WrongReplyType,
     Attack::UnrequestedEvents,
+    Attack::ManyEvents,
+    Attack::EndlessEvents,
+    Attack::HugeList,
+    Attack::ReplacedSession,
+    Attack::FallingZxid,
     Attack::ClosesOnRequest,
 ];
+
+/// The number of events in front of an answer.
+const MANY_EVENTS: usize = 2_000;
+
+/// The largest memory of a command that a hostile server attacks, in KiB.
+const MAX_MEMORY: u64 = 64 << 10;
 
 /// A hostile server. It ends when it is dropped.
 struct Hostile {
@@ -145,14 +163,23 @@ fn greet(attack: Attack) -> (BytesMut, bool) {
         }
         Attack::ZeroTimeout => (connect_response(0, SESSION), true),
         Attack::ZeroSession => (connect_response(10_000, 0), true),
+        Attack::ReplacedSession => {
+            static CONNECTIONS: AtomicI64 = AtomicI64::new(0);
+            (connect_response(10_000, SESSION + CONNECTIONS.fetch_add(1, Ordering::Relaxed)), true)
+        }
         _ => (connect_response(10_000, SESSION), true),
     }
 }
 
 /// Returns the answer to a request, or `None` to close the connection.
 fn answer(attack: Attack, xid: i32, op: i32) -> Option<BytesMut> {
-    if attack == Attack::ClosesOnRequest {
+    if matches!(attack, Attack::ClosesOnRequest | Attack::ReplacedSession) {
         return None;
+    }
+    if attack == Attack::FallingZxid {
+        static REPLIES: AtomicI64 = AtomicI64::new(0);
+        let zxid = ZXID - REPLIES.fetch_add(1, Ordering::Relaxed);
+        return Some(frame(|writer| ReplyHeader { xid, zxid, err: 0 }.encode(writer)));
     }
     if xid == opcode::XID_PING {
         return Some(reply(xid, 0, empty));
@@ -175,16 +202,26 @@ fn answer(attack: Attack, xid: i32, op: i32) -> Option<BytesMut> {
         Attack::UnrequestedEvents => {
             let mut events = BytesMut::new();
             for (kind, path) in [(2, "/locks"), (4, TRAP), (99, ""), (-1, "/")] {
-                events.extend_from_slice(&reply(opcode::XID_EVENT, 0, |writer| {
-                    writer.int(kind);
-                    writer.int(3);
-                    writer.string(path);
-                }));
+                events.extend_from_slice(&event(kind, path));
             }
             events.extend_from_slice(&with_stat(xid, if op == opcode::EXISTS { 0 } else { -101 }, 1));
             events
         }
+        Attack::ManyEvents => {
+            let mut events = event(4, "/locks/nightly").repeat(MANY_EVENTS);
+            events.extend_from_slice(&reply(xid, -101, empty));
+            BytesMut::from(&events[..])
+        }
+        Attack::HugeList => reply(xid, 0, |writer| writer.int(i32::MAX)),
         _ => BytesMut::new(),
+    })
+}
+
+fn event(kind: i32, path: &str) -> BytesMut {
+    reply(opcode::XID_EVENT, 0, |writer| {
+        writer.int(kind);
+        writer.int(3);
+        writer.string(path);
     })
 }
 
@@ -218,9 +255,25 @@ async fn serve(
     }
 }
 
+/// Opens the session, then sends events until the connection ends.
+async fn flood(mut client: TcpStream) {
+    let (greeting, _) = greet(Attack::EndlessEvents);
+    let mut request = vec![0; 1 << 10];
+    let mut sent = match client.read(&mut request).await {
+        Ok(bytes) if bytes > 0 => client.write_all(&greeting).await,
+        _ => return,
+    };
+    let events = event(4, "/locks/nightly").repeat(MANY_EVENTS);
+    while sent.is_ok() {
+        sent = client.write_all(&events).await;
+    }
+}
+
 /// Serves a connection as the attack says.
 async fn treat(client: TcpStream, attack: Attack) {
-    if attack != Attack::ClosesConnection {
+    if attack == Attack::EndlessEvents {
+        flood(client).await;
+    } else if attack != Attack::ClosesConnection {
         let answer = move |header: RequestHeader, _: &mut Reader<'_>| answer(attack, header.xid, header.op);
         serve(client, move || greet(attack), answer).await;
     }
@@ -259,36 +312,57 @@ async fn hostile_server_causes_library_error_in_time() {
     assert_eq!(panics(), 0);
 }
 
+/// Runs a command to its end. Returns also the most memory that it had, in KiB.
+async fn run(mut command: tokio::process::Command) -> (Output, u64) {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let child = command.spawn().expect("command started");
+    let status = format!("/proc/{}/status", child.id().expect("it was not waited for"));
+    let ended = child.wait_with_output();
+    tokio::pin!(ended);
+    let mut most = 0;
+    loop {
+        tokio::select! {
+            output = &mut ended => return (output.expect("the output is read"), most),
+            () = sleep(Duration::from_millis(10)) => {
+                let status = std::fs::read_to_string(&status).unwrap_or_default();
+                let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+                let peak = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse().ok());
+                most = most.max(peak.unwrap_or(0));
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_server_causes_command_error_in_time() {
     let zoolock = ZoolockBinary::find().expect("zoolock was built");
+    const RUN: &[&str] =
+        &["--connect-timeout", "1s", "run", "--timeout", "1s", "nightly", "--", "echo", "ran"];
+    const LIST: &[&str] = &["--connect-timeout", "1s", "ls"];
     let mut attempts = tokio::task::JoinSet::new();
     for attack in ATTACKS {
-        let mut command = zoolock.command([
-            "--connect-timeout",
-            "1s",
-            "run",
-            "--timeout",
-            "1s",
-            "nightly",
-            "--",
-            "echo",
-            "ran",
-        ]);
-        attempts.spawn(async move {
-            let server = start(move |client| treat(client, attack)).await;
-            command.env("ZOOLOCK_CONNECT", &server.address);
-            let done = timeout(BOUND, command.output()).await;
-            let done = done
-                .unwrap_or_else(|_| panic!("{attack:?} makes the command hang"))
-                .expect("command started");
-            let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert!(done.stdout.is_empty(), "{attack:?}: CMD ran");
-            // These are the command's own exit codes. A panic would be 101.
-            let code = done.status.code();
-            assert!(matches!(code, Some(64 | 69 | 70 | 75 | 77)), "{attack:?}: {code:?} {stderr}");
-            assert!(stderr.starts_with("zoolock: ") && !stderr.contains(is_unsafe), "{attack:?}: {stderr:?}");
-        });
+        for args in [RUN, LIST] {
+            let mut command = zoolock.command(args);
+            attempts.spawn(async move {
+                let server = start(move |client| treat(client, attack)).await;
+                command.env("ZOOLOCK_CONNECT", &server.address);
+                let done = timeout(BOUND, run(command)).await;
+                let (done, memory) = done.unwrap_or_else(|_| panic!("{attack:?} makes the command hang"));
+                let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+                assert!(done.stdout.is_empty(), "{attack:?}: CMD ran, or a lock is listed");
+                // The command's own exit codes. A panic would be 101. No lock is held, so 75 would be wrong.
+                let code = done.status.code();
+                println!("{attack:?} {args:?}: {code:?}, {memory} KiB, {stderr}");
+                // Between its events, that server answers that there is no znode.
+                let lists_nothing = attack == Attack::ManyEvents && args == LIST && code == Some(0);
+                assert!(lists_nothing || code == Some(69), "{attack:?}: {code:?} {stderr}");
+                assert!(
+                    stderr.starts_with("zoolock: ") && !stderr.contains(is_unsafe),
+                    "{attack:?}: {stderr:?}"
+                );
+                assert!(memory <= MAX_MEMORY, "{attack:?}: {memory} KiB");
+            });
+        }
     }
     attempts.join_all().await;
 }

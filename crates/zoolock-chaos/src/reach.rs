@@ -1,0 +1,128 @@
+//! Records when each node was usable, and when the links of the workers were open. The judge decides with it whether a lock
+//! was lost although a node could have kept it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use zoolock_client::{Host, Os, Requests, SessionConfig};
+use zoolock_wire::Request;
+
+use crate::clock::now;
+
+/// The session timeout of the probes.
+const SESSION: Duration = Duration::from_secs(8);
+/// The longest time that a usable node takes to confirm a write.
+const IN_TIME: Duration = Duration::from_millis(200);
+/// The pause between two probes.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The time in which a node accepts a session.
+const OPENED: Duration = Duration::from_secs(1);
+
+/// A span of time, as two values of [`now`].
+pub(crate) type Span = (i64, i64);
+
+/// When each node was usable, and when the link of each worker to it was broken.
+#[derive(Default)]
+pub(crate) struct Reach {
+    /// By node.
+    pub(crate) usable: Vec<Vec<Span>>,
+    /// By worker and node.
+    pub(crate) broken: Vec<Vec<Vec<Span>>>,
+}
+
+impl Reach {
+    /// Returns a node that a worker reached, and that was usable, for all of this span.
+    pub(crate) fn usable_node(&self, worker: usize, span: Span) -> Option<usize> {
+        let broken = self.broken.get(worker)?;
+        let is_whole = |node: &usize| {
+            self.usable[*node].iter().any(|(from, to)| *from <= span.0 && span.1 <= *to)
+                && !broken[*node].iter().any(|(from, to)| *from < span.1 && span.0 < *to)
+        };
+        (0..self.usable.len()).find(is_whole)
+    }
+}
+
+/// Probes all nodes with writes until it is dropped.
+pub(crate) struct Prober {
+    usable: Arc<Mutex<Vec<Vec<Span>>>>,
+    probing: Vec<JoinHandle<()>>,
+}
+
+impl Prober {
+    pub(crate) fn start(nodes: &[SocketAddr]) -> Prober {
+        let usable = Arc::new(Mutex::new(vec![Vec::new(); nodes.len()]));
+        let probing = nodes.iter().enumerate().map(|(node, addr)| {
+            let host = Host::Tcp { name: addr.ip().to_string(), port: addr.port() };
+            tokio::spawn(probe(node, host, usable.clone()))
+        });
+        Prober { probing: probing.collect(), usable }
+    }
+
+    /// Returns the spans in which each node was usable.
+    pub(crate) fn usable(&self) -> Vec<Vec<Span>> {
+        lock(&self.usable).clone()
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.probing.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<Span>>>>) {
+    // Only a quorum confirms it, and it changes nothing.
+    let write = Request::Multi(vec![Request::Check { path: "/".to_owned(), version: -1 }]);
+    loop {
+        sleep(PAUSE).await;
+        let platform = Os::on(&tokio::runtime::Handle::current());
+        let opening = Requests::open(SessionConfig::new(SESSION), vec![host.clone()], platform);
+        let Ok(Ok(requests)) = timeout(OPENED, opening).await else { continue };
+        let mut is_first = true;
+        loop {
+            let sent = now();
+            match timeout(IN_TIME, requests.call(&write)).await {
+                Ok(Ok(_)) => {}
+                _ => break,
+            }
+            record(&mut lock(&usable)[node], sent, is_first);
+            is_first = false;
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Records an answer in time to a probe that was sent at `sent`. The first one on a session begins a span.
+fn record(spans: &mut Vec<Span>, sent: i64, is_first: bool) {
+    match spans.last_mut().filter(|_| !is_first) {
+        Some(span) => span.1 = sent,
+        None => spans.push((sent, sent)),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_must_be_usable_and_reachable_all_the_time() {
+        let reach = Reach {
+            usable: vec![vec![(0, 10), (20, 40)], vec![(0, 15)]],
+            broken: vec![vec![vec![(30, 35)], vec![(2, 3)]]],
+        };
+        assert_eq!(reach.usable_node(0, (0, 10)), Some(0));
+        assert_eq!(reach.usable_node(0, (5, 12)), Some(1), "the first one was not usable");
+        assert_eq!(reach.usable_node(0, (1, 12)), None, "and the link to the other was broken");
+        assert_eq!(reach.usable_node(0, (21, 30)), Some(0));
+        assert_eq!(reach.usable_node(0, (34, 36)), None);
+        assert_eq!(reach.usable_node(0, (8, 22)), None, "no probe was answered in between");
+        assert_eq!(reach.usable_node(7, (0, 1)), None, "an unknown worker");
+    }
+}

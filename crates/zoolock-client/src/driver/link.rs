@@ -1,0 +1,71 @@
+//! The stream of a connection, and the bytes that it has not taken yet.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::ReadBuf;
+
+use crate::platform::Stream;
+use crate::session::{ConnectionId, Session};
+
+/// The network side of a connection. The driver and the callers write to it, and the driver reads.
+pub(super) struct Link {
+    pub(super) id: ConnectionId,
+    /// The name of the server.
+    pub(super) host: String,
+    stream: Box<dyn Stream>,
+    /// Bytes that the stream has not taken yet.
+    output: Bytes,
+    /// Set if the stream has bytes that it has not sent yet, as TLS may.
+    is_unflushed: bool,
+    /// Set if the stream takes no more bytes. What the server has sent before is still read.
+    is_broken: bool,
+}
+
+impl Link {
+    pub(super) fn new(id: ConnectionId, host: String, stream: Box<dyn Stream>) -> Link {
+        Link { id, host, stream, output: Bytes::new(), is_unflushed: false, is_broken: false }
+    }
+
+    /// Writes what the session wants to send. Pending if the stream has no room for the rest.
+    pub(super) fn poll_write(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.output.is_empty() {
+                match session.take_bytes() {
+                    // Bytes of another connection are never written.
+                    Some((id, bytes)) if id == self.id => self.output = bytes,
+                    _ => break,
+                }
+            }
+            if self.is_broken {
+                self.output.clear();
+                continue;
+            }
+            match Pin::new(&mut *self.stream).poll_write(cx, &self.output) {
+                Poll::Ready(Ok(0) | Err(_)) => self.is_broken = true,
+                Poll::Ready(Ok(bytes)) => {
+                    self.output.advance(bytes);
+                    self.is_unflushed = true;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if self.is_unflushed && !self.is_broken {
+            match Pin::new(&mut *self.stream).poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.is_unflushed = false,
+                Poll::Ready(Err(_)) => self.is_broken = true,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Reads into `input`. Returns the number of bytes, which is 0 at the end of the stream.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(input);
+        let read = Pin::new(&mut *self.stream).poll_read(cx, &mut buffer);
+        read.map_ok(|()| buffer.filled().len())
+    }
+}
