@@ -1,4 +1,4 @@
-//! Watching over a command that runs under a lock: its signals, its terminal, its deadline.
+//! Supervises a command that runs under a lock: its signals, its terminal, its deadline.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -18,26 +18,28 @@ use crate::signals::{Signals, name as signal_name};
 use crate::talk::Talk;
 use crate::terminal::{self, Terminal};
 
-/// Timers stand still while the machine sleeps; the deadline does not. So it is looked at this often.
+/// The longest pause between two looks at the clock. Timers stop while the machine sleeps, and the deadline does not.
 const LOOK: Duration = Duration::from_secs(1);
-/// Near its end the lease is looked at this often: the reaper is to hear of a renewal before it acts.
+/// The pause between two looks near the end of the lease. The reaper must learn of a renewal before it acts.
 const SHORTEST_LOOK: Duration = Duration::from_millis(50);
-/// A reaper that has not done its work after this time is stopped, and we do it.
+/// The smallest change of the lease that the reaper is told.
+const LEASE_CHANGE: Duration = Duration::from_millis(1);
+/// A reaper that has not killed after this time is stopped, and zoolock kills instead.
 const REAPER_PATIENCE: Duration = Duration::from_secs(1);
 /// A stop takes effect within this time.
 const STOPPING: Duration = Duration::from_millis(50);
 
-/// Two requests to end that come within this time are one.
+/// Two signals to end within this time count as one.
 const ONE_AND_THE_SAME: Duration = Duration::from_millis(300);
 
-/// How it ended.
+/// The end of the command.
 pub(crate) struct End {
     pub(crate) ending: Ending,
-    /// The lock was lost before that, and with `--on-lost kill` that was the reason.
+    /// Set if the lock was lost before, and the command was ended for that (`--on-lost kill`).
     pub(crate) lock_lost: bool,
-    /// It ended because somebody wanted it to: with INT or TERM to us, or ^C on the terminal.
+    /// Set if a user ended it, by INT or TERM to zoolock, or by ^C on the terminal.
     pub(crate) wanted: bool,
-    /// Somebody asked us to let go.
+    /// Set if another client asked for the release.
     pub(crate) revoked: bool,
 }
 
@@ -45,7 +47,7 @@ fn processes(count: i32) -> String {
     if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
 }
 
-/// How far the command is on its way out, after the lock.
+/// The phase of the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
@@ -64,25 +66,25 @@ pub(crate) struct Supervisor<'a> {
     child: Child,
     terminal: Option<&'a Terminal>,
     phase: Phase,
-    /// What the reaper knows.
+    /// The end of the lease, as the reaper knows it.
     lease: Lease,
-    /// What is to end with the command.
+    /// The processes that end with the command.
     scope: Scope,
     ending: Option<Ending>,
-    /// With `--on-lost warn`, whether it was said.
+    /// Set once the loss was reported, with `--on-lost warn`.
     warned: bool,
     stopped: bool,
-    /// When INT or TERM was first sent to us.
+    /// The time at which INT or TERM was first sent to zoolock.
     asked_to_end: Option<Instant>,
-    /// When KILL was first sent.
+    /// The time at which KILL was first sent.
     killed: Option<Instant>,
-    /// When the reaper was told that the command has ended: within the grace period it kills, or nobody is left.
+    /// The time at which the reaper was told that the command has ended. After the grace period it kills what is left.
     finishing: Option<Instant>,
-    /// When we last looked at the clock.
+    /// The time of the last look at the clock.
     looked: Instant,
-    /// The reaper has killed, and so does not sleep.
+    /// Set once the reaper has killed: then it is not stopped.
     reaper_killed: bool,
-    /// It was said that somebody cannot be killed.
+    /// Set once it was reported that a process cannot be killed.
     stuck: bool,
     revoked: bool,
     interrupted: bool,
@@ -109,7 +111,7 @@ impl<'a> Supervisor<'a> {
             terminal,
             phase: Phase::Running,
             lease,
-            // Two may not be at work in the fleet, whatever they call themselves.
+            // With --keep, no descendant of the command may work beside the next holder.
             scope: if plan.keep { Scope::All } else { Scope::Group },
             ending: None,
             warned: false,
@@ -125,7 +127,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Stays with the command until it has ended and, if the lock was lost, its whole group with it.
+    /// Supervises the command until it has ended, and after a loss until its whole group has ended.
     pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> End {
         let guard = self.guard;
         let mut lost = pin!(guard.lost());
@@ -136,7 +138,7 @@ impl<'a> Supervisor<'a> {
         let mut connection_over = false;
         loop {
             self.look_at_the_clock();
-            self.tell_of_renewal();
+            self.tell_of_lease();
             let next_look = self.until_next_look();
             tokio::select! {
                 biased;
@@ -146,7 +148,7 @@ impl<'a> Supervisor<'a> {
                         break self.over(ending).await;
                     },
                     Event::ReaperDied => self.talk.error(
-                        "somebody ended the process that watches over the command; KILL sent to the command",
+                        "the process that supervises the command was ended; KILL sent to the command",
                     ),
                 },
                 reason = &mut lost, if !lost_seen => {
@@ -168,7 +170,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Takes what the reaper says; returns the ending once it is over.
+    /// Handles a report of the reaper. Returns the ending once all processes have ended.
     fn reported(&mut self, report: Report) -> Option<Ending> {
         match report {
             Report::Asked if self.phase == Phase::Running && self.ending.is_none() => {
@@ -188,7 +190,7 @@ impl<'a> Supervisor<'a> {
                 if !std::mem::replace(&mut self.stuck, true) {
                     self.talk.error(format_args!("{} of the command cannot be killed", processes(count)));
                 }
-                // Without the lock there is nothing to wait for.
+                // After the loss, waiting protects nothing.
                 return if self.is_lost() { self.ending } else { None };
             }
             Report::Gone => return self.ending,
@@ -211,10 +213,10 @@ impl<'a> Supervisor<'a> {
         self.child.order(if !self.is_lost() {
             Order::Finish(self.scope)
         } else if self.guard.is_valid() && matches!(self.phase, Phase::Asked(_)) {
-            // What it left behind goes too, and until then has the grace that it was given.
+            // Processes that it left behind have the rest of its grace period.
             Order::Finish(Scope::All)
         } else {
-            // What it left behind has no lock either.
+            // Processes that it left behind have no lock either.
             Order::Kill
         });
     }
@@ -233,19 +235,21 @@ impl<'a> Supervisor<'a> {
         End { ending, lock_lost, wanted, revoked: self.revoked }
     }
 
-    /// Lets the reaper know that there is more time.
-    fn tell_of_renewal(&mut self) {
-        let (Some(known), Phase::Running) = (self.lease, self.phase) else { return };
-        let lease = Some(clock::at(self.guard.valid_until()));
-        // The clock is read twice for it: a nanosecond is no renewal.
-        if lease > Some(known + Duration::from_millis(1)) {
-            self.lease = lease;
-            self.child.order(Order::Renewed(lease));
+    /// Tells the reaper the end of the lease, if it has changed. It is earlier if a server has granted a shorter session
+    /// timeout.
+    fn tell_of_lease(&mut self) {
+        let Some(known) = self.lease else { return };
+        let lease = clock::at(self.guard.valid_until());
+        // The clock is read twice for it, so a difference of nanoseconds is no change.
+        let is_later = lease > known + LEASE_CHANGE && self.phase == Phase::Running;
+        if is_later || lease + LEASE_CHANGE < known {
+            self.lease = Some(lease);
+            self.child.order(Order::Lease(self.lease));
         }
     }
 
-    /// How long the command may go on. A lock that was taken away has no end that could be waited for: the command
-    /// is asked at once, and then has its grace.
+    /// Returns the rest of the lease. A broken lock has no deadline: the command is asked to end at once, and then has its
+    /// grace period.
     fn remaining(&self) -> Duration {
         match self.guard.loss() {
             Some(LossReason::Broken | LossReason::Closed) => Duration::MAX,
@@ -263,7 +267,7 @@ impl<'a> Supervisor<'a> {
         if self.on_lost == OnLost::Warn { LOOK } else { next.min(LOOK) }
     }
 
-    /// Asks the group to end when the grace period begins, and kills it when nothing is left of it.
+    /// Asks the group to end when the grace period begins, and kills it at its end.
     fn look_at_the_clock(&mut self) {
         self.look_at_the_reaper();
         if self.on_lost == OnLost::Warn {
@@ -281,11 +285,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Ends a reaper that is stopped: what it has to do is ours then.
+    /// Ends a reaper that is stopped. Then zoolock kills by itself.
     fn look_at_the_reaper(&mut self) {
         let now = Instant::now();
         if now.duration_since(self.looked) > LOOK * 2 {
-            // It was we who were stopped, and it may have said something meanwhile.
+            // This process was stopped, and the reaper may have reported something meanwhile.
             self.killed = self.killed.map(|_| now);
             self.finishing = self.finishing.map(|_| now);
         }
@@ -313,7 +317,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A request, not a loss: the lock is ours for as long as the command takes.
+    /// Handles a request for the release. The lock stays valid until the command has ended.
     fn revoked(&mut self) {
         self.revoked = self.on_revoke == OnRevoke::Term;
         match self.on_revoke {

@@ -196,9 +196,14 @@ impl Session {
         if timeout < lease.timeout() {
             tracing::warn!(?timeout, "the server granted a shorter session timeout");
         }
+        let is_cut = timeout < lease.timeout();
         lease.attach(sent, timeout);
         self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
         self.lease_moved.notify_waiters();
+        if is_cut {
+            // Wakes the holders' receivers: the reaper of a command must learn of the earlier deadline.
+            self.connection.send_modify(|_| {});
+        }
     }
 
     /// Changes the lease. `change` returns whether its end has moved.

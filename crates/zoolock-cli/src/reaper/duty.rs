@@ -1,23 +1,23 @@
-//! What the reaper has to do when: the deadline, the grace period, the orders.
+//! The times at which the reaper acts: the deadline, the grace period, the orders.
 
 use std::time::Duration;
 
 use super::orders::{Lease, Scope};
 
-/// Something to be done now.
+/// An action that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Send TERM.
     Ask,
-    /// Send KILL, until nobody is left.
+    /// Send KILL until all processes have ended.
     Kill(Scope),
 }
 
-/// How far the command is on its way out.
+/// The phase of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// Asked to end; killed at this time at the latest.
+    /// Asked to end. It is killed at this time at the latest.
     Asked(Duration),
     Killed(Scope),
 }
@@ -28,7 +28,7 @@ pub(crate) struct Duty {
     grace: Duration,
     lease: Lease,
     phase: Phase,
-    /// Whom a kill is about, unless it is the lease that ends.
+    /// The processes that are killed, unless the lease ends.
     scope: Scope,
 }
 
@@ -37,10 +37,16 @@ impl Duty {
         Self { grace, lease, phase: Phase::Running, scope: Scope::All }
     }
 
-    /// The lock was renewed. Whoever was asked to end has its grace, no more.
-    pub(crate) fn renewed(&mut self, lease: Lease) {
+    /// Sets the end of the lease. A command that was asked to end gets no more time, but it may get less.
+    pub(crate) fn set_lease(&mut self, lease: Lease) {
         if self.phase == Phase::Running {
             self.lease = lease;
+            return;
+        }
+        let Some((known, lease)) = self.lease.zip(lease) else { return };
+        self.lease = Some(lease.min(known));
+        if let Phase::Asked(end) = self.phase {
+            self.phase = Phase::Asked(end.min(lease));
         }
     }
 
@@ -54,18 +60,18 @@ impl Duty {
         Some(Deed::Ask)
     }
 
-    /// The command's process has ended, and `scope` is to follow it.
+    /// Notes that the command's process has ended. The processes of `scope` are ended, too.
     pub(crate) fn finish(&mut self, scope: Scope) {
         self.scope = scope;
     }
 
-    /// Everything is to be killed.
+    /// Begins to kill all processes.
     pub(crate) fn kill(&mut self) -> Deed {
         self.phase = Phase::Killed(Scope::All);
         Deed::Kill(Scope::All)
     }
 
-    /// What the clock says; to be asked until it says nothing.
+    /// Returns the action that is due. Call it until it returns `None`.
     pub(crate) fn due(&mut self, now: Duration) -> Option<Deed> {
         let lease_ends = self.lease.is_some_and(|lease| lease <= now);
         match self.phase {
@@ -84,7 +90,7 @@ impl Duty {
         }
     }
 
-    /// When to ask again.
+    /// Returns the time of the next action.
     pub(crate) fn next(&self) -> Option<Duration> {
         match self.phase {
             Phase::Running => self.lease.map(|lease| lease.saturating_sub(self.grace)),
@@ -94,7 +100,7 @@ impl Duty {
         }
     }
 
-    /// Who is to be killed, by now.
+    /// Returns the processes that are being killed.
     pub(crate) fn killing(&self) -> Option<Scope> {
         match self.phase {
             Phase::Killed(scope) => Some(scope),
@@ -126,15 +132,33 @@ mod tests {
     #[test]
     fn a_renewal_moves_the_end_unless_it_has_begun() {
         let mut duty = Duty::new(Some(at(20)), GRACE);
-        duty.renewed(Some(at(30)));
+        duty.set_lease(Some(at(30)));
         assert_eq!(duty.due(at(20)), None);
         assert_eq!(duty.due(at(26)), Some(Deed::Ask));
-        duty.renewed(Some(at(60)));
+        duty.set_lease(Some(at(60)));
         assert_eq!(duty.due(at(30)), Some(Deed::Kill(Scope::All)));
     }
 
     #[test]
-    fn who_slept_past_the_deadline_kills_without_asking() {
+    fn a_shorter_lease_counts_at_once() {
+        let mut duty = Duty::new(Some(at(20)), GRACE);
+        duty.set_lease(Some(at(10)));
+        assert_eq!(duty.next(), Some(at(5)));
+        assert_eq!(duty.due(at(5)), Some(Deed::Ask));
+        duty.set_lease(Some(at(7)));
+        assert_eq!((duty.due(at(6)), duty.next()), (None, Some(at(7))));
+        assert_eq!(duty.due(at(7)), Some(Deed::Kill(Scope::All)));
+        // Also while the group is killed.
+        let mut duty = Duty::new(Some(at(100)), GRACE);
+        duty.finish(Scope::Group);
+        duty.ask(at(10));
+        assert_eq!(duty.due(at(15)), Some(Deed::Kill(Scope::Group)));
+        duty.set_lease(Some(at(20)));
+        assert_eq!(duty.due(at(20)), Some(Deed::Kill(Scope::All)));
+    }
+
+    #[test]
+    fn a_reaper_that_slept_past_the_deadline_kills_without_asking() {
         let mut duty = Duty::new(Some(at(20)), GRACE);
         assert_eq!(duty.due(at(99)), Some(Deed::Kill(Scope::All)));
     }

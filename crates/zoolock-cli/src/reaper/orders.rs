@@ -1,4 +1,4 @@
-//! What zoolock and the reaper say to each other: one packet each, a word and a number.
+//! The messages between zoolock and the reaper: one packet each, with a word and a number.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,60 +12,60 @@ use rustix::net::{
 
 use crate::child::Ending;
 
-/// Longer than any packet.
+/// The size of the buffer for a packet in bytes.
 const PACKET: usize = 64;
 
-/// Until when the lock is ours, on [`crate::clock`]; `None`: the command may go on without it.
+/// The end of the lease, on [`crate::clock`]. `None` if the command may go on without the lock.
 pub(crate) type Lease = Option<Duration>;
 
-/// Whom an order is about.
+/// The processes that an order is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The command's process group.
     Group,
-    /// And everything that descends from it.
+    /// The group, and all its descendants.
     All,
 }
 
-/// What zoolock says.
+/// A message of zoolock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Start the command; two files come with it: its standard input and its command line.
+    /// Start the command. Two files come with it: its standard input and its command line.
     Start(Lease),
-    /// The lock was renewed.
-    Renewed(Lease),
-    /// Ask the group to end, and kill all of it when the grace period is over.
+    /// The end of the lease has changed.
+    Lease(Lease),
+    /// Ask the group to end, and kill it after the grace period.
     Ask,
-    /// The command has ended: see to it that nothing is left of it, with TERM first.
+    /// The command has ended: end the processes that are left, with TERM first.
     Finish(Scope),
-    /// Kill all of it.
+    /// Kill the group and all descendants.
     Kill,
-    /// It is over.
+    /// The reaper is not needed any more.
     Goodbye,
 }
 
-/// What the reaper says.
+/// A message of the reaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The command runs, as this process.
+    /// The command runs with this pid.
     Started(i32),
-    /// It could not be started, with this error of the system.
+    /// The command could not be started. The system's error number.
     Failed(i32),
-    /// It was not started: there was no time left.
+    /// The command was not started, because the lease has ended.
     Late,
-    /// A signal stopped it.
+    /// A signal stopped the command.
     Stopped(i32),
-    /// It was asked to end, as ordered or because the lease is running out.
+    /// The command was asked to end, by order or because the lease ends.
     Asked,
-    /// It was sent KILL; whoever says this is not stopped.
+    /// KILL was sent to the command.
     Killed,
-    /// Its own process is over.
+    /// The command's own process has ended.
     Ended(Ending),
-    /// That many are left of it, and were asked to end.
+    /// This number of processes is left, and was asked to end.
     Left(i32),
-    /// That many could be killed, but are still there.
+    /// This number of processes was killed, but has not ended.
     Stuck(i32),
-    /// Nobody is left of those the last order was about.
+    /// All processes of the last order have ended.
     Gone,
 }
 
@@ -74,7 +74,7 @@ impl Order {
         let lease = |lease: Lease| lease.map_or_else(|| "-".to_owned(), |until| until.as_nanos().to_string());
         match self {
             Self::Start(until) => format!("start {}", lease(until)),
-            Self::Renewed(until) => format!("renewed {}", lease(until)),
+            Self::Lease(until) => format!("lease {}", lease(until)),
             Self::Ask => "ask".to_owned(),
             Self::Finish(Scope::Group) => "finish group".to_owned(),
             Self::Finish(Scope::All) => "finish all".to_owned(),
@@ -91,7 +91,7 @@ impl Order {
         };
         Some(match (word, value) {
             ("start", _) => Self::Start(lease()?),
-            ("renewed", _) => Self::Renewed(lease()?),
+            ("lease", _) => Self::Lease(lease()?),
             ("ask", "") => Self::Ask,
             ("finish", "group") => Self::Finish(Scope::Group),
             ("finish", "all") => Self::Finish(Scope::All),
@@ -101,12 +101,12 @@ impl Order {
         })
     }
 
-    /// Says it without waiting.
+    /// Sends the message without waiting.
     pub(crate) fn send(self, socket: impl AsFd) -> io::Result<()> {
         self.send_with(socket, &[])
     }
 
-    /// Says it, and hands over files.
+    /// Sends the message and files.
     pub(crate) fn send_with(self, socket: impl AsFd, files: &[rustix::fd::BorrowedFd<'_>]) -> io::Result<()> {
         let text = self.encode();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -119,7 +119,7 @@ impl Order {
         Ok(())
     }
 
-    /// Takes the next one; `None` at the end of the conversation. An order that is not understood is one to kill.
+    /// Receives the next message. `None` at the end. An unknown message is an order to kill.
     pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Self, Vec<OwnedFd>)>> {
         let mut buffer = [0; PACKET];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -176,13 +176,13 @@ impl Report {
         })
     }
 
-    /// Says it without waiting: zoolock may be stopped, and its ear full.
+    /// Sends the message without waiting: zoolock may be stopped, and the socket full.
     pub(crate) fn send(self, socket: impl AsFd) -> io::Result<()> {
         send(socket, self.encode().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
-    /// Waits for the next one; `None` when the reaper is gone.
+    /// Waits for the next message. `None` if the reaper has ended.
     pub(crate) fn receive(socket: impl AsFd) -> Option<Self> {
         let mut buffer = [0; PACKET];
         loop {
@@ -206,12 +206,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn messages_survive_the_socket() {
         let until = Some(Duration::new(86_400 * 365, 123_456_789));
         for order in [
             Order::Start(until),
             Order::Start(None),
-            Order::Renewed(until),
+            Order::Lease(until),
             Order::Ask,
             Order::Finish(Scope::Group),
             Order::Finish(Scope::All),
@@ -236,7 +236,7 @@ mod tests {
         ] {
             assert_eq!(Report::decode(&report.encode()), Some(report));
         }
-        for bad in ["", "start", "start x", "finish", "kill now", "renewed -1"] {
+        for bad in ["", "start", "start x", "finish", "kill now", "lease -1"] {
             assert_eq!(Order::decode(bad), None, "{bad}");
         }
     }

@@ -183,7 +183,7 @@ impl Reaper {
     /// Takes an order; returns whether it is over.
     fn listen(&mut self) -> bool {
         match Order::receive(io::stdin()) {
-            Ok(Some((Order::Renewed(lease), _))) => self.duty.renewed(lease),
+            Ok(Some((Order::Lease(lease), _))) => self.duty.set_lease(lease),
             Ok(Some((Order::Ask, _))) => {
                 if let Some(deed) = self.duty.ask(now()) {
                     self.carry_out(deed);
