@@ -79,6 +79,11 @@ pub(crate) fn judge(file: &Path, seen: Seen) -> Outcome<Verdict> {
         ended: seen.ended,
         ..Verdict::default()
     };
+    for (node, usable) in reach.usable.iter().enumerate() {
+        if usable.is_empty() {
+            verdict.violations.push(format!("node {} answered no probe, so no loss can be judged", node + 1));
+        }
+    }
     verdict.judge_writes(&db)?;
     let sections = sections(&db)?;
     for section in &sections {
@@ -183,7 +188,7 @@ impl Verdict {
         // A stopped process renews nothing, and a session may be closed by an intruder.
         let is_excused = self.faults.iter().any(|fault| {
             let hits = match fault.kind.trim_end_matches(NOT_DONE) {
-                "stop-client" | "kill-client" => fault.target.starts_with(&worker),
+                "stop-client" | "kill-client" => fault.target.split(',').next() == Some(worker.as_str()),
                 "take-session" => true,
                 _ => false,
             };

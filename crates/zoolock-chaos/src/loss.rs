@@ -20,7 +20,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zookeeper_client::Client;
 use zoolock::{Guard, Zoolock};
 
@@ -51,6 +51,8 @@ const SERVED: Duration = Duration::from_secs(20);
 /// The time in which holders learn of the loss after the fault is healed.
 const KNOWN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
+/// The session timeout of holders whose node is restarted.
+const LONG_SESSION: Duration = Duration::from_secs(30);
 /// The longest session timeout that a restarted node grants.
 const SHORTER: Duration = Duration::from_secs(2);
 /// The longest time from the forwarding of a renewal to the end of its node, in microseconds.
@@ -81,6 +83,20 @@ impl Fault {
             Fault::Killed => "follower killed",
             Fault::Shortened => "timeout shortened",
         }
+    }
+
+    /// Returns the session timeout that the holders ask for.
+    fn requested(self) -> Duration {
+        match self {
+            // Their node restarts before the fault, and no other node keeps their locks meanwhile.
+            Fault::Shortened => LONG_SESSION,
+            _ => SESSION,
+        }
+    }
+
+    /// Returns the session timeout that the holders have when the fault hits them.
+    fn granted(self) -> Duration {
+        if self == Fault::Shortened { SHORTER } else { SESSION }
     }
 }
 
@@ -200,7 +216,7 @@ impl Drill {
         for number in 0..self.holders {
             let runs = number % RUNS == RUNS - 1 || self.holders < RUNS && number + 1 == self.holders;
             let (lock, node) = (format!("l{number:02}"), self.ensemble.client_addr(follower));
-            posts.push(Post::start(&self.ground, node, &lock, runs && self.holders > 1).await?);
+            posts.push(Post::start(&self.ground, fault, node, &lock, runs && self.holders > 1).await?);
         }
         until("all hold", READY, || posts.iter().all(|post| post.record().held.is_some())).await?;
         let client = tree::connect(&self.ensemble.client_addr(leader).to_string()).await?;
@@ -231,7 +247,8 @@ impl Drill {
                 }
             }
             Fault::Killed => {
-                posts[self.rng.usize(..posts.len())].next_forwarded().await;
+                let renewed = posts[self.rng.usize(..posts.len())].next_forwarded();
+                timeout(READY, renewed).await.map_err(|_| "a holder sends nothing")?;
                 sleep(Duration::from_micros(self.rng.u64(..FORWARDED))).await;
                 self.ensemble.signal(follower, Signal::KILL);
                 struck.resize(posts.len(), now());
@@ -295,7 +312,7 @@ impl Drill {
     async fn rivals(&self, follower: usize, posts: &[Post]) -> Outcome<Rivals> {
         let mut clients = Vec::new();
         for node in (0..NODES).filter(|node| *node != follower) {
-            clients.push(holder::connect(&self.ensemble.client_addr(node).to_string()).await?);
+            clients.push(holder::connect(&self.ensemble.client_addr(node).to_string(), SESSION).await?);
         }
         let mut waiting = JoinSet::new();
         for (number, post) in posts.iter().enumerate() {

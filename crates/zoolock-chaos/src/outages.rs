@@ -8,14 +8,16 @@ use clap::{Args, ValueEnum};
 use fastrand::Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use zoolock::{Connection, Guard, Zoolock};
 use zoolock_tests::Proxy;
 
 use crate::Outcome;
 use crate::drill::duration;
-use crate::ensemble::{Ensemble, NODES, SYNC_LIMIT, TICK};
+use crate::ensemble::{Ensemble, NODES, TICK};
+use crate::loss::SYNC_LIMIT;
 
 /// The time in which three virtual machines start on a busy machine.
 const START: Duration = Duration::from_secs(120);
@@ -93,6 +95,16 @@ struct Figures {
 pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}, {} holders, {} rounds of each outage", settings.holders, settings.rounds);
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        judged = judge(settings, seed) => judged,
+        // The nodes and their directory end with that future.
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        _ = terminated.recv() => Err("terminated".into()),
+    }
+}
+
+async fn judge(settings: &Settings, seed: u64) -> Outcome<bool> {
     let dir = TempDir::with_prefix("zoolock-outages-")?;
     let mut ensemble = Ensemble::lay_out(dir.path(), SYNC_LIMIT).await?;
     ensemble.whole(START).await?;
@@ -111,6 +123,9 @@ pub(crate) async fn run(settings: &Settings) -> Outcome<bool> {
             field.round(&mut ensemble, *outage, &mut rng, &mut figures).await?;
             eprintln!("{round:3} {}, {} locks lost so far", outage.name(), figures.lost);
         }
+        // Later than the end of a lease that was not renewed since the outage.
+        field.stay(outage.session_timeout() * 2 / 3).await;
+        figures.lost += field.lost();
         field.close().await;
         violations.extend(figures.violations(*outage, settings));
         let _ = writeln!(
@@ -141,6 +156,9 @@ impl Figures {
         if outage == Outage::StalledLeader && self.most_connections * 10 > holders {
             let moved = self.most_connections;
             found.push(format!("{}: {moved} of {holders} sessions moved in one round", outage.name()));
+        }
+        if outage == Outage::SilentNode && self.most_connections == 0 {
+            found.push(format!("{}: no session was there", outage.name()));
         }
         if settings.reconnect_within.is_some_and(|most| self.longest_reconnect > most) {
             let time = self.longest_reconnect;
@@ -184,23 +202,33 @@ impl Field {
         self.proxies.iter().map(Proxy::addr).collect::<Vec<_>>().join(",")
     }
 
+    /// Returns the number of connections through all proxies so far.
     fn connections(&self) -> usize {
         self.proxies.iter().map(|proxy| proxy.stats().connections.len()).sum()
     }
 
-    /// Waits, and returns the number of holders whose guard was not valid at some time.
-    async fn stay(&self, time: Duration) -> usize {
+    /// Returns the proxy with the most open connections.
+    fn busiest(&self) -> &Proxy {
+        let open =
+            |proxy: &&Proxy| proxy.stats().connections.iter().filter(|connection| !connection.closed).count();
+        self.proxies.iter().max_by_key(open).expect("there are three")
+    }
+
+    /// Asks all guards again and again: a guard that has seen the end of its lease stays lost.
+    async fn stay(&self, time: Duration) {
         let until = Instant::now() + time;
-        let mut lost = vec![false; self.holders.len()];
         loop {
-            for ((_, guard), lost) in self.holders.iter().zip(&mut lost) {
-                *lost |= !guard.is_valid();
-            }
+            let _ = self.lost();
             if Instant::now() >= until {
-                return lost.into_iter().filter(|lost| *lost).count();
+                return;
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// Returns the number of lost locks.
+    fn lost(&self) -> usize {
+        self.holders.iter().filter(|(_, guard)| !guard.is_valid()).count()
     }
 
     async fn round(
@@ -215,18 +243,17 @@ impl Field {
         let pause = rng.u64(..u64::try_from(timeout.as_millis())? / 6);
         self.stay(Duration::from_millis(pause)).await;
         let before = self.connections();
-        let mut lost = 0;
         match outage {
             Outage::StalledLeader => {
                 let leader = ensemble.leader(WHOLE).await?;
                 ensemble.signal(leader, Signal::STOP);
-                lost += self.stay(STALL).await;
+                self.stay(STALL).await;
                 ensemble.signal(leader, Signal::CONT);
             }
             Outage::SilentNode => {
-                let node = &self.proxies[rng.usize(..NODES)];
+                let node = self.busiest();
                 node.blackhole(true);
-                lost += self.stay(timeout).await;
+                self.stay(timeout).await;
                 node.blackhole(false);
             }
             Outage::AllAway => {
@@ -234,21 +261,22 @@ impl Field {
                     proxy.refuse(true).await;
                     proxy.cut().await;
                 }
-                lost += self.stay(timeout / 4).await;
+                self.stay(timeout / 4).await;
                 for proxy in &self.proxies {
                     proxy.refuse(false).await;
                 }
                 figures.longest_reconnect = figures.longest_reconnect.max(self.reconnected().await?);
             }
         }
-        // Later than all consequences of the outage: the next renewal, a move, the end of a lease.
-        lost += self.stay(timeout / 6).await;
+        // Later than the next renewal and a move.
+        self.stay(timeout / 6).await;
         figures.most_connections = figures.most_connections.max(self.connections() - before);
         figures.rounds += 1;
-        figures.lost += lost;
+        figures.lost += self.lost();
         for (number, (zoolock, guard)) in self.holders.iter_mut().enumerate() {
             if !guard.is_valid() {
-                *guard = zoolock.mutex(format!("again{number}")).lock().await?;
+                let name = format!("again{number}-{}", figures.rounds);
+                *guard = timeout_at(Instant::now() + RECONNECTED, zoolock.mutex(name).lock()).await??;
             }
         }
         ensemble.whole(WHOLE).await
@@ -257,7 +285,7 @@ impl Field {
     /// Waits until all holders are connected. Returns the time that took.
     async fn reconnected(&self) -> Outcome<Duration> {
         let begun = Instant::now();
-        for (_, guard) in &self.holders {
+        for (_, guard) in self.holders.iter().filter(|(_, guard)| guard.is_valid()) {
             let mut connection = guard.connection();
             let connected = connection.wait_for(|connection| *connection == Connection::Connected);
             timeout(RECONNECTED, connected).await.map_err(|_| "a holder is not connected again")??;

@@ -31,6 +31,8 @@ pub(crate) enum Break {
     NoLock,
     /// In one attempt of a hundred the task reports a release without releasing.
     NoRelease,
+    /// Each worker knows one server only, so it loses locks that another one could keep.
+    OneServer,
 }
 
 /// The settings of a worker.
@@ -58,9 +60,14 @@ pub(crate) async fn run(settings: Settings) -> Outcome<()> {
         let stop = stop.clone();
         move || listen(&stop)
     });
+    let mut addresses = settings.connect.as_str();
+    if settings.broken == Some(Break::OneServer) {
+        let all: Vec<&str> = addresses.split(',').collect();
+        addresses = all[settings.number % all.len()];
+    }
     let mut sessions = Vec::new();
     for timeout in TIMEOUTS {
-        sessions.push(connect(&settings.connect, timeout, &stop).await);
+        sessions.push(connect(addresses, timeout, &stop).await);
     }
     let mut tasks = JoinSet::new();
     for (number, kind) in Kind::MIX.into_iter().enumerate() {

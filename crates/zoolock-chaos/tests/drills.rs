@@ -117,6 +117,16 @@ mod chaos {
         }
     }
 
+    /// Each server has a worker that knows no other.
+    #[test]
+    fn apache_with_needless_losses_is_found() {
+        if availability().or_skip("apache_with_needless_losses_is_found") {
+            let faults = "cut-off-node,stop-follower";
+            let args = ["--time", "30s", "--workers", "3", "--only", faults, "--break", "one-server"];
+            assert_finds(&drill("run", &args), " lost it needlessly between ");
+        }
+    }
+
     fn assert_found(bug: &str, fault: &str, finding: &str) {
         if availability().or_skip(bug) {
             let output = drill("run", &["--time", "4s", "--workers", "2", "--only", fault, "--break", bug]);

@@ -77,9 +77,14 @@ pub(crate) async fn acquire(
             Err(Interruption::Signal(signal)) => {
                 interrupted(signal, &format!("waiting for {}; no longer in the queue", wanted.name))
             }
+            // The lock may be free: this is an outage, not a busy lock.
             Err(Interruption::Error(error))
-                if should_rejoin(&error, service) && until.is_none_or(|until| Instant::now() < until) =>
+                if should_rejoin(&error, service)
+                    && until.is_some_and(|until| until <= Instant::now() + PAUSE) =>
             {
+                Failure::unavailable(error.to_string())
+            }
+            Err(Interruption::Error(error)) if should_rejoin(&error, service) => {
                 talk.note(format_args!(
                     "{error}; waiting for {} again, at the end of the queue",
                     wanted.name

@@ -74,6 +74,8 @@ pub(crate) struct Supervisor<'a> {
     /// Set once the loss was reported, with `--on-lost warn`.
     warned: bool,
     stopped: bool,
+    /// The last state of the connection.
+    connection: Connection,
     /// The time at which INT or TERM was first sent to zoolock.
     asked_to_end: Option<Instant>,
     /// The time at which KILL was first sent.
@@ -116,6 +118,7 @@ impl<'a> Supervisor<'a> {
             ending: None,
             warned: false,
             stopped: false,
+            connection: Connection::Connected,
             asked_to_end: None,
             killed: None,
             finishing: None,
@@ -240,6 +243,10 @@ impl<'a> Supervisor<'a> {
     fn tell_of_lease(&mut self) {
         let Some(known) = self.lease else { return };
         let lease = clock::at(self.guard.valid_until());
+        // A broken lock has no lease any more, but the command has its grace period. Asked after the lease was read.
+        if matches!(self.guard.loss(), Some(LossReason::Broken | LossReason::Closed)) {
+            return;
+        }
         // The clock is read twice for it, so a difference of nanoseconds is no change.
         let is_later = lease > known + LEASE_CHANGE && self.phase == Phase::Running;
         if is_later || lease + LEASE_CHANGE < known {
@@ -362,8 +369,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn connection_changed(&self, now: Connection) {
-        if self.phase != Phase::Running || !self.guard.is_valid() {
+    fn connection_changed(&mut self, now: Connection) {
+        let before = std::mem::replace(&mut self.connection, now);
+        // A shorter lease wakes the receiver, too.
+        if before == now || self.phase != Phase::Running || !self.guard.is_valid() {
             return;
         }
         match now {

@@ -267,6 +267,55 @@ mod tests {
     }
 
     #[test]
+    fn lease_that_no_quorum_confirms_needs_an_attach() {
+        let mut lease = lease();
+        lease.confirm(at(100), at(100));
+        for second in [104, 108, 112] {
+            lease.hear(at(second), at(second));
+        }
+        assert!(lease.ends_soon(at(119)) && !lease.is_confirmed_last());
+        assert!(lease.needs_attach(at(119)), "although the leader is told of the session");
+    }
+
+    #[test]
+    fn lease_needs_an_attach_if_the_third_answer_comes_too_late() {
+        let mut lease = lease();
+        lease.confirm(at(100), at(100));
+        lease.attach(at(99), T);
+        lease.confirm(at(117), at(117));
+        // The second request is sent after 119, the third two seconds later, and the lease ends at 121.
+        assert!(lease.is_confirmed_last());
+        assert!(lease.needs_attach(at(118)));
+    }
+
+    #[test]
+    fn limits_of_a_lease_are_exact() {
+        let mut lease = lease();
+        assert!(lease.is_low(at(100)), "it has not begun");
+        lease.confirm(at(100), at(100));
+        // It ends at 121. A steady lease has 16 s left, and a low one less than 10 s.
+        assert!(!lease.is_low(at(111)) && lease.is_low(at(112)));
+        assert!(!lease.ends_soon(at(117)) && lease.ends_soon(at(118)) && lease.ends_soon(at(120)));
+        assert!(!lease.ends_soon(at(121)), "it has ended");
+        assert!(lease.is_valid(at(120)) && !lease.is_valid(at(121)));
+        assert!(lease.is_confirmed_last());
+        lease.attach(at(98), T);
+        assert_eq!(lease.valid_until(), Some(at(121)), "the same timeout cuts nothing");
+        lease.attach(at(100), T);
+        assert!(!lease.is_confirmed_last(), "the write and the attach were sent together");
+    }
+
+    #[test]
+    fn tick_that_is_learned_later_counts() {
+        let mut lease = Lease::new(T, None, at(99));
+        lease.set_tick(Duration::from_secs(2));
+        for second in [100, 102, 103] {
+            lease.confirm(at(second), at(second));
+        }
+        assert_eq!(lease.valid_until(), Some(at(122)));
+    }
+
+    #[test]
     fn nothing_is_valid_before_the_first_confirmation() {
         let mut lease = lease();
         assert!(!lease.is_valid(at(0)));

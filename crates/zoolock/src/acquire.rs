@@ -56,7 +56,7 @@ impl Patience {
     }
 
     /// Returns whether a server that works answers in this time, counted from now on.
-    fn leaves_time_for_an_answer(self) -> bool {
+    pub(crate) fn leaves_time_for_an_answer(self) -> bool {
         match self {
             Patience::Until(deadline) => {
                 deadline.saturating_duration_since(clock::monotonic()) >= ANSWER_TIME
@@ -178,7 +178,7 @@ impl Lock {
     }
 
     /// Returns the error of an acquisition that ended in an outage: whether the lock is busy is not known.
-    fn no_answer(&self) -> Error {
+    pub(crate) fn no_answer(&self) -> Error {
         let message =
             format!("no answer in the time to wait for lock {}; check that the service runs", self.path());
         Error::unavailable(self.zoolock.endpoints(), message)
@@ -275,11 +275,12 @@ impl Lock {
         session.reserve_anyway(reserved);
         let reservation = WatchReservation::of(session, reserved);
         let path = self.path();
+        let expects_answer = patience.leaves_time_for_an_answer();
         let metrics = AcquireMetrics::begin(kind_name(kind, 1), self.label());
         match self.acquire_on(reservation, kind, directories, patience, Some(reader), metrics).await? {
             Attempt::Held(held) => Ok(Some(held)),
-            Attempt::Busy => Ok(None),
-            Attempt::Unanswered => Err(self.no_answer()),
+            Attempt::Unanswered if expects_answer => Err(self.no_answer()),
+            Attempt::Busy | Attempt::Unanswered => Ok(None),
             Attempt::Again => Err(Error::Lost { path, reason: LossReason::SessionExpired }),
         }
     }
@@ -366,7 +367,7 @@ impl Lock {
             {
                 Ok(Attempt::Again)
             }
-            Progress::Failed(Reason::TimedOut) if !acquisition.knows_its_queue() => Ok(Attempt::Unanswered),
+            Progress::Failed(Reason::TimedOut) if !acquisition.was_busy() => Ok(Attempt::Unanswered),
             Progress::Failed(reason) => self.failure(reason, kind, acquisition).map(|()| Attempt::Busy),
             Progress::Pending => unreachable!("outcome() waits until it is decided"),
         }
@@ -491,13 +492,14 @@ pub(crate) enum Attempt {
     Held(Held),
     /// The lock is busy, and the patience has ended.
     Busy,
-    /// The patience has ended before the server told how long the queue is, or in an outage.
+    /// The patience has ended, and whether the lock is busy is not known.
     Unanswered,
     /// The session has ended; another session may work.
     Again,
 }
 
-/// The time in which a server that works answers. After a shorter wait without an answer nothing is known.
+/// The time in which a server that works answers. After a shorter wait without an answer, the lock may be busy, or the server
+/// may be down.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Milliseconds that a lock is held before its node is watched.

@@ -196,14 +196,9 @@ impl Session {
         if timeout < lease.timeout() {
             tracing::warn!(?timeout, "the server granted a shorter session timeout");
         }
-        let is_cut = timeout < lease.timeout();
         lease.attach(sent, timeout);
         self.valid_until.store(lease.valid_until().map_or(0, |end| end.0), Ordering::Release);
         self.lease_moved.notify_waiters();
-        if is_cut {
-            // Wakes the holders' receivers: the reaper of a command must learn of the earlier deadline.
-            self.connection.send_modify(|_| {});
-        }
     }
 
     /// Changes the lease. `change` returns whether its end has moved.
@@ -428,11 +423,18 @@ impl Session {
 /// Reports to the holders that the lease has ended, also right after the machine woke up.
 async fn watch_lease(session: Arc<Session>, alarm: Alarm, mut link: watch::Receiver<Link>) {
     let mut told = 0;
+    let mut timeout = session.timeout();
     while session.end().is_none() {
         let moved = session.lease_moved.notified();
         tokio::pin!(moved);
         moved.as_mut().enable();
         let end = session.valid_until();
+        let shorter = session.timeout();
+        if shorter < timeout {
+            timeout = shorter;
+            // Wakes the holders' receivers: the reaper of a command must learn of the earlier end of the lease.
+            session.connection.send_modify(|_| {});
+        }
         let ring = async {
             if end.0 == told {
                 std::future::pending::<()>().await;

@@ -221,6 +221,11 @@ impl Zoolock {
         session.keeper().ok_or_else(|| Error::unavailable("session", "it ended just now; try again"))
     }
 
+    /// Returns whether a session has a connection.
+    pub(crate) fn is_up(&self) -> bool {
+        self.sessions().iter().any(|session| session.is_up())
+    }
+
     /// Returns the addresses of the servers.
     pub(crate) fn endpoints(&self) -> String {
         self.inner.sessions.endpoints()

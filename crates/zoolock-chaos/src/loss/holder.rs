@@ -1,4 +1,4 @@
-//! A holder: a process that takes one lock, asks its guard over and over whether it is valid, and says what it hears.
+//! A holder: a process that acquires one lock, asks its guard again and again whether it is valid, and reports the answers.
 //!
 //! It ends when it is told to, or when its input ends.
 
@@ -10,14 +10,14 @@ use std::time::Duration;
 use clap::Args;
 use zoolock::{Guard, Zoolock};
 
+use super::Break;
 use super::words::Word;
-use super::{Break, SESSION};
 use crate::Outcome;
 use crate::clock::now;
 use crate::ensemble::TICK;
 use crate::orders::Orders;
 
-/// Between two looks.
+/// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The settings of a holder.
@@ -27,23 +27,26 @@ pub(crate) struct Settings {
     connect: String,
     #[arg(long)]
     lock: String,
+    /// The session timeout in seconds.
+    #[arg(long)]
+    session: u64,
     #[arg(long = "break")]
     broken: Option<Break>,
 }
 
-/// How all in this drill connect, whoever waits for a lock as well.
-pub(crate) async fn connect(addresses: &str) -> Outcome<Zoolock> {
+/// Connects as all holders and rivals of this drill do.
+pub(crate) async fn connect(addresses: &str, session: Duration) -> Outcome<Zoolock> {
     let builder = Zoolock::builder().tick_time(TICK);
-    Ok(builder.session_timeout(SESSION).connect(addresses).await?)
+    Ok(builder.session_timeout(session).connect(addresses).await?)
 }
 
-/// Holds until it is told to end.
+/// Holds the lock until the process is told to end.
 pub(crate) async fn hold(settings: Settings) -> Outcome<()> {
-    let zoolock = connect(&settings.connect).await?;
+    let zoolock = connect(&settings.connect, Duration::from_secs(settings.session)).await?;
     let guard = Arc::new(zoolock.mutex(&settings.lock).lock().await?);
     say(&Word::Held { at: now() })?;
     let done = Arc::new(AtomicBool::new(false));
-    // A thread of its own: what it says of the guard does not wait for anybody's executor.
+    // A thread of its own, because a busy executor must not delay the reports.
     let looking = std::thread::spawn({
         let (guard, done) = (guard.clone(), done.clone());
         move || look(&guard, settings.broken, &done)
@@ -52,7 +55,7 @@ pub(crate) async fn hold(settings: Settings) -> Outcome<()> {
         let guard = guard.clone();
         async move {
             let why = guard.lost().await.to_string();
-            // Without whoever listens there is nobody to tell.
+            // Fails only if the drill has ended.
             let _ = say(&Word::Lost { at: now(), why });
         }
     });
@@ -65,7 +68,8 @@ pub(crate) async fn hold(settings: Settings) -> Outcome<()> {
     told
 }
 
-/// Looks at the clock first: however long we are stopped in between, at that time the lock was ours.
+/// Asks the guard again and again. The clock is read before: if the process is stopped in between, the lock was held at that
+/// time.
 fn look(guard: &Guard, broken: Option<Break>, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let at = now();
@@ -79,6 +83,6 @@ fn look(guard: &Guard, broken: Option<Break>, done: &AtomicBool) {
 
 fn say(word: &Word) -> Outcome<()> {
     let line = serde_json::to_string(word)?;
-    // One write a line, as it is locked and ends with one.
+    // One write for each line.
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }

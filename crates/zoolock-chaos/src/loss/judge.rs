@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::Fault;
 use super::post::Record;
-use super::{Fault, SESSION};
 use crate::clock::seconds;
 
 /// The time after its deadline in which a command may still end.
@@ -113,7 +113,8 @@ impl Case {
             found.push("lives".to_owned());
             return;
         };
-        let deadline = SESSION * 2 / 3 + SLACK;
+        // The longest lease is eleven twelfths of the session timeout.
+        let deadline = self.fault.granted() * 11 / 12 + SLACK;
         let after = |at: i64| seconds(at - self.struck);
         if dead < self.struck {
             found.push("was dead before anything happened".to_owned());
@@ -231,8 +232,11 @@ mod tests {
     #[test]
     fn command_that_outlives_its_deadline_is_found() {
         let mut case = command();
-        case.record.dead = Some(1043 * SECOND / 10);
-        finds(&case, "was dead after 4.300 s, later than 4.2s");
+        (case.record.dead, case.rival) = (Some(1058 * SECOND / 10), Some(107 * SECOND));
+        finds(&case, "was dead after 5.800 s, later than 5.7s");
+        case.fault = Fault::Shortened;
+        (case.record.dead, case.rival) = (Some(1021 * SECOND / 10), Some(103 * SECOND));
+        finds(&case, "was dead after 2.100 s, later than 2.03");
         case = command();
         case.rival = Some(1039 * SECOND / 10);
         finds(&case, "its rival had the lock at 3.900 s");

@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use zoolock_tests::ports::Port;
 
+use super::Break;
 use super::words::Word;
-use super::{Break, SESSION};
 use crate::Outcome;
 use crate::binary;
 use crate::clock::now;
@@ -66,7 +66,14 @@ pub(crate) struct Record {
 
 impl Post {
     /// Starts a holder that reaches one node only. With `runs` it is `zoolock run` with a command.
-    pub(crate) async fn start(ground: &Ground, node: SocketAddr, lock: &str, runs: bool) -> Outcome<Self> {
+    pub(crate) async fn start(
+        ground: &Ground,
+        fault: super::Fault,
+        node: SocketAddr,
+        lock: &str,
+        runs: bool,
+    ) -> Outcome<Self> {
+        let session = fault.requested().as_secs();
         let link = Link::open(Port::reserve()?, node, None, Duration::ZERO).await?;
         let address = link.addr().to_string();
         let record = Arc::new(Mutex::new(Record::default()));
@@ -76,10 +83,10 @@ impl Post {
             let _ = std::fs::remove_file(&band);
             mknodat(CWD, &band, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
             let pipe = pipe::OpenOptions::new().open_receiver(&band)?;
-            let child = run(ground, &address, lock, &band).stderr(errors).spawn()?;
+            let child = run(ground, &address, lock, session, &band).stderr(errors).spawn()?;
             (child, tokio::spawn(attend(pipe, record.clone())))
         } else {
-            let mut child = hold(ground, &address, lock)?.stderr(errors).spawn()?;
+            let mut child = hold(ground, &address, lock, session)?.stderr(errors).spawn()?;
             let said = child.stdout.take().ok_or("it is piped")?;
             (child, tokio::spawn(listen(said, record.clone())))
         };
@@ -163,9 +170,9 @@ impl Post {
     }
 }
 
-fn hold(ground: &Ground, address: &str, lock: &str) -> Outcome<Command> {
+fn hold(ground: &Ground, address: &str, lock: &str, session: u64) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["holder", "--connect", address, "--lock", lock]);
+    command.args(["holder", "--connect", address, "--lock", lock, "--session", &session.to_string()]);
     if let Some(broken) = ground.broken.and_then(|broken| broken.to_possible_value()) {
         command.args(["--break", broken.get_name()]);
     }
@@ -173,8 +180,8 @@ fn hold(ground: &Ground, address: &str, lock: &str) -> Outcome<Command> {
     Ok(command)
 }
 
-fn run(ground: &Ground, address: &str, lock: &str, band: &Path) -> Command {
-    let timeout = format!("{}s", SESSION.as_secs());
+fn run(ground: &Ground, address: &str, lock: &str, session: u64, band: &Path) -> Command {
+    let timeout = format!("{session}s");
     let mut command = binary::command(&ground.zoolock, &ground.dir);
     command.args(["run", "--session-timeout", &timeout, "--connect", address, lock]);
     if ground.broken == Some(Break::NeverLost) {

@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -86,8 +87,8 @@ struct Core<H> {
     link: Option<Link>,
     /// The time at which the driver looks at the timers, unless it is woken before.
     alarm: Option<Instant>,
-    /// The number of flights that are being composed.
-    flights: usize,
+    /// The threads whose flights have not ended.
+    flights: Vec<ThreadId>,
     /// Outputs for the driver.
     actions: Vec<Action>,
     /// The errors of the last dial, in which no server was reached.
@@ -137,7 +138,7 @@ impl<H: Handler> Client<H> {
             handler,
             link: None,
             alarm: None,
-            flights: 0,
+            flights: Vec::new(),
             actions: Vec::new(),
             dial_errors: Vec::new(),
         };
@@ -167,17 +168,18 @@ impl<H: Handler> Client<H> {
         self.inner.shared.with(false, call)
     }
 
-    /// Does the same as [`Client::with`], but in a [flight](Client::begin_flight) what the session wants to send is written at
-    /// its end.
+    /// Does the same as [`Client::with`]. But in a [flight](Client::begin_flight) of this thread, what the session wants to send
+    /// is written at the end of the flight.
     pub fn with_in_flight<T>(&self, call: impl FnOnce(&mut Session, &mut H, Instant) -> T) -> T {
         self.inner.shared.with(true, call)
     }
 
-    /// Begins a flight: requests of [`Client::with_in_flight`] that are written together, when the returned value is dropped.
-    /// That saves system calls, here and on the server.
+    /// Begins a flight of this thread: its requests of [`Client::with_in_flight`] are written together, when the returned value
+    /// is dropped. That saves system calls, here and on the server.
     pub fn begin_flight(&self) -> Flight<H> {
-        self.inner.shared.lock().flights += 1;
-        Flight { shared: self.inner.shared.clone() }
+        let thread = std::thread::current().id();
+        self.inner.shared.lock().flights.push(thread);
+        Flight { shared: self.inner.shared.clone(), thread }
     }
 
     /// Sends a request.
@@ -208,11 +210,17 @@ impl<H: Handler> Client<H> {
 #[must_use = "the flight ends when this is dropped"]
 pub struct Flight<H: Handler> {
     shared: Arc<Shared<H>>,
+    thread: ThreadId,
 }
 
 impl<H: Handler> Drop for Flight<H> {
     fn drop(&mut self) {
-        self.shared.lock().flights -= 1;
+        {
+            let flights = &mut self.shared.lock().flights;
+            if let Some(at) = flights.iter().position(|thread| *thread == self.thread) {
+                flights.swap_remove(at);
+            }
+        }
         self.shared.with(false, |_, _, _| ());
     }
 }
@@ -223,7 +231,9 @@ impl<H: Handler> Shared<H> {
             let core = &mut *self.lock();
             let result = call(&mut core.session, &mut core.handler, self.platform.now());
             core.dispatch();
-            let is_written = (in_flight && core.flights > 0) || core.write_now();
+            let waits =
+                in_flight && !core.flights.is_empty() && core.flights.contains(&std::thread::current().id());
+            let is_written = waits || core.write_now();
             (result, !is_written || core.needs_driver())
         };
         if needs_driver {
@@ -401,8 +411,9 @@ impl<H: Handler> Driver<H> {
         let now = shared.platform.now();
         let latest = now.after(LONGEST_SLEEP);
         let next = core.session.next_timer().map_or(latest, |timer| timer.min(latest));
-        // An alarm that is too early costs less than setting it again after every reply.
-        if core.alarm.is_none_or(|alarm| next < alarm) {
+        // An alarm that is too early costs one look at the timers. That is less than setting it again after every reply. An alarm
+        // that is past, and has not rung, was set before a suspend: the runtime's clock stops then.
+        if core.alarm.is_none_or(|alarm| next < alarm || alarm <= now) {
             core.alarm = Some(next);
             sleep.reset(tokio::time::Instant::now() + now.until(next));
         }
@@ -430,7 +441,7 @@ impl<H: Handler> Driver<H> {
                 return Poll::Ready(Wake::Stepped(exchange, step));
             }
             let core = &mut *shared.lock();
-            // Full or not: the server may have to be read before it takes more.
+            // Reads also if the stream takes no more: the server may wait until its replies are read.
             let _ = core.poll_write(cx);
             if let Some(link) = &mut core.link {
                 match link.poll_read(cx, input) {

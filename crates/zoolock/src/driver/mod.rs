@@ -90,8 +90,10 @@ struct State {
     ticket: Option<Ticket>,
     /// Set once the listeners know that it is queued.
     queued: bool,
-    /// Set once the server has answered how many contenders are in the queue.
-    has_read_queue: bool,
+    /// Set if the last read of the directory on this connection has shown that the lock is not free.
+    is_busy: bool,
+    /// Set if it was so at the end of the patience.
+    was_busy: bool,
     /// Set while the caller does not wait for the requests that are sent.
     in_background: bool,
     over: bool,
@@ -163,7 +165,8 @@ impl Acquisition {
                 previous: None,
                 ticket: None,
                 queued: false,
-                has_read_queue: false,
+                is_busy: false,
+                was_busy: false,
                 in_background: false,
                 over: false,
                 was_queued: false,
@@ -220,9 +223,9 @@ impl Acquisition {
         lock(&self.state).was_queued
     }
 
-    /// Returns whether its queue was read, and there is a connection: if it is not granted, its lock is busy.
-    pub(crate) fn knows_its_queue(&self) -> bool {
-        self.session.is_up() && lock(&self.state).has_read_queue
+    /// Returns whether the lock was busy, as far as the server has answered, when the acquisition failed.
+    pub(crate) fn was_busy(&self) -> bool {
+        lock(&self.state).was_busy
     }
 
     /// Returns whether only clean-up is left.
@@ -359,7 +362,12 @@ impl Acquisition {
 
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
         let others = others_in(&event);
-        state.has_read_queue |= others.is_some();
+        match others {
+            // Without other contenders, a lock with a delay may not be free yet.
+            Some(others) => state.is_busy = others > 0 || self.config.delay > 0,
+            None if event == Event::Disconnected => state.is_busy = false,
+            None => {}
+        }
         let actions = state.machine.step(event, self.session.lease_valid());
         // Callers wait for the other actions, or for the watch on our znode.
         let is_news = |action: &Action| !matches!(action, Action::Send(..) | Action::Unwatch(_));
@@ -385,6 +393,7 @@ impl Acquisition {
                 }
                 Action::Previous(previous) => state.previous = Some(previous),
                 Action::Failed(reason) => {
+                    state.was_busy = state.is_busy && self.session.is_up();
                     state.progress = Progress::Failed(reason);
                     state.metrics.failed(reason);
                     self.listeners.tell(LockEvent::GaveUp);

@@ -112,7 +112,14 @@ pub(crate) async fn acquire(asked: &Lock, limits: Limits, patience: Patience) ->
             asked.options.listeners.tell(LockEvent::GaveUp);
             None
         }
-        Asked::Waits(mut waiting) => asked.within(patience, waiting.granted()).await.transpose()?,
+        Asked::Waits(mut waiting) => {
+            let expects_answer = patience.leaves_time_for_an_answer();
+            let held = asked.within(patience, waiting.granted()).await.transpose()?;
+            if held.is_none() && expects_answer && !shared.is_held() && !asked.zoolock.is_up() {
+                return Err(asked.no_answer());
+            }
+            held
+        }
     };
     match held {
         Some(held) if !held.is_valid() => {

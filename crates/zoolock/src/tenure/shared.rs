@@ -94,6 +94,11 @@ impl Shared {
         self.settings
     }
 
+    /// Returns whether a task of this process holds the lock.
+    pub(super) fn is_held(&self) -> bool {
+        lock(&self.state).machine.holder().is_some()
+    }
+
     pub(super) fn ask(self: &Arc<Self>, options: &Options, patience: Patience) -> Asked {
         let state = &mut *lock(&self.state);
         if matches!(patience, Patience::Try) {
