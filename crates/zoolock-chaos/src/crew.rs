@@ -142,7 +142,7 @@ impl Crew {
         fallen
     }
 
-    /// Tells all workers to stop, and waits for them. Kills those that do not stop, and returns their names.
+    /// Tells all workers to stop, and waits for them. Kills workers that do not stop, and returns their names.
     pub(crate) async fn stop(&mut self, patience: Duration) -> Vec<String> {
         let mut inputs = Vec::new();
         for worker in &mut self.workers {

@@ -28,7 +28,7 @@ const CUT: i64 = 200_000_000;
 /// The largest size of an address.
 const LONGEST_NAME: usize = 1024;
 
-/// What is wrong with a link. `forth` is the direction from the client to the listener.
+/// A fault of a link. `forth` is the direction from the client to the listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) no_way_forth: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Link {
 struct Way {
     to: SocketAddr,
     /// The address to put into the first message. A connection for elections begins with the address at which its client
-    /// listens, and that one would lead past the link.
+    /// listens, and that address would lead past the link.
     call_back: Option<SocketAddr>,
     /// The time to wait for the listener.
     patience: Duration,

@@ -240,6 +240,11 @@ impl Session {
         lock(&self.lease).is_low(clock::now())
     }
 
+    /// Returns whether the lease of a holder ends soon.
+    fn ends_soon(&self) -> bool {
+        !self.is_idle() && self.is_up() && lock(&self.lease).ends_soon(clock::now())
+    }
+
     /// Attaches the session on a new connection if the lease ends soon, and the server does not answer, confirms nothing, or
     /// cannot prove in time that the leader knows of the session.
     fn attach_again_if_needed(&self) {
@@ -498,6 +503,11 @@ async fn tend(session: Arc<Session>, mut link: watch::Receiver<Link>) {
                 false
             }
             _ = beats.tick() => true,
+            // A holder may have to try several servers before its lease ends.
+            () = tokio::time::sleep(Pace::beat(session.timeout()) / 8), if session.ends_soon() => {
+                session.attach_again_if_needed();
+                continue;
+            }
         };
         if session.end().is_some() {
             return;
