@@ -78,7 +78,7 @@ pub(crate) async fn run_under(
     let grace = plan.grace_of(zoolock.session_timeout().unwrap_or(plan.service.session_timeout));
     let start = Start { command: &plan.command, environment: &environment, foreground, grace, lease };
     let child = Child::start(start).await?;
-    let supervisor = Supervisor::new(plan, grace, holder, talk, child, lease, terminal.as_ref());
+    let supervisor = Supervisor::new(plan, acquired, grace, talk, child, lease, terminal.as_ref());
     Ok(supervisor.until_the_end(signals).await)
 }
 

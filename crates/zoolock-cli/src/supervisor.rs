@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_current_process_group};
-use zoolock::{Connection, LossReason};
+use zoolock::{Connection, LossReason, Zoolock};
 
+use crate::acquire::Acquired;
 use crate::args::{OnLost, OnRevoke};
 use crate::child::{Child, Ending, Event};
 use crate::clock;
@@ -58,6 +59,9 @@ enum Phase {
 
 pub(crate) struct Supervisor<'a> {
     name: &'a str,
+    zoolock: &'a Zoolock,
+    /// The session timeout to which the grace period was fitted.
+    timeout: Duration,
     grace: Duration,
     on_lost: OnLost,
     on_revoke: OnRevoke,
@@ -95,19 +99,22 @@ pub(crate) struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     pub(crate) fn new(
         plan: &'a Run,
+        acquired: &'a Acquired,
         grace: Duration,
-        guard: &'a Holder,
         talk: &'a Talk,
         child: Child,
         lease: Lease,
         terminal: Option<&'a Terminal>,
     ) -> Self {
+        let Acquired { zoolock, holder } = acquired;
         Self {
             name: &plan.wanted.name,
+            zoolock,
+            timeout: zoolock.session_timeout().unwrap_or(plan.service.session_timeout),
             grace,
             on_lost: plan.on_lost,
             on_revoke: plan.on_revoke,
-            guard,
+            guard: holder,
             talk,
             child,
             terminal,
@@ -140,6 +147,7 @@ impl<'a> Supervisor<'a> {
         let mut connection = guard.connection();
         let mut connection_over = false;
         loop {
+            self.shorten_grace();
             self.look_at_the_clock();
             self.tell_of_lease();
             let next_look = self.until_next_look();
@@ -252,6 +260,17 @@ impl<'a> Supervisor<'a> {
         if is_later || lease + LEASE_CHANGE < known {
             self.lease = Some(lease);
             self.child.order(Order::Lease(self.lease));
+        }
+    }
+
+    /// Shortens the grace period with the session timeout. Otherwise a shorter lease would be within the grace period from the
+    /// beginning, and the command would be ended although the lease is renewed.
+    fn shorten_grace(&mut self) {
+        let Some(timeout) = self.zoolock.session_timeout() else { return };
+        if timeout / 6 < self.grace && timeout < self.timeout && self.phase == Phase::Running {
+            self.timeout = timeout;
+            self.grace = timeout / 6;
+            self.child.order(Order::Grace(self.grace));
         }
     }
 

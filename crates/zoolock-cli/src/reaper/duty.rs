@@ -50,6 +50,13 @@ impl Duty {
         }
     }
 
+    /// Sets the grace period, unless it has begun.
+    pub(crate) fn set_grace(&mut self, grace: Duration) {
+        if self.phase == Phase::Running {
+            self.grace = grace;
+        }
+    }
+
     /// Begins the grace period, once.
     pub(crate) fn ask(&mut self, now: Duration) -> Option<Deed> {
         if self.phase != Phase::Running {
@@ -137,6 +144,16 @@ mod tests {
         assert_eq!(duty.due(at(26)), Some(Deed::Ask));
         duty.set_lease(Some(at(60)));
         assert_eq!(duty.due(at(30)), Some(Deed::Kill(Scope::All)));
+    }
+
+    #[test]
+    fn a_shorter_grace_period_begins_later() {
+        let mut duty = Duty::new(Some(at(20)), GRACE);
+        duty.set_grace(at(1));
+        assert_eq!((duty.due(at(18)), duty.next()), (None, Some(at(19))));
+        assert_eq!(duty.due(at(19)), Some(Deed::Ask));
+        duty.set_grace(GRACE);
+        assert_eq!(duty.due(at(20)), Some(Deed::Kill(Scope::All)));
     }
 
     #[test]

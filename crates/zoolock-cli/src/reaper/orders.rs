@@ -34,6 +34,8 @@ pub(crate) enum Order {
     Start(Lease),
     /// The end of the lease has changed.
     Lease(Lease),
+    /// The grace period is shorter now.
+    Grace(Duration),
     /// Ask the group to end, and kill it after the grace period.
     Ask,
     /// The command has ended: end the processes that are left, with TERM first.
@@ -75,6 +77,7 @@ impl Order {
         match self {
             Self::Start(until) => format!("start {}", lease(until)),
             Self::Lease(until) => format!("lease {}", lease(until)),
+            Self::Grace(grace) => format!("grace {}", grace.as_nanos()),
             Self::Ask => "ask".to_owned(),
             Self::Finish(Scope::Group) => "finish group".to_owned(),
             Self::Finish(Scope::All) => "finish all".to_owned(),
@@ -92,6 +95,7 @@ impl Order {
         Some(match (word, value) {
             ("start", _) => Self::Start(lease()?),
             ("lease", _) => Self::Lease(lease()?),
+            ("grace", nanos) => Self::Grace(Duration::from_nanos(nanos.parse().ok()?)),
             ("ask", "") => Self::Ask,
             ("finish", "group") => Self::Finish(Scope::Group),
             ("finish", "all") => Self::Finish(Scope::All),
@@ -212,6 +216,7 @@ mod tests {
             Order::Start(until),
             Order::Start(None),
             Order::Lease(until),
+            Order::Grace(Duration::from_millis(333)),
             Order::Ask,
             Order::Finish(Scope::Group),
             Order::Finish(Scope::All),
@@ -236,7 +241,7 @@ mod tests {
         ] {
             assert_eq!(Report::decode(&report.encode()), Some(report));
         }
-        for bad in ["", "start", "start x", "finish", "kill now", "lease -1"] {
+        for bad in ["", "start", "start x", "finish", "kill now", "lease -1", "grace", "grace -"] {
             assert_eq!(Order::decode(bad), None, "{bad}");
         }
     }

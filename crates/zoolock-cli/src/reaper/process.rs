@@ -184,6 +184,7 @@ impl Reaper {
     fn listen(&mut self) -> bool {
         match Order::receive(io::stdin()) {
             Ok(Some((Order::Lease(lease), _))) => self.duty.set_lease(lease),
+            Ok(Some((Order::Grace(grace), _))) => self.duty.set_grace(grace),
             Ok(Some((Order::Ask, _))) => {
                 if let Some(deed) = self.duty.ask(now()) {
                     self.carry_out(deed);

@@ -423,17 +423,18 @@ impl Session {
     }
 
     /// Attaches the session on a new connection: at the connected server if that `works`, or else at another one. For a lease
-    /// that ends soon: the leader counts the session's timeout from the attach on. If not `is_hopeless`, answers that are under way can still renew the lease. Then
-    /// this does nothing unless no answer has come for an eighth of the timeout.
+    /// that ends soon: the leader counts the session's timeout from the attach on. If not `is_hopeless`, answers that are under
+    /// way can still renew the lease. Then this does nothing unless no answer has come for an eighth of the timeout.
     ///
     /// Does nothing until the session has been attached for a fifteenth of its timeout, and for twice as long as the attach
-    /// took: before, no request can have been answered. A session without an ephemeral znode stays, too, because it may be
-    /// local to its server.
+    /// took: before, no request can have been answered. A sixth of the timeout is enough in any case. A session without an
+    /// ephemeral znode stays, too, because it may be local to its server.
     pub fn reattach(&mut self, is_hopeless: bool, works: bool, now: Instant) {
         let Some(connection) = self.connection.as_ref().filter(|_| self.has_ephemeral) else { return };
         let Some(attached_at) = connection.attached_at else { return };
         let attach_time = connection.connect_sent.until(attached_at);
-        let has_had_time = attached_at.until(now) >= (self.pace.timeout / 15).max(attach_time * 2);
+        let answer_time = (attach_time * 2).clamp(self.pace.timeout / 15, self.pace.timeout / 6);
+        let has_had_time = attached_at.until(now) >= answer_time;
         let oldest = connection.oldest_pending();
         let is_silent = oldest.is_some_and(|(sent, _)| sent.until(now) > self.pace.timeout / 8);
         let is_hopeless = is_hopeless || is_silent;

@@ -273,6 +273,25 @@ fn session_whose_attach_was_slow_is_not_attached_again_soon() {
 }
 
 #[test]
+fn session_whose_attach_was_very_slow_is_attached_again_after_a_sixth() {
+    let mut harness = holder(0);
+    harness.disconnect();
+    let id = harness.dial();
+    harness.connect(id);
+    harness.connect_request();
+    harness.now = harness.now.after(T / 2);
+    harness.respond_connect(ID, T);
+    harness.answer_ping();
+    harness.outputs();
+    for (wait, moves) in [(T / 8, false), (T / 24, true)] {
+        harness.now = harness.now.after(wait);
+        harness.session.reattach(true, false, harness.now);
+        harness.collect();
+        assert_eq!(harness.has_dial(), moves);
+    }
+}
+
+#[test]
 fn reattach_begins_with_a_server_that_works() {
     let mut harness = holder(0);
     harness.now = harness.now.after(T / 8);
