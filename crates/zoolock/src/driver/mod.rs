@@ -361,10 +361,14 @@ impl Acquisition {
     // ---- the machine ----
 
     fn step(self: &Arc<Self>, state: &mut State, event: Event) {
-        let others = others_in(&event);
-        match others {
-            // Without other contenders, a lock with a delay may not be free yet.
-            Some(others) => state.is_busy = others > 0 || self.config.delay > 0,
+        let children = children_in(&event);
+        let others = children.map(|children| children.saturating_sub(1));
+        match children {
+            Some(children) => {
+                let own = u32::from(state.machine.node(0).is_some());
+                // Without other contenders, a lock with a delay may not be free yet.
+                state.is_busy = children > own || self.config.delay > 0;
+            }
             None if event == Event::Disconnected => state.is_busy = false,
             None => {}
         }
@@ -541,10 +545,10 @@ impl Acquisition {
     }
 }
 
-/// Returns the number of other children, from a read that was sent with our create, or soon after it.
-fn others_in(event: &Event) -> Option<u32> {
+/// Returns the number of children, from a read that was sent with our create, or soon after it.
+fn children_in(event: &Event) -> Option<u32> {
     match event {
-        Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children.saturating_sub(1)),
+        Event::Answer(_, Ok(Reply::Directory(directory))) => Some(directory.children),
         _ => None,
     }
 }
