@@ -85,7 +85,7 @@ async fn probe(node: usize, host: Host, usable: Arc<Mutex<Vec<Vec<Span>>>>) {
         loop {
             let sent = now();
             match timeout(IN_TIME, requests.call(&write)).await {
-                // After a pause of this process, a late answer is ready when its time is over.
+                // After a pause of this process, a late answer may be ready at the same time as its limit.
                 Ok(Ok(_)) if now() - sent <= i64::try_from(IN_TIME.as_nanos()).unwrap_or(i64::MAX) => {}
                 _ => break,
             }

@@ -1,4 +1,4 @@
-//! The judge: checks that one holder learned of the loss in time.
+//! The judge: checks that a holder learned of the loss in time.
 
 use std::time::Duration;
 
