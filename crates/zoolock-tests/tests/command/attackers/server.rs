@@ -359,11 +359,15 @@ async fn hostile_server_causes_command_error_in_time() {
                     stderr.starts_with("zoolock: ") && !stderr.contains(is_unsafe),
                     "{attack:?}: {stderr:?}"
                 );
-                assert!(memory > 0 && memory <= MAX_MEMORY, "{attack:?}: {memory} KiB");
+                assert!(memory <= MAX_MEMORY, "{attack:?}: {memory} KiB");
+                memory
             });
         }
     }
-    attempts.join_all().await;
+    // A command may end before it is looked at, but most do not.
+    let memories = attempts.join_all().await;
+    let seen = memories.iter().filter(|memory| **memory > 0).count();
+    assert!(seen > memories.len() / 2, "the memory of {seen} commands was seen");
 }
 
 /// Serves a tree with one lock in which every text contains [`TRAP`].
