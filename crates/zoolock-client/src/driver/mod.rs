@@ -466,9 +466,9 @@ impl<H: Handler> Driver<H> {
 
     fn dialed(&mut self, result: Result<(usize, Box<dyn Stream>), Vec<DialError>>) {
         let Some((id, _)) = self.dial.take() else { return };
-        let Shared { core, platform, .. } = &*self.shared;
-        let core = &mut *core.lock().unwrap_or_else(PoisonError::into_inner);
-        let (now, random) = (platform.now(), platform.random());
+        let shared = self.shared.clone();
+        let core = &mut *shared.lock();
+        let (now, random) = (shared.platform.now(), shared.platform.random());
         match result {
             Ok((at, stream)) => {
                 let host = self.hosts.reached(at).to_owned();
